@@ -1,0 +1,256 @@
+//! Blocks of bytes into rows, each checked by itself and against the one before.
+
+use std::borrow::Cow;
+
+use super::damage::{Damage, Ending, Fault, LISTED_MAX, Report};
+use super::row::{self, Body, Holds, ParentIds, Row, SEAL_OPEN, StepRow};
+use super::{CodecError, ROW_MAX, VERSION};
+use crate::chunk::Chunk;
+use crate::id::{Digest, Seal, StepId};
+use crate::payload::Payload;
+use crate::step::Stamp;
+
+/// How many places inside a broken line are tried as the beginning of a row.
+const RESYNC_MAX: usize = 64;
+
+/// Takes in a file block by block and hands out its undamaged rows.
+#[derive(Default)]
+pub(crate) struct Lines {
+    pub(crate) report: Report,
+    /// The line that the last block left unfinished.
+    partial: Vec<u8>,
+    /// Whether that line is too long to be one, so that its bytes are only counted.
+    overlong: bool,
+    /// The number that the next row should have; the header is row 0.
+    expected: u64,
+    last: Option<Seal>,
+    /// How many broken lines there were since the last row, and where the report lists them.
+    broken: u64,
+    listed: Vec<usize>,
+    newer: Option<u64>,
+    /// Whether the file begins as one of ours does, as far as it goes.
+    familiar: bool,
+}
+
+/// An undamaged row.
+pub(crate) enum Found<'a> {
+    Step(FoundStep<'a>),
+    Payload(Place, Digest, Payload),
+}
+
+/// An undamaged step: its id follows from its parents and its chunk's JSON.
+pub(crate) struct FoundStep<'a> {
+    pub(crate) place: Place,
+    pub(crate) id: StepId,
+    pub(crate) parents: ParentIds,
+    pub(crate) stamp: Stamp,
+    pub(crate) chunk: Chunk,
+    pub(crate) json: Cow<'a, str>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) line: u64,
+    pub(crate) offset: u64,
+    pub(crate) n: u64,
+}
+
+impl Place {
+    pub(crate) fn damage(self, step: Option<StepId>, fault: Fault) -> Damage {
+        Damage { line: self.line, offset: self.offset, row: Some(self.n), step, fault }
+    }
+}
+
+impl Lines {
+    /// Takes in the next bytes of the file.
+    pub(crate) fn feed(&mut self, mut block: &[u8], found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        if self.report.bytes == 0 {
+            self.familiar = block.iter().zip(SEAL_OPEN.as_bytes()).all(|(is, ours)| is == ours);
+        }
+        while let Some(end) = memchr::memchr(b'\n', block) {
+            let (line, rest) = (&block[..end], &block[end + 1..]);
+            if self.partial.is_empty() && !self.overlong {
+                self.line(line, found);
+            } else {
+                self.keep(line);
+                let whole = std::mem::take(&mut self.partial);
+                self.line(&whole, found);
+            }
+            self.report.bytes += 1;
+            block = rest;
+        }
+        self.keep(block);
+    }
+
+    /// Takes in the end of the file.
+    pub(crate) fn finish(&mut self, found: &mut dyn FnMut(&mut Report, Found<'_>)) -> Result<(), CodecError> {
+        if !self.partial.is_empty() || self.overlong {
+            let rest = std::mem::take(&mut self.partial);
+            let bytes = rest.len() as u64;
+            // The line break may be all that is missing, or all that is wrong.
+            if row::parse(&rest).is_ok() || row::parse(&rest[..rest.len().saturating_sub(1)]).is_ok() {
+                self.line(&rest, found);
+            } else {
+                self.report.bytes += bytes;
+                self.report.ending = Ending::Cut { bytes };
+            }
+        }
+        self.name_broken(None);
+        match self.newer {
+            Some(found) => Err(CodecError::NewerVersion { found }),
+            None if self.report.rows == 0 && self.report.bytes > 0 && !self.familiar => Err(CodecError::NotARecord),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.overlong || self.partial.len() + bytes.len() > ROW_MAX {
+            self.report.bytes += (self.partial.len() + bytes.len()) as u64;
+            self.partial.clear();
+            self.overlong = true;
+        } else {
+            self.partial.extend_from_slice(bytes);
+        }
+    }
+
+    fn line(&mut self, line: &[u8], found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        if self.newer.is_some() {
+            return;
+        }
+        self.report.lines += 1;
+        if std::mem::take(&mut self.overlong) {
+            self.broken_line(Fault::NotARow);
+        } else {
+            match row::parse(line) {
+                Ok(row) => self.row(row, 0, found),
+                Err(fault) => self.salvage(line, fault, found),
+            }
+        }
+        self.report.bytes += line.len() as u64;
+    }
+
+    /// Looks for whole rows in a broken line: where a line break was destroyed, the rows on both its sides are good.
+    fn salvage(&mut self, line: &[u8], fault: Fault, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        let starts: Vec<usize> =
+            memchr::memmem::find_iter(line, SEAL_OPEN).filter(|start| *start > 0).take(RESYNC_MAX).collect();
+        let mut ends = starts.iter().copied().chain([line.len()]).filter_map(|end| end.checked_sub(1));
+        let front = ends.find_map(|end| row::parse(&line[..end]).ok());
+        match front {
+            Some(row) => {
+                let n = row.n();
+                self.row(row, 0, found);
+                self.report.add(self.here(Some(n), Fault::LineBreak));
+            }
+            None => self.broken_line(fault),
+        }
+        if let Some((start, row)) = starts.iter().find_map(|start| Some((*start, row::parse(&line[*start..]).ok()?))) {
+            self.row(row, start as u64, found);
+        }
+    }
+
+    fn here(&self, row: Option<u64>, fault: Fault) -> Damage {
+        Damage { line: self.report.lines, offset: self.report.bytes, row, step: None, fault }
+    }
+
+    fn broken_line(&mut self, fault: Fault) {
+        if self.report.damage.len() < LISTED_MAX {
+            self.listed.push(self.report.damage.len());
+        }
+        self.broken += 1;
+        self.report.add(self.here(None, fault));
+    }
+
+    /// Gives the broken lines since the last row the numbers of the rows they were.
+    ///
+    /// `next` is the number of the row that comes after them; none at the end of the file.
+    fn name_broken(&mut self, next: Option<u64>) {
+        let lost = next.map_or(self.broken, |next| next.saturating_sub(self.expected));
+        if lost > 0 {
+            for (nth, listed) in self.listed.iter().enumerate() {
+                if let Some(damage) = self.report.damage.get_mut(*listed) {
+                    // A line broken in two is one row.
+                    damage.row = Some(self.expected + (nth as u64).min(lost - 1));
+                }
+            }
+        }
+        self.listed.clear();
+    }
+
+    fn row(&mut self, row: Row<'_>, start: u64, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        let n = row.n();
+        let (prev, holds) = match row.body {
+            Body::Header { version } if version > VERSION => {
+                self.newer = Some(version);
+                return;
+            }
+            Body::Header { .. } => (None, None),
+            Body::Link { prev, holds, .. } => (Some(prev), Some(holds)),
+        };
+        let place = Place { line: self.report.lines, offset: self.report.bytes + start, n };
+        let step = match &holds {
+            Some(Holds::Step(step)) => Some(step.id),
+            _ => None,
+        };
+        self.report.rows += 1;
+        self.name_broken(Some(n));
+        if self.report.ending == Ending::Closed {
+            self.report.add(place.damage(step, Fault::AfterEnd));
+        }
+        if n < self.expected {
+            let twice = self.last == Some(row.seal);
+            let fault = if twice { Fault::Twice } else { Fault::OutOfOrder { after: self.expected - 1 } };
+            self.report.add(place.damage(step, fault));
+            if twice {
+                return;
+            }
+        } else {
+            let lost = n - self.expected;
+            if lost > self.broken {
+                let first = self.expected + self.broken;
+                let fault =
+                    if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } };
+                self.report.add(place.damage(step, fault));
+            } else if lost == 0 && self.last != prev {
+                self.report.add(place.damage(step, Fault::Chain));
+            }
+            self.expected = n + 1;
+            self.last = Some(row.seal);
+        }
+        self.broken = 0;
+        match holds {
+            None => {}
+            Some(Holds::Step(row)) => self.step(row, place, found),
+            Some(Holds::Payload(digest, text)) => match text.decode() {
+                Some(payload) if Digest::of(payload.bytes()) == digest => {
+                    found(&mut self.report, Found::Payload(place, digest, payload));
+                }
+                _ => self.report.add(place.damage(None, Fault::Payload)),
+            },
+            Some(Holds::End { steps }) => {
+                // Lost steps have been reported where they are missing.
+                if steps != self.report.steps && self.report.damage.is_empty() {
+                    self.report.add(place.damage(None, Fault::Count { counted: steps, found: self.report.steps }));
+                }
+                self.report.ending = Ending::Closed;
+            }
+        }
+    }
+
+    fn step(&mut self, row: StepRow<'_>, place: Place, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        let StepRow { id, parents, stamp, chunk: json } = row;
+        if StepId::of(parents.as_slice(), Digest::of(json.as_bytes())) != id {
+            self.report.add(place.damage(Some(id), Fault::Id));
+            return;
+        }
+        let chunk = match Chunk::decode(json) {
+            Ok(chunk) => chunk,
+            Err(error) => return self.report.add(place.damage(Some(id), error.into())),
+        };
+        if let Chunk::Other(other) = &chunk {
+            self.report.unread(other.kind());
+        }
+        self.report.steps += 1;
+        let json = Cow::Borrowed(json);
+        found(&mut self.report, Found::Step(FoundStep { place, id, parents, stamp, chunk, json }));
+    }
+}

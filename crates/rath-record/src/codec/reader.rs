@@ -1,0 +1,134 @@
+//! Lines back into steps.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::CodecError;
+use super::damage::{Fault, Report};
+use super::lines::{Found, FoundStep, Lines};
+use super::row::ParentIds;
+use crate::chunk::Strategy;
+use crate::id::{Digest, StepId};
+use crate::lineage::StepSet;
+use crate::payload::Payload;
+use crate::record::{CONCAT_MAX, Record};
+use crate::step::{Link, Parents, Step};
+
+/// Reads a whole file.
+pub fn read(bytes: &[u8]) -> Result<Opened, CodecError> {
+    let mut reader = Reader::new();
+    reader.feed(bytes);
+    reader.finish()
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub struct Opened {
+    /// The record up to the newest step.
+    pub record: Record,
+    /// Every step that no other follows, oldest first. More than one where the file holds several branches or a lost
+    /// row parts a line.
+    pub heads: Vec<Step>,
+    /// What a check of the file found.
+    pub report: Report,
+}
+
+/// Turns the bytes of a file back into steps, checking all of them.
+#[derive(Default)]
+pub struct Reader {
+    lines: Lines,
+    steps: Steps,
+}
+
+impl Reader {
+    /// A reader at the beginning of a file.
+    pub fn new() -> Self {
+        Reader::default()
+    }
+
+    /// Takes in the next bytes.
+    pub fn feed(&mut self, block: &[u8]) {
+        self.lines.feed(block, &mut |report, found| self.steps.take(report, found));
+    }
+
+    /// Takes in the end of the file.
+    pub fn finish(mut self) -> Result<Opened, CodecError> {
+        self.lines.finish(&mut |report, found| self.steps.take(report, found))?;
+        let mut report = self.lines.report;
+        self.steps.settle(&mut report);
+        report.damage.sort_by_key(|damage| damage.line);
+        let heads = self.steps.heads();
+        let record = heads.last().cloned().map(Record::at).unwrap_or_default();
+        Ok(Opened { record, heads, report })
+    }
+}
+
+#[derive(Default)]
+struct Steps {
+    known: HashMap<StepId, Step>,
+    order: Vec<(u64, StepId)>,
+    followed: StepSet,
+    payloads: HashMap<Digest, Payload>,
+    /// Steps that came before a parent: rows were swapped, or the parent's is lost.
+    waiting: Vec<FoundStep<'static>>,
+}
+
+impl Steps {
+    fn take(&mut self, report: &mut Report, found: Found<'_>) {
+        match found {
+            Found::Payload(_, digest, payload) => _ = self.payloads.insert(digest, payload),
+            Found::Step(step) if self.missing(&step.parents).is_empty() => self.link(report, step),
+            Found::Step(step) => {
+                self.waiting.push(FoundStep { json: Cow::Owned(step.json.into_owned()), ..step });
+            }
+        }
+    }
+
+    /// Links what waited, in the order in which it was written.
+    fn settle(&mut self, report: &mut Report) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by_key(|step| step.place.n);
+        for step in waiting {
+            for parent in self.missing(&step.parents) {
+                report.add(step.place.damage(Some(step.id), Fault::MissingParent(parent)));
+            }
+            self.link(report, step);
+        }
+    }
+
+    fn missing(&self, parents: &ParentIds) -> Vec<StepId> {
+        parents.as_slice().iter().filter(|parent| !self.known.contains_key(parent)).copied().collect()
+    }
+
+    fn link(&mut self, report: &mut Report, found: FoundStep<'_>) {
+        let FoundStep { place, id, parents, stamp, mut chunk, json } = found;
+        if self.known.contains_key(&id) {
+            return;
+        }
+        for digest in chunk.references() {
+            if !self.payloads.contains_key(&digest) {
+                report.add(place.damage(Some(id), Fault::MissingPayload(digest)));
+            }
+        }
+        chunk.fill(|digest| self.payloads.get(digest).cloned());
+        let link = |id: &StepId| self.known.get(id).map_or(Link::Gone(*id), |step| Link::Step(step.clone()));
+        let links = match parents.as_slice() {
+            [] => Parents::None,
+            [parent] => Parents::One(link(parent)),
+            [ours, theirs, ..] => Parents::Two([link(ours), link(theirs)]),
+        };
+        let step = Step::stored(links, chunk, &json, stamp);
+        if step.strategy() == Strategy::Concat && step.chunk_count() > CONCAT_MAX {
+            return report.add(place.damage(Some(id), Fault::TooLong { chunks: step.chunk_count() }));
+        }
+        self.followed.extend(parents.as_slice());
+        self.order.push((place.n, id));
+        self.known.insert(id, step);
+    }
+
+    fn heads(&mut self) -> Vec<Step> {
+        self.order.sort_unstable();
+        let heads = self.order.iter().filter(|(_, id)| !self.followed.contains(id));
+        heads.map(|(_, id)| self.known[id].clone()).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! The record as text for people: one line a chunk, and the graph of steps.
+
+use std::collections::HashMap;
+
+use renderdag::{Ancestor, GraphRowRenderer, Renderer};
+
+use crate::chunk::{Assistant, Call, Change, Choice, Chunk, Effect, MemoryEvent, Outcome, Strategy, Verdict};
+use crate::id::{BranchId, StepId};
+use crate::lineage::{self, Lineage};
+use crate::payload::Text;
+use crate::step::{Link, Step};
+
+/// How many characters of a text a headline shows.
+const PREVIEW: usize = 60;
+
+/// Draws the graph, newest first: for every step its id, its branch, and what it says.
+pub fn graph(lineage: &Lineage) -> String {
+    let names = Names::of(lineage);
+    let mut drawn = String::new();
+    rows(lineage, |step| format!("{} {}  {}", step.id().short(), names.of_step(step), headline(step)))
+        .for_each(|row| drawn.push_str(&row));
+    drawn
+}
+
+/// Draws the graph row by row, newest first, with a text of the caller's for every step.
+pub fn rows(lineage: &Lineage, mut text: impl FnMut(&Step) -> String) -> impl Iterator<Item = String> {
+    let mut renderer = GraphRowRenderer::<StepId>::new().output().with_min_row_height(1).build_box_drawing();
+    lineage.walk().into_iter().rev().map(move |step| {
+        let parents = step.parents().iter().map(|link| match link {
+            Link::Step(parent) => Ancestor::Parent(parent.id()),
+            Link::Gone(_) => Ancestor::Anonymous,
+        });
+        let glyph = if step.parents().len() == 2 { "◆" } else { "○" };
+        renderer.next_row(step.id(), parents.collect(), glyph.to_owned(), text(step))
+    })
+}
+
+/// What the branches of a lineage are called.
+pub struct Names(HashMap<BranchId, String>);
+
+impl Names {
+    /// Names the branches of `lineage`.
+    pub fn of(lineage: &Lineage) -> Self {
+        Names(lineage::branches(&lineage.walk()).into_iter().map(|branch| (branch.id, branch.name)).collect())
+    }
+
+    /// The name of the branch that `step` is on.
+    pub fn of_step(&self, step: &Step) -> &str {
+        self.0.get(&step.stamp().branch).map_or("?", String::as_str)
+    }
+}
+
+/// What a step says, who said it and what it cost, on one line.
+pub fn headline(step: &Step) -> String {
+    let mut line = says(step.chunk());
+    if let Some(by) = &step.stamp().by {
+        line.push_str(&format!("  [{}]", preview(by)));
+    }
+    if let Some(usage) = step.stamp().usage {
+        line.push_str(&format!("  ({usage})"));
+    }
+    line
+}
+
+/// What a chunk says, on one line.
+pub fn says(chunk: &Chunk) -> String {
+    let kind = chunk.kind();
+    match chunk {
+        Chunk::Instructions(it) if it.tools.is_empty() => format!("{kind}: {}", text(&it.text)),
+        Chunk::Instructions(it) => {
+            let tools: Vec<_> = it.tools.iter().map(|tool| preview(&tool.name)).collect();
+            format!("{kind}: {} (tools: {})", text(&it.text), tools.join(", "))
+        }
+        Chunk::User(it) if it.images.is_empty() => format!("{kind}: {}", text(&it.text)),
+        Chunk::User(it) => format!("{kind}: {} (images: {})", text(&it.text), it.images.len()),
+        Chunk::Assistant(it) => format!("{kind}{}", answer(it)),
+        Chunk::ToolStarted(it) => format!("tool started: {}", preview(&it.call.0)),
+        Chunk::ToolResult(it) => {
+            let mut line = format!("tool result: {} {}", preview(&it.call.0), outcome(it.outcome));
+            if !it.output.is_empty() {
+                line.push_str(&format!(": {}", text(&it.output)));
+            }
+            for effect in &it.effects {
+                line.push_str(&format!(" {}", changed(effect)));
+            }
+            line
+        }
+        Chunk::Placed(it) => format!("{kind}: {}", preview(&it.place)),
+        Chunk::Memory(it) => match &it.event {
+            MemoryEvent::Remember { text: fact } => format!("remember: {}", text(fact)),
+            MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", text(query), found.len()),
+            MemoryEvent::Commit { entries } => format!("commit: {} entries", entries.len()),
+            MemoryEvent::Forget { entries } => format!("forget: {} entries", entries.len()),
+        },
+        Chunk::Compressed(it) => format!("{kind}: {} steps into: {}", it.hidden.len(), text(&it.summary)),
+        Chunk::Selected(it) => {
+            let choice = match &it.choice {
+                Choice::Chosen { route } => preview(route),
+                Choice::Done => "done".to_owned(),
+                Choice::OutOfRange => format!("out of range: {}", text(&it.reply)),
+                Choice::Unparseable => format!("unparseable: {}", text(&it.reply)),
+                Choice::Empty => "empty reply".to_owned(),
+            };
+            format!("{kind}: {choice} (of {})", it.menu.len())
+        }
+        Chunk::Checked(it) => {
+            let verdict = match it.verdict {
+                Verdict::Passed => "passed",
+                Verdict::Failed => "failed",
+                Verdict::Broken => "could not run",
+            };
+            format!("{kind}: {} {verdict}", preview(&it.check))
+        }
+        Chunk::Forked(_) | Chunk::Detached(_) => kind.to_owned(),
+        Chunk::Merged(it) => match it.strategy {
+            Strategy::Ancestor => kind.to_owned(),
+            Strategy::Concat => format!("{kind} (concat)"),
+        },
+        Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, text(&it.error)),
+        Chunk::Interrupted(it) => format!("{kind}: {}", text(&it.reason)),
+        Chunk::Approved(it) => format!("{kind}: {}", preview(&it.call.0)),
+        Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), text(&it.reason)),
+        Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), text(&it.message)),
+        Chunk::Note(it) => format!("{kind}: {}", text(&it.text)),
+        Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),
+    }
+}
+
+/// A text on one line: white space folded, control characters made visible, cut where it gets long.
+pub fn preview(text: &str) -> String {
+    let mut line = String::new();
+    // Enough is looked at to fill the line; a text of ten megabytes must not be folded for sixty characters.
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        let space = if line.is_empty() { "" } else { " " };
+        line.push_str(space);
+        for c in word.chars().take(PREVIEW + 1) {
+            if c.is_control() || is_direction(c) { line.extend(c.escape_default()) } else { line.push(c) }
+        }
+        if line.chars().count() > PREVIEW || (words.clone().next().is_some() && line.chars().count() == PREVIEW) {
+            return line.chars().take(PREVIEW - 1).chain(['…']).collect();
+        }
+    }
+    line
+}
+
+/// Characters that turn the direction of what follows them, and so could make a line read as another.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn text(text: &Text) -> String {
+    match text {
+        Text::Here(here) => preview(here),
+        Text::Away { .. } => text.to_string(),
+    }
+}
+
+fn answer(answer: &Assistant) -> String {
+    let mut line = String::new();
+    if !answer.text.is_empty() || answer.calls.is_empty() {
+        line.push_str(&format!(": {}", text(&answer.text)));
+    }
+    for (nth, call) in answer.calls.iter().enumerate() {
+        line.push_str(if nth == 0 { " calls " } else { ", " });
+        line.push_str(&called(call));
+    }
+    line
+}
+
+fn called(call: &Call) -> String {
+    format!("{}({})", preview(&call.tool), text(&call.arguments))
+}
+
+fn changed(effect: &Effect) -> String {
+    let path = preview(&effect.path);
+    match &effect.change {
+        Change::Created => format!("+{path}"),
+        Change::Modified => format!("~{path}"),
+        Change::Deleted => format!("-{path}"),
+        Change::Renamed { from } => format!("{}→{path}", preview(from)),
+    }
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::UnknownTool => "unknown tool",
+        Outcome::BadJson => "bad JSON",
+        Outcome::BadArguments => "bad arguments",
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "timed out",
+        Outcome::Denied => "denied",
+        Outcome::Cancelled => "cancelled",
+        Outcome::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,279 @@
+//! Names: every one a newtype, every one with a single text form.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// How many hexadecimal digits stand for an id where a person reads it.
+pub const SHORT: usize = 8;
+
+/// A BLAKE3 digest of some bytes, written as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// Digests `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Digest(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// Reads the 64-digit form, and only that: upper case is refused, so that one digest has one text.
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        parse_hex(hex).map(Digest)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hex = [0; 64];
+        write_hex(&self.0, &mut hex);
+        f.pad(ascii(&hex))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:.8}")
+    }
+}
+
+/// The name of a step: a hash of its parents and its chunk, so equal history means equal id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId(pub [u8; 32]);
+
+impl StepId {
+    /// Names the step that says `chunk` (the digest of its JSON) after `parents`.
+    ///
+    /// The chunk enters as a digest, so that a payload can be withheld later and the id still checks.
+    pub fn of(parents: &[StepId], chunk: Digest) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"rath step 1\n");
+        hasher.update(&[parents.len() as u8]);
+        for parent in parents {
+            hasher.update(&parent.0);
+        }
+        hasher.update(&chunk.0);
+        StepId(*hasher.finalize().as_bytes())
+    }
+
+    /// Reads the 64-digit form, and only that.
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        parse_hex(hex).map(StepId)
+    }
+
+    /// The first eight digits: enough for a person to tell steps apart.
+    pub fn short(&self) -> String {
+        format!("{self:.SHORT$}")
+    }
+}
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Digest(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:.SHORT$}")
+    }
+}
+
+/// The check value of one stored row: the first 16 bytes of a BLAKE3 digest.
+///
+/// It guards against damage and quiet edits, not against forgers, who could reseal a whole file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Seal(pub [u8; 16]);
+
+impl Seal {
+    /// How many characters a seal has in text.
+    pub const HEX: usize = 32;
+
+    /// Seals `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut seal = [0; 16];
+        seal.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+        Seal(seal)
+    }
+
+    /// Reads the 32-digit form, and only that.
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        parse_hex(hex).map(Seal)
+    }
+}
+
+impl fmt::Display for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hex = [0; Self::HEX];
+        write_hex(&self.0, &mut hex);
+        f.pad(ascii(&hex))
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:.SHORT$}")
+    }
+}
+
+/// The stable name of a branch: a UUID, given by whoever starts the branch.
+///
+/// It is outside the content hash: two runs of one program have equal steps on different branches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BranchId(pub [u8; 16]);
+
+impl BranchId {
+    /// Derives a branch id from the step that opened the branch, for canonical exports.
+    pub fn canonical(opened_by: StepId) -> Self {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&opened_by.0[..16]);
+        BranchId(uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes())
+    }
+}
+
+impl fmt::Display for BranchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&uuid::Uuid::from_bytes(self.0), f)
+    }
+}
+
+impl fmt::Debug for BranchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The name of one tool call, as the provider gave it. Unique within a turn, not within a session.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CallId(pub Arc<str>);
+
+impl From<&str> for CallId {
+    fn from(id: &str) -> Self {
+        CallId(id.into())
+    }
+}
+
+impl From<String> for CallId {
+    fn from(id: String) -> Self {
+        CallId(id.into())
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A moment, in microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+/// What was found where an id was wanted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("wanted {wanted}, found `{found}`")]
+pub struct IdError {
+    wanted: &'static str,
+    found: String,
+}
+
+/// Gives an id type the text traits: `FromStr`, and serde as that text.
+macro_rules! text_id {
+    ($name:ident, $wanted:literal, $parse:expr) => {
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                $parse(text).ok_or_else(|| IdError { wanted: $wanted, found: text.chars().take(80).collect() })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                <std::borrow::Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id!(Digest, "a digest of 64 lower-case hexadecimal digits", |t: &str| Digest::from_hex(t.as_bytes()));
+text_id!(StepId, "a step id of 64 lower-case hexadecimal digits", |t: &str| StepId::from_hex(t.as_bytes()));
+text_id!(Seal, "a seal of 32 lower-case hexadecimal digits", |t: &str| Seal::from_hex(t.as_bytes()));
+// The round trip refuses the other spellings a UUID has (braces, upper case, no hyphens).
+text_id!(BranchId, "a branch id: a lower-case UUID with hyphens", |t: &str| {
+    uuid::Uuid::try_parse(t).ok().map(|id| BranchId(id.into_bytes())).filter(|id| id.to_string() == t)
+});
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Writes `bytes` as lower-case hexadecimal digits into `hex`, which is twice as long.
+pub(crate) fn write_hex(bytes: &[u8], hex: &mut [u8]) {
+    for (byte, pair) in bytes.iter().zip(hex.chunks_exact_mut(2)) {
+        pair[0] = DIGITS[(byte >> 4) as usize];
+        pair[1] = DIGITS[(byte & 15) as usize];
+    }
+}
+
+fn parse_hex<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
+    if hex.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    // One flag for the whole text: a branch on every digit would double the cost of reading a file.
+    let mut bad = 0;
+    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+        let (high, low) = (VALUES[pair[0] as usize], VALUES[pair[1] as usize]);
+        bad |= high | low;
+        *byte = high << 4 | (low & 15);
+    }
+    (bad & 0xf0 == 0).then_some(bytes)
+}
+
+/// The value of each lower-case hexadecimal digit; 0xff for every other byte.
+const VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut i = 0;
+    while i < 16 {
+        values[DIGITS[i] as usize] = i as u8;
+        i += 1;
+    }
+    values
+};
+
+fn ascii(hex: &[u8]) -> &str {
+    std::str::from_utf8(hex).expect("hexadecimal digits are ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_exactly_one_text_form() {
+        let digest = Digest::of(b"rath");
+        let text = digest.to_string();
+        assert_eq!(text.parse(), Ok(digest));
+        for wrong in [text.to_uppercase(), text[1..].to_owned(), format!("{text}0"), text.replacen(&text[..1], "g", 1)] {
+            assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
+        }
+        let branch = "0190a5c2-7b1e-7000-8000-0000000000ff";
+        assert_eq!(branch.parse::<BranchId>().map(|id| id.to_string()), Ok(branch.to_owned()));
+        assert!("0190A5C2-7B1E-7000-8000-0000000000FF".parse::<BranchId>().is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! One head and everything it descends from.
+
+use std::fmt;
+
+use crate::chunk::{Chunk, Merged, Strategy};
+use crate::id::{CallId, StepId};
+use crate::lineage::{self, Lineage, Newest, Order};
+use crate::step::{Link, Parents, Stamp, Step};
+use crate::usage::Usage;
+
+/// A concatenating merge may not make a line longer than this many chunks: doubling gets out of hand quickly.
+pub const CONCAT_MAX: u64 = 1 << 24;
+
+/// One head and everything it descends from.
+///
+/// Cheap to clone and never changed in place: pushing moves this head and leaves every clone where it was.
+#[derive(Clone, Default)]
+pub struct Record {
+    head: Option<Step>,
+}
+
+impl Record {
+    /// A record of nothing.
+    pub fn new() -> Self {
+        Record::default()
+    }
+
+    /// The record that ends at `head`.
+    pub fn at(head: Step) -> Self {
+        Record { head: Some(head) }
+    }
+
+    /// The newest step.
+    pub fn head(&self) -> Option<&Step> {
+        self.head.as_ref()
+    }
+
+    /// Appends a step.
+    pub fn push(&mut self, chunk: Chunk, stamp: Stamp) -> &Step {
+        let parents = match self.head.take() {
+            Some(head) => Parents::One(Link::Step(head)),
+            None => Parents::None,
+        };
+        self.head.insert(Step::new(parents, chunk, stamp))
+    }
+
+    /// Joins two records: what they share once, then ours, then theirs.
+    ///
+    /// Where one holds all of the other, it is the result itself and no step is added.
+    pub fn merge(&self, theirs: &Record, strategy: Strategy, stamp: Stamp) -> Result<Record, MergeError> {
+        let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else {
+            return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
+        };
+        for (side, head) in [(Side::Ours, our_head), (Side::Theirs, their_head)] {
+            if let [open, ..] = head.line().turn.open() {
+                return Err(MergeError::OpenCall {
+                    side,
+                    call: open.call.id.clone(),
+                    tool: open.call.tool.to_string(),
+                    step: open.step,
+                });
+            }
+        }
+        match strategy {
+            Strategy::Ancestor => {
+                let split = lineage::compare(our_head, their_head);
+                if split.theirs.is_empty() {
+                    return Ok(self.clone());
+                }
+                if split.ours.is_empty() {
+                    return Ok(theirs.clone());
+                }
+            }
+            Strategy::Concat => {
+                let chunks = our_head.line().chunks.saturating_add(their_head.line().chunks);
+                if chunks > CONCAT_MAX {
+                    return Err(MergeError::TooLong { chunks });
+                }
+            }
+        }
+        let parents = Parents::Two([Link::Step(our_head.clone()), Link::Step(their_head.clone())]);
+        Ok(Record::at(Step::new(parents, Chunk::Merged(Merged { strategy }), stamp)))
+    }
+
+    /// The steps in reading order, markers included.
+    pub fn steps(&self) -> Vec<&Step> {
+        self.head().map(|head| Order::of(head).collect()).unwrap_or_default()
+    }
+
+    /// The steps in reading order, each once even where a merge repeats it.
+    pub(crate) fn lineage_order(&self) -> Vec<&Step> {
+        Order::once(self.head().into_iter()).collect()
+    }
+
+    /// The steps from the newest back, computed as they are asked for.
+    pub fn newest_first(&self) -> Newest<'_> {
+        Newest::of(self.head())
+    }
+
+    /// The step with this id, if it is part of this record.
+    pub fn find(&self, id: StepId) -> Option<&Step> {
+        self.newest_first().find(|step| step.id() == id)
+    }
+
+    /// How many chunks there are, markers left out.
+    pub fn chunk_count(&self) -> u64 {
+        self.head().map(Step::chunk_count).unwrap_or_default()
+    }
+
+    /// What all model calls cost together, each counted once.
+    pub fn usage(&self) -> Usage {
+        self.head().map(Step::cumulative_usage).unwrap_or_default()
+    }
+
+    /// The graph of steps behind the head.
+    pub fn lineage(&self) -> Lineage {
+        Lineage::of(self.head.clone())
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.steps()).finish()
+    }
+}
+
+/// A side of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that was asked to merge.
+    Ours,
+    /// The one it was given.
+    Theirs,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Ours => "our side",
+            Side::Theirs => "their side",
+        })
+    }
+}
+
+/// Why two records cannot be joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// A call has no result: joined now, its result could land anywhere.
+    #[error("{side} has a call without a result: `{call}` ({tool}), asked for in step {}", step.short())]
+    OpenCall {
+        /// Which side has it.
+        side: Side,
+        /// The call.
+        call: CallId,
+        /// Its tool.
+        tool: String,
+        /// The answer that asked for it.
+        step: StepId,
+    },
+    /// Concatenation would make the line too long.
+    #[error("concatenated, the line would have {chunks} chunks; the most is {CONCAT_MAX}")]
+    TooLong {
+        /// How long it would be.
+        chunks: u64,
+    },
+}

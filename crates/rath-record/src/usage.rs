@@ -1,0 +1,73 @@
+//! What model calls cost, in tokens.
+
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens, counted the same way for every provider.
+///
+/// `input` is everything the model read, cached or not, so `cached_read` and `cache_write` are parts of it;
+/// `output` is everything it wrote, so `reasoning` is a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Tokens read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input: u64,
+    /// Tokens written.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub output: u64,
+    /// The part of `input` that came from the provider's prompt cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_read: u64,
+    /// The part of `input` that was put into the cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write: u64,
+    /// The part of `output` that was reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning: u64,
+}
+
+impl Usage {
+    /// Input and output of one call, with nothing cached.
+    pub fn new(input: u64, output: u64) -> Self {
+        Usage { input, output, ..Usage::default() }
+    }
+
+    /// Tokens read and written.
+    pub fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+impl Add for Usage {
+    type Output = Usage;
+
+    /// Adds up, stopping at the largest number: a damaged count must not wrap round to a small one.
+    fn add(self, other: Usage) -> Usage {
+        Usage {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cached_read: self.cached_read.saturating_add(other.cached_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        *self = *self + other;
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in, {} out", self.input, self.output)
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}

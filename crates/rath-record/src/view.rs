@@ -1,0 +1,11 @@
+//! Projections of a record. Each is rebuilt from the record alone and says which head it reflects.
+
+mod checks;
+mod files;
+mod messages;
+mod usage;
+
+pub use checks::{Check, Checks, Freshness, checks};
+pub use files::{File, Files, files};
+pub use messages::{Closing, Exchange, Message, Messages, messages};
+pub use usage::{Spent, Spending, usage};

@@ -1,0 +1,73 @@
+//! What changed in the workspace, and by which call.
+
+use std::collections::BTreeMap;
+
+use crate::chunk::{Change, Chunk, Effect};
+use crate::id::{CallId, Digest, StepId};
+use crate::record::Record;
+use crate::step::Step;
+
+/// The files that tool calls changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Files<'a> {
+    /// The head it reflects.
+    pub head: Option<StepId>,
+    /// Every path that was touched.
+    pub list: BTreeMap<&'a str, File<'a>>,
+}
+
+/// The last known state of one path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct File<'a> {
+    /// The digest of its content; none if the path is gone.
+    pub digest: Option<Digest>,
+    /// The step that left it so.
+    pub step: &'a Step,
+    /// The call behind that step.
+    pub call: &'a CallId,
+    /// Earlier steps whose version this one did not start from: two branches, or someone outside, wrote it too.
+    pub diverged: Vec<StepId>,
+}
+
+/// The files that tool calls changed up to the head of `record`.
+pub fn files(record: &Record) -> Files<'_> {
+    let mut list: BTreeMap<&str, File<'_>> = BTreeMap::new();
+    for step in record.lineage_order() {
+        let Chunk::ToolResult(result) = step.chunk() else { continue };
+        for effect in &result.effects {
+            if let Change::Renamed { from } = &effect.change {
+                let gone = File { digest: None, step, call: &result.call, diverged: Vec::new() };
+                put(&mut list, from, gone, effect.before);
+            }
+            let now = File { digest: after(effect), step, call: &result.call, diverged: Vec::new() };
+            put(&mut list, &effect.path, now, before(effect));
+        }
+    }
+    Files { head: record.head().map(Step::id), list }
+}
+
+fn put<'a>(list: &mut BTreeMap<&'a str, File<'a>>, path: &'a str, mut now: File<'a>, before: Option<Digest>) {
+    if let Some(known) = list.get(path) {
+        now.diverged.clone_from(&known.diverged);
+        // Two sides that came to the same content do not disagree.
+        if known.digest != before && known.digest != now.digest {
+            now.diverged.push(known.step.id());
+        }
+    }
+    list.insert(path, now);
+}
+
+/// What the call found at the path: after a rename that is nothing, the content stood elsewhere.
+fn before(effect: &Effect) -> Option<Digest> {
+    match effect.change {
+        Change::Created | Change::Renamed { .. } => None,
+        Change::Modified | Change::Deleted => effect.before,
+    }
+}
+
+fn after(effect: &Effect) -> Option<Digest> {
+    match effect.change {
+        Change::Deleted => None,
+        Change::Created | Change::Modified | Change::Renamed { .. } => effect.after,
+    }
+}

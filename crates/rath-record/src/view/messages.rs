@@ -1,0 +1,196 @@
+//! What a model sees.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
+use crate::id::{CallId, StepId};
+use crate::lineage::StepSet;
+use crate::payload::Text;
+use crate::record::Record;
+use crate::step::Step;
+
+/// What a model sees of a record.
+///
+/// A call and its result are one value here, so no view can hold one without the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Messages<'a> {
+    /// The head it reflects.
+    pub head: Option<StepId>,
+    /// The newest instructions.
+    pub instructions: Option<&'a Instructions>,
+    /// The conversation.
+    pub list: Vec<Message<'a>>,
+}
+
+/// One message, with the step it comes from, whose stamp says on which branch it was said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message<'a> {
+    /// The user speaks.
+    User(&'a Step, &'a User),
+    /// A memory gave this back. It is data: never sent as system.
+    Recalled(&'a Step, &'a [Recalled]),
+    /// A summary stands for what it hides.
+    Summary(&'a Step, &'a Text),
+    /// The model answered, and this came of its calls.
+    Assistant(&'a Step, &'a Assistant, Vec<Exchange<'a>>),
+}
+
+impl<'a> Message<'a> {
+    /// The step it comes from.
+    pub fn step(&self) -> &'a Step {
+        match self {
+            Message::User(step, _)
+            | Message::Recalled(step, _)
+            | Message::Summary(step, _)
+            | Message::Assistant(step, ..) => step,
+        }
+    }
+}
+
+/// A call and what closed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange<'a> {
+    /// The call's name, unique in the view: providers refuse a request that uses one twice.
+    pub id: CallId,
+    /// The call.
+    pub call: &'a Call,
+    /// What closed it.
+    pub closing: Closing<'a>,
+}
+
+/// What closed a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Closing<'a> {
+    /// Its result.
+    Result(&'a ToolResult),
+    /// Nothing was recorded: the model is to be told so.
+    Nothing,
+}
+
+/// What a model sees of `record`.
+pub fn messages(record: &Record) -> Messages<'_> {
+    let steps = record.steps();
+    let folds = Folds::of(&steps);
+    let mut seen = Seen::default();
+    for (at, step) in steps.iter().enumerate() {
+        for (fold, compressed) in folds.at(at) {
+            seen.list.push(Message::Summary(fold, &compressed.summary));
+        }
+        seen.follow(step, folds.hidden.contains(&step.id()));
+    }
+    Messages { head: record.head().map(Step::id), instructions: seen.instructions, list: seen.list }
+}
+
+/// Which steps are hidden, and where what stands for them goes.
+struct Folds<'a> {
+    hidden: StepSet,
+    /// The summaries that stand before each place.
+    summaries: HashMap<usize, Vec<(&'a Step, &'a Compressed)>>,
+}
+
+impl<'a> Folds<'a> {
+    fn of(steps: &[&'a Step]) -> Self {
+        let compressed = || {
+            steps.iter().enumerate().filter_map(|(at, step)| match step.chunk() {
+                Chunk::Compressed(compressed) => Some((at, *step, compressed)),
+                _ => None,
+            })
+        };
+        // What is hidden stays hidden when a later summary hides the one that hid it.
+        let hidden: StepSet = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
+        let mut first: HashMap<StepId, usize> = HashMap::new();
+        if !hidden.is_empty() {
+            for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden.contains(&step.id())) {
+                first.entry(step.id()).or_insert(at);
+            }
+        }
+        let mut summaries: HashMap<usize, Vec<_>> = HashMap::new();
+        for (at, step, compressed) in compressed().filter(|(_, step, _)| !hidden.contains(&step.id())) {
+            let place = compressed.hidden.iter().filter_map(|id| first.get(id)).min().copied().unwrap_or(at);
+            summaries.entry(place).or_default().push((step, compressed));
+        }
+        Folds { hidden, summaries }
+    }
+
+    fn at(&self, place: usize) -> &[(&'a Step, &'a Compressed)] {
+        self.summaries.get(&place).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The view as far as it has been built.
+#[derive(Default)]
+struct Seen<'a> {
+    instructions: Option<&'a Instructions>,
+    list: Vec<Message<'a>>,
+    /// Calls that wait for their result, hidden ones too, lest theirs be taken for another's.
+    open: Vec<Open<'a>>,
+    ids: HashSet<CallId>,
+}
+
+struct Open<'a> {
+    call: &'a CallId,
+    /// Which answer asked for it, counted through the record.
+    turn: usize,
+    /// Where its exchange stands: message and place in it. None if hidden.
+    exchange: Option<(usize, usize)>,
+}
+
+impl<'a> Seen<'a> {
+    fn follow(&mut self, step: &'a Step, hidden: bool) {
+        match step.chunk() {
+            Chunk::Assistant(answer) => self.answer(step, answer, hidden),
+            Chunk::ToolResult(result) => self.close(result),
+            _ if hidden => {}
+            Chunk::Instructions(instructions) => self.instructions = Some(instructions),
+            Chunk::User(user) => self.list.push(Message::User(step, user)),
+            Chunk::Memory(memory) => {
+                if let MemoryEvent::Recall { found, .. } = &memory.event
+                    && !found.is_empty()
+                {
+                    self.list.push(Message::Recalled(step, found));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, step: &'a Step, answer: &'a Assistant, hidden: bool) {
+        let turn = self.open.last().map_or(0, |open| open.turn + 1);
+        for (nth, call) in answer.calls.iter().enumerate() {
+            let exchange = (!hidden).then_some((self.list.len(), nth));
+            self.open.push(Open { call: &call.id, turn, exchange });
+        }
+        if !hidden {
+            let exchanges = answer.calls.iter().map(|call| Exchange {
+                id: unique(&mut self.ids, &call.id),
+                call,
+                closing: Closing::Nothing,
+            });
+            self.list.push(Message::Assistant(step, answer, exchanges.collect()));
+        }
+    }
+
+    /// Closes the call that the result means: the newest turn's, and there the first of that name.
+    fn close(&mut self, result: &'a ToolResult) {
+        let Some(turn) = self.open.iter().rev().find(|open| *open.call == result.call).map(|open| open.turn) else {
+            return;
+        };
+        let found = self.open.iter().position(|open| open.turn == turn && *open.call == result.call);
+        let open = self.open.remove(found.expect("the call was found just above"));
+        if let Some((message, nth)) = open.exchange
+            && let Message::Assistant(_, _, exchanges) = &mut self.list[message]
+        {
+            exchanges[nth].closing = Closing::Result(result);
+        }
+    }
+}
+
+fn unique(ids: &mut HashSet<CallId>, id: &CallId) -> CallId {
+    let mut name = id.clone();
+    let mut nth = 2;
+    while !ids.insert(name.clone()) {
+        name = format!("{id}~{nth}").into();
+        nth += 1;
+    }
+    name
+}

@@ -1,0 +1,104 @@
+//! One error for everything, and the session so far with it.
+
+use std::fmt;
+
+use crate::session::Session;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, what to do about it, and the session so far.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    hint: Option<String>,
+    session: Option<Session>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The kinds of failure a caller may want to tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Two sessions cannot be joined.
+    Merge,
+    /// There is no such step in the session.
+    NoSuchStep,
+    /// A place is not one.
+    Place,
+    /// A file could not be read or written.
+    Io,
+    /// A file is not one of ours, or from a newer version.
+    Format,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        Error(Box::new(Inner { kind, message, hint: None, session: None, source: None }))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn with_session(mut self, session: &Session) -> Self {
+        self.0.session = Some(session.clone());
+        self
+    }
+
+    pub(crate) fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Box::new(source));
+        self
+    }
+
+    /// The kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the same thing may work a moment later.
+    pub fn is_temporary(&self) -> bool {
+        let io = self.0.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|error| {
+            use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+            matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+        })
+    }
+
+    /// What the person who can act may do.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// The session as far as it came.
+    pub fn session(&self) -> Option<&Session> {
+        self.0.session.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        match &self.0.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As it is displayed: a program whose `main` returns it prints what a person can read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}

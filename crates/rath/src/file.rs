@@ -1,0 +1,134 @@
+//! A session as one file.
+
+use std::fs::File;
+use std::io::{ErrorKind as IoKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
+use rath_record::graph::{self, GraphReport};
+use rath_record::lineage::Lineage;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::Session;
+
+/// How much is read or written at a time.
+const BLOCK: usize = 256 * 1024;
+
+/// A session from a file, and what the file was like.
+#[derive(Debug)]
+pub struct Opened {
+    /// The session, as far as it could be read.
+    pub session: Session,
+    /// Everything the file holds: more than the session where it has other heads.
+    pub lineage: Lineage,
+    /// What a check of the file found. Damage is here, not an error: what is undamaged was read.
+    pub report: Report,
+}
+
+impl Session {
+    /// Writes the session to a file, whole or not at all.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let failed = |error| io_error("write", path, error);
+        let beside = beside(path);
+        let saved = write_to(&beside, self).and_then(|()| std::fs::rename(&beside, path).map_err(Failure::Io));
+        saved.map_err(|failure| {
+            // The error that matters is the first one.
+            let _ = std::fs::remove_file(&beside);
+            match failure {
+                Failure::Io(error) => failed(error),
+                Failure::Codec(error) => format_error(path, &error),
+            }
+            .with_session(self)
+        })
+    }
+
+    /// Reads a session from a file. Of a damaged file, all that is undamaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Opened> {
+        let path = path.as_ref();
+        let mut reader = Reader::new();
+        let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
+        blocks(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
+        let opened = reader.finish().map_err(|error| format_error(path, &error))?;
+        Ok(Opened {
+            session: Session::resume(opened.record),
+            lineage: Lineage::of(opened.heads),
+            report: opened.report,
+        })
+    }
+}
+
+/// Checks a session file of any length, in memory that does not grow with it.
+pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
+    let path = path.as_ref();
+    let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
+    let mut verifier = Verifier::new();
+    loop {
+        let read = file.rewind().and_then(|()| blocks(&mut file, |block| verifier.feed(block)));
+        read.map_err(|error| io_error("read", path, error))?;
+        if !verifier.again().map_err(|error| format_error(path, &error))? {
+            return Ok(verifier.report());
+        }
+    }
+}
+
+/// Checks an exported graph of sessions.
+pub fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
+    let path = path.as_ref();
+    let export = std::fs::read(path).map_err(|error| io_error("read", path, error))?;
+    Ok(graph::verify(&export))
+}
+
+enum Failure {
+    Io(std::io::Error),
+    Codec(CodecError),
+}
+
+fn write_to(path: &Path, session: &Session) -> Result<(), Failure> {
+    let mut file = File::create(path).map_err(Failure::Io)?;
+    let mut encoder = Encoder::new();
+    let mut waiting = Vec::new();
+    let lineage = session.begun().lineage();
+    for step in lineage.walk() {
+        encoder.step(step).map_err(Failure::Codec)?;
+        waiting.append(&mut encoder.take());
+        if waiting.len() > BLOCK {
+            file.write_all(&waiting).map_err(Failure::Io)?;
+            waiting.clear();
+        }
+    }
+    waiting.append(&mut encoder.finish());
+    file.write_all(&waiting).and_then(|()| file.sync_all()).map_err(Failure::Io)
+}
+
+fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(count) => take(&block[..count]),
+            Err(error) if error.kind() == IoKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A name next to `path`, so that the rename stays on one file system.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn io_error(action: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format_args!("cannot {action} {}: {error}", path.display())).because(error)
+}
+
+fn format_error(path: &Path, error: &CodecError) -> Error {
+    let told = Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()));
+    match error {
+        CodecError::NewerVersion { .. } => told.hint("open it with a newer rath"),
+        CodecError::NotARecord => told.hint("a session file begins with `{\"seal\":` and is written by `Session::save`"),
+        CodecError::RowTooLong { .. } => told,
+    }
+}

@@ -1,0 +1,24 @@
+//! rath: a session-first agent runtime.
+//!
+//! A [`Session`] is a value that holds everything that happened: what was said, what was called, where tools ran, what
+//! it cost. Fork it, merge it, save it, ask it where any of it came from.
+//!
+#![doc = concat!("```\n", include_str!("../../../examples/01_session.rs"), "```")]
+
+mod error;
+mod file;
+mod place;
+mod session;
+
+pub use error::{Error, ErrorKind, Result};
+pub use file::{Opened, verify, verify_graph};
+pub use place::{Place, PlaceError};
+pub use rath_record as record;
+pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
+pub use session::Session;
+
+/// What a program that works with sessions needs.
+pub mod prelude {
+    pub use crate::chunk::{Assistant, Call, Chunk, Finish, Outcome, Strategy, ToolResult};
+    pub use crate::{Error, Place, Result, Session, StepId, Text, Usage, turn, view};
+}

@@ -1,0 +1,57 @@
+//! Where a session's tools run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+
+/// Where a session's tools run: the URI of a sandbox, `local:./` for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place(String);
+
+impl Place {
+    /// A directory on this machine.
+    pub fn local(directory: impl AsRef<str>) -> Self {
+        Place(format!("local:{}", directory.as_ref()))
+    }
+
+    /// The URI.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(uri: &str) -> Result<Self, PlaceError> {
+        match uri.split_once(':') {
+            Some((scheme, rest)) if is_scheme(scheme) && !rest.is_empty() => Ok(Place(uri.to_owned())),
+            _ => Err(PlaceError { found: uri.to_owned() }),
+        }
+    }
+}
+
+fn is_scheme(scheme: &str) -> bool {
+    scheme.starts_with(|c: char| c.is_ascii_lowercase())
+        && scheme.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))
+}
+
+/// What was found where a place was wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("wanted a place such as `local:./`, found `{found}`")]
+pub struct PlaceError {
+    found: String,
+}
+
+impl From<PlaceError> for Error {
+    fn from(error: PlaceError) -> Self {
+        Error::new(ErrorKind::Place, &error).hint("write the kind of sandbox, a colon, and where: `local:./`")
+    }
+}

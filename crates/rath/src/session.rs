@@ -1,0 +1,299 @@
+//! The value that programs pass around.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rath_record::chunk::{Chunk, Detached, Forked, Placed, Strategy};
+use rath_record::graph::{self, Ids};
+use rath_record::lineage::Lineage;
+use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, turn, view};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::place::Place;
+
+/// Everything that happened, as one value.
+///
+/// A session is cheap to clone and to fork, and nothing done to one is ever visible in another: what they have in
+/// common is shared, what they do next is their own.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// let session = Session::user("hello");
+/// let mut fork = session.fork();
+/// fork.push(Chunk::assistant("hi"));
+/// assert_eq!(fork.text(), Some("hi"));
+/// assert_eq!(session.text(), None);
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    record: Record,
+    branch: Branch,
+}
+
+/// The line of work that a session appends to.
+#[derive(Clone)]
+struct Branch {
+    id: BranchId,
+    /// How many branches have left it. Shared by clones, so that no two of them take the same number.
+    left: Arc<AtomicU64>,
+    /// Written before the first step: a fork that does nothing leaves no trace.
+    opening: Option<Opening>,
+}
+
+#[derive(Clone)]
+struct Opening {
+    marker: Chunk,
+    /// The count of the branch that was left. Until this branch has a step, it is the one that further forks leave.
+    left: Arc<AtomicU64>,
+}
+
+impl Session {
+    /// A session that begins with what the user says.
+    pub fn user(text: impl Into<Text>) -> Self {
+        Session::empty().and(Chunk::user(text))
+    }
+
+    /// A session that begins with what an agent is told.
+    pub fn system(text: impl Into<Text>) -> Self {
+        Session::empty().and(Chunk::instructions(text))
+    }
+
+    /// A session in which nothing has happened.
+    pub fn empty() -> Self {
+        Session { record: Record::new(), branch: Branch::new() }
+    }
+
+    /// Binds the session to a place. From here on its tools run there.
+    pub fn to(self, place: impl Into<Place>) -> Self {
+        self.and(Placed { place: place.into().to_string() })
+    }
+
+    /// Appends a step.
+    pub fn push(&mut self, chunk: impl Into<Chunk>) -> StepId {
+        self.append(chunk.into(), None)
+    }
+
+    /// Appends a step that a model call stands behind, with what the call cost.
+    pub fn push_with_usage(&mut self, chunk: impl Into<Chunk>, usage: Usage) -> StepId {
+        self.append(chunk.into(), Some(usage))
+    }
+
+    /// A session that goes on from here by itself.
+    pub fn fork(&self) -> Self {
+        self.leave(self.record.clone(), |nth| Forked { nth, name: None }.into())
+    }
+
+    /// A fork with a name that the log shows.
+    pub fn fork_named(&self, name: impl Into<String>) -> Self {
+        self.leave(self.record.clone(), |nth| Forked { nth, name: Some(name.into()) }.into())
+    }
+
+    /// A session that goes on from here and counts as a new beginning: it has no parent in the graph of sessions.
+    pub fn detach(&self) -> Self {
+        self.leave(self.record.clone(), |nth| Detached { nth }.into())
+    }
+
+    /// A session that goes on from an earlier step, as a fork.
+    pub fn at(&self, step: StepId) -> Result<Self> {
+        let found = self.record.find(step).ok_or_else(|| {
+            Error::new(ErrorKind::NoSuchStep, format_args!("no step {} in this session", step.short()))
+                .with_session(self)
+        })?;
+        Ok(self.leave(Record::at(found.clone()), |nth| Forked { nth, name: None }.into()))
+    }
+
+    /// Joins two sessions: what they share once, then ours, then theirs.
+    ///
+    /// Where one holds all of the other, it is the result. Refused while either has a call without a result.
+    pub fn merge(&self, theirs: &Session) -> Result<Self> {
+        self.merge_by(theirs, Strategy::Ancestor)
+    }
+
+    /// Joins two sessions by a strategy of your choice.
+    pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
+        let branch = Branch::new();
+        let record = self.record.merge(&theirs.record, strategy, branch.stamp(None)).map_err(|error| {
+            Error::new(ErrorKind::Merge, format_args!("cannot merge: {error}"))
+                .hint("record the call's result, or merge from an earlier step with `at`")
+                .with_session(self)
+        })?;
+        Ok(if record.head() == self.record.head() {
+            self.clone()
+        } else if record.head() == theirs.record.head() {
+            theirs.clone()
+        } else {
+            Session { record, branch }
+        })
+    }
+
+    /// The id of the branch that this session appends to.
+    pub fn id(&self) -> BranchId {
+        self.branch.id
+    }
+
+    /// The newest step.
+    pub fn head(&self) -> Option<&Step> {
+        self.record.head()
+    }
+
+    /// The record behind the session.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What was said and done, oldest first, without the marks of forks and merges.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.record.steps().into_iter().map(Step::chunk).filter(|chunk| !chunk.is_marker())
+    }
+
+    /// How many chunks there are.
+    pub fn chunk_count(&self) -> u64 {
+        self.record.chunk_count()
+    }
+
+    /// The graph of steps behind the session. Displayed, it is the log.
+    pub fn lineage(&self) -> Lineage {
+        self.record.lineage()
+    }
+
+    /// The model's last words.
+    pub fn text(&self) -> Option<&str> {
+        self.record.newest_first().find_map(|step| match step.chunk() {
+            Chunk::Assistant(answer) => answer.text.as_str().filter(|text| !text.trim().is_empty()),
+            _ => None,
+        })
+    }
+
+    /// What all model calls cost together, each counted once however many branches contain it.
+    pub fn usage(&self) -> Usage {
+        self.record.usage()
+    }
+
+    /// Where tools run.
+    pub fn place(&self) -> Option<&str> {
+        self.record.newest_first().find_map(|step| match step.chunk() {
+            Chunk::Placed(placed) => Some(placed.place.as_str()),
+            _ => None,
+        })
+    }
+
+    /// What an agent has to do next.
+    pub fn next(&self) -> turn::Next {
+        turn::next(&self.record)
+    }
+
+    /// What a model sees.
+    pub fn messages(&self) -> view::Messages<'_> {
+        view::messages(&self.record)
+    }
+
+    /// What changed in the workspace, and by which call.
+    pub fn files(&self) -> view::Files<'_> {
+        view::files(&self.record)
+    }
+
+    /// Which checks ran, and whether they still hold.
+    pub fn checks(&self) -> view::Checks<'_> {
+        view::checks(&self.record)
+    }
+
+    /// What the model calls cost, by branch and by module.
+    pub fn spending(&self) -> view::Spending {
+        view::usage(&self.record)
+    }
+
+    /// The graph of sessions behind this one, one JSON line each, under the names that the Python OpenRath uses.
+    pub fn export(&self, ids: Ids) -> String {
+        graph::export(&self.begun().lineage(), ids)
+    }
+
+    /// The session that ends at the head of `record`, on that head's branch.
+    pub(crate) fn resume(record: Record) -> Self {
+        let Some(head) = record.head() else { return Session::empty() };
+        let id = head.stamp().branch;
+        let left = record.steps().into_iter().filter_map(|step| match step.chunk() {
+            Chunk::Forked(Forked { nth, .. }) | Chunk::Detached(Detached { nth }) => Some(*nth),
+            _ => None,
+        });
+        let left = Arc::new(AtomicU64::new(left.max().unwrap_or_default()));
+        Session { record, branch: Branch { id, left, opening: None } }
+    }
+
+    /// The same with its opening on the record, for those who look at it from outside.
+    pub(crate) fn begun(&self) -> Self {
+        let mut session = self.clone();
+        session.begin();
+        session
+    }
+
+    fn and(mut self, chunk: impl Into<Chunk>) -> Self {
+        self.push(chunk);
+        self
+    }
+
+    fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
+        self.begin();
+        self.record.push(chunk, self.branch.stamp(usage)).id()
+    }
+
+    fn begin(&mut self) {
+        if let Some(opening) = self.branch.opening.take() {
+            self.record.push(opening.marker, self.branch.stamp(None));
+        }
+    }
+
+    fn leave(&self, record: Record, marker: impl FnOnce(u64) -> Chunk) -> Self {
+        let left = self.branch.opening.as_ref().map_or(&self.branch.left, |opening| &opening.left).clone();
+        let marker = marker(left.fetch_add(1, Ordering::Relaxed) + 1);
+        Session { record, branch: Branch { opening: Some(Opening { marker, left }), ..Branch::new() } }
+    }
+}
+
+impl Branch {
+    fn new() -> Self {
+        let id = BranchId(uuid::Uuid::now_v7().into_bytes());
+        Branch { id, left: Arc::default(), opening: None }
+    }
+
+    fn stamp(&self, usage: Option<Usage>) -> Stamp {
+        Stamp { branch: self.id, by: None, usage, at: now() }
+    }
+}
+
+/// One line: where it stands, how much there is, where tools run, what it cost, what is next.
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.head() {
+            Some(head) => write!(f, "session {}", head.id().short())?,
+            None => f.write_str("session of nothing")?,
+        }
+        let count = self.chunk_count();
+        write!(f, ": {count} {}", if count == 1 { "chunk" } else { "chunks" })?;
+        if let Some(place) = self.place() {
+            write!(f, ", placed at {place}")?;
+        }
+        if self.usage() != Usage::default() {
+            write!(f, ", {}", self.usage())?;
+        }
+        match self.next() {
+            turn::Next::AskModel => f.write_str(", next: ask the model"),
+            turn::Next::RunTools(calls) => write!(f, ", next: run {} tool calls", calls.len()),
+            turn::Next::Done => f.write_str(", done"),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A clock that stands before 1970 or far ahead gives no time rather than a wrong one.
+fn now() -> Option<Timestamp> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_micros()).ok().map(Timestamp)
+}
