@@ -181,6 +181,13 @@ pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
     split
 }
 
+/// Whether the reading order of `longer` begins with that of `shorter`.
+pub(crate) fn begins_with(longer: &Step, shorter: &Step) -> bool {
+    let ends_later = |step: &&Step| step.line().generation >= shorter.line().generation;
+    let mut ends = std::iter::successors(Some(longer), |step| step.first_parent()).take_while(ends_later);
+    ends.any(|step| step.id() == shorter.id())
+}
+
 /// The sides that a step is known to belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sides(u8);
@@ -327,9 +334,9 @@ impl<'a> Order<'a> {
                         (Some((ours, theirs)), _, _) => self
                             .tasks
                             .extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]),
-                        (None, _, _) => self.tasks.extend(
-                            step.parents().iter().find_map(Link::step).map(|parent| Task::Visit(parent, repeats)),
-                        ),
+                        (None, _, _) => {
+                            self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats)));
+                        }
                     }
                 }
                 Task::Emit(step) => out.push(step),
@@ -381,8 +388,7 @@ impl<'a> Iterator for Newest<'a> {
                 };
                 Some(ours)
             }
-            // With one parent of a merge lost, the other is the line.
-            None => step.parents().iter().find_map(Link::step),
+            None => step.first_parent(),
         };
         Some(step)
     }

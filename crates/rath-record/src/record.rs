@@ -46,7 +46,7 @@ impl Record {
 
     /// Joins two records: what they share once, then ours, then theirs.
     ///
-    /// Where one holds all of the other, it is the result itself and no step is added.
+    /// Where ours holds all of theirs, or theirs goes on from where ours ends, that is the result and no step is added.
     pub fn merge(&self, theirs: &Record, strategy: Strategy, stamp: Stamp) -> Result<Record, MergeError> {
         let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else {
             return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
@@ -67,7 +67,9 @@ impl Record {
                 if split.theirs.is_empty() {
                     return Ok(self.clone());
                 }
-                if split.ours.is_empty() {
+                // Theirs can stand for both only if it is read as ours was, up to where ours ends. Otherwise ours would
+                // be reordered, and merging three sessions one way or the other would show different things.
+                if split.ours.is_empty() && lineage::begins_with(their_head, our_head) {
                     return Ok(theirs.clone());
                 }
             }

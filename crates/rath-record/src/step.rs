@@ -223,9 +223,9 @@ impl Step {
         }
     }
 
-    /// The parent whose line comes first, where it is here.
+    /// The parent whose line comes first, of those that are here.
     pub(crate) fn first_parent(&self) -> Option<&Step> {
-        self.parents().first().and_then(Link::step)
+        self.parents().iter().find_map(Link::step)
     }
 
     /// The two parents of a merge, where both are here.
@@ -263,10 +263,8 @@ impl fmt::Debug for Step {
 fn line_after(parents: &Parents, id: StepId, chunk: &Chunk, stamp: &Stamp) -> Line {
     let mut line = match parents.as_slice() {
         [Link::Step(ours), Link::Step(theirs)] => joined_line(ours, theirs, chunk),
-        links => {
-            // With a parent lost, what is left is all that can be counted.
-            links.iter().find_map(Link::step).map(|parent| parent.line().clone()).unwrap_or_default()
-        }
+        // With a parent lost, what is left is all that can be counted.
+        links => links.iter().find_map(Link::step).map(|parent| parent.line().clone()).unwrap_or_default(),
     };
     line.generation += 1;
     line.follow(id, chunk, stamp.usage);

@@ -138,7 +138,7 @@ pub enum Fault {
     #[error("the row is there twice")]
     Twice,
     /// The row before it is not the one it was written after.
-    #[error("the row before was changed after this one was written")]
+    #[error("the row was not written after the one before it: one of the two was replaced or sealed anew")]
     Chain,
     /// It stands after the closing row.
     #[error("the row stands after the closing row")]

@@ -29,7 +29,7 @@ pub(crate) struct Lines {
     listed: Vec<usize>,
     newer: Option<u64>,
     /// Whether the file begins as one of ours does, as far as it goes.
-    familiar: bool,
+    familiar: Option<bool>,
 }
 
 /// An undamaged row.
@@ -64,9 +64,7 @@ impl Place {
 impl Lines {
     /// Takes in the next bytes of the file.
     pub(crate) fn feed(&mut self, mut block: &[u8], found: &mut dyn FnMut(&mut Report, Found<'_>)) {
-        if self.report.bytes == 0 {
-            self.familiar = block.iter().zip(SEAL_OPEN.as_bytes()).all(|(is, ours)| is == ours);
-        }
+        self.familiar.get_or_insert_with(|| block.iter().zip(SEAL_OPEN.as_bytes()).all(|(is, ours)| is == ours));
         while let Some(end) = memchr::memchr(b'\n', block) {
             let (line, rest) = (&block[..end], &block[end + 1..]);
             if self.partial.is_empty() && !self.overlong {
@@ -98,7 +96,7 @@ impl Lines {
         self.name_broken(None);
         match self.newer {
             Some(found) => Err(CodecError::NewerVersion { found }),
-            None if self.report.rows == 0 && self.report.bytes > 0 && !self.familiar => Err(CodecError::NotARecord),
+            None if self.report.rows == 0 && self.familiar == Some(false) => Err(CodecError::NotARecord),
             None => Ok(()),
         }
     }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use super::CodecError;
 use super::damage::{Fault, Report};
 use super::lines::{Found, FoundStep, Lines};
-use super::row::ParentIds;
 use crate::chunk::Strategy;
 use crate::id::{Digest, StepId};
 use crate::lineage::StepSet;
@@ -65,19 +64,20 @@ impl Reader {
 
 #[derive(Default)]
 struct Steps {
-    known: HashMap<StepId, Step>,
-    order: Vec<(u64, StepId)>,
+    /// Every step, with the number of its row.
+    known: HashMap<StepId, (u64, Step)>,
     followed: StepSet,
-    payloads: HashMap<Digest, Payload>,
-    /// Steps that came before a parent: rows were swapped, or the parent's is lost.
+    /// Every payload, with the number of its row.
+    payloads: HashMap<Digest, (u64, Payload)>,
+    /// Steps that came before a parent or a payload of theirs: rows were swapped, or one is lost.
     waiting: Vec<FoundStep<'static>>,
 }
 
 impl Steps {
     fn take(&mut self, report: &mut Report, found: Found<'_>) {
         match found {
-            Found::Payload(_, digest, payload) => _ = self.payloads.insert(digest, payload),
-            Found::Step(step) if self.missing(&step.parents).is_empty() => self.link(report, step),
+            Found::Payload(place, digest, payload) => _ = self.payloads.entry(digest).or_insert((place.n, payload)),
+            Found::Step(step) if self.missing(&step).is_empty() => self.link(report, step),
             Found::Step(step) => {
                 self.waiting.push(FoundStep { json: Cow::Owned(step.json.into_owned()), ..step });
             }
@@ -89,15 +89,20 @@ impl Steps {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|step| step.place.n);
         for step in waiting {
-            for parent in self.missing(&step.parents) {
-                report.add(step.place.damage(Some(step.id), Fault::MissingParent(parent)));
+            for fault in self.missing(&step) {
+                report.add(step.place.damage(Some(step.id), fault));
             }
             self.link(report, step);
         }
     }
 
-    fn missing(&self, parents: &ParentIds) -> Vec<StepId> {
-        parents.as_slice().iter().filter(|parent| !self.known.contains_key(parent)).copied().collect()
+    /// The parents and payloads that should stand before a step and do not.
+    fn missing(&self, step: &FoundStep<'_>) -> Vec<Fault> {
+        let before = |n: Option<u64>| n.is_some_and(|n| n < step.place.n);
+        let parents = step.parents.as_slice().iter().filter(|id| !before(self.known.get(id).map(|(n, _)| *n)));
+        let payloads = step.chunk.references().into_iter();
+        let payloads = payloads.filter(|digest| !before(self.payloads.get(digest).map(|(n, _)| *n)));
+        parents.copied().map(Fault::MissingParent).chain(payloads.map(Fault::MissingPayload)).collect()
     }
 
     fn link(&mut self, report: &mut Report, found: FoundStep<'_>) {
@@ -105,13 +110,8 @@ impl Steps {
         if self.known.contains_key(&id) {
             return;
         }
-        for digest in chunk.references() {
-            if !self.payloads.contains_key(&digest) {
-                report.add(place.damage(Some(id), Fault::MissingPayload(digest)));
-            }
-        }
-        chunk.fill(|digest| self.payloads.get(digest).cloned());
-        let link = |id: &StepId| self.known.get(id).map_or(Link::Gone(*id), |step| Link::Step(step.clone()));
+        chunk.fill(|digest| self.payloads.get(digest).map(|(_, payload)| payload.clone()));
+        let link = |id: &StepId| self.known.get(id).map_or(Link::Gone(*id), |(_, step)| Link::Step(step.clone()));
         let links = match parents.as_slice() {
             [] => Parents::None,
             [parent] => Parents::One(link(parent)),
@@ -122,13 +122,12 @@ impl Steps {
             return report.add(place.damage(Some(id), Fault::TooLong { chunks: step.chunk_count() }));
         }
         self.followed.extend(parents.as_slice());
-        self.order.push((place.n, id));
-        self.known.insert(id, step);
+        self.known.insert(id, (place.n, step));
     }
 
-    fn heads(&mut self) -> Vec<Step> {
-        self.order.sort_unstable();
-        let heads = self.order.iter().filter(|(_, id)| !self.followed.contains(id));
-        heads.map(|(_, id)| self.known[id].clone()).collect()
+    fn heads(self) -> Vec<Step> {
+        let mut heads: Vec<_> = self.known.into_values().filter(|(_, step)| !self.followed.contains(&step.id())).collect();
+        heads.sort_by_key(|(n, _)| *n);
+        heads.into_iter().map(|(_, step)| step).collect()
     }
 }

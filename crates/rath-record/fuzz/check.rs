@@ -1,0 +1,91 @@
+//! What must hold for any bytes at all. Shared by the fuzz target and the test that runs its corpus.
+
+use rath_record::codec::{self, CodecError, Encoder, Report, Verifier};
+use rath_record::graph::{self, Ids};
+use rath_record::lineage::Lineage;
+use rath_record::{BranchId, Chunk, Link, Parents, Record, Stamp, Step, turn, view};
+
+/// Takes `data` for a file, and its lines for chunks.
+pub(crate) fn codec(data: &[u8]) {
+    as_file(data);
+    as_chunks(data);
+    graph::verify(data);
+}
+
+fn as_file(data: &[u8]) {
+    let opened = codec::read(data);
+    let verified = verified(data);
+    match (&opened, &verified) {
+        (Ok(opened), Ok(report)) => assert_eq!(opened.report.is_whole(), report.is_whole()),
+        (Err(one), Err(other)) => assert_eq!(one, other),
+        _ => panic!("the reader and the verifier disagree"),
+    }
+    let Ok(opened) = opened else { return };
+    look(&opened.record);
+
+    // What was read can be written, and then reads as the same steps.
+    let lineage = Lineage::of(opened.heads.clone());
+    let again = codec::read(&encoded(&lineage)).expect("just written");
+    assert_eq!(again.heads, opened.heads);
+}
+
+/// Seals keep nearly every mutation from getting further than the row; so here the lines are chunks to be sealed.
+fn as_chunks(data: &[u8]) {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Ok(json) = std::str::from_utf8(line) else { continue };
+        let Ok(chunk) = Chunk::decode(json) else { continue };
+        let link = |back: usize| steps.len().checked_sub(back).map(|at| Link::Step(steps[at].clone()));
+        let parents = match (json.len() % 5, link(1), link(2)) {
+            (0, Some(ours), Some(theirs)) => Parents::Two([ours, theirs]),
+            (1, _, Some(earlier)) => Parents::One(earlier),
+            (_, Some(last), _) => Parents::One(last),
+            _ => Parents::None,
+        };
+        let branch = BranchId([json.len() as u8 % 3; 16]);
+        steps.push(Step::stored(parents, chunk, json, Stamp::on(branch)));
+    }
+    let Some(head) = steps.last() else { return };
+    let record = Record::at(head.clone());
+    if record.chunk_count() < 10_000 {
+        look(&record);
+    }
+    let lineage = record.lineage();
+    let file = encoded(&lineage);
+    let opened = codec::read(&file).expect("just written");
+    assert_eq!(opened.record.head(), record.head());
+    assert_eq!(encoded(&Lineage::of(opened.heads)), file);
+}
+
+fn look(record: &Record) {
+    let messages = view::messages(record);
+    assert_eq!(messages.head, record.head().map(Step::id));
+    view::files(record);
+    view::checks(record);
+    assert_eq!(view::usage(record).total.usage, record.usage());
+    turn::next(record);
+    assert!(record.newest_first().eq(record.steps().into_iter().rev()));
+    let _ = record.lineage().to_string();
+    let export = graph::export(&record.lineage(), Ids::Canonical);
+    graph::verify(export.as_bytes());
+}
+
+fn encoded(lineage: &Lineage) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    for step in lineage.walk() {
+        encoder.step(step).expect("inputs are short");
+    }
+    encoder.finish()
+}
+
+fn verified(data: &[u8]) -> Result<Report, CodecError> {
+    let mut verifier = Verifier::new();
+    loop {
+        for block in data.chunks(61) {
+            verifier.feed(block);
+        }
+        if !verifier.again()? {
+            return Ok(verifier.report());
+        }
+    }
+}

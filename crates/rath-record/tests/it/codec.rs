@@ -1,0 +1,204 @@
+//! What goes into a file comes out of it.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+use rath_record::chunk::{Assistant, Call, Chunk, Image, Json, ToolSpec, User};
+use rath_record::codec::{self, CodecError, Encoder, VERSION};
+use rath_record::{Blob, Payload, Record, Seal, Stamp, Text, Timestamp, Usage};
+
+use crate::support::{branch, record, world};
+
+pub(crate) fn encode(record: &Record) -> Vec<u8> {
+    Encoder::record(record).expect("rows that are short enough")
+}
+
+fn stamp() -> Stamp {
+    Stamp::on(branch("main"))
+}
+
+/// Replaces the body of a line and seals it anew, as a careful forger would.
+pub(crate) fn reseal(line: &str) -> String {
+    format!("{{\"seal\":\"{}\",{}", Seal::of(line[43..].as_bytes()), &line[43..])
+}
+
+#[test]
+fn a_file_is_lines_of_json_that_a_person_can_read() {
+    let mut record = record("user hi");
+    let stamp = stamp().by("readme.agent").usage(Usage::new(12, 3)).at(Timestamp(1_767_225_600_000_000));
+    record.push(Chunk::assistant("hello"), stamp);
+    expect![[r#"
+        {"seal":"43e0bdaa2d319fb028fdb2fe6e6c0fc7","format":"rath record","version":1}
+        {"seal":"847dbe4fb1750df80e2936319fb4ed73","prev":"43e0bdaa2d319fb028fdb2fe6e6c0fc7","n":1,"id":"bc8e37443b8e36cd192f3b04085eb2a257ee4ee264fcfba87de29ecbb4be96a4","parents":[],"branch":"e726318b-bc3f-d75a-c873-3a7e030cc35b","chunk":{"kind":"user","text":"hi"}}
+        {"seal":"c65df269bbec9e12c08f4615e7e25192","prev":"847dbe4fb1750df80e2936319fb4ed73","n":2,"id":"f14b3364ea4f5edab34a85bec3960ecf3ebded3f3824af22a5e08bf2520b98b5","parents":["bc8e37443b8e36cd192f3b04085eb2a257ee4ee264fcfba87de29ecbb4be96a4"],"branch":"e726318b-bc3f-d75a-c873-3a7e030cc35b","by":"readme.agent","usage":{"input":12,"output":3},"at":1767225600000000,"chunk":{"kind":"assistant","text":"hello","finish":"stop"}}
+        {"seal":"5cf0c5473f484d4ad058162272939c55","prev":"c65df269bbec9e12c08f4615e7e25192","n":3,"end":2}
+    "#]].assert_eq(&String::from_utf8(encode(&record)).expect("UTF-8"));
+}
+
+#[test]
+fn any_text_round_trips() {
+    let texts = [
+        String::new(),
+        "\u{2028}\u{2029}\u{85}\u{b}\u{c}\r\n\0\u{1}\u{7f}\u{feff}\\\"/".to_owned(),
+        "𝄞 👩‍👩‍👧‍👦 日本語 مرحبا \u{10ffff}".to_owned(),
+        "{\"seal\":\"00000000000000000000000000000000\",".to_owned(),
+        (0..=0x10_ffff).step_by(7).filter_map(char::from_u32).collect(),
+        "x".repeat(16 * 1024),
+        "x".repeat(16 * 1024 + 1),
+        "\u{0}é𝄞\n".repeat(10 << 20 >> 3),
+    ];
+    for text in texts {
+        let mut record = Record::new();
+        record.push(Chunk::user(text.as_str()), stamp());
+        record.push(Chunk::note(text.as_str()), stamp());
+        let file = encode(&record);
+        let opened = codec::read(&file).expect("a file of ours");
+        assert!(opened.report.is_whole(), "{:?}", opened.report.damage);
+        let back: Vec<_> = opened.record.steps().into_iter().map(|step| step.chunk().clone()).collect();
+        assert!(back == [Chunk::user(text.as_str()), Chunk::note(text.as_str())], "{:.40}", text);
+        assert!(encode(&opened.record) == file, "{text:.40}");
+    }
+}
+
+#[test]
+fn a_long_payload_stands_beside_its_rows_and_only_once() {
+    let long: Text = "long".repeat(10_000).into();
+    let call = Call { id: "1".into(), tool: "t".into(), arguments: long.clone() };
+    let answer = Assistant { text: long.clone(), reasoning: long.clone(), calls: vec![call], ..Assistant::default() };
+    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"\x89PNG") };
+    let mut record = Record::new();
+    record.push(User { text: long.clone(), images: vec![image.clone(), image] }.into(), stamp());
+    record.push(answer.clone().into(), stamp());
+    let file = encode(&record);
+    assert_eq!(String::from_utf8_lossy(&file).matches("\"payload\":").count(), 2);
+    assert!(file.len() < 50_000);
+    let opened = codec::read(&file).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.record.steps()[1].chunk(), &Chunk::Assistant(answer));
+    let Chunk::User(user) = opened.record.steps()[0].chunk() else { panic!("the user spoke first") };
+    assert_eq!(user.images[1].blob.data.as_deref(), Some(&b"\x89PNG"[..]));
+}
+
+#[test]
+fn every_text_of_every_kind_finds_its_payload_again() {
+    let story = "instructions T; user T; assistant T; calls t#1; denied 1 T; result 1 T; remember T; recall T T; \
+                 x= note T; compress x: T; retry T; interrupted T; failed T";
+    let long = "T".repeat(20_000);
+    let mut record = Record::new();
+    for step in self::record(story).steps() {
+        let json = step.json().replace("\"T\"", &serde_json::to_string(&long).expect("a string"));
+        let chunk = Chunk::decode(&json).expect("a chunk");
+        assert!(!matches!(chunk, Chunk::Other(_)), "{}", step.json());
+        record.push(chunk, stamp());
+    }
+    let file = encode(&record);
+    assert!(file.len() < 40_000, "all of them beside their rows, and once");
+    let opened = codec::read(&file).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    for (back, step) in opened.record.steps().into_iter().zip(record.steps()) {
+        assert_eq!(back.chunk(), step.chunk());
+        assert_eq!(step.chunk().references().len(), step.chunk().payloads().len());
+    }
+}
+
+#[test]
+fn what_this_version_does_not_know_survives_byte_for_byte() {
+    let unknown = [
+        r#"{"kind":"hologram"}"#,
+        r#"{"kind":"hologram", "depth" : 1.50, "b":{"a":[1e3 ,-0.0]} , "s":"\u0041\/"}"#,
+        r#"{"kind":"user","text":"hi","mood":"😀","n":1.0}"#,
+        r#"{"kind":"user","text":17}"#,
+        r#"{"kind":"assistant","finish":"paused"}"#,
+        r#"{"kind":"note", "text":"\u0041"}"#,
+    ];
+    let mut record = Record::new();
+    for json in unknown {
+        record = push_json(&record, json);
+    }
+    let file = encode(&record);
+    let opened = codec::read(&file).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(encode(&opened.record), file);
+    let kept: Vec<_> = opened.record.steps().iter().map(|step| step.json().into_owned()).collect();
+    assert_eq!(kept, unknown);
+    assert_eq!(format!("{:?}", opened.report.unread), r#"{"assistant": 1, "hologram": 2, "user": 1}"#);
+    let Chunk::User(user) = opened.record.steps()[2].chunk() else { panic!("known but for two members") };
+    assert_eq!(user.text.as_str(), Some("hi"));
+}
+
+fn push_json(record: &Record, json: &str) -> Record {
+    use rath_record::{Link, Parents, Step};
+    let parents = record.head().map_or(Parents::None, |head| Parents::One(Link::Step(head.clone())));
+    Record::at(Step::stored(parents, Chunk::decode(json).expect("a chunk"), json, stamp()))
+}
+
+#[test]
+fn json_that_is_kept_as_written_stays_on_one_line() {
+    let parameters = Json::parse("{\n  \"type\": \"object\"\r\n}\n").expect("JSON");
+    let tool = ToolSpec { name: "t".to_owned(), description: "d".to_owned(), parameters };
+    let mut record = Record::new();
+    let instructions = rath_record::chunk::Instructions { tools: vec![tool], ..Default::default() };
+    record.push(instructions.into(), stamp());
+    let opened = codec::read(&encode(&record)).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
+    assert!(Json::parse("{").is_err());
+}
+
+#[test]
+fn equal_history_has_equal_ids_whoever_wrote_it_and_when() {
+    let one = record("user hi; assistant hello");
+    let mut other = Record::new();
+    other.push(Chunk::user("hi"), Stamp::on(branch("elsewhere")));
+    other.push(Chunk::assistant("hello"), stamp().at(Timestamp(-1)).by("x").usage(Usage::new(1, 1)));
+    assert_eq!(one.head().map(|head| head.id()), other.head().map(|head| head.id()));
+    assert_ne!(encode(&one), encode(&other));
+}
+
+#[test]
+fn a_newer_version_gets_a_clear_error() {
+    let file = String::from_utf8(encode(&record("user hi"))).expect("UTF-8");
+    let (header, rest) = file.split_once('\n').expect("a header");
+    let newer = reseal(&header.replace("\"version\":1}", "\"version\":2,\"more\":true}"));
+    let error = codec::read(format!("{newer}\n{rest}").as_bytes()).expect_err("newer");
+    assert_eq!(error, CodecError::NewerVersion { found: VERSION + 1 });
+    assert_eq!(error.to_string(), "the file has format version 2; this program reads versions up to 1");
+}
+
+#[test]
+fn something_else_is_not_taken_for_a_session() {
+    for other in ["hello", "# README\n\nHello.\n", "{\"id\":1}\n{\"id\":2}\n", "\n", "\0"] {
+        assert_eq!(codec::read(other.as_bytes()).map(|_| ()), Err(CodecError::NotARecord), "{other:?}");
+    }
+    let empty = codec::read(b"").expect("a file that was cut at its first byte");
+    assert!(!empty.report.is_whole());
+}
+
+#[test]
+fn several_heads_in_one_file_are_all_found() {
+    let world = world("user hi; fork b1; user one; on main; fork b2; user two");
+    let mut encoder = Encoder::new();
+    let lineage = rath_record::lineage::Lineage::of(
+        ["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()),
+    );
+    for step in lineage.walk() {
+        encoder.step(step).expect("short rows");
+    }
+    let opened = codec::read(&encoder.finish()).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.heads, lineage.heads());
+    assert_eq!(opened.record.head(), world.branch("b2").head());
+}
+
+#[test]
+fn a_payload_that_is_away_stays_away() {
+    let mut record = Record::new();
+    let away = Text::Away { digest: rath_record::Digest::of(b"gone"), bytes: 20_000 };
+    record.push(Chunk::User(User { text: away.clone(), images: vec![] }), stamp());
+    let opened = codec::read(&encode(&record)).expect("a file of ours");
+    assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
+    assert_eq!(opened.report.damage.len(), 1, "and the file says that it is missing");
+    let mut chunk = opened.record.steps()[0].chunk().clone();
+    chunk.fill(|_| Some(Payload::Text(Arc::from("found"))));
+    assert_eq!(chunk, Chunk::user("found"));
+}

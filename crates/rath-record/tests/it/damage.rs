@@ -1,0 +1,296 @@
+//! Damage is detected, placed, and costs no more than what it hit.
+
+use std::collections::BTreeSet;
+
+use expect_test::{Expect, expect};
+use rath_record::chunk::{Chunk, Image, User};
+use rath_record::codec::{self, CodecError, Ending, Fault, Opened, Report, Verifier};
+use rath_record::lineage::Lineage;
+use rath_record::{Blob, Record, Stamp, StepId};
+
+use crate::codec::{encode, reseal};
+use crate::support::{branch, merge, world};
+
+/// A small file with every kind of row: a merge, a payload, a kind that nobody knows.
+fn file() -> Vec<u8> {
+    let world = world(
+        "user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}",
+    );
+    let mut record = merge(world.branch("b1"), world.branch("b2")).expect("nothing is open");
+    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"png") };
+    record.push(User { text: "look".into(), images: vec![image] }.into(), Stamp::on(branch("main")));
+    record.push(Chunk::decode(r#"{"kind":"hologram"}"#).expect("a chunk"), Stamp::on(branch("main")));
+    encode(&record)
+}
+
+fn lines(file: &[u8]) -> Vec<String> {
+    String::from_utf8(file.to_vec()).expect("UTF-8").lines().map(str::to_owned).collect()
+}
+
+fn joined(lines: &[String]) -> Vec<u8> {
+    lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
+}
+
+fn steps(opened: &Opened) -> BTreeSet<StepId> {
+    Lineage::of(opened.heads.clone()).walk().into_iter().map(|step| step.id()).collect()
+}
+
+/// The step that each line holds, if it holds one.
+fn step_of(line: &str) -> Option<StepId> {
+    line.split_once(r#","id":""#).map(|(_, rest)| rest[..64].parse().expect("a step id"))
+}
+
+fn verified(file: &[u8]) -> Result<Report, CodecError> {
+    let mut verifier = Verifier::new();
+    loop {
+        for block in file.chunks(37) {
+            verifier.feed(block);
+        }
+        if !verifier.again()? {
+            return Ok(verifier.report());
+        }
+    }
+}
+
+/// Reads a damaged file and checks that the two ways of reading agree on what is wrong with it.
+fn read(file: &[u8]) -> Opened {
+    let opened = codec::read(file).expect("a file of ours, damaged or not");
+    let report = verified(file).expect("a file of ours, damaged or not");
+    let faults = |report: &Report| report.damage.iter().map(|damage| damage.fault.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(faults(&opened.report), faults(&report));
+    assert_eq!((opened.report.rows, opened.report.ending), (report.rows, report.ending));
+    opened
+}
+
+#[test]
+fn flipping_any_byte_is_detected_and_placed_and_loses_one_row_at_most() {
+    let file = file();
+    let lines = lines(&file);
+    let all = steps(&read(&file));
+    for at in 0..file.len() {
+        let row = file[..at].iter().filter(|byte| **byte == b'\n').count();
+        for mask in [0x01, 0x20, 0x80, file[at] ^ b'\n', file[at] ^ b'"'] {
+            if mask == 0 {
+                continue;
+            }
+            let mut damaged = file.clone();
+            damaged[at] ^= mask;
+            let opened = read(&damaged);
+            assert!(!opened.report.is_whole(), "byte {at} ^ {mask:#x}");
+            let placed = opened.report.damage.iter().any(|damage| damage.row == Some(row as u64));
+            assert!(placed, "byte {at} ^ {mask:#x} of row {row}: {:?}", opened.report.damage);
+            let mut expected = all.clone();
+            // A line break is no part of what it ends: both rows around it are good.
+            if file[at] != b'\n'
+                && let Some(lost) = step_of(&lines[row])
+            {
+                expected.remove(&lost);
+            }
+            assert_eq!(steps(&opened), expected, "byte {at} ^ {mask:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_at_any_byte_opens_up_to_its_last_whole_row() {
+    let file = file();
+    let lines = lines(&file);
+    for at in 0..file.len() {
+        let opened = read(&file[..at]);
+        let mut whole = 0;
+        let mut start = 0;
+        for line in &lines {
+            whole += usize::from(start + line.len() <= at);
+            start += line.len() + 1;
+        }
+        let expected: BTreeSet<_> = lines[..whole].iter().filter_map(|line| step_of(line)).collect();
+        assert_eq!(steps(&opened), expected, "cut at {at}");
+        assert!(opened.report.damage.is_empty(), "cut at {at}: {:?}", opened.report.damage);
+        // Only the very last line break can go without anything missing.
+        let closed = at == file.len() - 1;
+        assert_eq!(opened.report.ending == Ending::Closed, closed, "cut at {at}");
+    }
+}
+
+#[test]
+fn dropping_repeating_and_swapping_rows_is_detected_and_placed() {
+    let file = file();
+    let lines = lines(&file);
+    let all = steps(&read(&file));
+    for row in 0..lines.len() {
+        let mut dropped = lines.clone();
+        dropped.remove(row);
+        let opened = read(&joined(&dropped));
+        assert!(!opened.report.is_whole(), "row {row} dropped");
+        let named = opened.report.damage.iter().any(|damage| match damage.fault {
+            Fault::Missing { first, last } => (first..=last).contains(&(row as u64)),
+            Fault::NoHeader => row == 0,
+            _ => false,
+        });
+        assert!(named || (row == lines.len() - 1 && opened.report.ending == Ending::Open), "row {row} dropped");
+        let mut expected = all.clone();
+        step_of(&lines[row]).map(|lost| expected.remove(&lost));
+        assert_eq!(steps(&opened), expected, "row {row} dropped");
+
+        for again in [row + 1, lines.len()] {
+            let mut repeated = lines.clone();
+            repeated.insert(again, lines[row].clone());
+            let opened = read(&joined(&repeated));
+            let placed = opened.report.damage.iter().any(|damage| damage.line == again as u64 + 1);
+            assert!(placed, "row {row} repeated at {again}: {:?}", opened.report.damage);
+            assert_eq!(steps(&opened), all, "row {row} repeated at {again}");
+        }
+
+        for other in row + 1..lines.len() {
+            let mut swapped = lines.clone();
+            swapped.swap(row, other);
+            let opened = read(&joined(&swapped));
+            for line in [row, other] {
+                let placed = opened.report.damage.iter().any(|damage| damage.line == line as u64 + 1);
+                assert!(placed, "rows {row} and {other} swapped: {:?}", opened.report.damage);
+            }
+            assert_eq!(steps(&opened), all, "rows {row} and {other} swapped");
+        }
+    }
+}
+
+fn check(lines: &[String], expected: Expect) {
+    let opened = read(&joined(lines));
+    let damage: Vec<_> = opened.report.damage.iter().map(ToString::to_string).collect();
+    expected.assert_eq(&damage.join("\n"));
+}
+
+#[test]
+fn an_edit_that_was_sealed_anew_is_still_detected() {
+    let whole = lines(&file());
+    let edit = |row: usize, from: &str, to: &str| {
+        let mut edited = whole.clone();
+        assert!(edited[row].contains(from), "{}", edited[row]);
+        edited[row] = reseal(&edited[row].replace(from, to));
+        edited
+    };
+    // What was said: the id no longer fits, and the next row remembers another seal.
+    check(&edit(1, "hi", "ho"), expect![[r#"
+        line 2, byte 79, row 1, step bc8e3744: the step's id does not fit its parents and its chunk
+        line 3, byte 340, row 2, step 416fbe6d: the row was not written after the one before it: one of the two was replaced or sealed anew
+        line 3, byte 340, row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]]);
+    // What it cost.
+    check(&edit(2, r#""input":10"#, r#""input":1"#), expect!["line 4, byte 776, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew"]);
+    // What it came after.
+    let id = |row: usize| step_of(&whole[row]).expect("a step").to_string();
+    check(&edit(3, &id(2), &id(1)), expect![[r#"
+        line 4, byte 777, row 3, step e865167a: the step's id does not fit its parents and its chunk
+        line 5, byte 1138, row 4, step 679fd880: the row was not written after the one before it: one of the two was replaced or sealed anew
+        line 5, byte 1138, row 4, step 679fd880: parent e865167a is not in the file before it
+        line 7, byte 1792, row 6, step 0460bc9c: parent e865167a is not in the file before it"#]]);
+    // A payload.
+    check(&edit(10, "cG5n", "cG5m"), expect![[r#"
+        line 11, byte 3248, row 10: the payload does not fit its digest
+        line 12, byte 3434, row 11, step b69ef0b0: the row was not written after the one before it: one of the two was replaced or sealed anew
+        line 12, byte 3434, row 11, step b69ef0b0: payload bad7c9a3 is not in the file before it"#]]);
+    // How many steps there are.
+    check(&edit(13, r#""end":11"#, r#""end":12"#), expect!["line 14, byte 4217, row 13: the closing row counts 12 steps; 11 are there"]);
+}
+
+#[test]
+fn rows_of_another_file_are_noticed() {
+    let whole = lines(&file());
+    let other = lines(&encode(&world("user someone; user else").branches[0].1));
+    let mut mixed = whole.clone();
+    mixed[2] = other[2].clone();
+    check(&mixed, expect![[r#"
+        line 3, byte 340, row 2, step 47c6ef8e: the row was not written after the one before it: one of the two was replaced or sealed anew
+        line 3, byte 340, row 2, step 47c6ef8e: parent dec50901 is not in the file before it
+        line 4, byte 669, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew
+        line 4, byte 669, row 3, step e865167a: parent 416fbe6d is not in the file before it"#]]);
+    let mut longer = whole.clone();
+    longer.extend(other[1..].iter().cloned());
+    check(&longer, expect![[r#"
+        line 15, byte 4319, row 1, step dec50901: the row stands after the closing row
+        line 15, byte 4319, row 1, step dec50901: the row is out of order: row 13 stands before it
+        line 16, byte 4585, row 2, step 47c6ef8e: the row stands after the closing row
+        line 16, byte 4585, row 2, step 47c6ef8e: the row is out of order: row 13 stands before it
+        line 17, byte 4914, row 3: the row stands after the closing row
+        line 17, byte 4914, row 3: the row is out of order: row 13 stands before it"#]]);
+}
+
+#[test]
+fn nonsense_between_rows_costs_nothing() {
+    let whole = lines(&file());
+    let all = steps(&read(&joined(&whole)));
+    for nonsense in ["", "x", "{}", "null", "{\"seal\":\"", "\u{feff}", &"{\"seal\":\"".repeat(1000)] {
+        for at in 0..=whole.len() {
+            let mut lines = whole.clone();
+            lines.insert(at, nonsense.to_owned());
+            let opened = read(&joined(&lines));
+            assert_eq!(opened.report.damage.len(), 1, "{nonsense:?} at {at}: {:?}", opened.report.damage);
+            assert_eq!(opened.report.damage[0].line, at as u64 + 1);
+            assert_eq!(steps(&opened), all);
+        }
+    }
+}
+
+#[test]
+fn a_report_of_endless_damage_stays_short() {
+    let mut lines = lines(&file());
+    lines.splice(3..3, (0..5_000).map(|nth| format!("nonsense {nth}")));
+    let opened = read(&joined(&lines));
+    assert_eq!(opened.report.damage.len(), codec::LISTED_MAX);
+    assert_eq!(opened.report.unlisted, 4_000);
+}
+
+#[test]
+fn a_step_before_its_parent_is_no_file_of_ours() {
+    let record = world("user one; user two").branches[0].1.clone();
+    let steps = record.steps();
+    let mut encoder = codec::Encoder::new();
+    encoder.step(steps[1]).expect("short rows");
+    encoder.step(steps[0]).expect("short rows");
+    let opened = read(&encoder.finish());
+    let damage: Vec<_> = opened.report.damage.iter().map(|damage| damage.fault.clone()).collect();
+    assert_eq!(damage, [Fault::MissingParent(steps[0].id())]);
+    assert_eq!(self::steps(&opened).len(), 2, "and still both can be read");
+}
+
+#[test]
+fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
+    // More forks from the same few steps than are looked for in one pass.
+    let base = world("user a; user b; user c").branches[0].1.clone();
+    let points: Vec<_> = base.steps().into_iter().cloned().collect();
+    let mut encoder = codec::Encoder::new();
+    for step in &points {
+        encoder.step(step).expect("short rows");
+    }
+    let mut tips: Vec<_> = (0..70_000_u32)
+        .map(|nth| {
+            let mut fork = Record::at(points[nth as usize % 3].clone());
+            fork.push(Chunk::note(nth.to_string()), Stamp::on(branch("b")));
+            fork
+        })
+        .collect();
+    for fork in &tips {
+        encoder.step(fork.head().expect("a step")).expect("short rows");
+    }
+    // Each tip is a parent from far above in its turn.
+    for fork in &mut tips {
+        fork.push(Chunk::note("more"), Stamp::on(branch("b")));
+        encoder.step(fork.head().expect("a step")).expect("short rows");
+    }
+    let file = encoder.finish();
+    let mut verifier = Verifier::new();
+    let mut passes = 0;
+    loop {
+        verifier.feed(&file);
+        passes += 1;
+        if !verifier.again().expect("a file of ours") {
+            break;
+        }
+    }
+    assert_eq!(passes, 3, "one to check the rows, two to look for names");
+    assert!(verifier.report().is_whole());
+
+    let mut lines = lines(&file);
+    let lost = step_of(&lines.remove(2)).expect("a step");
+    let report = verified(&joined(&lines)).expect("a file of ours");
+    assert!(report.damage.iter().any(|damage| damage.fault == Fault::MissingParent(lost)));
+}

@@ -1,0 +1,286 @@
+//! The laws of merging, over random graphs. `RATH_CASES` sets how many.
+
+use proptest::prelude::*;
+use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forked, Verdict};
+use rath_record::codec::{self, Encoder};
+use rath_record::view::{self, Closing, Message};
+use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, lineage, turn};
+
+use crate::support::{calls, cases, merge, reachable, record, result};
+
+/// One thing that a random program does. The numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Act {
+    Say(usize, u8),
+    Answer(usize, u8),
+    UseTools(usize, u8),
+    LeaveOpen(usize),
+    Check(usize, u8),
+    Compress(usize, u8),
+    Fork(usize),
+    Merge(usize, usize),
+    Concat(usize, usize),
+}
+
+/// Anything a program may do.
+fn any_act() -> impl Strategy<Value = Act> {
+    let at = 0_usize..64;
+    let concat = (at.clone(), at).prop_map(|(ours, theirs)| Act::Concat(ours, theirs));
+    prop_oneof![19 => act(), 1 => concat]
+}
+
+/// Anything but concatenation, which repeats on purpose and obeys none of the laws.
+fn act() -> impl Strategy<Value = Act> {
+    let at = 0_usize..64;
+    prop_oneof![
+        3 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Say(at, word)),
+        3 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Answer(at, word)),
+        3 => (at.clone(), 0..4_u8).prop_map(|(at, count)| Act::UseTools(at, count)),
+        1 => at.clone().prop_map(Act::LeaveOpen),
+        1 => (at.clone(), 0..2_u8).prop_map(|(at, name)| Act::Check(at, name)),
+        1 => (at.clone(), 1..9_u8).prop_map(|(at, hidden)| Act::Compress(at, hidden)),
+        4 => at.clone().prop_map(Act::Fork),
+        4 => (at.clone(), at).prop_map(|(ours, theirs)| Act::Merge(ours, theirs)),
+    ]
+}
+
+/// Runs a random program and returns every record it ever held a branch at.
+fn run(acts: &[Act]) -> Vec<Record> {
+    let mut pool = vec![record("user hi"), record("user hi; assistant hello"), record("user other root")];
+    let mut branches = 3_u128;
+    for act in acts {
+        branches += 1;
+        let stamp = |usage| Stamp { usage, ..Stamp::on(BranchId(branches.to_be_bytes())) };
+        let pick = |at: &usize| at % pool.len();
+        match act {
+            Act::Say(at, word) => _ = { let at = pick(at); pool[at].push(Chunk::user(format!("say {word}")), stamp(None)) },
+            Act::Answer(at, word) => {
+                let at = pick(at);
+                pool[at].push(Chunk::assistant(format!("answer {word}")), stamp(Some(Usage::new(10, 1))));
+            }
+            Act::UseTools(at, count) => {
+                let at = pick(at);
+                let ids: Vec<_> = (0..=*count).map(|call| format!("t#{}", call / 2)).collect();
+                pool[at].push(calls(&ids.join(" ")), stamp(Some(Usage::new(7, 2))));
+                for call in 0..=*count {
+                    let effects = (call % 2 == 1).then(|| Effect {
+                        path: format!("file {}", call / 2),
+                        change: Change::Modified,
+                        before: Some(Digest::of(&[call])),
+                        after: Some(Digest::of(&branches.to_be_bytes())),
+                    });
+                    let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
+                    pool[at].push(result, stamp(None));
+                }
+            }
+            Act::LeaveOpen(at) => {
+                let mut left = pool[pick(at)].clone();
+                left.push(calls("t#open"), stamp(Some(Usage::new(1, 1))));
+                pool.push(left);
+            }
+            Act::Check(at, name) => {
+                let at = pick(at);
+                let check = Checked {
+                    check: format!("check {name}"),
+                    verdict: Verdict::Passed,
+                    output: "".into(),
+                    tree: None,
+                    inputs: vec![],
+                };
+                pool[at].push(check.into(), stamp(None));
+            }
+            Act::Compress(at, hidden) => {
+                let at = pick(at);
+                let steps = pool[at].steps();
+                let hidden = steps.iter().step_by(usize::from(*hidden)).map(|step| step.id()).collect();
+                let compressed = Compressed { hidden, kept: vec![], summary: "folded".into() };
+                pool[at].push(compressed.into(), stamp(None));
+            }
+            Act::Fork(at) => {
+                let mut fork = pool[pick(at)].clone();
+                let nth = u64::try_from(branches).unwrap_or_default();
+                fork.push(Chunk::Forked(Forked { nth, name: None }), stamp(None));
+                pool.push(fork);
+            }
+            Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
+                let strategy = if let Act::Merge(..) = act { chunk::Strategy::Ancestor } else { chunk::Strategy::Concat };
+                let (ours, theirs) = (pick(ours), pick(theirs));
+                let merged = pool[ours].merge(&pool[theirs].clone(), strategy, stamp(None));
+                assert_eq!(merged.is_err(), is_open(&pool[ours]) || is_open(&pool[theirs]));
+                // One writer a branch: a merge that is one of its sides gives nobody a second handle on it.
+                if let Ok(merged) = merged
+                    && pool.iter().all(|record| record.head() != merged.head())
+                {
+                    pool.push(merged);
+                }
+            }
+        }
+    }
+    pool
+}
+
+fn is_open(record: &Record) -> bool {
+    matches!(turn::next(record), turn::Next::RunTools(_))
+}
+
+fn head(record: &Record) -> StepId {
+    record.head().expect("a record with steps").id()
+}
+
+/// Whether `longer` is read as `shorter` is, as far as that goes.
+fn reads_first(longer: &Record, shorter: &Record) -> bool {
+    longer.steps().starts_with(&shorter.steps())
+}
+
+/// Everything that a view shows of a record, but for the head it names.
+fn views(record: &Record) -> String {
+    let messages = view::messages(record);
+    let files = view::files(record).list;
+    let checks = view::checks(record).list;
+    let spending = view::usage(record);
+    let content: Vec<_> = record.steps().into_iter().filter(|step| !step.chunk().is_marker()).collect();
+    format!(
+        "{content:#?} {:#?} {:#?} {files:#?} {checks:#?} {:?} {:?} {:?} {:?} {}",
+        messages.instructions,
+        messages.list,
+        spending.total,
+        spending.by_branch,
+        spending.by_module,
+        turn::next(record),
+        record.chunk_count(),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(10_000)) })]
+
+    #[test]
+    fn merging_obeys_its_laws(acts in prop::collection::vec(act(), 1..24), pick in prop::array::uniform4(0_usize..64)) {
+        let pool = run(&acts);
+        let closed: Vec<_> = pool.iter().filter(|record| !is_open(record)).collect();
+        let [a, b, c, ancestor] = pick.map(|at| closed[at % closed.len()]);
+
+        // With oneself and with an ancestor it is the identity. The other way round too, if what the ancestor says is
+        // what is read first; if not, it must be read first now.
+        prop_assert_eq!(head(&merge(a, a).expect("closed")), head(a));
+        let behind = a.steps();
+        let behind = Record::at((*behind[ancestor.steps().len() % behind.len()]).clone());
+        if !is_open(&behind) {
+            prop_assert_eq!(head(&merge(a, &behind).expect("closed")), head(a));
+            let onwards = merge(&behind, a).expect("closed");
+            if reads_first(a, &behind) {
+                prop_assert_eq!(head(&onwards), head(a));
+            } else {
+                prop_assert!(reads_first(&onwards, &behind));
+                prop_assert_eq!(reachable(&onwards).len(), reachable(a).len() + 1);
+            }
+        }
+
+        // Every view is associative.
+        let left = merge(&merge(a, b).expect("closed"), c).expect("closed");
+        let right = merge(a, &merge(b, c).expect("closed")).expect("closed");
+        prop_assert_eq!(views(&left), views(&right));
+
+        // Both parents are recorded, ours first, unless one holds all of the other.
+        let joined = merge(a, b).expect("closed");
+        if reachable(a).contains_key(&head(b)) {
+            prop_assert_eq!(head(&joined), head(a));
+        } else if reads_first(b, a) {
+            prop_assert_eq!(head(&joined), head(b));
+        } else {
+            let parents: Vec<_> = joined.head().expect("a merge").parents().iter().map(|link| link.id()).collect();
+            prop_assert_eq!(parents, vec![head(a), head(b)]);
+            // What ours said comes first and unmoved: a provider's prompt cache depends on it.
+            let shown: Vec<_> = joined.steps().into_iter().map(Step::id).collect();
+            let ours: Vec<_> = a.steps().into_iter().map(Step::id).collect();
+            prop_assert_eq!(&shown[..ours.len()], &ours[..]);
+        }
+    }
+
+    #[test]
+    fn every_record_keeps_its_promises(acts in prop::collection::vec(any_act(), 1..24)) {
+        for record in run(&acts) {
+            let reachable = reachable(&record);
+            let steps = record.steps();
+
+            // Each model call is counted once.
+            let once = reachable.values().filter_map(|step| step.stamp().usage).fold(Usage::default(), |a, b| a + b);
+            prop_assert_eq!(record.usage(), once);
+            prop_assert_eq!(view::usage(&record).total.usage, once);
+
+            // The counts folded forward are those of a fresh walk, and backwards is forwards reversed.
+            let chunks = steps.iter().filter(|step| !step.chunk().is_marker()).count();
+            prop_assert_eq!(record.chunk_count(), chunks as u64);
+            let backwards: Vec<_> = record.newest_first().collect();
+            let forwards: Vec<_> = steps.iter().rev().copied().collect();
+            prop_assert_eq!(backwards, forwards);
+            prop_assert_eq!(record.lineage().walk().len(), reachable.len());
+
+            // Parents come before children.
+            let mut seen = lineage::StepSet::new();
+            for step in record.lineage().walk() {
+                prop_assert!(step.parents().iter().all(|parent| seen.contains(&parent.id())));
+                seen.insert(step.id());
+            }
+
+            // Tool pairs are whole: every call has its result unless it is pending, and no id stands twice.
+            let mut ids = std::collections::HashSet::new();
+            let mut unanswered = 0;
+            for message in view::messages(&record).list {
+                if let Message::Assistant(_, _, exchanges) = message {
+                    for exchange in exchanges {
+                        prop_assert!(ids.insert(exchange.id.clone()), "{} twice", exchange.id);
+                        unanswered += usize::from(exchange.closing == Closing::Nothing);
+                    }
+                }
+            }
+            let pending = match turn::next(&record) {
+                turn::Next::RunTools(pending) => pending.len(),
+                _ => 0,
+            };
+            prop_assert!(unanswered <= pending);
+
+            // A file gives back what was written, to the byte.
+            let file = Encoder::record(&record).expect("short rows");
+            let opened = codec::read(&file).expect("a file of ours");
+            prop_assert!(opened.report.is_whole(), "{:?}", opened.report);
+            prop_assert_eq!(head(&opened.record), head(&record));
+            prop_assert_eq!(views(&opened.record), views(&record));
+            prop_assert_eq!(Encoder::record(&opened.record).expect("short rows"), file);
+        }
+    }
+}
+
+#[test]
+fn ten_rounds_of_fork_fork_merge_on_ten_rows_leave_ten_rows() {
+    let mut ten = record(&"user row;".repeat(10));
+    for _ in 0..10 {
+        let (one, other) = (ten.clone(), ten.clone());
+        ten = merge(&one, &other).expect("nothing is open");
+    }
+    assert_eq!(ten.steps().len(), 10);
+}
+
+#[test]
+fn ten_rounds_of_forks_that_say_something_add_only_what_they_said() {
+    let mut rows = record(&"user row;".repeat(10));
+    for round in 0..10 {
+        let fork = |nth: u64, rows: &Record| {
+            let mut fork = rows.clone();
+            let stamp = Stamp::on(BranchId(u128::from(100 * round + nth).to_be_bytes()));
+            fork.push(Chunk::Forked(Forked { nth, name: None }), stamp.clone());
+            fork.push(Chunk::user("the same words"), stamp);
+            fork
+        };
+        rows = merge(&fork(1, &rows), &fork(2, &rows)).expect("nothing is open");
+    }
+    assert_eq!(rows.chunk_count(), 30);
+}
+
+#[test]
+fn sixteen_untouched_forks_of_a_hundred_rows_merge_into_a_hundred() {
+    let rows = record(&"user row;".repeat(100));
+    let forks = vec![rows; 16];
+    let merged = forks.iter().skip(1).fold(forks[0].clone(), |all, fork| merge(&all, fork).expect("nothing is open"));
+    assert_eq!(merged.steps().len(), 100);
+}

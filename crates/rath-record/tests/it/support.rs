@@ -1,0 +1,200 @@
+//! A small language for records, so that a test can say what happened in a line.
+//!
+//! Statements are separated by `;` or line breaks. `user hi` pushes a step to the branch in hand (`main` at first);
+//! `on NAME` takes another branch in hand, `fork NAME` makes one and takes it, `merge NAME` merges it into the one in
+//! hand, which is then called `merge 1`. Steps can be labelled, `x= user hi`, and named in `compress x y: summary`.
+
+use std::collections::HashMap;
+
+use rath_record::chunk::{
+    Approved, Assistant, Call, Change, Checked, Chunk, Compressed, Denied, Effect, Failed, Finish, Forked, Interrupted,
+    Memory, MemoryEvent, Outcome, Placed, Recalled, Retry, Strategy, ToolResult, ToolStarted, Verdict,
+};
+use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
+
+/// The record that `script` tells of, as the branch in hand sees it at the end.
+pub(crate) fn record(script: &str) -> Record {
+    world(script).in_hand().clone()
+}
+
+/// All the records that `script` tells of.
+pub(crate) fn world(script: &str) -> World {
+    let mut world = World::default();
+    for statement in script.split([';', '\n']).map(str::trim).filter(|statement| !statement.is_empty()) {
+        world.tell(statement);
+    }
+    world
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) branches: Vec<(String, Record)>,
+    merges: u64,
+    pub(crate) labels: HashMap<String, StepId>,
+    hand: usize,
+    forks: u64,
+}
+
+impl World {
+    pub(crate) fn in_hand(&mut self) -> &mut Record {
+        if self.branches.is_empty() {
+            self.branches.push(("main".to_owned(), Record::new()));
+        }
+        &mut self.branches[self.hand].1
+    }
+
+    pub(crate) fn branch(&self, name: &str) -> &Record {
+        &self.branches.iter().find(|(known, _)| known == name).expect("a branch that was made").1
+    }
+
+    fn tell(&mut self, statement: &str) {
+        let (label, statement) = match statement.split_once('=') {
+            Some((label, rest)) if label.chars().all(char::is_alphanumeric) => (Some(label), rest.trim()),
+            _ => (None, statement),
+        };
+        let (verb, rest) = statement.split_once(' ').unwrap_or((statement, ""));
+        match verb {
+            "on" => self.hand = self.branches.iter().position(|(name, _)| name == rest).expect("a branch"),
+            "fork" => {
+                let mut record = self.in_hand().clone();
+                self.forks += 1;
+                let name = (!rest.starts_with('b')).then(|| rest.to_owned());
+                record.push(Chunk::Forked(Forked { nth: self.forks, name }), Stamp::on(branch(rest)));
+                self.hand = self.branches.len();
+                self.branches.push((rest.to_owned(), record));
+            }
+            "merge" => {
+                self.merges += 1;
+                let name = format!("merge {}", self.merges);
+                let stamp = Stamp::on(branch(&name));
+                let merged = self.in_hand().clone().merge(self.branch(rest), Strategy::Ancestor, stamp);
+                self.branches[self.hand] = (name, merged.expect("nothing is open"));
+            }
+            _ => {
+                let chunk = self.chunk(verb, rest);
+                let name = self.branches.get(self.hand).map_or("main", |(name, _)| name).to_owned();
+                let mut stamp = Stamp::on(branch(&name));
+                if let Chunk::Assistant(_) = chunk {
+                    stamp = stamp.usage(Usage::new(10, 1)).by(format!("agent.{name}"));
+                }
+                let id = self.in_hand().push(chunk, stamp).id();
+                self.labels.extend(label.map(|label| (label.to_owned(), id)));
+            }
+        }
+    }
+
+    fn chunk(&self, verb: &str, rest: &str) -> Chunk {
+        let (word, more) = rest.split_once(' ').unwrap_or((rest, ""));
+        match verb {
+            "user" => Chunk::user(rest),
+            "instructions" => Chunk::instructions(rest),
+            "assistant" => Chunk::assistant(rest),
+            "calls" => calls(rest),
+            "started" => ToolStarted { call: word.into(), key: None }.into(),
+            "result" => result(word, more, vec![]),
+            "wrote" => {
+                let (path, content) = more.split_once(' ').expect("wrote CALL PATH CONTENT [WAS]");
+                let (content, was) = content.split_once(' ').unwrap_or((content, ""));
+                let before = (!was.is_empty()).then(|| Digest::of(was.as_bytes()));
+                result(word, "", vec![Effect {
+                    path: path.to_owned(),
+                    change: if before.is_some() { Change::Modified } else { Change::Created },
+                    before,
+                    after: Some(Digest::of(content.as_bytes())),
+                }])
+            }
+            "renamed" => {
+                let [from, to, content] = more.split(' ').collect::<Vec<_>>()[..] else {
+                    panic!("renamed CALL FROM TO CONTENT")
+                };
+                let digest = Some(Digest::of(content.as_bytes()));
+                result(word, "", vec![Effect {
+                    path: to.to_owned(),
+                    change: Change::Renamed { from: from.to_owned() },
+                    before: digest,
+                    after: digest,
+                }])
+            }
+            "removed" => result(word, "", vec![Effect {
+                path: more.to_owned(),
+                change: Change::Deleted,
+                before: None,
+                after: None,
+            }]),
+            "approved" => Approved { call: word.into() }.into(),
+            "denied" => Denied { call: word.into(), reason: more.into() }.into(),
+            "placed" => Placed { place: rest.to_owned() }.into(),
+            "remember" => memory(MemoryEvent::Remember { text: rest.into() }),
+            "recall" => memory(MemoryEvent::Recall {
+                query: word.into(),
+                found: more
+                    .split(',')
+                    .filter(|found| !found.is_empty())
+                    .map(|found| Recalled { entry: format!("entry {found}"), text: found.into() })
+                    .collect(),
+            }),
+            "checked" => Checked {
+                check: word.to_owned(),
+                verdict: if more == "passed" { Verdict::Passed } else { Verdict::Failed },
+                output: "".into(),
+                tree: None,
+                inputs: vec![],
+            }
+            .into(),
+            "compress" => {
+                let (hidden, summary) = rest.split_once(':').expect("compress LABELS: SUMMARY");
+                let hidden = hidden.split_whitespace().map(|label| self.labels[label]).collect();
+                Compressed { hidden, kept: vec![], summary: summary.trim().into() }.into()
+            }
+            "retry" => Retry { attempt: 1, of: 3, error: rest.into() }.into(),
+            "interrupted" => Interrupted { reason: rest.into() }.into(),
+            "failed" => Failed { error: "provider".to_owned(), message: rest.into() }.into(),
+            "note" => Chunk::note(rest),
+            _ => panic!("no such statement: {verb}"),
+        }
+    }
+}
+
+pub(crate) fn calls(list: &str) -> Chunk {
+    let calls = list.split_whitespace().map(|call| {
+        let (tool, id) = call.split_once('#').expect("calls TOOL#ID ..");
+        Call { id: id.into(), tool: tool.into(), arguments: "{}".into() }
+    });
+    Assistant { calls: calls.collect(), finish: Finish::Calls, ..Assistant::default() }.into()
+}
+
+pub(crate) fn result(call: &str, output: &str, effects: Vec<Effect>) -> Chunk {
+    ToolResult { call: call.into(), outcome: Outcome::Ok, output: output.into(), effects, tree: None }.into()
+}
+
+fn memory(event: MemoryEvent) -> Chunk {
+    Memory { memory: "m".to_owned(), event }.into()
+}
+
+/// A branch id that depends on nothing but the name.
+pub(crate) fn branch(name: &str) -> BranchId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&Digest::of(name.as_bytes()).0[..16]);
+    BranchId(id)
+}
+
+pub(crate) fn merge(ours: &Record, theirs: &Record) -> Result<Record, MergeError> {
+    ours.merge(theirs, Strategy::Ancestor, Stamp::on(branch("merged")))
+}
+
+/// Every step once, found without the code under test.
+pub(crate) fn reachable(record: &Record) -> HashMap<StepId, rath_record::Step> {
+    let mut found = HashMap::new();
+    let mut open: Vec<_> = record.head().cloned().into_iter().collect();
+    while let Some(step) = open.pop() {
+        if found.insert(step.id(), step.clone()).is_none() {
+            open.extend(step.parents().iter().filter_map(|link| link.step().cloned()));
+        }
+    }
+    found
+}
+
+/// How many cases a property is tried with.
+pub(crate) fn cases(default: u32) -> u32 {
+    std::env::var("RATH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
+}

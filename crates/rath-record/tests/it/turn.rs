@@ -1,0 +1,102 @@
+//! Whose turn it is, as a table.
+
+use rath_record::turn::{self, Next, Progress};
+
+use crate::support::record;
+
+fn check(story: &str, expected: &str) {
+    let next = match turn::next(&record(story)) {
+        Next::AskModel => "ask the model".to_owned(),
+        Next::Done => "done".to_owned(),
+        Next::RunTools(pending) => {
+            let calls = pending.iter().map(|pending| {
+                let progress = match &pending.progress {
+                    Progress::New => String::new(),
+                    Progress::Approved => " approved".to_owned(),
+                    Progress::Denied { reason } => format!(" denied: {reason}"),
+                    Progress::Unknown => " unknown".to_owned(),
+                };
+                format!("{}#{}{progress}", pending.call.tool, pending.call.id)
+            });
+            format!("run {}", calls.collect::<Vec<_>>().join(", "))
+        }
+    };
+    assert_eq!(next, expected, "{story}");
+}
+
+#[test]
+fn the_model_speaks_when_someone_spoke_to_it() {
+    check("", "done");
+    check("user hi", "ask the model");
+    check("user hi; assistant hello", "done");
+    check("user hi; assistant hello; user and now?", "ask the model");
+    check("user one; user two", "ask the model");
+}
+
+#[test]
+fn instructions_alone_give_nothing_to_answer() {
+    check("instructions be brief", "done");
+    check("instructions be brief; user hi", "ask the model");
+    check("instructions be brief; user hi; assistant hello", "done");
+}
+
+#[test]
+fn a_second_agent_takes_over_a_finished_conversation() {
+    check("user hi; assistant hello; instructions be harsh", "ask the model");
+    check("user hi; assistant hello; instructions be harsh; assistant no", "done");
+}
+
+#[test]
+fn tools_run_until_every_call_has_its_result() {
+    check("user hi; calls ls#1", "run ls#1");
+    check("user hi; calls ls#1 cat#2", "run ls#1, cat#2");
+    check("user hi; calls ls#1 cat#2; result 2", "run ls#1");
+    check("user hi; calls ls#1 cat#2; result 2; result 1", "ask the model");
+    check("user hi; calls ls#1; result 1; assistant done", "done");
+}
+
+#[test]
+fn a_call_that_was_started_and_not_closed_is_unknown() {
+    check("user hi; calls ls#1 cat#2; started 1", "run ls#1 unknown, cat#2");
+    check("user hi; calls ls#1 cat#2; started 1; result 1", "run cat#2");
+}
+
+#[test]
+fn a_decision_belongs_to_one_call() {
+    check("user hi; calls rm#1 rm#2; approved 1", "run rm#1 approved, rm#2");
+    check("user hi; calls rm#1 rm#2; approved 1; denied 2 no", "run rm#1 approved, rm#2 denied: no");
+    check("user hi; calls rm#1; approved 1; started 1", "run rm#1 unknown");
+}
+
+#[test]
+fn a_result_closes_the_newest_call_of_its_name_once() {
+    check("user hi; calls ls#1; result 1; calls ls#1", "run ls#1");
+    check("user hi; calls ls#1; user wait; calls ls#1; result 1", "run ls#1");
+    check("user hi; calls ls#1 ls#1; started 1; started 1", "run ls#1 unknown, ls#1 unknown");
+    check("user hi; calls ls#1 ls#1; result 1", "run ls#1");
+    check("user hi; calls ls#1; result 1; result 1", "ask the model");
+    check("user hi; assistant hello; result 9", "done");
+}
+
+#[test]
+fn what_the_user_says_meanwhile_waits_for_the_tools() {
+    check("user hi; calls ls#1; user stop", "run ls#1");
+    check("user hi; calls ls#1; user stop; result 1", "ask the model");
+}
+
+#[test]
+fn what_no_model_sees_changes_nobodys_turn() {
+    for aside in ["note x", "placed local:./", "remember x", "recall x y", "checked t passed", "retry x", "failed x",
+        "interrupted x"]
+    {
+        check(&format!("user hi; {aside}"), "ask the model");
+        check(&format!("user hi; assistant hello; {aside}"), "done");
+        check(&format!("user hi; calls ls#1; {aside}"), "run ls#1");
+    }
+}
+
+#[test]
+fn after_a_merge_the_last_word_counts() {
+    check("user hi; fork b1; assistant ours; on main; fork b2; user theirs; on b1; merge b2", "ask the model");
+    check("user hi; fork b1; user ours; on main; fork b2; assistant theirs; on b1; merge b2", "done");
+}
