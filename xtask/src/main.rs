@@ -1,1 +1,66 @@
-fn main(){}
+//! The chores of this repository. `cargo xtask` lists them; none needs a tool beyond cargo.
+
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+cargo xtask ci         what has to pass: format, lints, docs, tests, examples
+cargo xtask bench      the benchmarks, as a table; ends with 1 if a bound is missed
+cargo xtask examples   every example, one after the other";
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    let done = match task.as_deref() {
+        Some("ci") => ci(),
+        Some("bench") => bench(),
+        Some("examples") => examples(),
+        None | Some("help" | "--help" | "-h") => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Some(other) => Err(format!("no task `{other}`; there are:\n{HELP}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ci() -> Result<(), String> {
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo(&["test", "--workspace"], &[])?;
+    examples()
+}
+
+fn bench() -> Result<(), String> {
+    cargo(&["bench", "--quiet", "--package", "rath", "--bench", "session"], &[])?;
+    cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])
+}
+
+fn examples() -> Result<(), String> {
+    let mut rungs: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"))
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| format!("cannot list the examples: {error}"))?
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    rungs.sort();
+    rungs.iter().try_for_each(|rung| cargo(&["run", "--quiet", "--example", rung], &[]))
+}
+
+fn cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    eprintln!("\n$ cargo {}", args.join(" "));
+    let status = Command::new(env!("CARGO"))
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`cargo {}` failed", args.join(" "))) }
+}

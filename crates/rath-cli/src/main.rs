@@ -1,1 +1,46 @@
-fn main(){}
+//! The `rath` program.
+
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{export, log, show, verify};
+use crate::output::Status;
+
+/// Read, check and export what agents did.
+#[derive(Parser)]
+#[command(name = "rath", version, about, disable_help_subcommand = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Log(log::Args),
+    Show(show::Args),
+    Verify(verify::Args),
+    Export(export::Args),
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found";
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Log(args) => log::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Export(args) => export::run(&args),
+    };
+    match done {
+        Ok(Status::Fine) => ExitCode::SUCCESS,
+        Ok(Status::Damaged) => ExitCode::from(3),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -29,9 +29,7 @@ pub fn export(lineage: &Lineage, ids: Ids) -> String {
     let branches = lineage::branches(&walk);
     let renamed: HashMap<BranchId, BranchId> = match ids {
         Ids::Given => HashMap::new(),
-        Ids::Canonical => {
-            branches.iter().map(|branch| (branch.id, BranchId::canonical(branch.first.id()))).collect()
-        }
+        Ids::Canonical => branches.iter().map(|branch| (branch.id, BranchId::canonical(branch.first.id()))).collect(),
     };
     let shown = |id: BranchId| renamed.get(&id).copied().unwrap_or(id);
     let mut out = String::new();

@@ -269,7 +269,8 @@ mod tests {
         let digest = Digest::of(b"rath");
         let text = digest.to_string();
         assert_eq!(text.parse(), Ok(digest));
-        for wrong in [text.to_uppercase(), text[1..].to_owned(), format!("{text}0"), text.replacen(&text[..1], "g", 1)] {
+        for wrong in [text.to_uppercase(), text[1..].to_owned(), format!("{text}0"), text.replacen(&text[..1], "g", 1)]
+        {
             assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
         }
         let branch = "0190a5c2-7b1e-7000-8000-0000000000ff";

@@ -331,9 +331,9 @@ impl<'a> Order<'a> {
                             Task::Again,
                             Task::Visit(ours, Repeats::Shown),
                         ]),
-                        (Some((ours, theirs)), _, _) => self
-                            .tasks
-                            .extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]),
+                        (Some((ours, theirs)), _, _) => {
+                            self.tasks.extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]);
+                        }
                         (None, _, _) => {
                             self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats)));
                         }

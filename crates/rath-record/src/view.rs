@@ -8,4 +8,4 @@ mod usage;
 pub use checks::{Check, Checks, Freshness, checks};
 pub use files::{File, Files, files};
 pub use messages::{Closing, Exchange, Message, Messages, messages};
-pub use usage::{Spent, Spending, usage};
+pub use usage::{Spending, Spent, usage};

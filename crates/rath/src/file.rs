@@ -128,7 +128,9 @@ fn format_error(path: &Path, error: &CodecError) -> Error {
     let told = Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()));
     match error {
         CodecError::NewerVersion { .. } => told.hint("open it with a newer rath"),
-        CodecError::NotARecord => told.hint("a session file begins with `{\"seal\":` and is written by `Session::save`"),
+        CodecError::NotARecord => {
+            told.hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
+        }
         CodecError::RowTooLong { .. } => told,
     }
 }

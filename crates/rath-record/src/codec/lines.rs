@@ -33,6 +33,7 @@ pub(crate) struct Lines {
 }
 
 /// An undamaged row.
+#[allow(clippy::large_enum_variant, reason = "nearly every row is the large one, and none is kept")]
 pub(crate) enum Found<'a> {
     Step(FoundStep<'a>),
     Payload(Place, Digest, Payload),
@@ -189,7 +190,6 @@ impl Lines {
             Some(Holds::Step(step)) => Some(step.id),
             _ => None,
         };
-        self.report.rows += 1;
         self.name_broken(Some(n));
         if self.report.ending == Ending::Closed {
             self.report.add(place.damage(step, Fault::AfterEnd));
@@ -201,12 +201,13 @@ impl Lines {
             if twice {
                 return;
             }
+            self.report.rows += 1;
         } else {
+            self.report.rows += 1;
             let lost = n - self.expected;
             if lost > self.broken {
                 let first = self.expected + self.broken;
-                let fault =
-                    if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } };
+                let fault = if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } };
                 self.report.add(place.damage(step, fault));
             } else if lost == 0 && self.last != prev {
                 self.report.add(place.damage(step, Fault::Chain));

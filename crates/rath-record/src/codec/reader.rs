@@ -126,7 +126,8 @@ impl Steps {
     }
 
     fn heads(self) -> Vec<Step> {
-        let mut heads: Vec<_> = self.known.into_values().filter(|(_, step)| !self.followed.contains(&step.id())).collect();
+        let mut heads: Vec<_> =
+            self.known.into_values().filter(|(_, step)| !self.followed.contains(&step.id())).collect();
         heads.sort_by_key(|(n, _)| *n);
         heads.into_iter().map(|(_, step)| step).collect()
     }

@@ -33,6 +33,7 @@ impl Row<'_> {
     }
 }
 
+#[allow(clippy::large_enum_variant, reason = "every row but the first is the large one, and none is kept")]
 pub(crate) enum Body<'a> {
     /// The first line.
     Header { version: u64 },

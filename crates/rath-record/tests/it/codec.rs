@@ -19,7 +19,7 @@ fn stamp() -> Stamp {
 
 /// Replaces the body of a line and seals it anew, as a careful forger would.
 pub(crate) fn reseal(line: &str) -> String {
-    format!("{{\"seal\":\"{}\",{}", Seal::of(line[43..].as_bytes()), &line[43..])
+    format!("{{\"seal\":\"{}\",{}", Seal::of(&line.as_bytes()[43..]), &line[43..])
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn any_text_round_trips() {
         let opened = codec::read(&file).expect("a file of ours");
         assert!(opened.report.is_whole(), "{:?}", opened.report.damage);
         let back: Vec<_> = opened.record.steps().into_iter().map(|step| step.chunk().clone()).collect();
-        assert!(back == [Chunk::user(text.as_str()), Chunk::note(text.as_str())], "{:.40}", text);
+        assert!(back == [Chunk::user(text.as_str()), Chunk::note(text.as_str())], "{text:.40}");
         assert!(encode(&opened.record) == file, "{text:.40}");
     }
 }
@@ -178,9 +178,8 @@ fn something_else_is_not_taken_for_a_session() {
 fn several_heads_in_one_file_are_all_found() {
     let world = world("user hi; fork b1; user one; on main; fork b2; user two");
     let mut encoder = Encoder::new();
-    let lineage = rath_record::lineage::Lineage::of(
-        ["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()),
-    );
+    let lineage =
+        rath_record::lineage::Lineage::of(["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()));
     for step in lineage.walk() {
         encoder.step(step).expect("short rows");
     }

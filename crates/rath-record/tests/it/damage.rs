@@ -13,9 +13,8 @@ use crate::support::{branch, merge, world};
 
 /// A small file with every kind of row: a merge, a payload, a kind that nobody knows.
 fn file() -> Vec<u8> {
-    let world = world(
-        "user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}",
-    );
+    let world =
+        world("user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}");
     let mut record = merge(world.branch("b1"), world.branch("b2")).expect("nothing is open");
     let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"png") };
     record.push(User { text: "look".into(), images: vec![image] }.into(), Stamp::on(branch("main")));
@@ -170,26 +169,43 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
         edited
     };
     // What was said: the id no longer fits, and the next row remembers another seal.
-    check(&edit(1, "hi", "ho"), expect![[r#"
+    check(
+        &edit(1, "hi", "ho"),
+        expect![[r#"
         line 2, byte 79, row 1, step bc8e3744: the step's id does not fit its parents and its chunk
         line 3, byte 340, row 2, step 416fbe6d: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 3, byte 340, row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]]);
+        line 3, byte 340, row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]],
+    );
     // What it cost.
-    check(&edit(2, r#""input":10"#, r#""input":1"#), expect!["line 4, byte 776, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew"]);
+    check(
+        &edit(2, r#""input":10"#, r#""input":1"#),
+        expect![
+            "line 4, byte 776, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew"
+        ],
+    );
     // What it came after.
     let id = |row: usize| step_of(&whole[row]).expect("a step").to_string();
-    check(&edit(3, &id(2), &id(1)), expect![[r#"
+    check(
+        &edit(3, &id(2), &id(1)),
+        expect![[r#"
         line 4, byte 777, row 3, step e865167a: the step's id does not fit its parents and its chunk
         line 5, byte 1138, row 4, step 679fd880: the row was not written after the one before it: one of the two was replaced or sealed anew
         line 5, byte 1138, row 4, step 679fd880: parent e865167a is not in the file before it
-        line 7, byte 1792, row 6, step 0460bc9c: parent e865167a is not in the file before it"#]]);
+        line 7, byte 1792, row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
+    );
     // A payload.
-    check(&edit(10, "cG5n", "cG5m"), expect![[r#"
+    check(
+        &edit(10, "cG5n", "cG5m"),
+        expect![[r#"
         line 11, byte 3248, row 10: the payload does not fit its digest
         line 12, byte 3434, row 11, step b69ef0b0: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 12, byte 3434, row 11, step b69ef0b0: payload bad7c9a3 is not in the file before it"#]]);
+        line 12, byte 3434, row 11, step b69ef0b0: payload bad7c9a3 is not in the file before it"#]],
+    );
     // How many steps there are.
-    check(&edit(13, r#""end":11"#, r#""end":12"#), expect!["line 14, byte 4217, row 13: the closing row counts 12 steps; 11 are there"]);
+    check(
+        &edit(13, r#""end":11"#, r#""end":12"#),
+        expect!["line 14, byte 4217, row 13: the closing row counts 12 steps; 11 are there"],
+    );
 }
 
 #[test]
@@ -198,20 +214,26 @@ fn rows_of_another_file_are_noticed() {
     let other = lines(&encode(&world("user someone; user else").branches[0].1));
     let mut mixed = whole.clone();
     mixed[2] = other[2].clone();
-    check(&mixed, expect![[r#"
+    check(
+        &mixed,
+        expect![[r#"
         line 3, byte 340, row 2, step 47c6ef8e: the row was not written after the one before it: one of the two was replaced or sealed anew
         line 3, byte 340, row 2, step 47c6ef8e: parent dec50901 is not in the file before it
         line 4, byte 669, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 4, byte 669, row 3, step e865167a: parent 416fbe6d is not in the file before it"#]]);
+        line 4, byte 669, row 3, step e865167a: parent 416fbe6d is not in the file before it"#]],
+    );
     let mut longer = whole.clone();
     longer.extend(other[1..].iter().cloned());
-    check(&longer, expect![[r#"
+    check(
+        &longer,
+        expect![[r#"
         line 15, byte 4319, row 1, step dec50901: the row stands after the closing row
         line 15, byte 4319, row 1, step dec50901: the row is out of order: row 13 stands before it
         line 16, byte 4585, row 2, step 47c6ef8e: the row stands after the closing row
         line 16, byte 4585, row 2, step 47c6ef8e: the row is out of order: row 13 stands before it
         line 17, byte 4914, row 3: the row stands after the closing row
-        line 17, byte 4914, row 3: the row is out of order: row 13 stands before it"#]]);
+        line 17, byte 4914, row 3: the row is out of order: row 13 stands before it"#]],
+    );
 }
 
 #[test]

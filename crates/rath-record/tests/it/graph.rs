@@ -45,8 +45,16 @@ fn any_changed_byte_of_an_export_is_reported() {
 fn missing_parents_and_rows_that_stand_twice_are_reported_by_id() {
     let whole = export(STORY, Ids::Canonical);
     let lines: Vec<_> = whole.lines().collect();
-    check(&[lines[0], lines[2], lines[3]].join("\n"), expect!["line 3, session ca441cbe-4c72-81f5-bcea-e90df9b06e84: parent b2b7198c-cfe9-8d78-a2dc-183744aa47ac is missing"]);
-    check(&[lines[0], lines[1], lines[1], lines[2], lines[3]].join("\n"), expect!["line 3, session b2b7198c-cfe9-8d78-a2dc-183744aa47ac: the session is there twice"]);
+    check(
+        &[lines[0], lines[2], lines[3]].join("\n"),
+        expect![
+            "line 3, session ca441cbe-4c72-81f5-bcea-e90df9b06e84: parent b2b7198c-cfe9-8d78-a2dc-183744aa47ac is missing"
+        ],
+    );
+    check(
+        &[lines[0], lines[1], lines[1], lines[2], lines[3]].join("\n"),
+        expect!["line 3, session b2b7198c-cfe9-8d78-a2dc-183744aa47ac: the session is there twice"],
+    );
 }
 
 #[test]

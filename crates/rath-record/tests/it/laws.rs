@@ -53,7 +53,12 @@ fn run(acts: &[Act]) -> Vec<Record> {
         let stamp = |usage| Stamp { usage, ..Stamp::on(BranchId(branches.to_be_bytes())) };
         let pick = |at: &usize| at % pool.len();
         match act {
-            Act::Say(at, word) => _ = { let at = pick(at); pool[at].push(Chunk::user(format!("say {word}")), stamp(None)) },
+            Act::Say(at, word) => {
+                _ = {
+                    let at = pick(at);
+                    pool[at].push(Chunk::user(format!("say {word}")), stamp(None))
+                }
+            }
             Act::Answer(at, word) => {
                 let at = pick(at);
                 pool[at].push(Chunk::assistant(format!("answer {word}")), stamp(Some(Usage::new(10, 1))));
@@ -103,7 +108,8 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 pool.push(fork);
             }
             Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
-                let strategy = if let Act::Merge(..) = act { chunk::Strategy::Ancestor } else { chunk::Strategy::Concat };
+                let strategy =
+                    if let Act::Merge(..) = act { chunk::Strategy::Ancestor } else { chunk::Strategy::Concat };
                 let (ours, theirs) = (pick(ours), pick(theirs));
                 let merged = pool[ours].merge(&pool[theirs].clone(), strategy, stamp(None));
                 assert_eq!(merged.is_err(), is_open(&pool[ours]) || is_open(&pool[theirs]));

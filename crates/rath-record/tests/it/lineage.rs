@@ -37,14 +37,17 @@ fn the_log_draws_forks_and_merges_newest_first() {
 
 #[test]
 fn a_line_without_branches_is_drawn_straight() {
-    check("instructions be brief; user hi; calls ls#1; started 1; result 1 a  b; assistant done", expect![[r#"
+    check(
+        "instructions be brief; user hi; calls ls#1; started 1; result 1 a  b; assistant done",
+        expect![[r#"
         ○  9613d2ee main  assistant: done  [agent.main]  (10 in, 1 out)
         ○  206255e5 main  tool result: 1 ok: a b
         ○  a96bc785 main  tool started: 1
         ○  afaaad14 main  assistant calls ls({})  [agent.main]  (10 in, 1 out)
         ○  fb697b0d main  user: hi
         ○  22fe3267 main  instructions: be brief
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -52,7 +55,8 @@ fn a_log_line_stays_one_line_whatever_is_in_it() {
     let mut record = Record::new();
     let text = format!("a\tb\nc\u{1b}[31m\u{202e}{}", "x".repeat(10_000_000));
     record.push(rath_record::Chunk::user(text), Stamp::on(branch("main")));
-    expect![[r#"user: a b c\u{1b}[31m\u{202e}xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]].assert_eq(record.lineage().to_string().split_once("main  ").expect("the branch").1);
+    expect![[r#"user: a b c\u{1b}[31m\u{202e}xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"#]]
+        .assert_eq(record.lineage().to_string().split_once("main  ").expect("the branch").1);
 }
 
 #[test]
@@ -70,11 +74,9 @@ fn the_common_ancestor_is_the_nearest() {
 
 #[test]
 fn a_diff_names_what_each_side_has() {
-    let world = world("user a; fork b1; user b; on main; fork b2; user c; fork b3; user d; on b1; user e; on b3; note f");
-    let diff = lineage::diff(
-        world.branch("b1").head().expect("a step"),
-        world.branch("b3").head().expect("a step"),
-    );
+    let world =
+        world("user a; fork b1; user b; on main; fork b2; user c; fork b3; user d; on b1; user e; on b3; note f");
+    let diff = lineage::diff(world.branch("b1").head().expect("a step"), world.branch("b3").head().expect("a step"));
     assert_eq!(says(&[diff.base.expect("a")]), ["user: a"]);
     assert_eq!(says(&diff.ours), ["forked", "user: b", "user: e"]);
     assert_eq!(says(&diff.theirs), ["forked", "user: c", "forked", "user: d", "note: f"]);
@@ -123,13 +125,10 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     let concat = |ours: &Record, theirs: &Record| ours.merge(theirs, Strategy::Concat, Stamp::on(branch("merged")));
     let base = record("user hi; assistant hello");
     let twice = concat(&base, &base).expect("short enough");
-    assert_eq!(says(&twice.steps()), [
-        "user: hi",
-        "assistant: hello",
-        "user: hi",
-        "assistant: hello",
-        "merged (concat)"
-    ]);
+    assert_eq!(
+        says(&twice.steps()),
+        ["user: hi", "assistant: hello", "user: hi", "assistant: hello", "merged (concat)"]
+    );
     assert_eq!((twice.chunk_count(), base.chunk_count()), (4, 2));
     assert_eq!(twice.usage(), base.usage());
     assert_eq!(Lineage::of(twice.head().cloned()).walk().len(), 3);

@@ -96,31 +96,38 @@ impl World {
                 let (path, content) = more.split_once(' ').expect("wrote CALL PATH CONTENT [WAS]");
                 let (content, was) = content.split_once(' ').unwrap_or((content, ""));
                 let before = (!was.is_empty()).then(|| Digest::of(was.as_bytes()));
-                result(word, "", vec![Effect {
-                    path: path.to_owned(),
-                    change: if before.is_some() { Change::Modified } else { Change::Created },
-                    before,
-                    after: Some(Digest::of(content.as_bytes())),
-                }])
+                result(
+                    word,
+                    "",
+                    vec![Effect {
+                        path: path.to_owned(),
+                        change: if before.is_some() { Change::Modified } else { Change::Created },
+                        before,
+                        after: Some(Digest::of(content.as_bytes())),
+                    }],
+                )
             }
             "renamed" => {
                 let [from, to, content] = more.split(' ').collect::<Vec<_>>()[..] else {
                     panic!("renamed CALL FROM TO CONTENT")
                 };
                 let digest = Some(Digest::of(content.as_bytes()));
-                result(word, "", vec![Effect {
-                    path: to.to_owned(),
-                    change: Change::Renamed { from: from.to_owned() },
-                    before: digest,
-                    after: digest,
-                }])
+                result(
+                    word,
+                    "",
+                    vec![Effect {
+                        path: to.to_owned(),
+                        change: Change::Renamed { from: from.to_owned() },
+                        before: digest,
+                        after: digest,
+                    }],
+                )
             }
-            "removed" => result(word, "", vec![Effect {
-                path: more.to_owned(),
-                change: Change::Deleted,
-                before: None,
-                after: None,
-            }]),
+            "removed" => result(
+                word,
+                "",
+                vec![Effect { path: more.to_owned(), change: Change::Deleted, before: None, after: None }],
+            ),
             "approved" => Approved { call: word.into() }.into(),
             "denied" => Denied { call: word.into(), reason: more.into() }.into(),
             "placed" => Placed { place: rest.to_owned() }.into(),

@@ -86,9 +86,16 @@ fn what_the_user_says_meanwhile_waits_for_the_tools() {
 
 #[test]
 fn what_no_model_sees_changes_nobodys_turn() {
-    for aside in ["note x", "placed local:./", "remember x", "recall x y", "checked t passed", "retry x", "failed x",
-        "interrupted x"]
-    {
+    for aside in [
+        "note x",
+        "placed local:./",
+        "remember x",
+        "recall x y",
+        "checked t passed",
+        "retry x",
+        "failed x",
+        "interrupted x",
+    ] {
         check(&format!("user hi; {aside}"), "ask the model");
         check(&format!("user hi; assistant hello; {aside}"), "done");
         check(&format!("user hi; calls ls#1; {aside}"), "run ls#1");

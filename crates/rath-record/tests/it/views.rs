@@ -41,89 +41,116 @@ fn check(story: &str, expected: Expect) {
 
 #[test]
 fn a_model_sees_the_conversation_and_the_newest_instructions() {
-    check("instructions be brief; user hi; assistant hello; instructions be harsh; note secret; placed local:./", expect![[r#"
+    check(
+        "instructions be brief; user hi; assistant hello; instructions be harsh; note secret; placed local:./",
+        expect![[r#"
         system: be harsh
         user: hi
         assistant: hello
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_result_stands_with_its_call_in_call_order() {
-    check("user hi; calls ls#1 cat#2; note x; result 2 two; user wait; result 1 one; assistant done", expect![[r#"
+    check(
+        "user hi; calls ls#1 cat#2; note x; result 2 two; user wait; result 1 one; assistant done",
+        expect![[r#"
         user: hi
         assistant: 
           ls#1 -> one
           cat#2 -> two
         user: wait
         assistant: done
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_call_without_result_is_closed_and_a_result_without_call_is_left_out() {
-    check("user hi; calls ls#1 cat#2; result 2 two; result 9 stray; user go on", expect![[r#"
+    check(
+        "user hi; calls ls#1 cat#2; result 2 two; result 9 stray; user go on",
+        expect![[r#"
         user: hi
         assistant: 
           ls#1 -> (nothing)
           cat#2 -> two
         user: go on
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_call_id_is_unique_in_a_view_however_often_the_provider_used_it() {
-    check("user hi; calls ls#1; result 1 first; calls ls#1 ls#1; result 1 second; result 1 third", expect![[r#"
+    check(
+        "user hi; calls ls#1; result 1 first; calls ls#1 ls#1; result 1 second; result 1 third",
+        expect![[r#"
         user: hi
         assistant: 
           ls#1 -> first
         assistant: 
           ls#1~2 -> second
           ls#1~3 -> third
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_summary_stands_where_what_it_hides_stood() {
-    check("user zero; x= user one; y= assistant two; user three; compress x y: one and two; assistant four", expect![[r#"
+    check(
+        "user zero; x= user one; y= assistant two; user three; compress x y: one and two; assistant four",
+        expect![[r#"
         user: zero
         summary: one and two
         user: three
         assistant: four
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn hiding_half_a_tool_pair_hides_or_keeps_all_of_it() {
-    check("user hi; x= calls ls#1; y= result 1 one; assistant done; compress x: the call", expect![[r#"
+    check(
+        "user hi; x= calls ls#1; y= result 1 one; assistant done; compress x: the call",
+        expect![[r#"
         user: hi
         summary: the call
         assistant: done
-    "#]]);
-    check("user hi; x= calls ls#1; y= result 1 one; assistant done; compress y: the result", expect![[r#"
+    "#]],
+    );
+    check(
+        "user hi; x= calls ls#1; y= result 1 one; assistant done; compress y: the result",
+        expect![[r#"
         user: hi
         assistant: 
           ls#1 -> one
         summary: the result
         assistant: done
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_summary_of_a_summary_keeps_everything_below_hidden() {
-    check("x= user one; y= compress x: first; z= user two; compress y z: second; user three", expect![[r#"
+    check(
+        "x= user one; y= compress x: first; z= user two; compress y z: second; user three",
+        expect![[r#"
         summary: second
         user: three
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn what_a_memory_gave_back_is_a_message_and_never_system() {
-    check("instructions be brief; user hi; recall likes tea,cake; recall nothing; remember x", expect![[r#"
+    check(
+        "instructions be brief; user hi; recall likes tea,cake; recall nothing; remember x",
+        expect![[r#"
         system: be brief
         user: hi
         recalled: tea, cake
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -158,29 +185,44 @@ fn check_files(story: &str, expected: Expect) {
 
 #[test]
 fn files_show_the_last_known_state_and_the_call_behind_it() {
-    check_files("calls w#1 w#2; wrote 1 a.rs old; wrote 2 a.rs new old", expect![[r#"
+    check_files(
+        "calls w#1 w#2; wrote 1 a.rs old; wrote 2 a.rs new old",
+        expect![[r#"
         a.rs b20ab0 by 2
-    "#]]);
-    check_files("calls w#1 mv#2 rm#3; wrote 1 a.rs x; renamed 2 a.rs b.rs x; removed 3 c.rs", expect![[r#"
+    "#]],
+    );
+    check_files(
+        "calls w#1 mv#2 rm#3; wrote 1 a.rs x; renamed 2 a.rs b.rs x; removed 3 c.rs",
+        expect![[r#"
         a.rs gone by 2
         b.rs 3ae7d8 by 2
         c.rs gone by 3
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn files_that_two_branches_wrote_are_reported_with_both_versions() {
     let base = "user hi; calls w#0; wrote 0 a.rs base; fork b1; calls w#1; wrote 1 a.rs ours base; on main; fork b2;";
-    check_files(&format!("{base} calls w#2; wrote 2 a.rs theirs base; on b1; merge b2"), expect![[r#"
+    check_files(
+        &format!("{base} calls w#2; wrote 2 a.rs theirs base; on b1; merge b2"),
+        expect![[r#"
         a.rs a92d7d by 2 diverged
-    "#]]);
-    check_files(&format!("{base} calls w#2; wrote 2 b.rs theirs; on b1; merge b2"), expect![[r#"
+    "#]],
+    );
+    check_files(
+        &format!("{base} calls w#2; wrote 2 b.rs theirs; on b1; merge b2"),
+        expect![[r#"
         a.rs cd9488 by 1
         b.rs a92d7d by 2
-    "#]]);
-    check_files(&format!("{base} calls w#2; wrote 2 a.rs ours base; on b1; merge b2"), expect![[r#"
+    "#]],
+    );
+    check_files(
+        &format!("{base} calls w#2; wrote 2 a.rs ours base; on b1; merge b2"),
+        expect![[r#"
         a.rs cd9488 by 2
-    "#]]);
+    "#]],
+    );
 }
 
 fn check_checks(story: &str, expected: &str) {
@@ -229,7 +271,15 @@ fn usage_counts_each_call_once_and_says_who_made_it() {
     assert_eq!(spending.total.calls, 5);
     assert_eq!(record.usage(), spending.total.usage);
     assert_eq!(spending.total.usage.to_string(), "50 in, 5 out");
-    assert_eq!(modules, ["agent.main 1 10 in, 1 out", "agent.b1 1 10 in, 1 out", "agent.b2 2 20 in, 2 out", "agent.merge 1 1 10 in, 1 out"]);
+    assert_eq!(
+        modules,
+        [
+            "agent.main 1 10 in, 1 out",
+            "agent.b1 1 10 in, 1 out",
+            "agent.b2 2 20 in, 2 out",
+            "agent.merge 1 1 10 in, 1 out"
+        ]
+    );
     assert_eq!(spending.by_branch.len(), 4);
     assert_eq!(spending.head, record.head().map(|head| head.id()));
 }

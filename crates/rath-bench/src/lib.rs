@@ -1,0 +1,98 @@
+//! Compares pairs of measurements and prints a table. Ratios only: a number of its own would rot.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Counts what is allocated, so that a benchmark can bound memory too.
+pub struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code, reason = "a global allocator cannot be written without; every call goes on to the system's")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        TOTAL.fetch_add(layout.size(), Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// How many bytes `work` allocates, freed again or not.
+pub fn allocated<T>(work: impl FnOnce() -> T) -> usize {
+    let before = TOTAL.load(Relaxed);
+    let made = work();
+    let after = TOTAL.load(Relaxed);
+    drop(made);
+    after - before
+}
+
+/// How many bytes `work` holds at its peak beyond what was held before.
+pub fn peak(work: impl FnOnce()) -> usize {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    work();
+    PEAK.load(Relaxed).saturating_sub(before)
+}
+
+/// Times two pieces of work in turn, so that what disturbs the machine disturbs both, and returns their medians.
+pub fn medians(rounds: usize, mut one: impl FnMut(), mut other: impl FnMut()) -> (Duration, Duration) {
+    let time = |work: &mut dyn FnMut()| {
+        let start = Instant::now();
+        work();
+        start.elapsed()
+    };
+    time(&mut one);
+    time(&mut other);
+    let mut pairs: (Vec<_>, Vec<_>) = (0..rounds).map(|_| (time(&mut one), time(&mut other))).unzip();
+    pairs.0.sort();
+    pairs.1.sort();
+    (pairs.0[rounds / 2], pairs.1[rounds / 2])
+}
+
+/// The rows of a table, and whether all of them kept their bounds.
+#[derive(Default)]
+pub struct Table {
+    rows: Vec<[String; 4]>,
+    missed: bool,
+}
+
+impl Table {
+    /// Adds a ratio that may not be above its bound.
+    pub fn at_most(&mut self, what: &str, ratio: f64, bound: f64) {
+        self.row(what, format!("{ratio:.2}×"), format!("at most {bound}×"), ratio <= bound);
+    }
+
+    /// Adds a ratio that may not be below its bound.
+    pub fn at_least(&mut self, what: &str, ratio: f64, bound: f64) {
+        self.row(what, format!("{ratio:.2}×"), format!("at least {bound:.2}×"), ratio >= bound);
+    }
+
+    /// Adds a number of bytes that must be below its bound.
+    pub fn bytes(&mut self, what: &str, bytes: usize, bound: usize) {
+        self.row(what, format!("{bytes} B"), format!("below {bound} B"), bytes < bound);
+    }
+
+    fn row(&mut self, what: &str, found: String, bound: String, kept: bool) {
+        self.missed |= !kept;
+        self.rows.push([what.to_owned(), found, bound, if kept { "ok" } else { "MISSED" }.to_owned()]);
+    }
+
+    /// Prints the table and ends the program, with 1 if a bound was missed.
+    pub fn print(self) -> ! {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+        let widths = [width(0), width(1), width(2)];
+        for [what, found, bound, kept] in &self.rows {
+            println!("{what:<0$}  {found:>1$}  {bound:<2$}  {kept}", widths[0], widths[1], widths[2]);
+        }
+        std::process::exit(i32::from(self.missed))
+    }
+}

@@ -1,0 +1,41 @@
+//! `rath log`: what happened, as a graph.
+
+use std::path::PathBuf;
+
+use rath::Session;
+use rath::record::draw::{self, Names};
+
+use super::show::StepJson;
+use crate::output::{self, BRANCH, Done};
+
+/// Show what happened, newest first
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A session file
+    file: PathBuf,
+    /// Show only the newest N steps
+    #[arg(short = 'n', long, value_name = "N")]
+    limit: Option<usize>,
+    /// Print one JSON object a step
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Done {
+    let opened = Session::open(&args.file)?;
+    let lineage = &opened.lineage;
+    let names = Names::of(lineage);
+    let limit = args.limit.unwrap_or(usize::MAX);
+    output::to_stdout(|out| {
+        if args.json {
+            let newest = lineage.walk().into_iter().rev().take(limit);
+            return newest.into_iter().try_for_each(|step| output::json_line(out, &StepJson::of(step, &names)));
+        }
+        let mut rows = draw::rows(lineage, |step| {
+            let branch = names.of_step(step);
+            format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
+        });
+        rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))
+    })?;
+    Ok(output::warn(&args.file, &opened.report))
+}

@@ -1,0 +1,4 @@
+//! What a session promises.
+
+mod file;
+mod session;

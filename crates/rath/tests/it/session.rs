@@ -1,0 +1,175 @@
+//! A session is a value.
+
+use expect_test::expect;
+use rath::prelude::*;
+use rath::record::graph::{self, Ids};
+use rath::{ErrorKind, Place};
+
+fn calls(id: &str) -> Assistant {
+    let call = Call { id: id.into(), tool: "ls".into(), arguments: "{}".into() };
+    Assistant { calls: vec![call], finish: Finish::Calls, ..Assistant::default() }
+}
+
+fn result(id: &str) -> ToolResult {
+    ToolResult { call: id.into(), outcome: Outcome::Ok, output: "a.rs".into(), effects: vec![], tree: None }
+}
+
+/// A program with every operator in it.
+fn program() -> Session {
+    let mut session = Session::system("be brief").to(Place::local("./"));
+    session.push(Chunk::user("hi"));
+    session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
+    let mut one = session.fork_named("one");
+    one.push_with_usage(calls("1"), Usage::new(12, 3));
+    one.push(result("1"));
+    let mut two = session.fork();
+    two.push(Chunk::user("two"));
+    let mut apart = session.detach();
+    apart.push(Chunk::note("apart"));
+    let mut merged = one.merge(&two).expect("nothing is open").merge(&apart).expect("nothing is open");
+    merged.push_with_usage(Chunk::assistant("done"), Usage::new(20, 5));
+    merged
+}
+
+#[test]
+fn nothing_done_to_a_fork_is_visible_in_its_parent() {
+    let mut parent = Session::user("hi");
+    let before = (parent.to_string(), parent.lineage().to_string(), parent.chunk_count());
+    let forks: Vec<_> = [Session::fork, Session::detach, Session::clone]
+        .iter()
+        .map(|leave| {
+            let mut fork = leave(&parent).to(Place::local("/elsewhere"));
+            fork.push_with_usage(Chunk::assistant("only here"), Usage::new(5, 5));
+            fork
+        })
+        .collect();
+    assert_eq!((parent.to_string(), parent.lineage().to_string(), parent.chunk_count()), before);
+    parent.push(Chunk::user("only there"));
+    for fork in forks {
+        assert!(!fork.lineage().to_string().contains("only there"));
+        assert_eq!((fork.text(), fork.chunk_count()), (Some("only here"), 3));
+    }
+}
+
+#[test]
+fn a_fork_that_does_nothing_leaves_no_trace() {
+    let session = program();
+    let merged = session.fork().fork().merge(&session.fork()).expect("nothing is open");
+    assert_eq!(merged.head(), session.head());
+
+    let mut ten = Session::empty();
+    (0..10).for_each(|_| _ = ten.push(Chunk::user("row")));
+    for _ in 0..10 {
+        ten = ten.fork().merge(&ten.fork()).expect("nothing is open");
+    }
+    assert_eq!(ten.record().steps().len(), 10);
+
+    let forks: Vec<_> = (0..16).map(|_| session.fork()).collect();
+    let all = forks.iter().skip(1).try_fold(forks[0].clone(), |all, fork| all.merge(fork)).expect("nothing is open");
+    assert_eq!(all.head(), session.head());
+}
+
+#[test]
+fn twins_that_do_the_same_are_still_two() {
+    let session = Session::user("hi");
+    let answer = |mut fork: Session| {
+        fork.push_with_usage(Chunk::assistant("same"), Usage::new(10, 1));
+        fork
+    };
+    let merged = answer(session.fork()).merge(&answer(session.fork())).expect("nothing is open");
+    assert_eq!((merged.usage(), merged.chunk_count()), (Usage::new(20, 2), 3));
+    // Also when one is the fork of an untouched fork, or goes on from an earlier step.
+    let head = session.head().expect("a step").id();
+    let merged = answer(session.fork().fork()).merge(&answer(session.fork())).expect("nothing is open");
+    let merged = merged.merge(&answer(session.at(head).expect("a step"))).expect("nothing is open");
+    assert_eq!(merged.usage(), Usage::new(30, 3));
+}
+
+#[test]
+fn merging_with_an_open_call_is_refused_and_nothing_is_lost() {
+    let session = Session::user("hi");
+    let mut open = session.fork();
+    open.push(calls("call_7"));
+    let mut other = session.fork();
+    other.push(Chunk::user("meanwhile"));
+    let error = other.merge(&open).expect_err("a call is open");
+    assert_eq!(error.kind(), ErrorKind::Merge);
+    let told = error.to_string();
+    assert!(told.contains("their side has a call without a result: `call_7` (ls)"), "{told}");
+    assert!(told.contains("\nhint: record the call's result"), "{told}");
+    assert_eq!(error.session().map(Session::head), Some(other.head()));
+    open.push(result("call_7"));
+    assert!(other.merge(&open).is_ok());
+}
+
+#[test]
+fn at_goes_on_from_an_earlier_step() {
+    let mut session = Session::user("hi");
+    let hello = session.push(Chunk::assistant("hello"));
+    session.push(Chunk::user("more"));
+    let mut earlier = session.at(hello).expect("a step of this session");
+    assert_eq!(earlier.text(), Some("hello"));
+    earlier.push(Chunk::user("something else"));
+    assert_eq!((earlier.chunk_count(), session.chunk_count()), (3, 3));
+    assert_ne!(earlier.id(), session.id());
+    let error = Session::user("other").at(hello).expect_err("not a step of that session");
+    assert_eq!(error.kind(), ErrorKind::NoSuchStep);
+}
+
+#[test]
+fn concatenation_is_there_for_those_who_ask() {
+    let session = Session::user("hi");
+    let twice = session.merge_by(&session, Strategy::Concat).expect("short");
+    assert_eq!(twice.chunks().collect::<Vec<_>>(), [&Chunk::user("hi"), &Chunk::user("hi")]);
+}
+
+#[test]
+fn a_session_in_one_line() {
+    expect!["session of nothing: 0 chunks, done"].assert_eq(&Session::empty().to_string());
+    expect!["session bc8e3744: 1 chunk, next: ask the model"].assert_eq(&Session::user("hi").to_string());
+    expect!["session b83e02f5: 9 chunks, placed at local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
+    let mut open = Session::user("hi");
+    open.push(calls("1"));
+    expect!["session 416fbe6d: 2 chunks, next: run 1 tool calls"].assert_eq(&open.to_string());
+}
+
+#[test]
+fn a_bad_place_is_refused_with_a_hint() {
+    for wrong in ["", "here", ":x", "local:", "Local:./", "lo cal:./"] {
+        assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+    }
+    let error: Error = "here".parse::<Place>().expect_err("no scheme").into();
+    expect![[r#"
+        wanted a place such as `local:./`, found `here`
+        hint: write the kind of sandbox, a colon, and where: `local:./`"#]].assert_eq(&error.to_string());
+    assert_eq!("local:./".parse(), Ok(Place::local("./")));
+}
+
+#[test]
+fn the_same_program_run_twice_exports_the_same_bytes() {
+    let (once, twice) = (program(), program());
+    assert_ne!(once.export(Ids::Given), twice.export(Ids::Given));
+    assert_eq!(once.export(Ids::Canonical), twice.export(Ids::Canonical));
+    for ids in [Ids::Given, Ids::Canonical] {
+        let report = graph::verify(once.export(ids).as_bytes());
+        assert_eq!((report.rows, report.problems), (6, vec![]));
+    }
+    let kinds: Vec<_> = once
+        .export(Ids::Canonical)
+        .lines()
+        .map(|line| line.split(r#""lineage_kind":""#).nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned))
+        .map(|kind| kind.expect("a kind"))
+        .collect();
+    assert_eq!(kinds, ["leaf_system", "op_fork", "op_fork", "op_merge", "op_detach", "op_merge"]);
+}
+
+#[test]
+fn an_untouched_fork_is_exported_as_the_fork_it_is() {
+    let session = Session::user("hi");
+    let fork = session.fork();
+    let export = fork.export(Ids::Given);
+    assert!(
+        export.contains(&format!(r#"{{"id":"{}","parent_session_ids":["{}"]"#, fork.id(), session.id())),
+        "{export}"
+    );
+}
