@@ -9,10 +9,10 @@ one is damaged or cut, otherwise 1 if one cannot be read, is no session file or 
 """
 import argparse
 import base64
-import itertools
 import json
 import re
 import sys
+from itertools import islice
 
 try:
     from blake3 import blake3
@@ -36,7 +36,7 @@ PARTS = {
 # an escaped one and the string ends right after the comma; then the row is laid out wrong, and `by` is no JSON string.
 LAYOUT = r"""
 \{"seal":"(?P<seal>SEAL)",
-(?: "format":"rath\ record","version":(?: 1\} | (?!1\b)(?P<later>(?!0)NUMBER).* )
+(?: "format":"rath\ record","version":(?: 1\} | (?P<later>(?![01](?![0-9]))NUMBER).* )
   | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
         (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>-?NUMBER))? ,"chunk":(?P<chunk>.*)\}
@@ -65,19 +65,19 @@ class CannotCheck(Exception):
 
 def read_lines(file):
     """Each line, with its line break if it has one."""
-    limit = 2 * MAX_ROW  # holds two rows with a destroyed line break between them
+    limit = 2 * MAX_ROW  # room for two rows with something else than a line break between them
     while line := file.readline(limit):
         if len(line) == limit and not line.endswith(b"\n"):
             while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
                 pass
-            # It is damaged whatever it holds, and would fill the memory.
-            line = line[:len(ROW_START)] + rest[-1:]
+            # Such a line is damaged whatever it holds, and keeping it could fill the memory.
+            line = line[:9] + rest[-1:]
         yield line
 
 
 def read_json(raw):
     def refuse(name):
-        raise ValueError(name + " is not JSON")
+        raise ValueError(f"{name} is not JSON")
 
     # No number is looked at, and int() refuses long ones.
     return json.loads(raw.decode("utf-8"), parse_constant=refuse, parse_int=float)
@@ -88,7 +88,7 @@ def seal_fits(raw):
 
 
 def read_row(raw):
-    """The members of a good row by name, those it does not have as None; or None if it is not good."""
+    """The members of a good row by name, None for those it lacks; or None if it is not good."""
     match = len(raw) < MAX_ROW and raw.endswith(b"}") and ROW.fullmatch(raw)
     if not match or not seal_fits(raw):
         return None
@@ -105,59 +105,54 @@ def read_row(raw):
 
 
 def payload_bytes(row):
-    if row["text"] is not None:
+    if row["text"]:
         return read_json(row["text"]).encode("utf-8")
     data = base64.b64decode(row["base64"], validate=True)
     if base64.b64encode(data) != row["base64"]:
-        raise ValueError("not base64 as it is written")
+        raise ValueError("bits are set that stand for nothing")
     return data
 
 
 def rows_in_damaged_line(line):
-    """The good row at the beginning of a line and the one at its end, where a line break became another byte."""
-    found = itertools.islice(re.finditer(re.escape(ROW_START), line), MAX_PLACES + 1)
-    places = [match.start() for match in found if match.start() > 0][:MAX_PLACES]
-    first, first_end = None, 0
+    """The good row that a line begins with, or None, and the one that it ends with, or None."""
+    places = [match.start() for match in islice(ROW_START.finditer(line, 1), MAX_PLACES)]
     for place in places + [len(line)]:
         if first := read_row(line[:place - 1]):
-            first_end = place
+            places = [later for later in places if later >= place]
             break
-    rests = (read_row(line[place:]) for place in places if place >= first_end)
-    return first, next((row for row in rests if row), None)
+    return first, next(filter(None, (read_row(line[place:]) for place in places)), None)
 
 
 def step_id(parents, chunk):
-    raw_parents = b"".join(bytes.fromhex(parent) for parent in parents)
+    raw_parents = b"".join(map(bytes.fromhex, parents))
     return blake3(b"rath step 1\n" + bytes([len(parents)]) + raw_parents + blake3(chunk).digest()).hexdigest()
 
 
 def payloads_of(kind, chunk):
     """The digests of the payloads that a chunk refers to."""
-    for path in TEXTS.get(kind, []):
-        values = [chunk]
-        for name in path.split("."):
+    for of_kind, *names in (path.split(".") for path in TEXTS):
+        values = [chunk] if of_kind == kind else []
+        for name in names:
             if name == "*":
                 values = [item for value in values if isinstance(value, list) for item in value]
             else:
                 values = [value[name] for value in values if isinstance(value, dict) and name in value]
         for value in values:
             digest = value.get("digest") if isinstance(value, dict) else None
-            if isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest):
+            if isinstance(digest, str) and re.fullmatch(PARTS["HASH"], digest):
                 yield digest
 
 
 class Report:
-    """What is known of a file, line by line. Numbers in brackets are those of the rules in docs/format.md."""
+    """What is known about a file so far. Numbers in brackets are those of the rules under "Checking a file"."""
 
     def __init__(self):
         self.problems = []
-        self.line = 0
-        self.rows = self.step_rows = 0
-        self.last, self.last_seal = -1, None  # the last row
+        self.line = self.rows = self.step_rows = 0
+        self.last, self.last_seal = -1, None  # number and seal of the last row
         self.damaged = 0  # lines since the last row
-        self.steps, self.payloads = {}, {}  # the smallest row number by id, by digest
-        self.end = None
-        self.cut = False
+        self.steps, self.payloads = {}, {}  # by id and by digest, the smallest number of a row that has it
+        self.end, self.cut = None, False
 
     def problem(self, what, row=None, step=None):
         place = f"line {self.line}"
@@ -168,31 +163,30 @@ class Report:
     def check_file(self, file):
         beginning = b""
         for self.line, line in enumerate(read_lines(file), 1):
-            beginning = beginning or line[:len(ROW_START)]
+            beginning = beginning or line[:9]
             self.check_line(line)
-        if not self.rows and not ROW_START.startswith(beginning):
+        if self.rows == 0 and not b'{"seal":"'.startswith(beginning):
             raise CannotCheck("is not a session file")
         if self.line == 0:
             self.line = 1
             self.problem("cut off at its beginning")
-        elif self.end is None and not self.cut:
-            self.problem("the last line is not the end row")  # [8]
+        elif self.end is None and not self.cut:  # [8]
+            self.problem("the last line is not the end row")
         elif not self.problems and self.end != self.step_rows:
             self.problem(f"the end row counts {self.end} steps, but there are {self.step_rows}", self.last)
 
     def check_line(self, raw):
         line = raw[:-1] if raw.endswith(b"\n") else raw
         if row := read_row(line):
-            self.check_row(row)
-            return
+            return self.check_row(row)
         first, last = rows_in_damaged_line(line)  # [1]
         self.cut = line is raw and not first and not last and self.end is None
         if self.cut:
             self.problem("cut off in the middle of a row")
         elif first and last:
-            self.problem("damaged: the line break between two rows is destroyed")
+            self.problem("damaged: what parts two rows is no line break")
         else:
-            self.problem("damaged: not laid out as a row" if seal_fits(line) else "damaged")
+            self.problem("damaged: sealed, but not laid out as a row" if seal_fits(line) else "damaged")
         if first:
             self.check_row(first)
         self.damaged += 1
@@ -204,8 +198,7 @@ class Report:
         if row["later"] and self.rows == 0:
             raise CannotCheck(f"has the newer version {int(row['later'])}; this program knows version 1")
         if row["seal"] == self.last_seal:
-            self.problem("repeated", number)
-            return
+            return self.problem("repeated", number)
         self.rows += 1
         self.check_order(number, row)
         if row["id"]:
@@ -216,42 +209,36 @@ class Report:
             self.end = int(row["end"])
 
     def check_order(self, number, row):
-        missing = number - self.last - 1
-        if missing < 0:  # [2]
-            self.problem(f"out of order: stands after row {self.last}", number)
-            return
-        if missing > self.damaged:
-            which = f"row {self.last + 1} is" if missing == 1 else f"rows {self.last + 1} to {number - 1} are"
+        gap = number - self.last - 1
+        if gap < 0:  # [2]
+            return self.problem(f"out of order: stands after row {self.last}", number)
+        if gap > self.damaged:
+            which = f"row {number - 1} is" if gap == 1 else f"rows {self.last + 1} to {number - 1} are"
             self.problem(f"{which} missing{' or damaged' if self.damaged else ''} before it", number)
-        elif missing == 0 and number > 0 and row["prev"] != self.last_seal:  # [3]
-            self.problem(f"does not follow row {self.last}: one of them was replaced or sealed anew", number)
+        elif gap == 0 and row["prev"] != self.last_seal:  # [3]
+            self.problem(f"does not follow row {self.last}: one of the two was replaced or sealed anew", number)
         if self.end is not None:
             self.problem("stands after the end row", number)
         self.last, self.last_seal, self.damaged = number, row["seal"], 0
 
     def check_step(self, number, step, row):
-        parents = re.findall("[0-9a-f]{64}", row["parents"].decode())
+        parents, chunk = re.findall(PARTS["HASH"], row["parents"].decode()), row["chunk"]
         self.step_rows += 1
         self.steps[step] = min(number, self.steps.get(step, number))
-        if step_id(parents, row["chunk"]) != step:  # [4]
+        if step_id(parents, chunk) != step:  # [4]
             self.problem("the id does not fit the parents and the chunk", number, step)
         for parent in parents:  # [6]
             if self.steps.get(parent, number) >= number:
                 self.problem(f"its parent {parent[:8]} stands in no good row before it", number, step)
-        self.check_chunk(number, step, row["chunk"])
-
-    def check_chunk(self, number, step, raw):
-        kind = KIND.match(raw)
-        if not kind or not raw.endswith(b"}"):  # [5]
-            self.problem("the chunk is not an object that begins with its kind", number, step)
-            return
+        kind = KIND.match(chunk)
+        if not kind or not chunk.endswith(b"}"):  # [5]
+            return self.problem("the chunk is not an object that begins with its kind", number, step)
         try:
-            digests = set(payloads_of(kind[1].decode("utf-8"), read_json(raw)))
+            digests = set(payloads_of(kind[1].decode("utf-8"), read_json(chunk)))
         except ValueError:
-            self.problem("the chunk is not JSON", number, step)
-            return
+            return self.problem("the chunk is not JSON", number, step)
         except RecursionError:
-            return  # JSON may nest deeper than Python reads it; what the chunk refers to stays unknown
+            return  # JSON may nest deeper than Python can read, so this is no damage
         for digest in sorted(digests):  # [6]
             if self.payloads.get(digest, number) >= number:
                 self.problem(f"its payload {digest[:8]} stands in no good row before it", number, step)
@@ -268,20 +255,17 @@ def verify(path):
     try:
         with open(path, "rb") as file:
             report.check_file(file)
-    except CannotCheck as reason:
-        print(f"{path}: {reason}", file=sys.stderr)
+    except (CannotCheck, OSError, MemoryError) as error:
+        print(f"{path}: {str(error) or 'needs more memory than there is'}", file=sys.stderr)
         return 1
-    except (OSError, MemoryError) as error:
-        print(f"{path}: cannot be read: {error}", file=sys.stderr)
-        return 1
-    for problem in report.problems:
+    rows, steps, problems = report.rows, report.step_rows, report.problems
+    for problem in problems:
         print(f"{path}: {problem}")
-    if report.problems:
-        count = len(report.problems)
-        print(f"{path}: damaged, {report.rows} good rows, {report.step_rows} steps, {count} problems")
-        return 3
-    print(f"{path}: whole, {report.rows} rows, {report.step_rows} steps")
-    return 0
+    if problems:
+        print(f"{path}: damaged, {rows} good rows, {steps} steps, {len(problems)} problems")
+    else:
+        print(f"{path}: whole, {rows} rows, {steps} steps")
+    return 3 if problems else 0
 
 
 def main():

@@ -12,7 +12,7 @@ use crate::output::Status;
 
 /// Read, check and export what agents did.
 #[derive(Parser)]
-#[command(name = "rath", version, about, disable_help_subcommand = true, after_help = EXIT_CODES)]
+#[command(name = "rath", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

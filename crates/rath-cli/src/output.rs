@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use rath::record::codec::{Ending, Report};
+use rath::record::draw::count;
 use rath::record::{SHORT, StepId, Timestamp};
 
 /// How steps are named in colour.
@@ -79,9 +80,9 @@ pub(crate) fn warn(path: &Path, report: &Report) -> Status {
     let path = path.display();
     let damage = report.damage.len() as u64 + report.unlisted;
     if damage > 0 {
-        let places = if damage == 1 { "place" } else { "places" };
+        let places = count(damage, "place");
         anstream::eprintln!(
-            "{WARNING}warning{WARNING:#}: {path} is damaged in {damage} {places}; the rest was read\n\
+            "{WARNING}warning{WARNING:#}: {path} is damaged in {places}; the rest was read\n\
              hint: `rath verify {path}` names them"
         );
         return Status::Damaged;

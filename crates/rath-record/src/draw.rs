@@ -62,14 +62,39 @@ pub fn headline(step: &Step) -> String {
     line
 }
 
+/// How a call ended, in words.
+pub fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::UnknownTool => "unknown tool",
+        Outcome::BadJson => "bad JSON",
+        Outcome::BadArguments => "bad arguments",
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "timed out",
+        Outcome::Denied => "denied",
+        Outcome::Cancelled => "cancelled",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+/// What a call changed, in a word.
+pub fn changed(effect: &Effect) -> String {
+    let path = preview(&effect.path);
+    match &effect.change {
+        Change::Created => format!("+{path}"),
+        Change::Modified => format!("~{path}"),
+        Change::Deleted => format!("-{path}"),
+        Change::Renamed { from } => format!("{}→{path}", preview(from)),
+    }
+}
+
 /// What a chunk says, on one line.
 pub fn says(chunk: &Chunk) -> String {
     let kind = chunk.kind();
     match chunk {
         Chunk::Instructions(it) if it.tools.is_empty() => format!("{kind}: {}", text(&it.text)),
         Chunk::Instructions(it) => {
-            let tools: Vec<_> = it.tools.iter().map(|tool| preview(&tool.name)).collect();
-            format!("{kind}: {} (tools: {})", text(&it.text), tools.join(", "))
+            format!("{kind}: {} (tools: {})", text(&it.text), names(it.tools.iter().map(|tool| &tool.name)))
         }
         Chunk::User(it) if it.images.is_empty() => format!("{kind}: {}", text(&it.text)),
         Chunk::User(it) => format!("{kind}: {} (images: {})", text(&it.text), it.images.len()),
@@ -89,10 +114,12 @@ pub fn says(chunk: &Chunk) -> String {
         Chunk::Memory(it) => match &it.event {
             MemoryEvent::Remember { text: fact } => format!("remember: {}", text(fact)),
             MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", text(query), found.len()),
-            MemoryEvent::Commit { entries } => format!("commit: {} entries", entries.len()),
-            MemoryEvent::Forget { entries } => format!("forget: {} entries", entries.len()),
+            MemoryEvent::Commit { entries } => format!("commit: {}", names(entries)),
+            MemoryEvent::Forget { entries } => format!("forget: {}", names(entries)),
         },
-        Chunk::Compressed(it) => format!("{kind}: {} steps into: {}", it.hidden.len(), text(&it.summary)),
+        Chunk::Compressed(it) => {
+            format!("{kind}: {} into: {}", count(it.hidden.len() as u64, "step"), text(&it.summary))
+        }
         Chunk::Selected(it) => {
             let choice = match &it.choice {
                 Choice::Chosen { route } => preview(route),
@@ -126,6 +153,11 @@ pub fn says(chunk: &Chunk) -> String {
     }
 }
 
+/// A number of things in words: `1 step`, `2 steps`.
+pub fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A text on one line: white space folded, control characters made visible, cut where it gets long.
 pub fn preview(text: &str) -> String {
     let mut line = String::new();
@@ -156,6 +188,10 @@ fn text(text: &Text) -> String {
     }
 }
 
+fn names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    preview(&names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
 fn answer(answer: &Assistant) -> String {
     let mut line = String::new();
     if !answer.text.is_empty() || answer.calls.is_empty() {
@@ -170,28 +206,4 @@ fn answer(answer: &Assistant) -> String {
 
 fn called(call: &Call) -> String {
     format!("{}({})", preview(&call.tool), text(&call.arguments))
-}
-
-fn changed(effect: &Effect) -> String {
-    let path = preview(&effect.path);
-    match &effect.change {
-        Change::Created => format!("+{path}"),
-        Change::Modified => format!("~{path}"),
-        Change::Deleted => format!("-{path}"),
-        Change::Renamed { from } => format!("{}→{path}", preview(from)),
-    }
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Ok => "ok",
-        Outcome::UnknownTool => "unknown tool",
-        Outcome::BadJson => "bad JSON",
-        Outcome::BadArguments => "bad arguments",
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed out",
-        Outcome::Denied => "denied",
-        Outcome::Cancelled => "cancelled",
-        Outcome::Unknown => "unknown",
-    }
 }

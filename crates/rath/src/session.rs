@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rath_record::chunk::{Chunk, Detached, Forked, Placed, Strategy};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, turn, view};
+use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::Place;
@@ -270,8 +270,7 @@ impl fmt::Display for Session {
             Some(head) => write!(f, "session {}", head.id().short())?,
             None => f.write_str("session of nothing")?,
         }
-        let count = self.chunk_count();
-        write!(f, ": {count} {}", if count == 1 { "chunk" } else { "chunks" })?;
+        write!(f, ": {}", draw::count(self.chunk_count(), "chunk"))?;
         if let Some(place) = self.place() {
             write!(f, ", placed at {place}")?;
         }
@@ -280,7 +279,7 @@ impl fmt::Display for Session {
         }
         match self.next() {
             turn::Next::AskModel => f.write_str(", next: ask the model"),
-            turn::Next::RunTools(calls) => write!(f, ", next: run {} tool calls", calls.len()),
+            turn::Next::RunTools(calls) => write!(f, ", next: run {}", draw::count(calls.len() as u64, "tool call")),
             turn::Next::Done => f.write_str(", done"),
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rath::Session;
 use rath::chunk::Chunk;
-use rath::record::draw::Names;
+use rath::record::draw::{self, Names};
 use rath::record::lineage::Lineage;
 use rath::record::{BranchId, Link, Step, StepId, Usage};
 use serde_json::value::RawValue;
@@ -102,16 +102,30 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
     writeln!(out, "\n{}", printable(&body(step)))
 }
 
-/// The words alone where a chunk is nothing but words; its JSON otherwise.
+/// What the step says as a person reads it; kinds that are more data than words, as the JSON that is stored.
 fn body(step: &Step) -> String {
     match step.chunk() {
-        Chunk::User(user) if user.images.is_empty() => user.text.to_string(),
-        Chunk::Assistant(answer) if answer.calls.is_empty() && answer.reasoning.is_empty() => answer.text.to_string(),
-        Chunk::Note(note) => note.text.to_string(),
-        _ => {
-            let value: Result<serde_json::Value, _> = serde_json::from_str(&step.json());
-            value.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| step.json().into_owned())
+        Chunk::Instructions(it) => {
+            let tools = it.tools.iter().map(|tool| format!("\ntool {}: {}", tool.name, tool.description));
+            format!("{}{}", it.text, tools.collect::<String>())
         }
+        Chunk::User(it) => {
+            let images = it.images.iter().map(|image| format!("\nimage {}: {:?}", image.media_type, image.blob));
+            format!("{}{}", it.text, images.collect::<String>())
+        }
+        Chunk::Assistant(it) => {
+            let reasoning = Some(format!("reasoning: {}", it.reasoning)).filter(|_| !it.reasoning.is_empty());
+            let text = Some(it.text.to_string()).filter(|text| !text.is_empty());
+            let calls = it.calls.iter().map(|call| format!("call {}: {} {}", call.id, call.tool, call.arguments));
+            reasoning.into_iter().chain(text).chain(calls).collect::<Vec<_>>().join("\n")
+        }
+        Chunk::ToolResult(it) => {
+            let effects = it.effects.iter().map(|effect| format!("\n{}", draw::changed(effect)));
+            let head = format!("call {}: {}{}", it.call, draw::outcome(it.outcome), effects.collect::<String>());
+            format!("{head}\n{}", it.output)
+        }
+        Chunk::Note(it) => it.text.to_string(),
+        _ => step.json().into_owned(),
     }
 }
 

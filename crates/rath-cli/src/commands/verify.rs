@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rath::record::codec::{Ending, Report};
+use rath::record::draw::count;
 use rath::record::graph::GraphReport;
 
 use crate::output::{self, Done, Status};
@@ -41,8 +42,13 @@ fn session(args: &Args) -> Done {
         if report.ending != Ending::Closed {
             writeln!(out, "{}", report.ending)?;
         }
-        let verdict = if report.is_whole() { "whole" } else { "damaged" };
-        writeln!(out, "{verdict}: {} rows, {} steps, {} bytes", report.rows, report.steps, report.bytes)
+        let verdict = match report {
+            _ if report.is_whole() => "whole",
+            _ if report.damage.is_empty() => "not closed",
+            _ => "damaged",
+        };
+        let [rows, steps] = [count(report.rows, "row"), count(report.steps, "step")];
+        writeln!(out, "{verdict}: {rows}, {steps}, {} bytes", report.bytes)
     })?;
     Ok(if report.is_whole() { Status::Fine } else { Status::Damaged })
 }
@@ -57,7 +63,7 @@ fn graph(args: &Args) -> Done {
             writeln!(out, "{problem}")?;
         }
         let verdict = if report.problems.is_empty() { "whole" } else { "damaged" };
-        writeln!(out, "{verdict}: a graph of {} sessions", report.rows)
+        writeln!(out, "{verdict}: a graph of {}", count(report.rows, "session"))
     })?;
     Ok(if report.problems.is_empty() { Status::Fine } else { Status::Damaged })
 }

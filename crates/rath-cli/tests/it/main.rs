@@ -39,7 +39,10 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn log_shows_what_happened() {
     let folder = folder();
-    check(folder.path(), &["log", "s.rath"], expect![[r#"
+    check(
+        folder.path(),
+        &["log", "s.rath"],
+        expect![[r#"
         ◆    ceef85e3 b3  merged
         ├─╮
         │ ○  79dc84a8 b2  tool result: c1 ok: a river \u{1b}[31m
@@ -51,13 +54,18 @@ fn log_shows_what_happened() {
         ○  a6367fdb main  assistant: The Seine.  (14 in, 4 out)
         ○  3c77e466 main  user: Which river runs through Paris?
         exit 0
-    "#]]);
-    check(folder.path(), &["log", "s.rath", "-n", "2"], expect![[r#"
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["log", "s.rath", "-n", "2"],
+        expect![[r#"
         ◆    ceef85e3 b3  merged
         ├─╮
         │ ○  79dc84a8 b2  tool result: c1 ok: a river \u{1b}[31m
         exit 0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -82,34 +90,23 @@ fn show_shows_a_step() {
         parent   52e458d3
 
         Say it
-        in verse."#]].assert_eq(&without(&shown(&["show", "s.rath", &step("verse")]), ["branch", "at "]));
+        in verse."#]]
+    .assert_eq(&without(&shown(&["show", "s.rath", &step("verse")]), ["branch", "at "]));
     expect![[r#"
         step     f55f31e8589942e8c6b30b60cacbe072a768a732a13ad45a21d127f435cff6ad
         kind     assistant
         parent   b48ca179
 
-        {
-          "calls": [
-            {
-              "arguments": "{\"q\":\"Seine\"}",
-              "id": "c1",
-              "tool": "search"
-            }
-          ],
-          "finish": "calls",
-          "kind": "assistant"
-        }"#]].assert_eq(&without(&shown(&["show", "s.rath", &step("calls")]), ["branch", "at "]));
+        call c1: search {"q":"Seine"}"#]]
+    .assert_eq(&without(&shown(&["show", "s.rath", &step("calls")]), ["branch", "at "]));
     expect![[r#"
         step     79dc84a854fe75414b1c9ae5b95cb3e1da2b53184ffcae49e5ba04990f110e87
         kind     tool_result
         parent   f55f31e8
 
-        {
-          "call": "c1",
-          "kind": "tool_result",
-          "outcome": "ok",
-          "output": "a river \u001b[31m"
-        }"#]].assert_eq(&without(&shown(&["show", "s.rath", &step("tool result")]), ["branch", "at "]));
+        call c1: ok
+        a river \u{1b}[31m"#]]
+    .assert_eq(&without(&shown(&["show", "s.rath", &step("tool result")]), ["branch", "at "]));
     let json: serde_json::Value = serde_json::from_str(&shown(&["show", "s.rath", "head", "--json"])).expect("JSON");
     assert_eq!(json["chunk"]["kind"], "merged");
     assert_eq!(json["parents"].as_array().map(Vec::len), Some(2));
@@ -171,50 +168,74 @@ fn every_json_line_is_json() {
 #[test]
 fn holding_it_wrong_is_told_kindly() {
     let folder = folder();
-    check(folder.path(), &["log", "none.rath"], expect![[r#"
+    check(
+        folder.path(),
+        &["log", "none.rath"],
+        expect![[r#"
         ! error: cannot open none.rath: No such file or directory (os error 2)
         exit 1
-    "#]]);
-    check(folder.path(), &["show", "s.rath", "zzz"], expect![[r#"
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["show", "s.rath", "zzz"],
+        expect![[r#"
         ! error: no step `zzz` in s.rath
         ! hint: `rath log s.rath` lists the steps
         exit 1
-    "#]]);
+    "#]],
+    );
     std::fs::write(folder.path().join("notes.txt"), "hello\n").expect("written");
-    check(folder.path(), &["log", "notes.txt"], expect![[r#"
+    check(
+        folder.path(),
+        &["log", "notes.txt"],
+        expect![[r#"
         ! error: notes.txt: not a rath session file: no line of it is a row
         ! hint: a session file begins with `{"seal":` and is written by `Session::save`
         exit 1
-    "#]]);
-    check(folder.path(), &["verify", "notes.txt"], expect![[r#"
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["verify", "notes.txt"],
+        expect![[r#"
         ! error: notes.txt: not a rath session file: no line of it is a row
         ! hint: a session file begins with `{"seal":` and is written by `Session::save`
         exit 1
-    "#]]);
-    check(folder.path(), &["lgo", "s.rath"], expect![[r#"
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["lgo", "s.rath"],
+        expect![[r#"
         ! error: unrecognized subcommand 'lgo'
         ! 
         ! Usage: rath <COMMAND>
         ! 
         ! For more information, try '--help'.
         exit 2
-    "#]]);
-    check(folder.path(), &["--help"], expect![[r#"
-        The rath program
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["--help"],
+        expect![[r#"
+            Read, check and export what agents did
 
-        Usage: rath <COMMAND>
+            Usage: rath <COMMAND>
 
-        Commands:
-          log     Show what happened, newest first
-          show    Show one step, whole
-          verify  Check that a file is as it was written, and name what is not
-          export  Print the graph of sessions in a file, one JSON line each
+            Commands:
+              log     Show what happened, newest first
+              show    Show one step, whole
+              verify  Check that a file is as it was written, and name what is not
+              export  Print the graph of sessions in a file, one JSON line each
 
-        Options:
-          -h, --help     Print help
-          -V, --version  Print version
+            Options:
+              -h, --help     Print help
+              -V, --version  Print version
 
-        Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found
-        exit 0
-    "#]]);
+            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found
+            exit 0
+        "#]],
+    );
 }

@@ -32,6 +32,13 @@ pub(crate) struct Lines {
     familiar: Option<bool>,
 }
 
+/// What ends a line.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    InLineBreak,
+    AtEndOfFile,
+}
+
 /// An undamaged row.
 #[allow(clippy::large_enum_variant, reason = "nearly every row is the large one, and none is kept")]
 pub(crate) enum Found<'a> {
@@ -69,11 +76,11 @@ impl Lines {
         while let Some(end) = memchr::memchr(b'\n', block) {
             let (line, rest) = (&block[..end], &block[end + 1..]);
             if self.partial.is_empty() && !self.overlong {
-                self.line(line, found);
+                self.line(line, Ends::InLineBreak, found);
             } else {
                 self.keep(line);
                 let whole = std::mem::take(&mut self.partial);
-                self.line(&whole, found);
+                self.line(&whole, Ends::InLineBreak, found);
             }
             self.report.bytes += 1;
             block = rest;
@@ -85,14 +92,7 @@ impl Lines {
     pub(crate) fn finish(&mut self, found: &mut dyn FnMut(&mut Report, Found<'_>)) -> Result<(), CodecError> {
         if !self.partial.is_empty() || self.overlong {
             let rest = std::mem::take(&mut self.partial);
-            let bytes = rest.len() as u64;
-            // The line break may be all that is missing, or all that is wrong.
-            if row::parse(&rest).is_ok() || row::parse(&rest[..rest.len().saturating_sub(1)]).is_ok() {
-                self.line(&rest, found);
-            } else {
-                self.report.bytes += bytes;
-                self.report.ending = Ending::Cut { bytes };
-            }
+            self.line(&rest, Ends::AtEndOfFile, found);
         }
         self.name_broken(None);
         match self.newer {
@@ -112,7 +112,7 @@ impl Lines {
         }
     }
 
-    fn line(&mut self, line: &[u8], found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+    fn line(&mut self, line: &[u8], ends: Ends, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
         if self.newer.is_some() {
             return;
         }
@@ -122,27 +122,32 @@ impl Lines {
         } else {
             match row::parse(line) {
                 Ok(row) => self.row(row, 0, found),
-                Err(fault) => self.salvage(line, fault, found),
+                Err(fault) => self.salvage(line, fault, ends, found),
             }
         }
         self.report.bytes += line.len() as u64;
     }
 
     /// Looks for whole rows in a broken line: where a line break was destroyed, the rows on both its sides are good.
-    fn salvage(&mut self, line: &[u8], fault: Fault, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
-        let starts: Vec<usize> =
-            memchr::memmem::find_iter(line, SEAL_OPEN).filter(|start| *start > 0).take(RESYNC_MAX).collect();
-        let mut ends = starts.iter().copied().chain([line.len()]).filter_map(|end| end.checked_sub(1));
-        let front = ends.find_map(|end| row::parse(&line[..end]).ok());
-        match front {
-            Some(row) => {
-                let n = row.n();
-                self.row(row, 0, found);
-                self.report.add(self.here(Some(n), Fault::LineBreak));
-            }
-            None => self.broken_line(fault),
+    fn salvage(&mut self, line: &[u8], fault: Fault, ends: Ends, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
+        let starts = memchr::memmem::find_iter(line, SEAL_OPEN).filter(|start| *start > 0).take(RESYNC_MAX);
+        let starts: Vec<usize> = starts.collect();
+        let mut before = starts.iter().copied().chain([line.len()]).filter_map(|end| end.checked_sub(1));
+        let front = before.find_map(|end| Some((end, row::parse(&line[..end]).ok()?)));
+        let back = starts.iter().find_map(|start| Some((*start, row::parse(&line[*start..]).ok()?)));
+        // What the rows found leave over at the end of a file is a row that was cut.
+        let over = line.len() - front.as_ref().map_or(0, |(end, _)| end + 1);
+        if ends == Ends::AtEndOfFile && back.is_none() && over > 0 {
+            self.report.ending = Ending::Cut { bytes: over as u64 };
+        } else if front.is_none() {
+            self.broken_line(fault);
         }
-        if let Some((start, row)) = starts.iter().find_map(|start| Some((*start, row::parse(&line[*start..]).ok()?))) {
+        if let Some((_, row)) = front {
+            let n = row.n();
+            self.row(row, 0, found);
+            self.report.add(self.here(Some(n), Fault::LineBreak));
+        }
+        if let Some((start, row)) = back {
             self.row(row, start as u64, found);
         }
     }

@@ -1,11 +1,13 @@
 //! What the record promises, as tests that anyone can read.
 
 mod codec;
+mod compat;
 mod damage;
 mod fuzz;
 mod graph;
 mod laws;
 mod lineage;
+mod python;
 mod scale;
 mod support;
 mod turn;

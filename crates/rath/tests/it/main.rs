@@ -1,4 +1,5 @@
 //! What a session promises.
 
 mod file;
+mod openrath;
 mod session;

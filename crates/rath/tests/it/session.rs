@@ -15,7 +15,7 @@ fn result(id: &str) -> ToolResult {
 }
 
 /// A program with every operator in it.
-fn program() -> Session {
+pub(crate) fn program() -> Session {
     let mut session = Session::system("be brief").to(Place::local("./"));
     session.push(Chunk::user("hi"));
     session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
@@ -130,7 +130,7 @@ fn a_session_in_one_line() {
     expect!["session b83e02f5: 9 chunks, placed at local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
     let mut open = Session::user("hi");
     open.push(calls("1"));
-    expect!["session 416fbe6d: 2 chunks, next: run 1 tool calls"].assert_eq(&open.to_string());
+    expect!["session 416fbe6d: 2 chunks, next: run 1 tool call"].assert_eq(&open.to_string());
 }
 
 #[test]
@@ -141,7 +141,8 @@ fn a_bad_place_is_refused_with_a_hint() {
     let error: Error = "here".parse::<Place>().expect_err("no scheme").into();
     expect![[r#"
         wanted a place such as `local:./`, found `here`
-        hint: write the kind of sandbox, a colon, and where: `local:./`"#]].assert_eq(&error.to_string());
+        hint: write the kind of sandbox, a colon, and where: `local:./`"#]]
+    .assert_eq(&error.to_string());
     assert_eq!("local:./".parse(), Ok(Place::local("./")));
 }
 

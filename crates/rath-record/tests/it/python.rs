@@ -1,0 +1,76 @@
+//! `docs/verify.py`, written from `docs/format.md` alone, against files that the codec wrote.
+
+use std::process::Command;
+
+use rath_record::codec::{self, CodecError};
+
+/// Every file here, whole and damaged in many ways.
+fn files() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/codec");
+    let compat = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/v1.rath");
+    let seeds = std::fs::read_dir(folder).expect("the corpus").map(|entry| entry.expect("an entry").path());
+    let mut whole: Vec<_> = seeds.chain([compat.into()]).map(|path| std::fs::read(path).expect("a file")).collect();
+    whole.sort();
+    let mut files = Vec::new();
+    for file in whole {
+        for nth in 0..40 {
+            let at = (nth * 7919 + nth) % file.len().max(1);
+            let mut flipped = file.clone();
+            flipped.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (nth % 8));
+            files.push(flipped);
+            files.push(file[..at.min(file.len())].to_vec());
+        }
+        let lines: Vec<_> = file.split_inclusive(|byte| *byte == b'\n').collect();
+        for row in 0..lines.len() {
+            let mut dropped = lines.clone();
+            let line = dropped.remove(row);
+            files.push(dropped.concat());
+            dropped.insert((row + 1).min(lines.len() - 1), line);
+            files.push(dropped.concat());
+            dropped.insert(row, line);
+            files.push(dropped.concat());
+        }
+        files.push(file);
+    }
+    files
+}
+
+#[test]
+#[ignore = "needs Python with the package blake3, named by RATH_PYTHON: see CONTRIBUTING.md"]
+fn the_python_verifier_agrees_about_every_file() {
+    let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has blake3");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = files();
+    let names: Vec<_> = (0..files.len()).map(|nth| format!("{nth}.rath")).collect();
+    for (name, file) in names.iter().zip(&files) {
+        std::fs::write(folder.path().join(name), file).expect("written");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
+    let output = Command::new(python).arg(script).args(&names).current_dir(folder.path()).output().expect("Python");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!err.contains("Traceback"), "{err}");
+    let mut differences = Vec::new();
+    for (name, file) in names.iter().zip(&files) {
+        let begins =
+            |text: &str, verdict: &str| text.lines().any(|line| line.starts_with(&format!("{name}: {verdict}")));
+        let agrees = match codec::read(file) {
+            Ok(opened) => {
+                let report = opened.report;
+                let verdict = if report.is_whole() {
+                    format!("whole, {} rows, {} steps", report.rows, report.steps)
+                } else {
+                    format!("damaged, {} good rows, {} steps", report.rows, report.steps)
+                };
+                begins(&out, &verdict)
+            }
+            Err(CodecError::NotARecord | CodecError::NewerVersion { .. } | CodecError::RowTooLong { .. }) => {
+                !begins(&out, "whole") && !begins(&out, "damaged") && err.contains(name.as_str())
+            }
+        };
+        if !agrees {
+            let told: Vec<_> = out.lines().filter(|line| line.starts_with(&format!("{name}:"))).collect();
+            differences.push(format!("{told:#?}\n{:#?}", codec::read(file).map(|opened| opened.report)));
+        }
+    }
+    assert!(differences.is_empty(), "{} of {}: {}", differences.len(), files.len(), differences[0]);
+}

@@ -1,0 +1,53 @@
+//! The README tells the truth: its program is the first rung of the ladder, and prints what it says.
+
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(root().join("README.md")).expect("the README")
+}
+
+/// The first fenced block of a language.
+fn block<'a>(readme: &'a str, language: &str) -> &'a str {
+    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("a block of that language");
+    rest.split_once("```").expect("the end of the block").0
+}
+
+/// Runs an example, which cargo built beside this test.
+fn run(example: &str) -> String {
+    let test = std::env::current_exe().expect("the path of this test");
+    let folder = test.ancestors().nth(2).expect("the folder that cargo builds in");
+    let path = folder.join("examples").join(example).with_extension(std::env::consts::EXE_EXTENSION);
+    let output = Command::new(&path).output().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_program_in_the_readme_is_the_first_example() {
+    let example = std::fs::read_to_string(root().join("examples/01_session.rs")).expect("the example");
+    assert_eq!(block(&readme(), "rust"), example);
+}
+
+#[test]
+fn the_program_in_the_readme_prints_what_the_readme_says() {
+    let printed = run("01_session");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let readme = readme();
+        let told = readme.replacen(&format!("```text\n{}", block(&readme, "text")), &format!("```text\n{printed}"), 1);
+        std::fs::write(root().join("README.md"), told).expect("the README");
+    }
+    assert_eq!(block(&readme(), "text"), printed);
+}
+
+#[test]
+fn the_file_that_the_readme_shows_is_what_the_program_would_save() {
+    let opened = rath::Session::open(root().join("examples/paris.rath")).expect("the file");
+    assert!(opened.report.is_whole());
+    let printed = run("01_session");
+    assert!(printed.starts_with(&format!("{}\n\n", opened.lineage)), "{printed}");
+}
