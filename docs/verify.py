@@ -32,8 +32,8 @@ PARTS = {
     # Twenty digits hold every number below 2^64, and keep int() away from endless ones.
     "NUMBER": "(?:0|[1-9][0-9]{0,19})(?![0-9])",
 }
-# The shortest match for `by` is the right one: in a string every quote is escaped, so `",` ends it, unless the quote is
-# an escaped one and the string ends right after the comma; then the row is laid out wrong, and `by` is no JSON string.
+# `by` is matched up to the first quote that one of the next members follows. Should that quote be an escaped one, then
+# the row is laid out wrong, and what was matched is no JSON string: read_row looks at that.
 LAYOUT = r"""
 \{"seal":"(?P<seal>SEAL)",
 (?: "format":"rath\ record","version":(?: 1\} | (?P<later>(?![01](?![0-9]))NUMBER).* )
@@ -89,8 +89,8 @@ def seal_fits(raw):
 
 def read_row(raw):
     """The members of a good row by name, None for those it lacks; or None if it is not good."""
-    match = len(raw) < MAX_ROW and raw.endswith(b"}") and ROW.fullmatch(raw)
-    if not match or not seal_fits(raw):
+    match = len(raw) < MAX_ROW and raw.endswith(b"}") and seal_fits(raw) and ROW.fullmatch(raw)
+    if not match:
         return None
     row = match.groupdict()
     numbers = [row["n"], row["later"], row["end"], *re.findall(rb"[0-9]+", row["usage"] or b"")]
