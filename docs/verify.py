@@ -20,16 +20,16 @@ except ImportError:
     sys.exit("the package blake3 is needed: pip install blake3")
 
 MAX_ROW = 2**30  # with its line break
-MAX_PLACES = 64  # where rows are looked for in a damaged line; without a limit, a hostile file could take for ever
+MAX_PLACES = 64  # to look at in a damaged line; without a limit, a hostile file could take for ever
 
 PARTS = {
     "SEAL": "[0-9a-f]{32}",
     "HASH": "[0-9a-f]{64}",
     "UUID": "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-    "USAGE": r"\{TOKENS\}".replace("TOKENS", "".join(
+    "USAGE": r"\{%s\}" % "".join(
         rf'(?:"{name}":NUMBER(?:,(?=")|(?=\}})))?'
-        for name in ["input", "output", "cached_read", "cache_write", "reasoning"])),
-    # Twenty digits hold every number below 2^64, and keep int() away from endless ones.
+        for name in ["input", "output", "cached_read", "cache_write", "reasoning"]),
+    # Twenty digits hold every number below 2^64, and keep int() away from endless ones. Last, because USAGE has it too.
     "NUMBER": "(?:0|[1-9][0-9]{0,19})(?![0-9])",
 }
 # `by` is matched up to the first quote that one of the next members follows. Should that quote be an escaped one, then

@@ -13,6 +13,7 @@ pub mod draw;
 pub mod graph;
 mod id;
 pub mod lineage;
+mod pairing;
 mod payload;
 mod record;
 mod step;

@@ -6,6 +6,7 @@ use crate::chunk::{Chunk, Merged, Strategy};
 use crate::id::{CallId, StepId};
 use crate::lineage::{self, Lineage, Newest, Order};
 use crate::step::{Link, Parents, Stamp, Step};
+use crate::turn;
 use crate::usage::Usage;
 
 /// A concatenating merge may not make a line longer than this many chunks: doubling gets out of hand quickly.
@@ -52,7 +53,7 @@ impl Record {
             return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
         };
         for (side, head) in [(Side::Ours, our_head), (Side::Theirs, their_head)] {
-            if let [open, ..] = head.line().turn.open() {
+            if let [open, ..] = &turn::open_calls(head)[..] {
                 return Err(MergeError::OpenCall {
                     side,
                     call: open.call.id.clone(),

@@ -264,7 +264,13 @@ fn line_after(parents: &Parents, id: StepId, chunk: &Chunk, stamp: &Stamp) -> Li
     let mut line = match parents.as_slice() {
         [Link::Step(ours), Link::Step(theirs)] => joined_line(ours, theirs, chunk),
         // With a parent lost, what is left is all that can be counted.
-        links => links.iter().find_map(Link::step).map(|parent| parent.line().clone()).unwrap_or_default(),
+        links => links.iter().find_map(Link::step).map_or_else(Line::default, |parent| {
+            let mut line = parent.line().clone();
+            if let Chunk::Assistant(_) = chunk {
+                line.turn.settle(parent);
+            }
+            line
+        }),
     };
     line.generation += 1;
     line.follow(id, chunk, stamp.usage);

@@ -247,7 +247,7 @@ impl Session {
 
     fn leave(&self, record: Record, marker: impl FnOnce(u64) -> Chunk) -> Self {
         let left = self.branch.opening.as_ref().map_or(&self.branch.left, |opening| &opening.left).clone();
-        let marker = marker(left.fetch_add(1, Ordering::Relaxed) + 1);
+        let marker = marker(left.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
         Session { record, branch: Branch { opening: Some(Opening { marker, left }), ..Branch::new() } }
     }
 }

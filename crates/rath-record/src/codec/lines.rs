@@ -211,13 +211,13 @@ impl Lines {
             self.report.rows += 1;
             let lost = n - self.expected;
             if lost > self.broken {
-                let first = self.expected + self.broken;
+                let first = self.expected.saturating_add(self.broken);
                 let fault = if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } };
                 self.report.add(place.damage(step, fault));
             } else if lost == 0 && self.last != prev {
                 self.report.add(place.damage(step, Fault::Chain));
             }
-            self.expected = n + 1;
+            self.expected = n.saturating_add(1);
             self.last = Some(row.seal);
         }
         self.broken = 0;

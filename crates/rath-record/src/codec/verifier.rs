@@ -124,7 +124,7 @@ impl Names {
                     for (name, fault) in parents.chain(payloads).collect::<Vec<_>>() {
                         self.wanted.entry(name).or_insert_with(|| place.damage(Some(*id), fault));
                     }
-                    self.asked_to = place.n + 1;
+                    self.asked_to = place.n.saturating_add(1);
                     self.full = self.wanted.len() >= WANTED_MAX;
                 }
                 self.step = Some(*id);

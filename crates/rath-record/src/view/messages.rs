@@ -1,10 +1,11 @@
 //! What a model sees.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
 use crate::lineage::StepSet;
+use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
 use crate::step::Step;
@@ -122,17 +123,10 @@ impl<'a> Folds<'a> {
 struct Seen<'a> {
     instructions: Option<&'a Instructions>,
     list: Vec<Message<'a>>,
-    /// Calls that wait for their result, hidden ones too, lest theirs be taken for another's.
-    open: Vec<Open<'a>>,
-    ids: HashSet<CallId>,
-}
-
-struct Open<'a> {
-    call: &'a CallId,
-    /// Which answer asked for it, counted through the record.
-    turn: usize,
-    /// Where its exchange stands: message and place in it. None if hidden.
-    exchange: Option<(usize, usize)>,
+    /// Calls that wait for their result, with where their exchange stands: message and place in it. Hidden ones stand
+    /// nowhere, and wait too, lest their results be taken for another's.
+    waiting: Waiting<'a, Option<(usize, usize)>>,
+    ids: HashMap<CallId, u64>,
 }
 
 impl<'a> Seen<'a> {
@@ -155,11 +149,9 @@ impl<'a> Seen<'a> {
     }
 
     fn answer(&mut self, step: &'a Step, answer: &'a Assistant, hidden: bool) {
-        let turn = self.open.last().map_or(0, |open| open.turn + 1);
-        for (nth, call) in answer.calls.iter().enumerate() {
-            let exchange = (!hidden).then_some((self.list.len(), nth));
-            self.open.push(Open { call: &call.id, turn, exchange });
-        }
+        let message = self.list.len();
+        let places = answer.calls.iter().enumerate();
+        self.waiting.ask(places.map(|(nth, call)| (&call.id, (!hidden).then_some((message, nth)))));
         if !hidden {
             let exchanges = answer.calls.iter().map(|call| Exchange {
                 id: unique(&mut self.ids, &call.id),
@@ -170,14 +162,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Closes the call that the result means: the newest turn's, and there the first of that name.
     fn close(&mut self, result: &'a ToolResult) {
-        let Some(turn) = self.open.iter().rev().find(|open| *open.call == result.call).map(|open| open.turn) else {
-            return;
-        };
-        let found = self.open.iter().position(|open| open.turn == turn && *open.call == result.call);
-        let open = self.open.remove(found.expect("the call was found just above"));
-        if let Some((message, nth)) = open.exchange
+        if let Some(Some((message, nth))) = self.waiting.close(&result.call)
             && let Message::Assistant(_, _, exchanges) = &mut self.list[message]
         {
             exchanges[nth].closing = Closing::Result(result);
@@ -185,12 +171,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn unique(ids: &mut HashSet<CallId>, id: &CallId) -> CallId {
+/// A name that was not used before. `ids` holds every name used, with how often it was asked for.
+fn unique(ids: &mut HashMap<CallId, u64>, id: &CallId) -> CallId {
     let mut name = id.clone();
-    let mut nth = 2;
-    while !ids.insert(name.clone()) {
-        name = format!("{id}~{nth}").into();
-        nth += 1;
+    while let Some(asked) = ids.get_mut(&name) {
+        *asked += 1;
+        name = format!("{name}~{asked}").into();
     }
+    ids.insert(name.clone(), 1);
     name
 }

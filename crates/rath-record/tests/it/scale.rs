@@ -1,10 +1,13 @@
 //! Long lines and many diamonds: nothing recurses, nothing is visited twice. A stack overflow or an exponential walk
 //! would end the test run; how long it takes is for the benchmarks.
 
+use rath_record::chunk::ToolStarted;
 use rath_record::codec::{Encoder, Verifier};
+use rath_record::turn::{self, Next};
+use rath_record::view::{self, Closing, Message};
 use rath_record::{Chunk, Record, Stamp};
 
-use crate::support::{branch, merge, record};
+use crate::support::{branch, calls, merge, record, result};
 
 #[test]
 fn a_million_steps_are_walked_verified_and_dropped() {
@@ -44,4 +47,36 @@ fn sixty_diamonds_in_a_row_are_walked_in_linear_time() {
     assert_eq!(diamonds.newest_first().count(), 1 + 60 * 3);
     assert_eq!(diamonds.lineage().walk().len(), 1 + 60 * 3);
     assert_eq!(diamonds.lineage().to_string().lines().filter(|line| line.contains("merged")).count(), 60);
+}
+
+#[test]
+fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
+    let count = 100_000;
+    let ids: Vec<_> = (0..count).map(|nth| format!("t#{}", nth / 2)).collect();
+    let mut record = record("user start");
+    let mut push = |chunk| _ = record.push(chunk, Stamp::on(branch("main")));
+    push(calls(&ids.join(" ")));
+    for nth in 0..count {
+        push(ToolStarted { call: (nth / 2).to_string().into(), key: None }.into());
+    }
+    for nth in 1..count {
+        push(result(&(nth / 2).to_string(), "", vec![]));
+    }
+    let Next::RunTools(open) = turn::next(&record) else { panic!("one call is open") };
+    assert_eq!((open.len(), open[0].call.id.to_string()), (1, "0".to_owned()));
+    let seen = view::messages(&record).list;
+    let [_, Message::Assistant(_, _, exchanges)] = &seen[..] else { panic!("a question and an answer") };
+    assert_eq!(exchanges.iter().filter(|exchange| exchange.closing == Closing::Nothing).count(), 1);
+}
+
+#[test]
+fn a_call_that_is_never_closed_does_not_make_every_later_turn_dearer() {
+    let mut record = record("user start; calls t#lost; user go on");
+    for nth in 0..50_000 {
+        let id = nth.to_string();
+        record.push(calls(&format!("t#{id}")), Stamp::on(branch("main")));
+        record.push(result(&id, "", vec![]), Stamp::on(branch("main")));
+    }
+    let Next::RunTools(open) = turn::next(&record) else { panic!("one call is open") };
+    assert_eq!(open.len(), 1);
 }
