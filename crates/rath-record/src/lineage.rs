@@ -5,6 +5,7 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::chunk::{Chunk, Strategy};
 use crate::draw;
@@ -12,7 +13,29 @@ use crate::id::{BranchId, StepId};
 use crate::step::{Link, Step};
 
 /// A set of steps by name.
-pub type StepSet = HashSet<StepId>;
+pub type StepSet = HashSet<StepId, BuildHasherDefault<IdHasher>>;
+
+/// A map from the names of steps.
+pub type StepMap<T> = HashMap<StepId, T, BuildHasherDefault<IdHasher>>;
+
+/// Takes the first bytes of a step's name for its hash: it is one already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length of a name, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The lineage of one or more heads: everything they descend from.
 #[derive(Clone)]
@@ -52,7 +75,7 @@ impl Lineage {
 
     /// Every step that descends from `id`, oldest first.
     pub fn descendants(&self, id: StepId) -> Vec<&Step> {
-        let mut line = StepSet::from([id]);
+        let mut line = StepSet::from_iter([id]);
         let mut descendants = Vec::new();
         for step in self.walk() {
             if step.parents().iter().any(|parent| line.contains(&parent.id())) {
@@ -65,7 +88,7 @@ impl Lineage {
 
     /// The steps that are named as parents and not here, because their rows were lost.
     pub fn missing(&self) -> Vec<StepId> {
-        let mut seen = StepSet::new();
+        let mut seen = StepSet::default();
         let links = self.walk().into_iter().flat_map(Step::parents);
         let gone = links.filter(|link| matches!(link, Link::Gone(_))).map(Link::id);
         gone.filter(|id| seen.insert(*id)).collect()
@@ -162,7 +185,7 @@ pub(crate) struct Split<'a> {
 /// Steps are taken by falling generation, so when one is taken all its descendants have been, and which side it
 /// belongs to is final. The cost is the steps that differ; the shared line below is not touched.
 pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
-    let mut split = Split { base: None, ours: StepSet::new(), theirs: StepSet::new() };
+    let mut split = Split { base: None, ours: StepSet::default(), theirs: StepSet::default() };
     let mut frontier = Frontier::default();
     frontier.mark(ours, Sides::OURS);
     frontier.mark(theirs, Sides::THEIRS);
@@ -202,7 +225,7 @@ impl Sides {
 #[derive(Default)]
 struct Frontier<'a> {
     queue: BinaryHeap<Queued<'a>>,
-    sides: HashMap<StepId, Sides>,
+    sides: StepMap<Sides>,
     /// How many queued steps belong to one side only.
     undecided: usize,
 }
@@ -315,7 +338,7 @@ impl<'a> Order<'a> {
         }
         let mut out = Vec::new();
         // One set for each `Again` that waits for its `Enough`, and one for the whole.
-        let mut seen = vec![StepSet::new()];
+        let mut seen = vec![StepSet::default()];
         while let Some(task) = self.tasks.pop() {
             let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
             match task {
@@ -340,7 +363,7 @@ impl<'a> Order<'a> {
                     }
                 }
                 Task::Emit(step) => out.push(step),
-                Task::Again => seen.push(StepSet::new()),
+                Task::Again => seen.push(StepSet::default()),
                 Task::Enough => {
                     let again = seen.pop().unwrap_or_default();
                     seen.last_mut().expect("every `Enough` has its `Again`").extend(again);

@@ -183,7 +183,7 @@ impl Lines {
     fn row(&mut self, row: Row<'_>, start: u64, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
         let n = row.n();
         let (prev, holds) = match row.body {
-            Body::Header { version } if version > VERSION => {
+            Body::Header { version } if version > VERSION && self.report.rows == 0 => {
                 self.newer = Some(version);
                 return;
             }

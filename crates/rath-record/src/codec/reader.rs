@@ -8,7 +8,7 @@ use super::damage::{Fault, Report};
 use super::lines::{Found, FoundStep, Lines};
 use crate::chunk::Strategy;
 use crate::id::{Digest, StepId};
-use crate::lineage::StepSet;
+use crate::lineage::{StepMap, StepSet};
 use crate::payload::Payload;
 use crate::record::{CONCAT_MAX, Record};
 use crate::step::{Link, Parents, Step};
@@ -65,7 +65,7 @@ impl Reader {
 #[derive(Default)]
 struct Steps {
     /// Every step, with the number of its row.
-    known: HashMap<StepId, (u64, Step)>,
+    known: StepMap<(u64, Step)>,
     followed: StepSet,
     /// Every payload, with the number of its row.
     payloads: HashMap<Digest, (u64, Payload)>,

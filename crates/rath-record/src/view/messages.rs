@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
-use crate::lineage::StepSet;
+use crate::lineage::{StepMap, StepSet};
 use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
@@ -99,7 +99,7 @@ impl<'a> Folds<'a> {
         };
         // What is hidden stays hidden when a later summary hides the one that hid it.
         let hidden: StepSet = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
-        let mut first: HashMap<StepId, usize> = HashMap::new();
+        let mut first: StepMap<usize> = StepMap::default();
         if !hidden.is_empty() {
             for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden.contains(&step.id())) {
                 first.entry(step.id()).or_insert(at);

@@ -223,7 +223,7 @@ proptest! {
             prop_assert_eq!(record.lineage().walk().len(), reachable.len());
 
             // Parents come before children.
-            let mut seen = lineage::StepSet::new();
+            let mut seen = lineage::StepSet::default();
             for step in record.lineage().walk() {
                 prop_assert!(step.parents().iter().all(|parent| seen.contains(&parent.id())));
                 seen.insert(step.id());
