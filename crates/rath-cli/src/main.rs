@@ -12,7 +12,7 @@ use crate::output::Status;
 
 /// Read, check and export what agents did.
 #[derive(Parser)]
-#[command(name = "rath", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
+#[command(name = "rath", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,7 +26,8 @@ enum Command {
     Export(export::Args),
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found";
+const EXIT_CODES: &str =
+    "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found (verify: or the file is not closed)";
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {

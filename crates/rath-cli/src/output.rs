@@ -56,9 +56,20 @@ impl fmt::Display for Failure {
 
 pub(crate) type Done = Result<Status, Failure>;
 
-/// Gives `write` the standard output. A reader that has seen enough is no failure.
-pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = io::BufWriter::new(anstream::stdout().lock());
+/// Gives `write` the standard output for text that may be coloured.
+pub(crate) fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    to(anstream::stdout().lock(), write)
+}
+
+/// Gives `write` the standard output for data, which must arrive to the byte: what takes colours out takes other
+/// control characters with them.
+pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    to(io::stdout().lock(), write)
+}
+
+/// A reader that has seen enough is no failure.
+fn to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
@@ -78,9 +89,8 @@ pub(crate) fn error(failure: &Failure) {
 /// Says on stderr if a file is not as it was written.
 pub(crate) fn warn(path: &Path, report: &Report) -> Status {
     let path = path.display();
-    let damage = report.damage.len() as u64 + report.unlisted;
-    if damage > 0 {
-        let places = count(damage, "place");
+    if !report.damage.is_empty() {
+        let places = count(report.places(), "place");
         anstream::eprintln!(
             "{WARNING}warning{WARNING:#}: {path} is damaged in {places}; the rest was read\n\
              hint: `rath verify {path}` names them"

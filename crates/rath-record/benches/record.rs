@@ -113,7 +113,7 @@ fn walk(table: &mut Table) {
     let record = turns(100_000);
     let (views, steps) = table::medians(
         11,
-        || _ = black_box((view::messages(&record).list.len(), view::usage(&record).total.calls)),
+        || _ = black_box((view::messages(&record).list.len(), view::spending(&record).total.calls)),
         || _ = black_box(Lineage::of(record.head().cloned()).walk().len()),
     );
     table.at_most("messages and usage of 100,000 steps against walking them", ratio(views, steps), 20.0);

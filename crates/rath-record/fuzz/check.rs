@@ -62,7 +62,7 @@ fn look(record: &Record) {
     assert_eq!(messages.head, record.head().map(Step::id));
     view::files(record);
     view::checks(record);
-    assert_eq!(view::usage(record).total.usage, record.usage());
+    assert_eq!(view::spending(record).total.usage, record.usage());
     turn::next(record);
     assert!(record.newest_first().eq(record.steps().into_iter().rev()));
     let _ = record.lineage().to_string();

@@ -372,7 +372,7 @@ pub struct Checked {
     /// The workspace tree it saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
-    /// The paths it declares to depend on; none means all.
+    /// The paths it declares to depend on; none means all. Kept for readers: any change makes a check stale.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
 }
@@ -413,7 +413,7 @@ pub enum Strategy {
     /// What both share once, then ours, then theirs.
     #[default]
     Ancestor,
-    /// All of ours, then all of theirs, what they share twice.
+    /// All of ours, then all of theirs, so what they share is there twice.
     Concat,
 }
 
@@ -527,6 +527,18 @@ impl Chunk {
         Chunk::Assistant(Assistant { text: text.into(), ..Assistant::default() })
     }
 
+    /// The model asks for `calls`.
+    pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
+        let calls = calls.into_iter().collect();
+        Chunk::Assistant(Assistant { calls, finish: Finish::Calls, ..Assistant::default() })
+    }
+
+    /// A call did what it was asked, and this is what the model reads.
+    pub fn result(call: impl Into<CallId>, output: impl Into<Text>) -> Self {
+        let (call, output) = (call.into(), output.into());
+        Chunk::ToolResult(ToolResult { call, outcome: Outcome::Ok, output, effects: Vec::new(), tree: None })
+    }
+
     /// A remark that no model sees.
     pub fn note(text: impl Into<Text>) -> Self {
         Chunk::Note(Note { text: text.into() })
@@ -544,6 +556,13 @@ impl Chunk {
             Chunk::Placed(_) => true,
             _ => false,
         }
+    }
+}
+
+impl Call {
+    /// A call of `tool`.
+    pub fn new(id: impl Into<CallId>, tool: impl Into<Arc<str>>, arguments: impl Into<Text>) -> Self {
+        Call { id: id.into(), tool: tool.into(), arguments: arguments.into() }
     }
 }
 

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use renderdag::{Ancestor, GraphRowRenderer, Renderer};
+use unicode_width::UnicodeWidthStr;
 
-use crate::chunk::{Assistant, Call, Change, Choice, Chunk, Effect, MemoryEvent, Outcome, Strategy, Verdict};
+use crate::chunk::{Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Strategy, Verdict};
 use crate::id::{BranchId, StepId};
 use crate::lineage::{self, Lineage};
 use crate::payload::Text;
 use crate::step::{Link, Step};
 
-/// How many characters of a text a headline shows.
+/// How many columns of a text a headline shows.
 const PREVIEW: usize = 60;
 
 /// Draws the graph, newest first: for every step its id, its branch, and what it says.
@@ -74,6 +75,16 @@ pub fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Denied => "denied",
         Outcome::Cancelled => "cancelled",
         Outcome::Unknown => "unknown",
+    }
+}
+
+/// Why the model stopped, in words.
+pub fn finish(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Calls => "calls",
+        Finish::Length => "out of tokens",
+        Finish::Filtered => "withheld by the provider",
     }
 }
 
@@ -158,27 +169,45 @@ pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A text on one line: white space folded, control characters made visible, cut where it gets long.
+/// A text on one line: white space folded, control characters made visible, cut where it gets wide.
 pub fn preview(text: &str) -> String {
     let mut line = String::new();
-    // Enough is looked at to fill the line; a text of ten megabytes must not be folded for sixty characters.
-    let mut words = text.split_whitespace();
-    while let Some(word) = words.next() {
-        let space = if line.is_empty() { "" } else { " " };
-        line.push_str(space);
-        for c in word.chars().take(PREVIEW + 1) {
-            if c.is_control() || is_direction(c) { line.extend(c.escape_default()) } else { line.push(c) }
+    let mut width = 0;
+    // Where to cut if the next piece does not fit: a column is left for the mark.
+    let mut cut = 0;
+    let words = text.split_whitespace().enumerate();
+    // No more is looked at than fits: a text of ten megabytes must not be folded for sixty columns.
+    let chars = words.flat_map(|(nth, word)| (nth > 0).then_some(' ').into_iter().chain(word.chars()));
+    for c in chars {
+        let piece = visible(c);
+        width += UnicodeWidthStr::width(&*piece);
+        if width > PREVIEW {
+            line.truncate(cut);
+            line.push('…');
+            break;
         }
-        if line.chars().count() > PREVIEW || (words.clone().next().is_some() && line.chars().count() == PREVIEW) {
-            return line.chars().take(PREVIEW - 1).chain(['…']).collect();
+        line.push_str(&piece);
+        if width < PREVIEW {
+            cut = line.len();
         }
     }
     line
 }
 
-/// Characters that turn the direction of what follows them, and so could make a line read as another.
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// A text in full, but that control characters are made visible: what a model wrote must not drive a terminal.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '\n' | '\t') { shown.push(c) } else { shown.push_str(&visible(c)) }
+    }
+    shown
+}
+
+/// The character, or its escape if it would do something else than be seen: control characters, and those that turn the
+/// direction of what follows and so could make a line read as another.
+fn visible(c: char) -> String {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || turns { c.escape_default().to_string() } else { c.to_string() }
 }
 
 fn text(text: &Text) -> String {
@@ -196,6 +225,9 @@ fn answer(answer: &Assistant) -> String {
     let mut line = String::new();
     if !answer.text.is_empty() || answer.calls.is_empty() {
         line.push_str(&format!(": {}", text(&answer.text)));
+    }
+    if matches!(answer.finish, Finish::Length | Finish::Filtered) {
+        line.push_str(&format!(" ({})", finish(answer.finish)));
     }
     for (nth, call) in answer.calls.iter().enumerate() {
         line.push_str(if nth == 0 { " calls " } else { ", " });

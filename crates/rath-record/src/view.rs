@@ -3,9 +3,9 @@
 mod checks;
 mod files;
 mod messages;
-mod usage;
+mod spending;
 
 pub use checks::{Check, Checks, Freshness, checks};
 pub use files::{File, Files, files};
 pub use messages::{Closing, Exchange, Message, Messages, messages};
-pub use usage::{Spending, Spent, usage};
+pub use spending::{Spending, Spent, spending};

@@ -40,7 +40,7 @@ impl Error {
         Error(Box::new(Inner { kind, message, hint: None, session: None, source: None }))
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
@@ -70,7 +70,7 @@ impl Error {
     }
 
     /// What the person who can act may do.
-    pub fn hint_text(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 

@@ -17,9 +17,10 @@ const BLOCK: usize = 256 * 1024;
 /// A session from a file, and what the file was like.
 #[derive(Debug)]
 pub struct Opened {
-    /// The session, as far as it could be read.
+    /// The session, as far as it could be read: what the newest step descends from.
     pub session: Session,
-    /// Everything the file holds: more than the session where it has other heads.
+    /// Everything the file holds. Where it has other heads, as where a lost row parts a line, that is more than the
+    /// session, and more than saving the session would write.
     pub lineage: Lineage,
     /// What a check of the file found. Damage is here, not an error: what is undamaged was read.
     pub report: Report,
@@ -27,23 +28,24 @@ pub struct Opened {
 
 impl Session {
     /// Writes the session to a file, whole or not at all.
+    ///
+    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let failed = |error| io_error("write", path, error);
-        let beside = beside(path);
-        let saved = write_to(&beside, self).and_then(|()| std::fs::rename(&beside, path).map_err(Failure::Io));
-        saved.map_err(|failure| {
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let beside = beside(&target);
+        replace(&target, &beside, self).map_err(|failure| {
             // The error that matters is the first one.
             let _ = std::fs::remove_file(&beside);
             match failure {
-                Failure::Io(error) => failed(error),
+                Failure::Io(error) => io_error("write", path, error),
                 Failure::Codec(error) => format_error(path, &error),
             }
             .with_session(self)
         })
     }
 
-    /// Reads a session from a file. Of a damaged file, all that is undamaged.
+    /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
     pub fn open(path: impl AsRef<Path>) -> Result<Opened> {
         let path = path.as_ref();
         let mut reader = Reader::new();
@@ -64,11 +66,13 @@ pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
     let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
     let mut verifier = Verifier::new();
     loop {
-        let read = file.rewind().and_then(|()| blocks(&mut file, |block| verifier.feed(block)));
-        read.map_err(|error| io_error("read", path, error))?;
+        blocks(&mut file, |block| verifier.feed(block)).map_err(|error| io_error("read", path, error))?;
         if !verifier.again().map_err(|error| format_error(path, &error))? {
             return Ok(verifier.report());
         }
+        file.rewind().map_err(|error| {
+            io_error("read", path, error).with_hint("this has to be read more than once; save it to a file first")
+        })?;
     }
 }
 
@@ -84,8 +88,23 @@ enum Failure {
     Codec(CodecError),
 }
 
-fn write_to(path: &Path, session: &Session) -> Result<(), Failure> {
-    let mut file = File::create(path).map_err(Failure::Io)?;
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Io(error)
+    }
+}
+
+fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure> {
+    let mut file = File::create(beside)?;
+    if let Ok(old) = std::fs::metadata(path) {
+        file.set_permissions(old.permissions())?;
+    }
+    write_to(&mut file, session)?;
+    file.sync_all()?;
+    Ok(std::fs::rename(beside, path)?)
+}
+
+fn write_to(file: &mut File, session: &Session) -> Result<(), Failure> {
     let mut encoder = Encoder::new();
     let mut waiting = Vec::new();
     let lineage = session.begun().lineage();
@@ -93,12 +112,12 @@ fn write_to(path: &Path, session: &Session) -> Result<(), Failure> {
         encoder.step(step).map_err(Failure::Codec)?;
         waiting.append(&mut encoder.take());
         if waiting.len() > BLOCK {
-            file.write_all(&waiting).map_err(Failure::Io)?;
+            file.write_all(&waiting)?;
             waiting.clear();
         }
     }
     waiting.append(&mut encoder.finish());
-    file.write_all(&waiting).and_then(|()| file.sync_all()).map_err(Failure::Io)
+    Ok(file.write_all(&waiting)?)
 }
 
 fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
@@ -127,9 +146,9 @@ fn io_error(action: &str, path: &Path, error: std::io::Error) -> Error {
 fn format_error(path: &Path, error: &CodecError) -> Error {
     let told = Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()));
     match error {
-        CodecError::NewerVersion { .. } => told.hint("open it with a newer rath"),
+        CodecError::NewerVersion { .. } => told.with_hint("open it with a newer rath"),
         CodecError::NotARecord => {
-            told.hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
+            told.with_hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
         }
         CodecError::RowTooLong { .. } => told,
     }

@@ -20,5 +20,7 @@ pub use session::Session;
 /// What a program that works with sessions needs.
 pub mod prelude {
     pub use crate::chunk::{Assistant, Call, Chunk, Finish, Outcome, Strategy, ToolResult};
-    pub use crate::{Error, Place, Result, Session, StepId, Text, Usage, turn, view};
+    pub use crate::record::graph::Ids;
+    pub use crate::turn::Next;
+    pub use crate::{Error, ErrorKind, Place, Result, Session, StepId, Text, Usage, view};
 }

@@ -10,9 +10,15 @@ use crate::error::{Error, ErrorKind};
 pub struct Place(String);
 
 impl Place {
-    /// A directory on this machine.
+    /// A directory on this machine; the current one if nothing is named.
     pub fn local(directory: impl AsRef<str>) -> Self {
-        Place(format!("local:{}", directory.as_ref()))
+        let directory = Some(directory.as_ref()).filter(|directory| !directory.is_empty()).unwrap_or("./");
+        Place(format!("local:{directory}"))
+    }
+
+    /// A place as it stands in a record, which may have been written by others.
+    pub(crate) fn recorded(uri: &str) -> Self {
+        Place(uri.to_owned())
     }
 
     /// The URI.
@@ -32,7 +38,9 @@ impl FromStr for Place {
 
     fn from_str(uri: &str) -> Result<Self, PlaceError> {
         match uri.split_once(':') {
-            Some((scheme, rest)) if is_scheme(scheme) && !rest.is_empty() => Ok(Place(uri.to_owned())),
+            Some((scheme, rest)) if is_scheme(scheme) && !rest.is_empty() && !rest.contains(char::is_control) => {
+                Ok(Place(uri.to_owned()))
+            }
             _ => Err(PlaceError { found: uri.to_owned() }),
         }
     }
@@ -52,6 +60,6 @@ pub struct PlaceError {
 
 impl From<PlaceError> for Error {
     fn from(error: PlaceError) -> Self {
-        Error::new(ErrorKind::Place, &error).hint("write the kind of sandbox, a colon, and where: `local:./`")
+        Error::new(ErrorKind::Place, &error).with_hint("write the kind of sandbox, a colon, and where: `local:./`")
     }
 }

@@ -8,15 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rath_record::chunk::{Chunk, Detached, Forked, Placed, Strategy};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
+use rath_record::{BranchId, MergeError, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::Place;
 
 /// Everything that happened, as one value.
 ///
-/// A session is cheap to clone and to fork, and nothing done to one is ever visible in another: what they have in
-/// common is shared, what they do next is their own.
+/// A session is cheap to copy, and nothing done to one is ever visible in another: what they have in common is shared,
+/// what they do next is their own. To go on in two directions, [`fork`](Session::fork): a clone is another handle on the
+/// same branch, and the graph shows what two clones do as the work of one.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -39,7 +40,7 @@ struct Branch {
     id: BranchId,
     /// How many branches have left it. Shared by clones, so that no two of them take the same number.
     left: Arc<AtomicU64>,
-    /// Written before the first step: a fork that does nothing leaves no trace.
+    /// Written before the first step, or when the session is saved or exported: merging an untouched fork is the identity.
     opening: Option<Opening>,
 }
 
@@ -72,6 +73,8 @@ impl Session {
     }
 
     /// Appends a step.
+    ///
+    /// Whatever is said is recorded, a result that no call waits for included; views leave out what makes no sense.
     pub fn push(&mut self, chunk: impl Into<Chunk>) -> StepId {
         self.append(chunk.into(), None)
     }
@@ -91,7 +94,8 @@ impl Session {
         self.leave(self.record.clone(), |nth| Forked { nth, name: Some(name.into()) }.into())
     }
 
-    /// A session that goes on from here and counts as a new beginning: it has no parent in the graph of sessions.
+    /// A session that goes on from here and counts as a new beginning: it keeps what was said, and has no parent in the
+    /// graph of sessions.
     pub fn detach(&self) -> Self {
         self.leave(self.record.clone(), |nth| Detached { nth }.into())
     }
@@ -100,6 +104,7 @@ impl Session {
     pub fn at(&self, step: StepId) -> Result<Self> {
         let found = self.record.find(step).ok_or_else(|| {
             Error::new(ErrorKind::NoSuchStep, format_args!("no step {} in this session", step.short()))
+                .with_hint("`lineage` lists the steps; a step of another session is not among them")
                 .with_session(self)
         })?;
         Ok(self.leave(Record::at(found.clone()), |nth| Forked { nth, name: None }.into()))
@@ -116,8 +121,13 @@ impl Session {
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let record = self.record.merge(&theirs.record, strategy, branch.stamp(None)).map_err(|error| {
+            let hint = match error {
+                MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
+                MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
+            };
             Error::new(ErrorKind::Merge, format_args!("cannot merge: {error}"))
-                .hint("record the call's result, or merge from an earlier step with `at`")
+                .with_hint(hint)
+                .because(error)
                 .with_session(self)
         })?;
         Ok(if record.head() == self.record.head() {
@@ -173,9 +183,9 @@ impl Session {
     }
 
     /// Where tools run.
-    pub fn place(&self) -> Option<&str> {
+    pub fn place(&self) -> Option<Place> {
         self.record.newest_first().find_map(|step| match step.chunk() {
-            Chunk::Placed(placed) => Some(placed.place.as_str()),
+            Chunk::Placed(placed) => Some(Place::recorded(&placed.place)),
             _ => None,
         })
     }
@@ -202,10 +212,13 @@ impl Session {
 
     /// What the model calls cost, by branch and by module.
     pub fn spending(&self) -> view::Spending {
-        view::usage(&self.record)
+        view::spending(&self.record)
     }
 
     /// The graph of sessions behind this one, one JSON line each, under the names that the Python OpenRath uses.
+    ///
+    /// [`Ids::Given`] for the ids that the sessions have; [`Ids::Canonical`] for ids that follow from what was recorded,
+    /// so that two runs of one program can be compared.
     pub fn export(&self, ids: Ids) -> String {
         graph::export(&self.begun().lineage(), ids)
     }
@@ -266,13 +279,11 @@ impl Branch {
 /// One line: where it stands, how much there is, where tools run, what it cost, what is next.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.head() {
-            Some(head) => write!(f, "session {}", head.id().short())?,
-            None => f.write_str("session of nothing")?,
-        }
+        let Some(head) = self.head() else { return f.write_str("empty session") };
+        write!(f, "session {}", head.id().short())?;
         write!(f, ": {}", draw::count(self.chunk_count(), "chunk"))?;
         if let Some(place) = self.place() {
-            write!(f, ", placed at {place}")?;
+            write!(f, ", placed at {}", draw::preview(place.as_str()))?;
         }
         if self.usage() != Usage::default() {
             write!(f, ", {}", self.usage())?;
@@ -280,7 +291,8 @@ impl fmt::Display for Session {
         match self.next() {
             turn::Next::AskModel => f.write_str(", next: ask the model"),
             turn::Next::RunTools(calls) => write!(f, ", next: run {}", draw::count(calls.len() as u64, "tool call")),
-            turn::Next::Done => f.write_str(", done"),
+            turn::Next::Done if self.text().is_some() => f.write_str(", done"),
+            turn::Next::Done => f.write_str(", nothing to answer"),
         }
     }
 }

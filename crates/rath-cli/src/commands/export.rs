@@ -7,7 +7,7 @@ use rath::record::graph::{self, Ids};
 
 use crate::output::{self, Done};
 
-/// Print the graph of sessions in a file, one JSON line each
+/// Print the graph of sessions in a file, one JSON line per session
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A session file
@@ -21,6 +21,6 @@ pub(crate) fn run(args: &Args) -> Done {
     let opened = Session::open(&args.file)?;
     let ids = if args.canonical { Ids::Canonical } else { Ids::Given };
     let rows = graph::export(&opened.lineage, ids);
-    output::to_stdout(|out| out.write_all(rows.as_bytes()))?;
+    output::data(|out| out.write_all(rows.as_bytes()))?;
     Ok(output::warn(&args.file, &opened.report))
 }

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Show only the newest N steps
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<usize>,
-    /// Print one JSON object a step
+    /// Print one JSON object per step
     #[arg(long)]
     json: bool,
 }
@@ -26,16 +26,19 @@ pub(crate) fn run(args: &Args) -> Done {
     let lineage = &opened.lineage;
     let names = Names::of(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);
-    output::to_stdout(|out| {
-        if args.json {
-            let newest = lineage.walk().into_iter().rev().take(limit);
-            return newest.into_iter().try_for_each(|step| output::json_line(out, &StepJson::of(step, &names)));
-        }
+    if args.json {
+        let mut newest = lineage.walk().into_iter().rev().take(limit);
+        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::of(step, &names))))?;
+        return Ok(output::warn(&args.file, &opened.report));
+    }
+    output::text(|out| {
         let mut rows = draw::rows(lineage, |step| {
             let branch = names.of_step(step);
             format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
         });
-        rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))
+        rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;
+        // There is more below.
+        if rows.next().is_some() { out.write_all(b"~\n") } else { Ok(()) }
     })?;
     Ok(output::warn(&args.file, &opened.report))
 }

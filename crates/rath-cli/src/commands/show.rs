@@ -1,13 +1,15 @@
 //! `rath show`: one step, whole.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rath::Session;
-use rath::chunk::Chunk;
-use rath::record::draw::{self, Names};
-use rath::record::lineage::Lineage;
-use rath::record::{BranchId, Link, Step, StepId, Usage};
+use rath::chunk::{Chunk, Finish, Identity};
+use rath::record::draw::{self, Names, printable};
+use rath::record::lineage::{self, Lineage};
+use rath::record::{BranchId, Digest, Link, Payload, SHORT, Step, StepId, Usage};
 use serde_json::value::RawValue;
 
 use crate::output::{self, BRANCH, Done, Failure};
@@ -17,7 +19,7 @@ use crate::output::{self, BRANCH, Done, Failure};
 pub(crate) struct Args {
     /// A session file
     file: PathBuf,
-    /// The step: the first digits of its id, or `head` for the newest
+    /// The step: the first digits of its id, the name of a branch for its newest step, or `head` for the newest of all
     step: String,
     /// Print a JSON object
     #[arg(long)]
@@ -26,12 +28,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Done {
     let opened = Session::open(&args.file)?;
+    let status = output::warn(&args.file, &opened.report);
     let names = Names::of(&opened.lineage);
     let step = find(&opened.lineage, &args.step, &args.file)?;
-    output::to_stdout(|out| {
-        if args.json { output::json_line(out, &StepJson::of(step, &names)) } else { print(out, step, &names) }
-    })?;
-    Ok(output::warn(&args.file, &opened.report))
+    if args.json {
+        output::data(|out| output::json_line(out, &StepJson::of(step, &names)))?;
+    } else {
+        output::text(|out| print(out, step, &names))?;
+    }
+    Ok(status)
 }
 
 /// A step as JSON: what its row says, and what people call its branch.
@@ -45,6 +50,9 @@ pub(crate) struct StepJson<'a> {
     usage: Option<Usage>,
     at: Option<String>,
     chunk: Box<RawValue>,
+    /// What stands beside the row, by digest: texts that are too long for it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    payloads: BTreeMap<String, String>,
 }
 
 impl<'a> StepJson<'a> {
@@ -59,25 +67,45 @@ impl<'a> StepJson<'a> {
             usage: stamp.usage,
             at: stamp.at.map(output::time),
             chunk: RawValue::from_string(step.json().into_owned()).expect("a chunk is JSON"),
+            payloads: long_texts(step).map(|(digest, text)| (digest.to_string(), text.to_string())).collect(),
         }
     }
 }
 
 fn find<'a>(lineage: &'a Lineage, wanted: &str, file: &Path) -> Result<&'a Step, Failure> {
-    let hint = format!("`rath log {}` lists the steps", file.display());
-    let none = || Failure::Told(format!("no step `{wanted}` in {}", file.display()), hint.clone());
+    let file = file.display();
+    let told = |what: String, hint: &str| Err(Failure::Told(what, hint.to_owned()));
+    let list = format!("`rath log {file}` lists the steps");
+    let Some(newest) = lineage.heads().last() else {
+        return told(format!("{file} holds no step"), "a session file that was cut at its beginning holds none");
+    };
     if wanted == "head" {
-        return lineage.heads().last().ok_or_else(none);
+        return Ok(newest);
     }
     let walk = lineage.walk();
-    let mut found = walk.iter().filter(|step| !wanted.is_empty() && step.id().to_string().starts_with(wanted));
+    if let Some(branch) = lineage::branches(&walk).into_iter().find(|branch| branch.name == wanted) {
+        return Ok(branch.head);
+    }
+    let digits = wanted.to_lowercase();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        let what = format!("wanted the first digits of a step's id, a branch, or `head`, found `{wanted}`");
+        return told(what, &list);
+    }
+    let begins = |id: StepId| id.to_string().starts_with(&digits);
+    let mut found = walk.iter().filter(|step| begins(step.id()));
     match (found.next(), found.next()) {
         (Some(step), None) => Ok(step),
-        (None, _) => Err(none()),
-        (Some(one), Some(other)) => Err(Failure::Told(
+        (Some(one), Some(other)) => told(
             format!("`{wanted}` begins the ids of several steps: {:.12}, {:.12}, ..", one.id(), other.id()),
-            "give more digits".to_owned(),
-        )),
+            "give more digits",
+        ),
+        (None, _) => match lineage.missing().into_iter().find(|id| begins(*id)) {
+            Some(lost) => told(
+                format!("step {lost:.SHORT$} is named as a parent, and its row is damaged or missing"),
+                &format!("`rath verify {file}` says which"),
+            ),
+            None => told(format!("no step `{wanted}` in {file}"), &list),
+        },
     }
 }
 
@@ -98,6 +126,14 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
     }
     if let Some(at) = stamp.at {
         writeln!(out, "at       {}", output::time(at))?;
+    }
+    if let Chunk::Assistant(answer) = step.chunk() {
+        if let Some(Identity { provider, model }) = &answer.provider {
+            writeln!(out, "provider {} {}", printable(provider), printable(model))?;
+        }
+        if answer.finish != Finish::Stop {
+            writeln!(out, "finish   {}", draw::finish(answer.finish))?;
+        }
     }
     writeln!(out, "\n{}", printable(&body(step)))
 }
@@ -125,14 +161,16 @@ fn body(step: &Step) -> String {
             format!("{head}\n{}", it.output)
         }
         Chunk::Note(it) => it.text.to_string(),
-        _ => step.json().into_owned(),
+        _ => {
+            let texts = long_texts(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
+            format!("{}{}", step.json(), texts.collect::<String>())
+        }
     }
 }
 
-/// Makes control characters visible, but for those that lay out a text: what a model wrote must not drive the terminal.
-fn printable(text: &str) -> String {
-    let shown = |c: char| {
-        if c.is_control() && !matches!(c, '\n' | '\t') { c.escape_default().to_string() } else { c.to_string() }
-    };
-    text.chars().map(shown).collect()
+fn long_texts(step: &Step) -> impl Iterator<Item = (Digest, Arc<str>)> {
+    step.chunk().payloads().into_iter().filter_map(|(digest, payload)| match payload {
+        Payload::Text(text) => Some((digest, text)),
+        Payload::Bytes(_) => None,
+    })
 }

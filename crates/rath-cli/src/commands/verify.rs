@@ -26,10 +26,12 @@ pub(crate) fn run(args: &Args) -> Done {
 
 fn session(args: &Args) -> Done {
     let report = rath::verify(&args.file)?;
-    output::to_stdout(|out| {
-        if args.json {
-            return output::json_line(out, &session_json(&report));
-        }
+    let status = if report.is_whole() { Status::Fine } else { Status::Damaged };
+    if args.json {
+        output::data(|out| output::json_line(out, &session_json(&report)))?;
+        return Ok(status);
+    }
+    output::text(|out| {
         for damage in &report.damage {
             writeln!(out, "{damage}")?;
         }
@@ -50,22 +52,27 @@ fn session(args: &Args) -> Done {
         let [rows, steps] = [count(report.rows, "row"), count(report.steps, "step")];
         writeln!(out, "{verdict}: {rows}, {steps}, {} bytes", report.bytes)
     })?;
-    Ok(if report.is_whole() { Status::Fine } else { Status::Damaged })
+    Ok(status)
 }
 
 fn graph(args: &Args) -> Done {
     let report = rath::verify_graph(&args.file)?;
-    output::to_stdout(|out| {
-        if args.json {
-            return output::json_line(out, &graph_json(&report));
-        }
+    let status = if report.problems.is_empty() { Status::Fine } else { Status::Damaged };
+    if args.json {
+        output::data(|out| output::json_line(out, &graph_json(&report)))?;
+        return Ok(status);
+    }
+    output::text(|out| {
         for problem in &report.problems {
             writeln!(out, "{problem}")?;
         }
-        let verdict = if report.problems.is_empty() { "whole" } else { "damaged" };
-        writeln!(out, "{verdict}: a graph of {}", count(report.rows, "session"))
+        let sessions = count(report.rows, "session");
+        match status {
+            Status::Fine => writeln!(out, "sound: a graph of {sessions}, every seal fits and every parent is there"),
+            Status::Damaged => writeln!(out, "damaged: a graph of {sessions}"),
+        }
     })?;
-    Ok(if report.problems.is_empty() { Status::Fine } else { Status::Damaged })
+    Ok(status)
 }
 
 /// A row of a graph begins with an id; a row of a session file with its seal.
@@ -103,7 +110,7 @@ fn graph_json(report: &GraphReport) -> serde_json::Value {
         .iter()
         .map(|problem| serde_json::json!({"line": problem.line, "id": problem.id, "fault": problem.fault.to_string()}));
     serde_json::json!({
-        "whole": report.problems.is_empty(),
+        "sound": report.problems.is_empty(),
         "rows": report.rows,
         "problems": problems.collect::<Vec<_>>(),
     })

@@ -1,14 +1,23 @@
 //! The program, as a person types it.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
 use rath::prelude::*;
 
+fn rath(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
+}
+
+/// What `rath` prints to stdout.
+fn printed(folder: &Path, args: &[&str]) -> String {
+    String::from_utf8(rath(folder, args).stdout).expect("UTF-8")
+}
+
 /// Runs `rath` in `folder` and compares what it printed on both streams and how it ended.
 fn check(folder: &Path, args: &[&str], expected: Expect) {
-    let output = Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs");
+    let output = rath(folder, args);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let err: String = err.lines().map(|line| format!("! {line}\n")).collect();
     let code = output.status.code().expect("an exit code");
@@ -23,15 +32,8 @@ fn folder() -> tempfile::TempDir {
     let mut poet = session.fork_named("poet");
     poet.push(Chunk::user("Say it\nin verse."));
     let mut critic = session.fork();
-    let call = Call { id: "c1".into(), tool: "search".into(), arguments: r#"{"q":"Seine"}"#.into() };
-    critic.push(Assistant { calls: vec![call], finish: Finish::Calls, ..Assistant::default() });
-    critic.push(ToolResult {
-        call: "c1".into(),
-        outcome: Outcome::Ok,
-        output: "a river \u{1b}[31m".into(),
-        effects: vec![],
-        tree: None,
-    });
+    critic.push(Chunk::calls([Call::new("c1", "search", r#"{"q":"Seine"}"#)]));
+    critic.push(Chunk::result("c1", "a river \u{1b}[31m"));
     poet.merge(&critic).expect("nothing is open").save(folder.path().join("s.rath")).expect("saved");
     folder
 }
@@ -60,21 +62,19 @@ fn log_shows_what_happened() {
         folder.path(),
         &["log", "s.rath", "-n", "2"],
         expect![[r#"
-        ◆    ceef85e3 b3  merged
-        ├─╮
-        │ ○  79dc84a8 b2  tool result: c1 ok: a river \u{1b}[31m
-        exit 0
-    "#]],
+            ◆    ceef85e3 b3  merged
+            ├─╮
+            │ ○  79dc84a8 b2  tool result: c1 ok: a river \u{1b}[31m
+            ~
+            exit 0
+        "#]],
     );
 }
 
 #[test]
 fn show_shows_a_step() {
     let folder = folder();
-    let shown = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder.path()).output();
-        String::from_utf8(output.expect("rath runs").stdout).expect("UTF-8")
-    };
+    let shown = |args: &[&str]| printed(folder.path(), args);
     // Ids of branches and times differ from run to run.
     let without = |text: &str, fields: [&str; 2]| {
         text.lines().filter(|line| !fields.iter().any(|field| line.starts_with(field))).collect::<Vec<_>>().join("\n")
@@ -96,6 +96,7 @@ fn show_shows_a_step() {
         step     f55f31e8589942e8c6b30b60cacbe072a768a732a13ad45a21d127f435cff6ad
         kind     assistant
         parent   b48ca179
+        finish   calls
 
         call c1: search {"q":"Seine"}"#]]
     .assert_eq(&without(&shown(&["show", "s.rath", &step("calls")]), ["branch", "at "]));
@@ -120,8 +121,7 @@ fn verify_names_what_is_damaged() {
     let whole = std::fs::read(&path).expect("read");
     let verified = |bytes: &[u8], args: &[&str]| {
         std::fs::write(&path, bytes).expect("written");
-        let output = Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder.path()).output();
-        let output = output.expect("rath runs");
+        let output = rath(folder.path(), args);
         let out = String::from_utf8(output.stdout).expect("UTF-8");
         (out, output.status.code().expect("an exit code"))
     };
@@ -145,7 +145,10 @@ fn verify_names_what_is_damaged() {
     assert_eq!(code, 3);
     // A graph is checked as one.
     let (graph, _) = verified(&whole, &["export", "s.rath"]);
-    assert_eq!(verified(graph.as_bytes(), &["verify", "s.rath"]), ("whole: a graph of 4 sessions\n".to_owned(), 0));
+    assert_eq!(
+        verified(graph.as_bytes(), &["verify", "s.rath"]),
+        ("sound: a graph of 4 sessions, every seal fits and every parent is there\n".to_owned(), 0)
+    );
     let missing: String = graph.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let (out, code) = verified(missing.as_bytes(), &["verify", "s.rath"]);
     assert!(out.contains(" is missing\n"), "{out}");
@@ -156,8 +159,7 @@ fn verify_names_what_is_damaged() {
 fn every_json_line_is_json() {
     let folder = folder();
     for args in [&["log", "s.rath", "--json"][..], &["verify", "s.rath", "--json"], &["export", "s.rath"]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder.path()).output();
-        let output = String::from_utf8(output.expect("rath runs").stdout).expect("UTF-8");
+        let output = printed(folder.path(), args);
         assert!(!output.is_empty());
         for line in output.lines() {
             serde_json::from_str::<serde_json::Value>(line).expect("JSON");
@@ -180,10 +182,10 @@ fn holding_it_wrong_is_told_kindly() {
         folder.path(),
         &["show", "s.rath", "zzz"],
         expect![[r#"
-        ! error: no step `zzz` in s.rath
-        ! hint: `rath log s.rath` lists the steps
-        exit 1
-    "#]],
+            ! error: wanted the first digits of a step's id, a branch, or `head`, found `zzz`
+            ! hint: `rath log s.rath` lists the steps
+            exit 1
+        "#]],
     );
     std::fs::write(folder.path().join("notes.txt"), "hello\n").expect("written");
     check(
@@ -228,14 +230,84 @@ fn holding_it_wrong_is_told_kindly() {
               log     Show what happened, newest first
               show    Show one step, whole
               verify  Check that a file is as it was written, and name what is not
-              export  Print the graph of sessions in a file, one JSON line each
+              export  Print the graph of sessions in a file, one JSON line per session
+              help    Print this message or the help of the given subcommand(s)
 
             Options:
               -h, --help     Print help
               -V, --version  Print version
 
-            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found
+            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found (verify: or the file is not closed)
             exit 0
         "#]],
+    );
+}
+
+#[test]
+fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let odd = "del \u{7f} esc \u{1b}[2J csi \u{9b}2J turn \u{202e}abc";
+    let mut session = Session::user(odd).to(Place::local(odd)).fork_named(odd);
+    session.push(Chunk::assistant(format!("{odd}\n").repeat(2_000)));
+    session.save(folder.path().join("s.rath")).expect("saved");
+    let run = |args: &[&str]| printed(folder.path(), args);
+    std::fs::write(folder.path().join("g.jsonl"), run(&["export", "s.rath"])).expect("written");
+    assert!(run(&["verify", "g.jsonl"]).starts_with("sound"));
+    let json: serde_json::Value = serde_json::from_str(&run(&["show", "s.rath", "head", "--json"])).expect("JSON");
+    let digest = json["chunk"]["text"]["digest"].as_str().expect("a long text").to_owned();
+    assert_eq!(json["payloads"][digest.as_str()].as_str().map(str::len), Some(2_000 * (odd.len() + 1)));
+    for args in [&["log", "s.rath"][..], &["show", "s.rath", "head"], &["show", "s.rath", "main"]] {
+        let shown = run(args);
+        assert!(shown.contains("[2J"), "{shown}");
+        assert!(!shown.contains(['\u{7f}', '\u{1b}', '\u{9b}', '\u{202e}']), "{args:?}");
+    }
+    assert!(!session.to_string().contains(['\u{7f}', '\u{1b}', '\u{9b}', '\u{202e}']));
+}
+
+#[test]
+fn a_step_can_be_named_in_the_ways_a_person_would() {
+    let folder = folder();
+    let shown = |step: &str| printed(folder.path(), &["show", "s.rath", step]);
+    assert!(shown("poet").contains("in verse."));
+    assert!(shown("main").contains("The Seine."));
+    assert_eq!(shown("3C77E466"), shown("3c77"));
+    assert_eq!(shown("head"), shown("b3"));
+}
+
+#[test]
+fn a_lost_step_is_called_lost() {
+    let folder = folder();
+    let path = folder.path().join("s.rath");
+    let damaged = std::fs::read_to_string(&path).expect("read").replace("The Seine.", "The Marne.");
+    std::fs::write(&path, damaged).expect("written");
+    check(
+        folder.path(),
+        &["show", "s.rath", "a6367fdb"],
+        expect![[r#"
+        ! warning: s.rath is damaged in 1 place; the rest was read
+        ! hint: `rath verify s.rath` names them
+        ! error: step a6367fdb is named as a parent, and its row is damaged or missing
+        ! hint: `rath verify s.rath` says which
+        exit 1
+    "#]],
+    );
+    std::fs::write(&path, "").expect("written");
+    check(
+        folder.path(),
+        &["show", "s.rath", "head"],
+        expect![[r#"
+        ! warning: s.rath: ends without its closing row: cut there, or still being written
+        ! error: s.rath holds no step
+        ! hint: a session file that was cut at its beginning holds none
+        exit 1
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["log", "s.rath"],
+        expect![[r#"
+        ! warning: s.rath: ends without its closing row: cut there, or still being written
+        exit 0
+    "#]],
     );
 }

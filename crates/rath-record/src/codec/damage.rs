@@ -35,6 +35,14 @@ impl Report {
         self.damage.is_empty() && self.ending == Ending::Closed
     }
 
+    /// How many places are damaged: what only follows from damage elsewhere is not counted, unless there is no other.
+    pub fn places(&self) -> u64 {
+        let follows = |damage: &&Damage| matches!(damage.fault, Fault::MissingParent(_) | Fault::MissingPayload(_));
+        let following = self.damage.iter().filter(follows).count();
+        let all = self.damage.len();
+        (if following == all { all } else { all - following }) as u64 + self.unlisted
+    }
+
     pub(crate) fn add(&mut self, damage: Damage) {
         if self.damage.len() < LISTED_MAX {
             self.damage.push(damage);
@@ -94,7 +102,7 @@ pub struct Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, byte {}", self.line, self.offset)?;
+        write!(f, "line {} (from byte {})", self.line, self.offset)?;
         if let Some(row) = self.row {
             write!(f, ", row {row}")?;
         }
@@ -141,7 +149,7 @@ pub enum Fault {
     #[error("the row was not written after the one before it: one of the two was replaced or sealed anew")]
     Chain,
     /// It stands after the closing row.
-    #[error("the row stands after the closing row")]
+    #[error("it stands after the closing row")]
     AfterEnd,
     /// Its id does not follow from its parents and its chunk.
     #[error("the step's id does not fit its parents and its chunk")]

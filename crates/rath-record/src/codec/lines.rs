@@ -137,7 +137,9 @@ impl Lines {
         let back = starts.iter().find_map(|start| Some((*start, row::parse(&line[*start..]).ok()?)));
         // What the rows found leave over at the end of a file is a row that was cut.
         let over = line.len() - front.as_ref().map_or(0, |(end, _)| end + 1);
-        if ends == Ends::AtEndOfFile && back.is_none() && over > 0 {
+        if self.report.ending == Ending::Closed && front.is_none() && back.is_none() {
+            self.broken_line(Fault::AfterEnd);
+        } else if ends == Ends::AtEndOfFile && back.is_none() && over > 0 {
             self.report.ending = Ending::Cut { bytes: over as u64 };
         } else if front.is_none() {
             self.broken_line(fault);
@@ -168,7 +170,11 @@ impl Lines {
     ///
     /// `next` is the number of the row that comes after them; none at the end of the file.
     fn name_broken(&mut self, next: Option<u64>) {
-        let lost = next.map_or(self.broken, |next| next.saturating_sub(self.expected));
+        let lost = match next {
+            Some(next) => next.saturating_sub(self.expected),
+            None if self.report.ending == Ending::Closed => 0,
+            None => self.broken,
+        };
         if lost > 0 {
             for (nth, listed) in self.listed.iter().enumerate() {
                 if let Some(damage) = self.report.damage.get_mut(*listed) {
@@ -196,27 +202,14 @@ impl Lines {
             _ => None,
         };
         self.name_broken(Some(n));
-        if self.report.ending == Ending::Closed {
-            self.report.add(place.damage(step, Fault::AfterEnd));
+        if n < self.expected && self.last == Some(row.seal) {
+            return self.report.add(place.damage(step, Fault::Twice));
         }
-        if n < self.expected {
-            let twice = self.last == Some(row.seal);
-            let fault = if twice { Fault::Twice } else { Fault::OutOfOrder { after: self.expected - 1 } };
+        self.report.rows += 1;
+        if let Some(fault) = self.misplaced(n, prev) {
             self.report.add(place.damage(step, fault));
-            if twice {
-                return;
-            }
-            self.report.rows += 1;
-        } else {
-            self.report.rows += 1;
-            let lost = n - self.expected;
-            if lost > self.broken {
-                let first = self.expected.saturating_add(self.broken);
-                let fault = if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } };
-                self.report.add(place.damage(step, fault));
-            } else if lost == 0 && self.last != prev {
-                self.report.add(place.damage(step, Fault::Chain));
-            }
+        }
+        if n >= self.expected {
             self.expected = n.saturating_add(1);
             self.last = Some(row.seal);
         }
@@ -238,6 +231,22 @@ impl Lines {
                 self.report.ending = Ending::Closed;
             }
         }
+    }
+
+    /// What is wrong with a good row where it stands, after all the rows before it.
+    fn misplaced(&self, n: u64, prev: Option<Seal>) -> Option<Fault> {
+        if self.report.ending == Ending::Closed {
+            return Some(Fault::AfterEnd);
+        }
+        if n < self.expected {
+            return Some(Fault::OutOfOrder { after: self.expected - 1 });
+        }
+        let lost = n - self.expected;
+        if lost > self.broken {
+            let first = self.expected.saturating_add(self.broken);
+            return Some(if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } });
+        }
+        (lost == 0 && self.last != prev).then_some(Fault::Chain)
     }
 
     fn step(&mut self, row: StepRow<'_>, place: Place, found: &mut dyn FnMut(&mut Report, Found<'_>)) {

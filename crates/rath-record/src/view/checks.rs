@@ -30,7 +30,7 @@ pub struct Check<'a> {
 /// Whether a check covers the current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Nothing it could not see has changed.
+    /// Every change to the workspace came before it.
     Fresh,
     /// The workspace changed after it, or on a branch that it did not see.
     Stale,

@@ -143,7 +143,7 @@ fn views(record: &Record) -> String {
     let messages = view::messages(record);
     let files = view::files(record).list;
     let checks = view::checks(record).list;
-    let spending = view::usage(record);
+    let spending = view::spending(record);
     let content: Vec<_> = record.steps().into_iter().filter(|step| !step.chunk().is_marker()).collect();
     format!(
         "{content:#?} {:#?} {:#?} {files:#?} {checks:#?} {:?} {:?} {:?} {:?} {}",
@@ -212,7 +212,7 @@ proptest! {
             // Each model call is counted once.
             let once = reachable.values().filter_map(|step| step.stamp().usage).fold(Usage::default(), |a, b| a + b);
             prop_assert_eq!(record.usage(), once);
-            prop_assert_eq!(view::usage(&record).total.usage, once);
+            prop_assert_eq!(view::spending(&record).total.usage, once);
 
             // The counts folded forward are those of a fresh walk, and backwards is forwards reversed.
             let chunks = steps.iter().filter(|step| !step.chunk().is_marker()).count();

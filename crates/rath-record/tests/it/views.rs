@@ -262,7 +262,7 @@ fn usage_counts_each_call_once_and_says_who_made_it() {
         "user hi; assistant shared; fork b1; assistant ours; on main; fork b2; assistant theirs; assistant more; \
          on b1; merge b2; assistant both",
     );
-    let spending = view::usage(&record);
+    let spending = view::spending(&record);
     let modules: Vec<_> = spending
         .by_module
         .iter()

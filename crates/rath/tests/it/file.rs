@@ -2,8 +2,7 @@
 
 use rath::prelude::*;
 use rath::record::codec::Ending;
-use rath::record::graph::Ids;
-use rath::{ErrorKind, verify, verify_graph};
+use rath::{verify, verify_graph};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -112,4 +111,19 @@ fn an_exported_graph_verifies() {
     std::fs::write(&path, Session::user("hi").fork().export(Ids::Given)).expect("written");
     let report = verify_graph(&path).expect("read");
     assert_eq!((report.rows, report.problems.len()), (2, 0));
+}
+
+#[cfg(unix)]
+#[test]
+fn saving_keeps_permissions_and_follows_links() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let (path, link) = (folder.path().join("private.rath"), folder.path().join("link.rath"));
+    std::fs::write(&path, "").expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+    std::os::unix::fs::symlink(&path, &link).expect("linked");
+    Session::user("hi").save(&link).expect("saved");
+    assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert!(verify(&path).expect("read").is_whole());
 }

@@ -2,16 +2,14 @@
 
 use expect_test::expect;
 use rath::prelude::*;
-use rath::record::graph::{self, Ids};
-use rath::{ErrorKind, Place};
+use rath::record::graph;
 
-fn calls(id: &str) -> Assistant {
-    let call = Call { id: id.into(), tool: "ls".into(), arguments: "{}".into() };
-    Assistant { calls: vec![call], finish: Finish::Calls, ..Assistant::default() }
+fn calls(id: &str) -> Chunk {
+    Chunk::calls([Call::new(id, "ls", "{}")])
 }
 
-fn result(id: &str) -> ToolResult {
-    ToolResult { call: id.into(), outcome: Outcome::Ok, output: "a.rs".into(), effects: vec![], tree: None }
+fn result(id: &str) -> Chunk {
+    Chunk::result(id, "a.rs")
 }
 
 /// A program with every operator in it.
@@ -119,13 +117,20 @@ fn at_goes_on_from_an_earlier_step() {
 #[test]
 fn concatenation_is_there_for_those_who_ask() {
     let session = Session::user("hi");
-    let twice = session.merge_by(&session, Strategy::Concat).expect("short");
+    let mut twice = session.merge_by(&session, Strategy::Concat).expect("short");
     assert_eq!(twice.chunks().collect::<Vec<_>>(), [&Chunk::user("hi"), &Chunk::user("hi")]);
+    let error = loop {
+        match twice.merge_by(&twice, Strategy::Concat) {
+            Ok(longer) => twice = longer,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.hint(), Some("merge by `Strategy::Ancestor`, which keeps what is shared once"));
 }
 
 #[test]
 fn a_session_in_one_line() {
-    expect!["session of nothing: 0 chunks, done"].assert_eq(&Session::empty().to_string());
+    expect!["empty session"].assert_eq(&Session::empty().to_string());
     expect!["session bc8e3744: 1 chunk, next: ask the model"].assert_eq(&Session::user("hi").to_string());
     expect!["session b83e02f5: 9 chunks, placed at local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
     let mut open = Session::user("hi");
@@ -135,7 +140,7 @@ fn a_session_in_one_line() {
 
 #[test]
 fn a_bad_place_is_refused_with_a_hint() {
-    for wrong in ["", "here", ":x", "local:", "Local:./", "lo cal:./"] {
+    for wrong in ["", "here", ":x", "local:", "Local:./", "lo cal:./", "local:\n"] {
         assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
     }
     let error: Error = "here".parse::<Place>().expect_err("no scheme").into();
@@ -144,6 +149,7 @@ fn a_bad_place_is_refused_with_a_hint() {
         hint: write the kind of sandbox, a colon, and where: `local:./`"#]]
     .assert_eq(&error.to_string());
     assert_eq!("local:./".parse(), Ok(Place::local("./")));
+    assert_eq!(Session::empty().to(Place::local("")).place(), Some(Place::local("./")));
 }
 
 #[test]

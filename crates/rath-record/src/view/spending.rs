@@ -32,7 +32,7 @@ pub struct Spent {
 }
 
 /// What the model calls up to the head of `record` cost.
-pub fn usage(record: &Record) -> Spending {
+pub fn spending(record: &Record) -> Spending {
     let mut total = Spent::default();
     let mut by_branch = Tally::default();
     let mut by_module = Tally::default();
