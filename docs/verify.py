@@ -152,6 +152,7 @@ class Report:
         self.last, self.last_seal = -1, None  # number and seal of the last row
         self.damaged = 0  # lines since the last row
         self.steps, self.payloads = {}, {}  # by id and by digest, the smallest number of a row that has it
+        self.references = []  # what steps refer to, to be looked up when every row is known
         self.end, self.cut = None, False
 
     def problem(self, what, row=None, step=None):
@@ -167,6 +168,11 @@ class Report:
             self.check_line(line)
         if self.rows == 0 and not b'{"seal":"'.startswith(beginning):
             raise CannotCheck("is not a session file")
+        last_line = self.line
+        for self.line, number, step, what, name, rows in self.references:  # [6]
+            if rows.get(name, number) >= number:
+                self.problem(f"its {what} {name[:8]} stands in no good row with a smaller number", number, step)
+        self.line = last_line
         if self.line == 0:
             self.line = 1
             self.problem("cut off at its beginning")
@@ -227,9 +233,7 @@ class Report:
         self.steps[step] = min(number, self.steps.get(step, number))
         if step_id(parents, chunk) != step:  # [4]
             self.problem("the id does not fit the parents and the chunk", number, step)
-        for parent in parents:  # [6]
-            if self.steps.get(parent, number) >= number:
-                self.problem(f"its parent {parent[:8]} stands in no good row before it", number, step)
+        self.references += [(self.line, number, step, "parent", parent, self.steps) for parent in parents]
         kind = KIND.match(chunk)
         if not kind or not chunk.endswith(b"}"):  # [5]
             return self.problem("the chunk is not an object that begins with its kind", number, step)
@@ -239,9 +243,7 @@ class Report:
             return self.problem("the chunk is not JSON", number, step)
         except RecursionError:
             return  # JSON may nest deeper than Python can read, so this is no damage
-        for digest in sorted(digests):  # [6]
-            if self.payloads.get(digest, number) >= number:
-                self.problem(f"its payload {digest[:8]} stands in no good row before it", number, step)
+        self.references += [(self.line, number, step, "payload", digest, self.payloads) for digest in sorted(digests)]
 
     def check_payload(self, number, digest, data):
         self.payloads[digest] = min(number, self.payloads.get(digest, number))
@@ -262,7 +264,7 @@ def verify(path):
     for problem in problems:
         print(f"{path}: {problem}")
     if problems:
-        print(f"{path}: damaged, {rows} good rows, {steps} steps, {len(problems)} problems")
+        print(f"{path}: damaged, {rows} good rows, {steps} steps, {len(problems)} problem{'s'[:len(problems) > 1]}")
     else:
         print(f"{path}: whole, {rows} rows, {steps} steps")
     return 3 if problems else 0
