@@ -213,7 +213,7 @@ fn visible(c: char) -> String {
 fn text(text: &Text) -> String {
     match text {
         Text::Here(here) => preview(here),
-        Text::Away { .. } => text.to_string(),
+        Text::Away(_) => text.to_string(),
     }
 }
 

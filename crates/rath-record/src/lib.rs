@@ -23,7 +23,7 @@ pub mod view;
 
 pub use chunk::Chunk;
 pub use id::{BranchId, CallId, Digest, IdError, SHORT, Seal, StepId, Timestamp};
-pub use payload::{Blob, INLINE_MAX, Payload, Text};
+pub use payload::{Blob, INLINE_MAX, Payload, Reference, Text};
 pub use record::{CONCAT_MAX, MergeError, Record, Side};
 pub use step::{Link, Parents, Stamp, Step};
 pub use usage::Usage;

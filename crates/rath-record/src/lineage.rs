@@ -61,8 +61,7 @@ impl Lineage {
 
     /// The step with this id.
     pub fn find(&self, id: StepId) -> Option<&Step> {
-        // Newest first: what is looked for is nearly always near a head.
-        self.walk().into_iter().rev().find(|step| step.id() == id)
+        self.walk().into_iter().find(|step| step.id() == id)
     }
 
     /// Every step that `id` descends from, oldest first. Empty where there is no such step.

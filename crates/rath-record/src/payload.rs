@@ -17,13 +17,8 @@ pub const INLINE_MAX: usize = 16 * 1024;
 pub enum Text {
     /// The text itself.
     Here(Arc<str>),
-    /// Only its name: the payload was withheld, lost, or has not been fetched.
-    Away {
-        /// The digest of the text's UTF-8 bytes.
-        digest: Digest,
-        /// How many bytes the text has.
-        bytes: u64,
-    },
+    /// Only its name: the payload was withheld, lost, or has not been fetched. Boxed, since nearly every text is here.
+    Away(Box<Reference>),
 }
 
 impl Text {
@@ -31,7 +26,7 @@ impl Text {
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Text::Here(text) => Some(text),
-            Text::Away { .. } => None,
+            Text::Away(_) => None,
         }
     }
 
@@ -44,7 +39,7 @@ impl Text {
     pub fn beside(&self) -> Option<Digest> {
         match self {
             Text::Here(text) => (text.len() > INLINE_MAX).then(|| Digest::of(text.as_bytes())),
-            Text::Away { digest, .. } => Some(*digest),
+            Text::Away(away) => Some(away.digest),
         }
     }
 }
@@ -72,7 +67,7 @@ impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Text::Here(text) => f.pad(text),
-            Text::Away { digest, bytes } => write!(f, "[{bytes} bytes not here, digest {digest:.8}]"),
+            Text::Away(away) => write!(f, "[{} bytes not here, digest {:.8}]", away.bytes, away.digest),
         }
     }
 }
@@ -81,7 +76,7 @@ impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Text::Here(text) => fmt::Debug::fmt(text, f),
-            Text::Away { .. } => fmt::Display::fmt(self, f),
+            Text::Away(_) => fmt::Display::fmt(self, f),
         }
     }
 }
@@ -130,11 +125,13 @@ pub enum Payload {
 }
 
 /// How a payload beside the row is named in it.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reference {
-    digest: Digest,
-    bytes: u64,
+pub struct Reference {
+    /// The digest of the payload's bytes; of a text, those of its UTF-8 form.
+    pub digest: Digest,
+    /// How many bytes it has.
+    pub bytes: u64,
 }
 
 impl Serialize for Text {
@@ -144,7 +141,7 @@ impl Serialize for Text {
             Text::Here(text) => {
                 Reference { digest: Digest::of(text.as_bytes()), bytes: text.len() as u64 }.serialize(serializer)
             }
-            Text::Away { digest, bytes } => Reference { digest: *digest, bytes: *bytes }.serialize(serializer),
+            Text::Away(away) => away.serialize(serializer),
         }
     }
 }
@@ -165,9 +162,8 @@ impl<'de> Deserialize<'de> for Text {
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Text, A::Error> {
-                let Reference { digest, bytes } =
-                    Reference::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                Ok(Text::Away { digest, bytes })
+                let away = Reference::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                Ok(Text::Away(Box::new(away)))
             }
         }
 

@@ -69,8 +69,8 @@ impl Stamp {
 pub enum Link {
     /// The step.
     Step(Step),
-    /// A step that is named and not here.
-    Gone(StepId),
+    /// A step that is named and not here. Boxed, since nearly every parent is.
+    Gone(Box<StepId>),
 }
 
 impl Link {
@@ -78,7 +78,7 @@ impl Link {
     pub fn id(&self) -> StepId {
         match self {
             Link::Step(step) => step.id(),
-            Link::Gone(id) => *id,
+            Link::Gone(id) => **id,
         }
     }
 

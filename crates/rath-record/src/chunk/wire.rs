@@ -12,7 +12,7 @@ impl Chunk {
     pub fn payloads(&self) -> Vec<(Digest, Payload)> {
         let texts = texts!(self, iter).into_iter().filter_map(|text| match text {
             Text::Here(here) => Some((text.beside()?, Payload::Text(here.clone()))),
-            Text::Away { .. } => None,
+            Text::Away(_) => None,
         });
         let blobs = self.blobs().iter().filter_map(|image| {
             let data = image.blob.data.clone()?;
@@ -30,8 +30,8 @@ impl Chunk {
     /// Puts payloads that are away back in place, as far as `find` knows them.
     pub fn fill(&mut self, find: impl Fn(&Digest) -> Option<Payload>) {
         for text in texts!(self, iter_mut, mut) {
-            if let Text::Away { digest, .. } = text
-                && let Some(Payload::Text(found)) = find(digest)
+            if let Text::Away(away) = text
+                && let Some(Payload::Text(found)) = find(&away.digest)
             {
                 *text = Text::Here(found);
             }

@@ -111,7 +111,10 @@ impl Steps {
             return;
         }
         chunk.fill(|digest| self.payloads.get(digest).map(|(_, payload)| payload.clone()));
-        let link = |id: &StepId| self.known.get(id).map_or(Link::Gone(*id), |(_, step)| Link::Step(step.clone()));
+        let link = |id: &StepId| match self.known.get(id) {
+            Some((_, step)) => Link::Step(step.clone()),
+            None => Link::Gone(Box::new(*id)),
+        };
         let links = match parents.as_slice() {
             [] => Parents::None,
             [parent] => Parents::One(link(parent)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::expect;
 use rath_record::chunk::{Assistant, Call, Chunk, Image, Json, ToolSpec, User};
 use rath_record::codec::{self, CodecError, Encoder, VERSION};
-use rath_record::{Blob, Payload, Record, Seal, Stamp, Text, Timestamp, Usage};
+use rath_record::{Blob, Digest, Payload, Record, Reference, Seal, Stamp, Text, Timestamp, Usage};
 
 use crate::support::{branch, record, world};
 
@@ -192,7 +192,7 @@ fn several_heads_in_one_file_are_all_found() {
 #[test]
 fn a_payload_that_is_away_stays_away() {
     let mut record = Record::new();
-    let away = Text::Away { digest: rath_record::Digest::of(b"gone"), bytes: 20_000 };
+    let away = Text::Away(Box::new(Reference { digest: Digest::of(b"gone"), bytes: 20_000 }));
     record.push(Chunk::User(User { text: away.clone(), images: vec![] }), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
