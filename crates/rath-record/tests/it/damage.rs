@@ -172,9 +172,9 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
     check(
         &edit(1, "hi", "ho"),
         expect![[r#"
-        line 2, byte 79, row 1, step bc8e3744: the step's id does not fit its parents and its chunk
-        line 3, byte 340, row 2, step 416fbe6d: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 3, byte 340, row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]],
+            line 2 (from byte 79), row 1, step bc8e3744: the step's id does not fit its parents and its chunk
+            line 3 (from byte 340), row 2, step 416fbe6d: the row was not written after the one before it: one of the two was replaced or sealed anew
+            line 3 (from byte 340), row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]],
     );
     // What it cost.
     check(
@@ -217,22 +217,19 @@ fn rows_of_another_file_are_noticed() {
     check(
         &mixed,
         expect![[r#"
-        line 3, byte 340, row 2, step 47c6ef8e: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 3, byte 340, row 2, step 47c6ef8e: parent dec50901 is not in the file before it
-        line 4, byte 669, row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew
-        line 4, byte 669, row 3, step e865167a: parent 416fbe6d is not in the file before it"#]],
+            line 3 (from byte 340), row 2, step 47c6ef8e: the row was not written after the one before it: one of the two was replaced or sealed anew
+            line 3 (from byte 340), row 2, step 47c6ef8e: parent dec50901 is not in the file before it
+            line 4 (from byte 669), row 3, step e865167a: the row was not written after the one before it: one of the two was replaced or sealed anew
+            line 4 (from byte 669), row 3, step e865167a: parent 416fbe6d is not in the file before it"#]],
     );
     let mut longer = whole.clone();
     longer.extend(other[1..].iter().cloned());
     check(
         &longer,
         expect![[r#"
-        line 15, byte 4319, row 1, step dec50901: the row stands after the closing row
-        line 15, byte 4319, row 1, step dec50901: the row is out of order: row 13 stands before it
-        line 16, byte 4585, row 2, step 47c6ef8e: the row stands after the closing row
-        line 16, byte 4585, row 2, step 47c6ef8e: the row is out of order: row 13 stands before it
-        line 17, byte 4914, row 3: the row stands after the closing row
-        line 17, byte 4914, row 3: the row is out of order: row 13 stands before it"#]],
+            line 15 (from byte 4319), row 1, step dec50901: it stands after the closing row
+            line 16 (from byte 4585), row 2, step 47c6ef8e: it stands after the closing row
+            line 17 (from byte 4914), row 3: it stands after the closing row"#]],
     );
 }
 
