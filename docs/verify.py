@@ -29,8 +29,8 @@ PARTS = {
     "USAGE": r"\{%s\}" % "".join(
         rf'(?:"{name}":NUMBER(?:,(?=")|(?=\}})))?'
         for name in ["input", "output", "cached_read", "cache_write", "reasoning"]),
-    # Twenty digits hold every number below 2^64, and keep int() away from endless ones. Last, because USAGE has it too.
-    "NUMBER": "(?:0|[1-9][0-9]{0,19})(?![0-9])",
+    # Nineteen digits hold every number below 2^63, and keep int() away from endless ones. Last, because USAGE has it too.
+    "NUMBER": "(?:0|[1-9][0-9]{0,18})(?![0-9])",
 }
 # `by` is matched up to the first quote that one of the next members follows. Should that quote be an escaped one, then
 # the row is laid out wrong, and what was matched is no JSON string: read_row looks at that.
@@ -94,7 +94,7 @@ def read_row(raw):
         return None
     row = match.groupdict()
     numbers = [row["n"], row["later"], row["end"], *re.findall(rb"[0-9]+", row["usage"] or b"")]
-    if any(int(number or 0) >= 2**64 for number in numbers) or not -2**63 <= int(row["at"] or 0) < 2**63:
+    if any(int(number or 0) >= 2**63 for number in numbers) or not -2**63 <= int(row["at"] or 0) < 2**63:
         return None
     try:
         read_json(row["by"] or b'""')

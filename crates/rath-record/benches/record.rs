@@ -84,6 +84,16 @@ fn append_and_merge(table: &mut Table) {
     let on_short = (fork(&short, 1), fork(&short, 2));
     let (at_long, at_short) = table::medians(51, || merge(&on_long), || merge(&on_short));
     table.at_most("merge of two forks of 10 steps on 1,000,000 against 1,000", ratio(at_long, at_short), 3.0);
+
+    // A turn of tools far back, and nothing but notes since.
+    let after_tools = |notes: usize| {
+        let mut record = turns(3);
+        (0..notes).for_each(|_| _ = record.push(Chunk::note("x"), Stamp::on(BranchId([7; 16]))));
+        (fork(&record, 1), fork(&record, 2))
+    };
+    let (on_long, on_short) = (after_tools(LONG), after_tools(SHORT));
+    let (at_long, at_short) = table::medians(51, || merge(&on_long), || merge(&on_short));
+    table.at_most("the same after a turn of tools and nothing but notes since", ratio(at_long, at_short), 3.0);
 }
 
 fn walk(table: &mut Table) {
@@ -110,6 +120,22 @@ fn walk(table: &mut Table) {
     let (at_many, at_few) = table::medians(11, || walk(&many, 1), || walk(&few, 5));
     table.at_most("walk of 100,000 diamonds against 5 walks of 20,000", ratio(at_many, at_few), 2.0);
 
+    // Reading the last words of a line that many forks were merged into must not cost a comparison for each.
+    let fan = |forks: usize| {
+        let mut all = turns(4);
+        let base = all.clone();
+        for nth in 0..forks {
+            let mut fork = base.clone();
+            fork.push(Chunk::note(nth.to_string()), Stamp::on(BranchId([1; 16])));
+            all = all.merge(&fork, Strategy::Ancestor, Stamp::on(BranchId([3; 16]))).expect("nothing is open");
+        }
+        all
+    };
+    let fanned = fan(1_000);
+    let (backwards, forwards) =
+        table::medians(11, || _ = black_box(fanned.newest_first().count()), || _ = black_box(fanned.steps().len()));
+    table.at_most("reading 1,000 merged forks backwards against forwards", ratio(backwards, forwards), 20.0);
+
     let record = turns(100_000);
     let (views, steps) = table::medians(
         11,
@@ -133,13 +159,13 @@ fn verify(table: &mut Table) {
     };
     let verify = |file: &mut File| {
         let mut verifier = Verifier::new();
-        loop {
+        let report = loop {
             blocks(file, &mut |block| verifier.feed(block));
-            if !verifier.again().expect("a file of ours") {
-                break;
+            if let Some(report) = verifier.end().expect("a file of ours") {
+                break report;
             }
-        }
-        assert!(verifier.report().is_whole());
+        };
+        assert!(report.is_whole());
     };
     let lines = |file: &mut File, take: &mut dyn FnMut(&[u8])| {
         file.rewind().expect("a file");

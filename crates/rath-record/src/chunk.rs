@@ -392,8 +392,11 @@ pub enum Verdict {
 /// A branch left its parent here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// How many branches had left this parent before, plus one: keeps twins that do the same apart.
+    /// How many branches had left the session from the same head before, plus one: keeps twins that do the same apart.
     pub nth: u64,
+    /// The head of the session at that moment, where the branch goes on from an earlier step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<StepId>,
     /// The name its maker gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -404,6 +407,27 @@ pub struct Forked {
 pub struct Merged {
     /// How.
     pub strategy: Strategy,
+    /// As for [`Forked::nth`], of ours: keeps two merges of the same sides apart.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub nth: u64,
+    /// As for [`Forked::from`], of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<StepId>,
+}
+
+fn first() -> u64 {
+    1
+}
+
+fn is_first(nth: &u64) -> bool {
+    *nth == 1
+}
+
+/// The first merge of its sides.
+impl From<Strategy> for Merged {
+    fn from(strategy: Strategy) -> Self {
+        Merged { strategy, nth: 1, from: None }
+    }
 }
 
 /// How two branches are joined.
@@ -422,6 +446,9 @@ pub enum Strategy {
 pub struct Detached {
     /// As for [`Forked::nth`].
     pub nth: u64,
+    /// As for [`Forked::from`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<StepId>,
 }
 
 /// A model call failed and will be tried again.
@@ -481,10 +508,17 @@ pub struct Other {
     json: String,
 }
 
-/// JSON kept as written. Two are equal when their texts are.
-#[derive(Clone, Serialize, Deserialize)]
+/// JSON kept as written, but on one line. Two are equal when their texts are.
+#[derive(Clone, Serialize)]
 #[serde(transparent)]
 pub struct Json(Box<RawValue>);
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Json::parse(raw.get()).map_err(serde::de::Error::custom)
+    }
+}
 
 impl Json {
     /// Takes in a JSON text.
@@ -552,8 +586,9 @@ impl Chunk {
     /// Whether the workspace may differ after this step, so that earlier checks no longer cover it.
     pub fn changes_workspace(&self) -> bool {
         match self {
-            Chunk::ToolResult(result) => !result.effects.is_empty(),
-            Chunk::Placed(_) => true,
+            // What a call changed is observed; only where nobody was left to look, anything may have.
+            Chunk::ToolResult(result) => !result.effects.is_empty() || result.outcome == Outcome::Unknown,
+            Chunk::Placed(_) | Chunk::Other(_) => true,
             _ => false,
         }
     }

@@ -42,7 +42,12 @@ pub struct Names(HashMap<BranchId, String>);
 impl Names {
     /// Names the branches of `lineage`.
     pub fn of(lineage: &Lineage) -> Self {
-        Names(lineage::branches(&lineage.walk()).into_iter().map(|branch| (branch.id, preview(&branch.name))).collect())
+        Names(
+            lineage::branches(&lineage.walk())
+                .into_iter()
+                .map(|branch| (branch.id, branch.name.chars().map(visible).collect()))
+                .collect(),
+        )
     }
 
     /// The name of the branch that `step` is on.

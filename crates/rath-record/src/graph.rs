@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::chunk::{Chunk, Strategy};
 use crate::id::{BranchId, Seal, StepId};
 use crate::lineage::{self, Lineage};
-use crate::step::{Link, Step};
+use crate::step::Step;
 use crate::usage::Usage;
 
 pub use verify::{GraphFault, GraphReport, Problem, verify};
@@ -32,9 +32,11 @@ pub fn export(lineage: &Lineage, ids: Ids) -> String {
         Ids::Canonical => branches.iter().map(|branch| (branch.id, BranchId::canonical(branch.first.id()))).collect(),
     };
     let shown = |id: BranchId| renamed.get(&id).copied().unwrap_or(id);
+    // By the step's name: of twins that two branches made alike, the walk holds one.
+    let on: HashMap<StepId, BranchId> = walk.iter().map(|step| (step.id(), step.stamp().branch)).collect();
     let mut out = String::new();
     for branch in &branches {
-        let origin = Origin::of(branch.first);
+        let origin = Origin::of(branch.first, &on);
         let row = Row {
             id: shown(branch.id),
             parent_session_ids: origin.parents.into_iter().map(shown).collect(),
@@ -90,9 +92,9 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(first: &Step) -> Self {
+    fn of(first: &Step, on: &HashMap<StepId, BranchId>) -> Self {
         let mut parents: Vec<BranchId> = Vec::new();
-        for parent in first.parents().iter().filter_map(Link::step).map(|parent| parent.stamp().branch) {
+        for parent in first.parents().iter().filter_map(|parent| on.get(&parent.id()).copied()) {
             if !parents.contains(&parent) {
                 parents.push(parent);
             }
@@ -117,6 +119,8 @@ impl Origin {
                 extras.push(("strategy", strategy.into()));
                 ("Session.merge", "op_merge")
             }
+            // Two handles on one branch, or the same beginning made twice.
+            _ if !first.parents().is_empty() => ("implicit", "unknown"),
             Chunk::User(_) => ("Session.user", "leaf_user"),
             Chunk::Instructions(_) => ("Session.system", "leaf_system"),
             _ => ("Session.empty", "op_create"),

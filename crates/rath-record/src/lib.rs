@@ -12,6 +12,7 @@ pub mod codec;
 pub mod draw;
 pub mod graph;
 mod id;
+mod line;
 pub mod lineage;
 mod pairing;
 mod payload;

@@ -1,41 +1,18 @@
 //! The graph of steps: order, ancestry, and what two heads have in common.
 //!
-//! Nothing here recurses and nothing visits a step twice, so a line of a million steps and a chain of diamonds both
-//! walk in linear time.
+//! Nothing here recurses, and a walk visits every step once, so a line of a million steps and a chain of diamonds both
+//! take linear time.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::chunk::{Chunk, Strategy};
+use crate::chunk::Chunk;
 use crate::draw;
 use crate::id::{BranchId, StepId};
 use crate::step::{Link, Step};
 
 /// A set of steps by name.
-pub type StepSet = HashSet<StepId, BuildHasherDefault<IdHasher>>;
-
-/// A map from the names of steps.
-pub type StepMap<T> = HashMap<StepId, T, BuildHasherDefault<IdHasher>>;
-
-/// Takes the first bytes of a step's name for its hash: it is one already.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_le_bytes(*first);
-        }
-    }
-
-    /// The length of a name, which is always the same.
-    fn write_usize(&mut self, _: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+pub type StepSet = HashSet<StepId>;
 
 /// The lineage of one or more heads: everything they descend from.
 #[derive(Clone)]
@@ -74,7 +51,7 @@ impl Lineage {
 
     /// Every step that descends from `id`, oldest first.
     pub fn descendants(&self, id: StepId) -> Vec<&Step> {
-        let mut line = StepSet::from_iter([id]);
+        let mut line = StepSet::from([id]);
         let mut descendants = Vec::new();
         for step in self.walk() {
             if step.parents().iter().any(|parent| line.contains(&parent.id())) {
@@ -87,7 +64,7 @@ impl Lineage {
 
     /// The steps that are named as parents and not here, because their rows were lost.
     pub fn missing(&self) -> Vec<StepId> {
-        let mut seen = StepSet::default();
+        let mut seen = StepSet::new();
         let links = self.walk().into_iter().flat_map(Step::parents);
         let gone = links.filter(|link| matches!(link, Link::Gone(_))).map(Link::id);
         gone.filter(|id| seen.insert(*id)).collect()
@@ -164,12 +141,19 @@ pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
             _ => None,
         };
         let name = given.unwrap_or_else(|| if nth == 0 { "main".to_owned() } else { format!("b{nth}") });
-        let name = if names.contains(&name) { format!("{name}~{nth}") } else { name };
-        names.insert(name.clone());
+        let name = free(&mut names, name);
         index.insert(id, nth);
         branches.push(Branch { id, name, first: step, head: step });
     }
     branches
+}
+
+/// The name itself if it is free, and with a number if not.
+fn free(names: &mut HashSet<String>, name: String) -> String {
+    let numbered = (2_u64..).map(|nth| format!("{name}~{nth}"));
+    let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name)).unwrap_or(name);
+    names.insert(free.clone());
+    free
 }
 
 /// What two heads share and what they do not.
@@ -177,6 +161,8 @@ pub(crate) struct Split<'a> {
     pub(crate) base: Option<&'a Step>,
     pub(crate) ours: StepSet,
     pub(crate) theirs: StepSet,
+    /// How many steps were looked at to find out.
+    visited: usize,
 }
 
 /// Walks back from both heads until everything left is known to be shared.
@@ -184,7 +170,11 @@ pub(crate) struct Split<'a> {
 /// Steps are taken by falling generation, so when one is taken all its descendants have been, and which side it
 /// belongs to is final. The cost is the steps that differ; the shared line below is not touched.
 pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
-    let mut split = Split { base: None, ours: StepSet::default(), theirs: StepSet::default() };
+    // Behind a lost row generations start anew, so a step may have two of them.
+    if ours.line().gap || theirs.line().gap {
+        return compare_whole(ours, theirs);
+    }
+    let mut split = Split { base: None, ours: StepSet::new(), theirs: StepSet::new(), visited: 0 };
     let mut frontier = Frontier::default();
     frontier.mark(ours, Sides::OURS);
     frontier.mark(theirs, Sides::THEIRS);
@@ -200,7 +190,23 @@ pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
         }
     }
     split.base = split.base.or_else(|| frontier.take().map(|(step, _)| step));
+    split.visited = frontier.sides.len();
     split
+}
+
+/// The same by walking all of both.
+fn compare_whole<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
+    let walk = |head: &'a Step| Order::once([head].into_iter()).collect();
+    let (our_steps, their_steps) = (walk(ours), walk(theirs));
+    let ids = |steps: &[&Step]| steps.iter().map(|step| step.id()).collect::<StepSet>();
+    let (our_ids, their_ids) = (ids(&our_steps), ids(&their_steps));
+    let shared = our_steps.iter().copied().filter(|step| their_ids.contains(&step.id()));
+    Split {
+        base: shared.max_by_key(|step| (step.line().generation, step.id())),
+        ours: our_ids.difference(&their_ids).copied().collect(),
+        theirs: their_ids.difference(&our_ids).copied().collect(),
+        visited: our_steps.len() + their_steps.len(),
+    }
 }
 
 /// Whether the reading order of `longer` begins with that of `shorter`.
@@ -224,7 +230,7 @@ impl Sides {
 #[derive(Default)]
 struct Frontier<'a> {
     queue: BinaryHeap<Queued<'a>>,
-    sides: StepMap<Sides>,
+    sides: HashMap<StepId, Sides>,
     /// How many queued steps belong to one side only.
     undecided: usize,
 }
@@ -238,7 +244,7 @@ impl<'a> Frontier<'a> {
         }
         self.sides.insert(step.id(), after);
         if before.is_none() {
-            self.queue.push(Queued(step));
+            self.queue.push(Queued { key: (step.line().generation, step.id()), step });
             self.undecided += usize::from(after != Sides::BOTH);
         } else {
             self.undecided -= 1;
@@ -246,7 +252,7 @@ impl<'a> Frontier<'a> {
     }
 
     fn take(&mut self) -> Option<(&'a Step, Sides)> {
-        let Queued(step) = self.queue.pop()?;
+        let Queued { step, .. } = self.queue.pop()?;
         let sides = self.sides[&step.id()];
         self.undecided -= usize::from(sides != Sides::BOTH);
         Some((step, sides))
@@ -254,17 +260,14 @@ impl<'a> Frontier<'a> {
 }
 
 /// A step that waits for its turn: the furthest from the start first, ties by id so that both ways round agree.
-struct Queued<'a>(&'a Step);
-
-impl Queued<'_> {
-    fn key(&self) -> (u64, StepId) {
-        (self.0.line().generation, self.0.id())
-    }
+struct Queued<'a> {
+    key: (u64, StepId),
+    step: &'a Step,
 }
 
 impl PartialEq for Queued<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.key == other.key
     }
 }
 
@@ -278,7 +281,7 @@ impl PartialOrd for Queued<'_> {
 
 impl Ord for Queued<'_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
+        self.key.cmp(&other.key)
     }
 }
 
@@ -337,7 +340,7 @@ impl<'a> Order<'a> {
         }
         let mut out = Vec::new();
         // One set for each `Again` that waits for its `Enough`, and one for the whole.
-        let mut seen = vec![StepSet::default()];
+        let mut seen = vec![StepSet::new()];
         while let Some(task) = self.tasks.pop() {
             let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
             match task {
@@ -346,8 +349,8 @@ impl<'a> Order<'a> {
                         continue;
                     }
                     self.tasks.push(Task::Emit(step));
-                    match (step.joined(), repeats, step.strategy()) {
-                        (Some((ours, theirs)), Repeats::Shown, Strategy::Concat) => self.tasks.extend([
+                    match (step.joined(), repeats, step.line().repeats) {
+                        (Some((ours, theirs)), Repeats::Shown, true) => self.tasks.extend([
                             Task::Enough,
                             Task::Visit(theirs, Repeats::Shown),
                             Task::Again,
@@ -362,7 +365,7 @@ impl<'a> Order<'a> {
                     }
                 }
                 Task::Emit(step) => out.push(step),
-                Task::Again => seen.push(StepSet::default()),
+                Task::Again => seen.push(StepSet::new()),
                 Task::Enough => {
                     let again = seen.pop().unwrap_or_default();
                     seen.last_mut().expect("every `Enough` has its `Again`").extend(again);
@@ -384,13 +387,37 @@ fn straight(head: &Step) -> Vec<&Step> {
 /// The reading order backwards, as far as it is asked for: the last turns of a long line cost only themselves.
 pub struct Newest<'a> {
     next: Option<&'a Step>,
-    /// What a merge brought in, oldest first.
-    theirs: Vec<&'a Step>,
+    /// What stands before `next`, oldest first: what a merge brought in.
+    rest: Vec<&'a Step>,
+    given: usize,
+    /// How many steps were looked at to find out what merges brought in.
+    visited: usize,
 }
+
+/// How many steps a backward walk may look at beyond those it gives, before it reads the line forwards instead.
+const LOOKED_AT: usize = 1 << 12;
 
 impl<'a> Newest<'a> {
     pub(crate) fn of(head: Option<&'a Step>) -> Self {
-        Newest { next: head, theirs: Vec::new() }
+        Newest { next: head, rest: Vec::new(), given: 0, visited: 0 }
+    }
+
+    /// What comes before a merge.
+    fn before(&mut self, step: &'a Step, ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
+        if step.line().repeats {
+            self.rest = Order::of(theirs).collect();
+            return Some(ours);
+        }
+        // A few merges are best looked into one by one; very many would each look through those before.
+        if self.visited > self.given + LOOKED_AT {
+            self.rest = Order::of(step).collect();
+            self.rest.pop();
+            return None;
+        }
+        let split = compare(ours, theirs);
+        self.visited += split.visited;
+        self.rest = Order::part(theirs, split.theirs).collect();
+        Some(ours)
     }
 }
 
@@ -398,18 +425,13 @@ impl<'a> Iterator for Newest<'a> {
     type Item = &'a Step;
 
     fn next(&mut self) -> Option<&'a Step> {
-        if let Some(step) = self.theirs.pop() {
+        self.given += 1;
+        if let Some(step) = self.rest.pop() {
             return Some(step);
         }
         let step = self.next?;
         self.next = match step.joined() {
-            Some((ours, theirs)) => {
-                self.theirs = match step.strategy() {
-                    Strategy::Ancestor => Order::part(theirs, compare(ours, theirs).theirs).collect(),
-                    Strategy::Concat => Order::of(theirs).collect(),
-                };
-                Some(ours)
-            }
+            Some((ours, theirs)) => self.before(step, ours, theirs),
             None => step.first_parent(),
         };
         Some(step)

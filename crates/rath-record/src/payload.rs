@@ -84,26 +84,39 @@ impl fmt::Debug for Text {
 /// Bytes in a chunk, an image for one: always stored beside the row, by digest.
 #[derive(Clone)]
 pub struct Blob {
-    /// The digest of the bytes.
-    pub digest: Digest,
-    /// How many bytes there are.
-    pub bytes: u64,
-    /// The bytes, where they are at hand.
-    pub data: Option<Arc<[u8]>>,
+    name: Reference,
+    data: Option<Arc<[u8]>>,
 }
 
 impl Blob {
     /// Takes bytes in.
     pub fn new(data: impl Into<Arc<[u8]>>) -> Self {
         let data = data.into();
-        Blob { digest: Digest::of(&data), bytes: data.len() as u64, data: Some(data) }
+        Blob { name: Reference { digest: Digest::of(&data), bytes: data.len() as u64 }, data: Some(data) }
+    }
+
+    /// The digest of the bytes.
+    pub fn digest(&self) -> Digest {
+        self.name.digest
+    }
+
+    /// The bytes, where they are at hand.
+    pub fn data(&self) -> Option<&Arc<[u8]>> {
+        self.data.as_ref()
+    }
+
+    /// Takes the bytes in, if they are its own.
+    pub(crate) fn fill(&mut self, data: &[u8]) {
+        if self.data.is_none() && Digest::of(data) == self.name.digest {
+            self.data = Some(data.into());
+        }
     }
 }
 
 /// Equal bytes, whether or not they are at hand.
 impl PartialEq for Blob {
     fn eq(&self, other: &Self) -> bool {
-        self.digest == other.digest
+        self.name == other.name
     }
 }
 
@@ -111,7 +124,7 @@ impl Eq for Blob {}
 
 impl fmt::Debug for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{} bytes, digest {:.8}]", self.bytes, self.digest)
+        write!(f, "[{} bytes, digest {:.8}]", self.name.bytes, self.name.digest)
     }
 }
 
@@ -122,6 +135,24 @@ pub enum Payload {
     Text(Arc<str>),
     /// Bytes.
     Bytes(Arc<[u8]>),
+}
+
+impl Payload {
+    /// The bytes that its digest names.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Text(text) => text.as_bytes(),
+            Payload::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// The text, if it is one: one payload may serve as both, and is stored in either form.
+    pub fn into_text(self) -> Option<Arc<str>> {
+        match self {
+            Payload::Text(text) => Some(text),
+            Payload::Bytes(bytes) => std::str::from_utf8(&bytes).ok().map(Arc::from),
+        }
+    }
 }
 
 /// How a payload beside the row is named in it.
@@ -157,12 +188,15 @@ impl<'de> Deserialize<'de> for Text {
                 f.write_str("a string, or an object with `digest` and `bytes`")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(text.into())
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
+                if text.len() > INLINE_MAX { Err(E::custom("too long to stand in a row")) } else { Ok(text.into()) }
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Text, A::Error> {
                 let away = Reference::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                if away.bytes <= INLINE_MAX as u64 {
+                    return Err(serde::de::Error::custom("short enough to stand in its row"));
+                }
                 Ok(Text::Away(Box::new(away)))
             }
         }
@@ -173,13 +207,12 @@ impl<'de> Deserialize<'de> for Text {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Reference { digest: self.digest, bytes: self.bytes }.serialize(serializer)
+        self.name.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Reference { digest, bytes } = Reference::deserialize(deserializer)?;
-        Ok(Blob { digest, bytes, data: None })
+        Ok(Blob { name: Reference::deserialize(deserializer)?, data: None })
     }
 }

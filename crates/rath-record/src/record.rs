@@ -6,10 +6,10 @@ use crate::chunk::{Chunk, Merged, Strategy};
 use crate::id::{CallId, StepId};
 use crate::lineage::{self, Lineage, Newest, Order};
 use crate::step::{Link, Parents, Stamp, Step};
-use crate::turn;
+use crate::turn::{self, OpenCalls};
 use crate::usage::Usage;
 
-/// A concatenating merge may not make a line longer than this many chunks: doubling gets out of hand quickly.
+/// A concatenating merge may not make a line longer than this many steps: doubling gets out of hand quickly.
 pub const CONCAT_MAX: u64 = 1 << 24;
 
 /// One head and everything it descends from.
@@ -18,6 +18,8 @@ pub const CONCAT_MAX: u64 = 1 << 24;
 #[derive(Clone, Default)]
 pub struct Record {
     head: Option<Step>,
+    /// The calls that wait for a result at the head, if they have been found before.
+    open: Option<OpenCalls>,
 }
 
 impl Record {
@@ -28,7 +30,7 @@ impl Record {
 
     /// The record that ends at `head`.
     pub fn at(head: Step) -> Self {
-        Record { head: Some(head) }
+        Record { head: Some(head), open: None }
     }
 
     /// The newest step.
@@ -42,13 +44,15 @@ impl Record {
             Some(head) => Parents::One(Link::Step(head)),
             None => Parents::None,
         };
-        self.head.insert(Step::new(parents, chunk, stamp))
+        let open = self.open.get_or_insert_with(|| OpenCalls::before(&parents));
+        self.head.insert(Step::next(parents, chunk, stamp, open))
     }
 
     /// Joins two records: what they share once, then ours, then theirs.
     ///
     /// Where ours holds all of theirs, or theirs goes on from where ours ends, that is the result and no step is added.
-    pub fn merge(&self, theirs: &Record, strategy: Strategy, stamp: Stamp) -> Result<Record, MergeError> {
+    pub fn merge(&self, theirs: &Record, how: impl Into<Merged>, stamp: Stamp) -> Result<Record, MergeError> {
+        let how = how.into();
         let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else {
             return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
         };
@@ -62,9 +66,9 @@ impl Record {
                 });
             }
         }
-        match strategy {
+        let split = lineage::compare(our_head, their_head);
+        match how.strategy {
             Strategy::Ancestor => {
-                let split = lineage::compare(our_head, their_head);
                 if split.theirs.is_empty() {
                     return Ok(self.clone());
                 }
@@ -75,14 +79,13 @@ impl Record {
                 }
             }
             Strategy::Concat => {
-                let chunks = our_head.line().chunks.saturating_add(their_head.line().chunks);
-                if chunks > CONCAT_MAX {
-                    return Err(MergeError::TooLong { chunks });
+                let steps = our_head.line().steps.saturating_add(their_head.line().steps);
+                if steps >= CONCAT_MAX {
+                    return Err(MergeError::TooLong { steps });
                 }
             }
         }
-        let parents = Parents::Two([Link::Step(our_head.clone()), Link::Step(their_head.clone())]);
-        Ok(Record::at(Step::new(parents, Chunk::Merged(Merged { strategy }), stamp)))
+        Ok(Record::at(Step::merge(our_head, their_head, how, stamp, split)))
     }
 
     /// The steps in reading order, markers included.
@@ -161,9 +164,9 @@ pub enum MergeError {
         step: StepId,
     },
     /// Concatenation would make the line too long.
-    #[error("concatenated, the line would have {chunks} chunks; the most is {CONCAT_MAX}")]
+    #[error("concatenated, the line would have {steps} steps; the most is {CONCAT_MAX}")]
     TooLong {
         /// How long it would be.
-        chunks: u64,
+        steps: u64,
     },
 }

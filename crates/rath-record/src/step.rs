@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::chunk::{Chunk, Merged, Strategy};
+use crate::chunk::{Chunk, ChunkError, Merged, Strategy};
 use crate::id::{BranchId, Digest, StepId, Timestamp};
-use crate::lineage::{self, Order};
-use crate::turn;
+use crate::line::Line;
+use crate::lineage::{self, Split};
+use crate::turn::OpenCalls;
 use crate::usage::Usage;
 
 /// One immutable thing that happened, with its parents.
@@ -113,59 +114,72 @@ impl Parents {
     }
 }
 
-/// What is known of the whole line up to a step, folded forward so that reading it costs nothing.
-#[derive(Clone, Default)]
-pub(crate) struct Line {
-    /// One more than the largest of the parents': every ancestor has a smaller one.
-    pub(crate) generation: u64,
-    /// How many chunks the line has, markers left out.
-    pub(crate) chunks: u64,
-    /// How many of its steps may have changed the workspace.
-    pub(crate) changes: u64,
-    /// What its model calls cost, each counted once.
-    pub(crate) usage: Usage,
-    /// Whose turn it is.
-    pub(crate) turn: turn::State,
-    /// Whether two branches meet anywhere on it.
-    pub(crate) merged: bool,
-}
-
-impl Line {
-    fn follow(&mut self, id: StepId, chunk: &Chunk, usage: Option<Usage>) {
-        self.chunks = self.chunks.saturating_add(u64::from(!chunk.is_marker()));
-        self.changes += u64::from(chunk.changes_workspace());
-        self.usage += usage.unwrap_or_default();
-        self.turn.follow(id, chunk);
-    }
-
-    fn follow_step(&mut self, step: &Step) {
-        self.follow(step.id(), step.chunk(), step.stamp().usage);
-    }
-}
-
 impl Step {
     /// The step that says `chunk` after `parents`.
     pub fn new(parents: Parents, chunk: Chunk, stamp: Stamp) -> Self {
+        let mut open = OpenCalls::before(&parents);
+        Self::next(parents, chunk, stamp, &mut open)
+    }
+
+    /// The step that says the chunk whose JSON is `json` after `parents`, kept as it is written.
+    pub fn read(parents: Parents, json: &str, stamp: Stamp) -> Result<Self, ChunkError> {
+        let mut open = OpenCalls::before(&parents);
+        Ok(Self::stored(parents, Chunk::decode(json)?, json, stamp, &mut open))
+    }
+
+    /// A new step. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
+    pub(crate) fn next(parents: Parents, chunk: Chunk, stamp: Stamp, open: &mut OpenCalls) -> Self {
         let mut json = Vec::with_capacity(256);
         chunk.encode(&mut json);
-        Self::with_digest(parents, chunk, Digest::of(&json), None, stamp)
+        let line = Self::line_before(&parents, &chunk, open);
+        Self::make(parents, (chunk, None), Digest::of(&json), stamp, line, open)
     }
 
     /// A step as it was read: `json` is the chunk's stored text, `chunk` what it was decoded to.
-    pub fn stored(parents: Parents, chunk: Chunk, json: &str, stamp: Stamp) -> Self {
+    pub(crate) fn stored(parents: Parents, chunk: Chunk, json: &str, stamp: Stamp, open: &mut OpenCalls) -> Self {
         let mut again = Vec::with_capacity(json.len());
         chunk.encode(&mut again);
         let kept = (again != json.as_bytes()).then(|| json.into());
-        Self::with_digest(parents, chunk, Digest::of(json.as_bytes()), kept, stamp)
+        let line = Self::line_before(&parents, &chunk, open);
+        Self::make(parents, (chunk, kept), Digest::of(json.as_bytes()), stamp, line, open)
     }
 
-    fn with_digest(parents: Parents, chunk: Chunk, digest: Digest, json: Option<Box<str>>, stamp: Stamp) -> Self {
+    /// The merge of two, whose difference is known.
+    pub(crate) fn merge(ours: &Step, theirs: &Step, how: Merged, stamp: Stamp, split: Split<'_>) -> Self {
+        let strategy = how.strategy;
+        let chunk = Chunk::Merged(how);
+        let mut json = Vec::new();
+        chunk.encode(&mut json);
+        let parents = Parents::Two([Link::Step(ours.clone()), Link::Step(theirs.clone())]);
+        let (line, mut open) = Line::joining(ours, theirs, strategy, split);
+        Self::make(parents, (chunk, None), Digest::of(&json), stamp, line, &mut open)
+    }
+
+    fn line_before(parents: &Parents, chunk: &Chunk, open: &mut OpenCalls) -> Line {
+        let Parents::Two([Link::Step(ours), Link::Step(theirs)]) = parents else { return Line::before(parents) };
+        let strategy = match chunk {
+            Chunk::Merged(merged) => merged.strategy,
+            _ => Strategy::Ancestor,
+        };
+        let (line, joined) = Line::joining(ours, theirs, strategy, lineage::compare(ours, theirs));
+        *open = joined;
+        line
+    }
+
+    fn make(
+        parents: Parents,
+        (chunk, json): (Chunk, Option<Box<str>>),
+        digest: Digest,
+        stamp: Stamp,
+        mut line: Line,
+        open: &mut OpenCalls,
+    ) -> Self {
         let id = match &parents {
             Parents::None => StepId::of(&[], digest),
             Parents::One(parent) => StepId::of(&[parent.id()], digest),
             Parents::Two([ours, theirs]) => StepId::of(&[ours.id(), theirs.id()], digest),
         };
-        let line = line_after(&parents, id, &chunk, &stamp);
+        line.follow(&chunk, stamp.usage, open);
         Step(Arc::new(Node { id, parents, chunk, json, stamp, line }))
     }
 
@@ -235,14 +249,6 @@ impl Step {
             _ => None,
         }
     }
-
-    /// How a merge joined its parents; every other step counts as an ordinary one.
-    pub(crate) fn strategy(&self) -> Strategy {
-        match self.chunk() {
-            Chunk::Merged(Merged { strategy }) => *strategy,
-            _ => Strategy::Ancestor,
-        }
-    }
 }
 
 /// Equal ids: equal content and equal history.
@@ -258,38 +264,6 @@ impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.id(), self.chunk())
     }
-}
-
-fn line_after(parents: &Parents, id: StepId, chunk: &Chunk, stamp: &Stamp) -> Line {
-    let mut line = match parents.as_slice() {
-        [Link::Step(ours), Link::Step(theirs)] => joined_line(ours, theirs, chunk),
-        // With a parent lost, what is left is all that can be counted.
-        links => links.iter().find_map(Link::step).map_or_else(Line::default, |parent| {
-            let mut line = parent.line().clone();
-            if let Chunk::Assistant(_) = chunk {
-                line.turn.settle(parent);
-            }
-            line
-        }),
-    };
-    line.generation += 1;
-    line.follow(id, chunk, stamp.usage);
-    line
-}
-
-/// Folds what only theirs has over ours. Costs the steps that differ, not the steps they share.
-fn joined_line(ours: &Step, theirs: &Step, chunk: &Chunk) -> Line {
-    let split = lineage::compare(ours, theirs);
-    let mut line = ours.line().clone();
-    for step in Order::part(theirs, split.theirs).collect() {
-        line.follow_step(step);
-    }
-    if let Chunk::Merged(Merged { strategy: Strategy::Concat }) = chunk {
-        line.chunks = ours.line().chunks.saturating_add(theirs.line().chunks);
-    }
-    line.generation = ours.line().generation.max(theirs.line().generation);
-    line.merged = true;
-    line
 }
 
 /// Unlinks a line step by step: a recursive drop of a million parents would overflow the stack.

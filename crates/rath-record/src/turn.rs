@@ -1,6 +1,7 @@
 //! Whose turn it is: the agent loop as a pure decision over the record.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::chunk::{Call, Chunk};
 use crate::id::{CallId, StepId};
@@ -8,16 +9,16 @@ use crate::lineage::Newest;
 use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
-use crate::step::Step;
+use crate::step::{Link, Parents, Step};
 
 /// Says what an agent has to do next.
 ///
 /// Everything is in the record: pending work is a call without a result, and there is no state beside it.
 pub fn next(record: &Record) -> Next {
     let Some(head) = record.head() else { return Next::Done };
-    let open = open_calls(head);
-    match head.line().turn.tail {
-        _ if !open.is_empty() => Next::RunTools(open),
+    let state = &head.line().turn;
+    match state.tail {
+        _ if state.open > 0 => Next::RunTools(open_calls(head)),
         Tail::Asked => Next::AskModel,
         Tail::Quiet | Tail::Answered => Next::Done,
     }
@@ -61,17 +62,12 @@ pub enum Progress {
     Unknown,
 }
 
-/// What is known of the turn at the end of a line, folded forward with it.
-///
-/// Which calls are open is not among it: every step of a turn would keep a list of its own. It is found when it is
-/// asked for, by reading back to where there may be one.
+/// Whose turn it is at the end of a line, folded forward with it.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     tail: Tail,
-    /// The oldest answer that may have a call without a result.
-    asked: Option<StepId>,
-    /// The generation before which looking again for open calls is not worth it.
-    recheck: u64,
+    /// How many calls have no result.
+    open: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -86,54 +82,108 @@ enum Tail {
 }
 
 impl State {
-    pub(crate) fn follow(&mut self, id: StepId, chunk: &Chunk) {
+    pub(crate) fn follow(&mut self, chunk: &Chunk, open: &mut OpenCalls) {
         match chunk {
             Chunk::User(_) => self.tail = Tail::Asked,
-            Chunk::ToolResult(_) if self.asked.is_some() => self.tail = Tail::Asked,
             // A new agent takes over a conversation; with nothing said yet it has nothing to answer.
             Chunk::Instructions(_) if self.tail == Tail::Answered => self.tail = Tail::Asked,
             Chunk::Assistant(answer) => {
                 self.tail = Tail::Answered;
-                if !answer.calls.is_empty() {
-                    self.asked = self.asked.or(Some(id));
-                }
+                open.ask(&answer.calls);
             }
+            // A result that no call waits for says nothing to the model.
+            Chunk::ToolResult(result) if open.close(&result.call) => self.tail = Tail::Asked,
             _ => {}
+        }
+        self.open = open.count;
+    }
+
+    /// Goes on by a whole line that is read after this one.
+    pub(crate) fn go_on(&mut self, theirs: &State, open: &mut OpenCalls, their_open: &OpenCalls) {
+        if theirs.tail != Tail::Quiet {
+            self.tail = theirs.tail;
+        }
+        open.add(their_open);
+        self.open = open.count;
+    }
+}
+
+/// The calls without a result at the end of a line, by name.
+///
+/// Steps only count them: a list in every step of a turn of many calls would grow with its square. Whoever appends keeps
+/// this beside the head; it can be found again from the record.
+#[derive(Clone, Default)]
+pub(crate) struct OpenCalls {
+    count: u64,
+    by_name: Option<Arc<HashMap<CallId, u64>>>,
+}
+
+impl OpenCalls {
+    /// Those on the line that ends at `head`.
+    pub(crate) fn at(head: &Step) -> Self {
+        let mut open = OpenCalls::default();
+        let mut state = State::default();
+        for step in since_closed(head) {
+            state.follow(step.chunk(), &mut open);
+        }
+        open
+    }
+
+    /// Those on the line that a step with these parents goes on from. A merge finds its own.
+    pub(crate) fn before(parents: &Parents) -> Self {
+        match parents {
+            Parents::Two([Link::Step(_), Link::Step(_)]) => OpenCalls::default(),
+            _ => parents.as_slice().iter().find_map(Link::step).map(OpenCalls::at).unwrap_or_default(),
         }
     }
 
-    /// Forgets the turns before an answer that comes after `head`, if they are closed.
-    ///
-    /// A call that is never closed would be looked for at every answer: each time in vain, the wait doubles.
-    pub(crate) fn settle(&mut self, head: &Step) {
-        let generation = head.line().generation;
-        if self.asked.is_none() || generation < self.recheck {
-            return;
+    fn ask(&mut self, calls: &[Call]) {
+        if !calls.is_empty() {
+            self.count = self.count.saturating_add(calls.len() as u64);
+            let by_name = Arc::make_mut(self.by_name.get_or_insert_default());
+            calls.iter().for_each(|call| *by_name.entry(call.id.clone()).or_default() += 1);
         }
-        let turn = since(head, self.asked);
-        if Open::of(&turn).calls().is_empty() {
-            *self = State { tail: self.tail, ..State::default() };
-        } else {
-            self.recheck = generation.saturating_add(turn.len() as u64);
+    }
+
+    /// Takes out one call of this name, if there is one.
+    fn close(&mut self, name: &CallId) -> bool {
+        let Some(by_name) = self.by_name.as_mut().filter(|open| open.contains_key(name)) else { return false };
+        let by_name = Arc::make_mut(by_name);
+        self.count -= 1;
+        if let Some(of_name) = by_name.get_mut(name) {
+            *of_name -= 1;
+            if *of_name == 0 {
+                by_name.remove(name);
+            }
+        }
+        if by_name.is_empty() {
+            self.by_name = None;
+        }
+        true
+    }
+
+    fn add(&mut self, more: &OpenCalls) {
+        if let Some(names) = &more.by_name {
+            self.count = self.count.saturating_add(more.count);
+            let by_name = Arc::make_mut(self.by_name.get_or_insert_default());
+            names.iter().for_each(|(name, count)| *by_name.entry(name.clone()).or_default() += count);
         }
     }
 }
 
 /// The calls without a result on the line that ends at `head`, in the order in which they were asked for.
 pub(crate) fn open_calls(head: &Step) -> Vec<Pending> {
-    Open::of(&since(head, head.line().turn.asked)).calls()
+    Open::of(&since_closed(head)).calls()
 }
 
-/// The end of the line at `head` from the step `asked` on, oldest first; empty without one.
-fn since(head: &Step, asked: Option<StepId>) -> VecDeque<&Step> {
+/// The end of the line at `head`, oldest first, from after the last step at which no call was open.
+fn since_closed(head: &Step) -> VecDeque<&Step> {
+    // Along the first parents a step's own count is that of all that is read up to it.
+    let mut ours = std::iter::successors(Some(head), |step| step.first_parent());
+    let closed = ours.find(|step| step.line().turn.open == 0).map(Step::id);
     let mut turn = VecDeque::new();
-    if let Some(asked) = asked {
-        for step in Newest::of(Some(head)) {
-            turn.push_front(step);
-            if step.id() == asked {
-                break;
-            }
-        }
+    for step in Newest::of(Some(head)).take_while(|step| Some(step.id()) != closed) {
+        turn.push_front(step);
     }
     turn
 }

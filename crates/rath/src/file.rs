@@ -46,6 +46,8 @@ impl Session {
     }
 
     /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
+    ///
+    /// What is not in the file is not known: forks made from the same head before it was saved are counted anew.
     pub fn open(path: impl AsRef<Path>) -> Result<Opened> {
         let path = path.as_ref();
         let mut reader = Reader::new();
@@ -67,8 +69,8 @@ pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
     let mut verifier = Verifier::new();
     loop {
         blocks(&mut file, |block| verifier.feed(block)).map_err(|error| io_error("read", path, error))?;
-        if !verifier.again().map_err(|error| format_error(path, &error))? {
-            return Ok(verifier.report());
+        if let Some(report) = verifier.end().map_err(|error| format_error(path, &error))? {
+            return Ok(report);
         }
         file.rewind().map_err(|error| {
             io_error("read", path, error).with_hint("this has to be read more than once; save it to a file first")
@@ -95,13 +97,20 @@ impl From<std::io::Error> for Failure {
 }
 
 fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure> {
-    let mut file = File::create(beside)?;
+    let mut file = File::create_new(beside)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
     write_to(&mut file, session)?;
     file.sync_all()?;
-    Ok(std::fs::rename(beside, path)?)
+    std::fs::rename(beside, path)?;
+    // The name is durable when its folder is. Where folders cannot be opened, the system sees to it.
+    if let Some(folder) =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).and_then(|folder| File::open(folder).ok())
+    {
+        folder.sync_all()?;
+    }
+    Ok(())
 }
 
 fn write_to(file: &mut File, session: &Session) -> Result<(), Failure> {
@@ -132,10 +141,10 @@ fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
     }
 }
 
-/// A name next to `path`, so that the rename stays on one file system.
+/// A name next to `path` that nobody else has, so that the rename stays on one file system and savers do not meet.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(format!(".{}.tmp", uuid::Uuid::now_v7().simple()));
     path.with_file_name(name)
 }
 

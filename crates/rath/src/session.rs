@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rath_record::chunk::{Chunk, Detached, Forked, Placed, Strategy};
+use rath_record::chunk::{Chunk, Detached, Forked, Merged, Placed, Strategy};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, MergeError, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
@@ -38,17 +38,10 @@ pub struct Session {
 #[derive(Clone)]
 struct Branch {
     id: BranchId,
-    /// How many branches have left it. Shared by clones, so that no two of them take the same number.
+    /// How many branches have left it at its head. Shared by clones, so that no two of them take the same number.
     left: Arc<AtomicU64>,
     /// Written before the first step, or when the session is saved or exported: merging an untouched fork is the identity.
-    opening: Option<Opening>,
-}
-
-#[derive(Clone)]
-struct Opening {
-    marker: Chunk,
-    /// The count of the branch that was left. Until this branch has a step, it is the one that further forks leave.
-    left: Arc<AtomicU64>,
+    opening: Option<Forked>,
 }
 
 impl Session {
@@ -86,18 +79,19 @@ impl Session {
 
     /// A session that goes on from here by itself.
     pub fn fork(&self) -> Self {
-        self.leave(self.record.clone(), |nth| Forked { nth, name: None }.into())
+        self.leave(None)
     }
 
     /// A fork with a name that the log shows.
     pub fn fork_named(&self, name: impl Into<String>) -> Self {
-        self.leave(self.record.clone(), |nth| Forked { nth, name: Some(name.into()) }.into())
+        self.leave(Some(name.into()))
     }
 
     /// A session that goes on from here and counts as a new beginning: it keeps what was said, and has no parent in the
     /// graph of sessions.
     pub fn detach(&self) -> Self {
-        self.leave(self.record.clone(), |nth| Detached { nth }.into())
+        let Forked { nth, from, .. } = self.parting(None);
+        Session { record: self.record.clone(), branch: Branch::new() }.and(Detached { nth, from })
     }
 
     /// A session that goes on from an earlier step, as a fork.
@@ -107,12 +101,20 @@ impl Session {
                 .with_hint("`lineage` lists the steps; a step of another session is not among them")
                 .with_session(self)
         })?;
-        Ok(self.leave(Record::at(found.clone()), |nth| Forked { nth, name: None }.into()))
+        let mut session = self.leave(None);
+        if self.head() != Some(found) {
+            session.record = Record::at(found.clone());
+            if let Some(opening) = &mut session.branch.opening {
+                opening.from = opening.from.or(self.head().map(Step::id));
+            }
+        }
+        Ok(session)
     }
 
     /// Joins two sessions: what they share once, then ours, then theirs.
     ///
-    /// Where one holds all of the other, it is the result. Refused while either has a call without a result.
+    /// The result is a branch of its own: an untouched fork of ours or theirs where that one holds both already.
+    /// Refused while either has a call without a result.
     pub fn merge(&self, theirs: &Session) -> Result<Self> {
         self.merge_by(theirs, Strategy::Ancestor)
     }
@@ -120,7 +122,9 @@ impl Session {
     /// Joins two sessions by a strategy of your choice.
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
-        let record = self.record.merge(&theirs.record, strategy, branch.stamp(None)).map_err(|error| {
+        let Forked { nth, from, .. } = self.parting(None);
+        let how = Merged { strategy, nth, from };
+        let record = self.record.merge(&theirs.record, how, branch.stamp(None)).map_err(|error| {
             let hint = match error {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
                 MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
@@ -131,9 +135,9 @@ impl Session {
                 .with_session(self)
         })?;
         Ok(if record.head() == self.record.head() {
-            self.clone()
+            self.fork()
         } else if record.head() == theirs.record.head() {
-            theirs.clone()
+            theirs.fork()
         } else {
             Session { record, branch }
         })
@@ -227,12 +231,7 @@ impl Session {
     pub(crate) fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
-        let left = record.steps().into_iter().filter_map(|step| match step.chunk() {
-            Chunk::Forked(Forked { nth, .. }) | Chunk::Detached(Detached { nth }) => Some(*nth),
-            _ => None,
-        });
-        let left = Arc::new(AtomicU64::new(left.max().unwrap_or_default()));
-        Session { record, branch: Branch { id, left, opening: None } }
+        Session { record, branch: Branch { id, ..Branch::new() } }
     }
 
     /// The same with its opening on the record, for those who look at it from outside.
@@ -252,16 +251,27 @@ impl Session {
         self.record.push(chunk, self.branch.stamp(usage)).id()
     }
 
+    /// Leaves the head that others may fork from: what forks from the next one is counted anew.
     fn begin(&mut self) {
         if let Some(opening) = self.branch.opening.take() {
-            self.record.push(opening.marker, self.branch.stamp(None));
+            self.record.push(opening.into(), self.branch.stamp(None));
+        }
+        if Arc::strong_count(&self.branch.left) > 1 || self.branch.left.load(Ordering::Relaxed) > 0 {
+            self.branch.left = Arc::default();
         }
     }
 
-    fn leave(&self, record: Record, marker: impl FnOnce(u64) -> Chunk) -> Self {
-        let left = self.branch.opening.as_ref().map_or(&self.branch.left, |opening| &opening.left).clone();
-        let marker = marker(left.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
-        Session { record, branch: Branch { opening: Some(Opening { marker, left }), ..Branch::new() } }
+    /// A fork at the head. Until it has a step of its own, what leaves it is counted where this was.
+    fn leave(&self, name: Option<String>) -> Self {
+        let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
+        Session { record: self.record.clone(), branch }
+    }
+
+    /// What tells a branch that leaves here from every other: a number, and the head where it was counted if that is not
+    /// the step it leaves from.
+    fn parting(&self, name: Option<String>) -> Forked {
+        let nth = self.branch.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        Forked { nth, from: self.branch.opening.as_ref().and_then(|opening| opening.from), name }
     }
 }
 

@@ -14,35 +14,32 @@ impl Chunk {
             Text::Here(here) => Some((text.beside()?, Payload::Text(here.clone()))),
             Text::Away(_) => None,
         });
-        let blobs = self.blobs().iter().filter_map(|image| {
-            let data = image.blob.data.clone()?;
-            Some((image.blob.digest, Payload::Bytes(data)))
-        });
+        let blobs = self
+            .blobs()
+            .iter()
+            .filter_map(|image| Some((image.blob.digest(), Payload::Bytes(image.blob.data()?.clone()))));
         texts.chain(blobs).collect()
     }
 
     /// The digest of every payload that stands beside the row, at hand or not.
     pub fn references(&self) -> Vec<Digest> {
         let texts = texts!(self, iter).into_iter().filter_map(Text::beside);
-        texts.chain(self.blobs().iter().map(|image| image.blob.digest)).collect()
+        texts.chain(self.blobs().iter().map(|image| image.blob.digest())).collect()
     }
 
     /// Puts payloads that are away back in place, as far as `find` knows them.
     pub fn fill(&mut self, find: impl Fn(&Digest) -> Option<Payload>) {
         for text in texts!(self, iter_mut, mut) {
             if let Text::Away(away) = text
-                && let Some(Payload::Text(found)) = find(&away.digest)
+                && let Some(found) = find(&away.digest).and_then(Payload::into_text)
             {
                 *text = Text::Here(found);
             }
         }
         if let Chunk::User(user) = self {
             for image in &mut user.images {
-                if let Some(found) = find(&image.blob.digest) {
-                    image.blob.data = Some(match found {
-                        Payload::Bytes(bytes) => bytes,
-                        Payload::Text(text) => text.as_bytes().into(),
-                    });
+                if let Some(found) = find(&image.blob.digest()) {
+                    image.blob.fill(found.bytes());
                 }
             }
         }
@@ -84,6 +81,9 @@ impl Chunk {
             .map(|(kind, _)| kind)
             .filter(|kind| !kind.is_empty() && !kind.contains('\\'))
             .ok_or(ChunkError::NoKind)?;
+        if json.contains('\n') || !json.ends_with('}') {
+            return Err(ChunkError::NotJson("a chunk stands on one line and ends with its brace".to_owned()));
+        }
         macro_rules! decode {
             ($($variant:ident $kind:literal,)*) => {
                 match kind {

@@ -146,7 +146,7 @@ pub enum Fault {
     #[error("the row is there twice")]
     Twice,
     /// The row before it is not the one it was written after.
-    #[error("the row was not written after the one before it: one of the two was replaced or sealed anew")]
+    #[error("it was not written after the row before: one of the two was replaced or sealed anew")]
     Chain,
     /// It stands after the closing row.
     #[error("it stands after the closing row")]
@@ -173,12 +173,6 @@ pub enum Fault {
         counted: u64,
         /// What there is.
         found: u64,
-    },
-    /// A merge by concatenation makes the line too long.
-    #[error("the merge would make a line of {chunks} chunks, more than are allowed")]
-    TooLong {
-        /// How long.
-        chunks: u64,
     },
 }
 

@@ -40,8 +40,9 @@ impl Encoder {
     /// Parents come before their children: that is the caller's to keep.
     pub fn step(&mut self, step: &Step) -> Result<(), CodecError> {
         for (digest, payload) in step.chunk().payloads() {
-            if self.payloads.insert(digest) {
+            if !self.payloads.contains(&digest) {
                 self.row(|rows, out| rows.payload(out, digest, &payload))?;
+                self.payloads.insert(digest);
             }
         }
         self.row(|rows, out| rows.step(out, step))?;
@@ -51,12 +52,15 @@ impl Encoder {
 
     fn row(&mut self, write: impl FnOnce(&mut RowWriter, &mut Vec<u8>)) -> Result<(), CodecError> {
         let start = self.out.len();
-        write(&mut self.rows, &mut self.out);
+        let mut rows = self.rows;
+        write(&mut rows, &mut self.out);
         let bytes = self.out.len() - start;
         if bytes > ROW_MAX {
+            // As if it had not been tried: what is encoded so far stays good, and so does what comes.
             self.out.truncate(start);
             return Err(CodecError::RowTooLong { bytes });
         }
+        self.rows = rows;
         Ok(())
     }
 

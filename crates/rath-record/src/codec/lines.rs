@@ -28,8 +28,8 @@ pub(crate) struct Lines {
     broken: u64,
     listed: Vec<usize>,
     newer: Option<u64>,
-    /// Whether the file begins as one of ours does, as far as it goes.
-    familiar: Option<bool>,
+    /// The first bytes of the file, as many as tell whether it is one of ours.
+    beginning: Vec<u8>,
 }
 
 /// What ends a line.
@@ -72,7 +72,7 @@ impl Place {
 impl Lines {
     /// Takes in the next bytes of the file.
     pub(crate) fn feed(&mut self, mut block: &[u8], found: &mut dyn FnMut(&mut Report, Found<'_>)) {
-        self.familiar.get_or_insert_with(|| block.iter().zip(SEAL_OPEN.as_bytes()).all(|(is, ours)| is == ours));
+        self.beginning.extend(block.iter().take(SEAL_OPEN.len() - self.beginning.len()));
         while let Some(end) = memchr::memchr(b'\n', block) {
             let (line, rest) = (&block[..end], &block[end + 1..]);
             if self.partial.is_empty() && !self.overlong {
@@ -97,13 +97,15 @@ impl Lines {
         self.name_broken(None);
         match self.newer {
             Some(found) => Err(CodecError::NewerVersion { found }),
-            None if self.report.rows == 0 && self.familiar == Some(false) => Err(CodecError::NotARecord),
+            None if self.report.rows == 0 && !SEAL_OPEN.as_bytes().starts_with(&self.beginning) => {
+                Err(CodecError::NotARecord)
+            }
             None => Ok(()),
         }
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        if self.overlong || self.partial.len() + bytes.len() > ROW_MAX {
+        if self.overlong || self.partial.len() + bytes.len() >= ROW_MAX {
             self.report.bytes += (self.partial.len() + bytes.len()) as u64;
             self.partial.clear();
             self.overlong = true;
@@ -117,7 +119,7 @@ impl Lines {
             return;
         }
         self.report.lines += 1;
-        if std::mem::take(&mut self.overlong) {
+        if std::mem::take(&mut self.overlong) || line.len() >= ROW_MAX {
             self.broken_line(Fault::NotARow);
         } else {
             match row::parse(line) {
@@ -210,7 +212,7 @@ impl Lines {
             self.report.add(place.damage(step, fault));
         }
         if n >= self.expected {
-            self.expected = n.saturating_add(1);
+            self.expected = n + 1;
             self.last = Some(row.seal);
         }
         self.broken = 0;
@@ -243,7 +245,7 @@ impl Lines {
         }
         let lost = n - self.expected;
         if lost > self.broken {
-            let first = self.expected.saturating_add(self.broken);
+            let first = self.expected + self.broken;
             return Some(if n == 1 && first == 0 { Fault::NoHeader } else { Fault::Missing { first, last: n - 1 } });
         }
         (lost == 0 && self.last != prev).then_some(Fault::Chain)

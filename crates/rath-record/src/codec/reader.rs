@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use super::CodecError;
 use super::damage::{Fault, Report};
 use super::lines::{Found, FoundStep, Lines};
-use crate::chunk::Strategy;
 use crate::id::{Digest, StepId};
-use crate::lineage::{StepMap, StepSet};
+use crate::lineage::StepSet;
 use crate::payload::Payload;
-use crate::record::{CONCAT_MAX, Record};
+use crate::record::Record;
 use crate::step::{Link, Parents, Step};
+use crate::turn::OpenCalls;
 
 /// Reads a whole file.
 pub fn read(bytes: &[u8]) -> Result<Opened, CodecError> {
@@ -47,12 +47,12 @@ impl Reader {
 
     /// Takes in the next bytes.
     pub fn feed(&mut self, block: &[u8]) {
-        self.lines.feed(block, &mut |report, found| self.steps.take(report, found));
+        self.lines.feed(block, &mut |_, found| self.steps.take(found));
     }
 
     /// Takes in the end of the file.
     pub fn finish(mut self) -> Result<Opened, CodecError> {
-        self.lines.finish(&mut |report, found| self.steps.take(report, found))?;
+        self.lines.finish(&mut |_, found| self.steps.take(found))?;
         let mut report = self.lines.report;
         self.steps.settle(&mut report);
         report.damage.sort_by_key(|damage| damage.line);
@@ -65,7 +65,9 @@ impl Reader {
 #[derive(Default)]
 struct Steps {
     /// Every step, with the number of its row.
-    known: StepMap<(u64, Step)>,
+    known: HashMap<StepId, (u64, Step)>,
+    /// The step read last, and the calls that wait there.
+    last: Option<(StepId, OpenCalls)>,
     followed: StepSet,
     /// Every payload, with the number of its row.
     payloads: HashMap<Digest, (u64, Payload)>,
@@ -74,10 +76,10 @@ struct Steps {
 }
 
 impl Steps {
-    fn take(&mut self, report: &mut Report, found: Found<'_>) {
+    fn take(&mut self, found: Found<'_>) {
         match found {
             Found::Payload(place, digest, payload) => _ = self.payloads.entry(digest).or_insert((place.n, payload)),
-            Found::Step(step) if self.missing(&step).is_empty() => self.link(report, step),
+            Found::Step(step) if self.missing(&step).is_empty() => self.link(step),
             Found::Step(step) => {
                 self.waiting.push(FoundStep { json: Cow::Owned(step.json.into_owned()), ..step });
             }
@@ -92,7 +94,7 @@ impl Steps {
             for fault in self.missing(&step) {
                 report.add(step.place.damage(Some(step.id), fault));
             }
-            self.link(report, step);
+            self.link(step);
         }
     }
 
@@ -105,7 +107,7 @@ impl Steps {
         parents.copied().map(Fault::MissingParent).chain(payloads.map(Fault::MissingPayload)).collect()
     }
 
-    fn link(&mut self, report: &mut Report, found: FoundStep<'_>) {
+    fn link(&mut self, found: FoundStep<'_>) {
         let FoundStep { place, id, parents, stamp, mut chunk, json } = found;
         if self.known.contains_key(&id) {
             return;
@@ -120,11 +122,15 @@ impl Steps {
             [parent] => Parents::One(link(parent)),
             [ours, theirs, ..] => Parents::Two([link(ours), link(theirs)]),
         };
-        let step = Step::stored(links, chunk, &json, stamp);
-        if step.strategy() == Strategy::Concat && step.chunk_count() > CONCAT_MAX {
-            return report.add(place.damage(Some(id), Fault::TooLong { chunks: step.chunk_count() }));
-        }
-        self.followed.extend(parents.as_slice());
+        // Nearly every step goes on from the one just read; only then is what it knows of open calls at hand.
+        let goes_on = matches!((&links, &self.last), (Parents::One(parent), Some((last, _))) if parent.id() == *last);
+        let mut open = match self.last.take() {
+            Some((_, open)) if goes_on => open,
+            _ => OpenCalls::before(&links),
+        };
+        self.followed.extend(links.as_slice().iter().filter_map(Link::step).map(Step::id));
+        let step = Step::stored(links, chunk, &json, stamp, &mut open);
+        self.last = Some((id, open));
         self.known.insert(id, (place.n, step));
     }
 

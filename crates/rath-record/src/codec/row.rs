@@ -91,15 +91,6 @@ impl PayloadText<'_> {
     }
 }
 
-impl Payload {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Payload::Text(text) => text.as_bytes(),
-            Payload::Bytes(bytes) => bytes,
-        }
-    }
-}
-
 /// Reads one line, without its line break.
 pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
     let rest = line.strip_prefix(SEAL_OPEN.as_bytes()).ok_or(Fault::NotARow)?;
@@ -113,6 +104,9 @@ pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
     let mut rest = Rest(std::str::from_utf8(sealed).map_err(|_| Fault::NotARow)?);
     if rest.skip(FORMAT).is_ok() {
         let version = rest.number()?;
+        if version == 0 {
+            return Err(Fault::NotARow);
+        }
         // What else a newer header holds is not for this version to say.
         if version <= super::VERSION {
             rest.last("}")?;
@@ -209,26 +203,29 @@ impl<'a> Rest<'a> {
         StepId::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
 
-    /// A number without sign or leading zeros.
+    /// A number without sign or leading zeros. Below 2^63, so that counting on from it cannot overflow.
     fn number(&mut self) -> Result<u64, Fault> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let text = self.take(digits)?;
         if text.len() > 1 && text.starts_with('0') {
             return Err(Fault::NotARow);
         }
-        text.parse().map_err(|_| Fault::NotARow)
+        text.parse().ok().filter(|number| *number <= i64::MAX as u64).ok_or(Fault::NotARow)
     }
 
-    /// Any JSON value that has a type of its own here.
-    fn json<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, Fault> {
+    /// A JSON value that has a type of its own here, in the one spelling that it is written in.
+    fn json<T: serde::de::DeserializeOwned + serde::Serialize>(&mut self) -> Result<T, Fault> {
         let mut values = serde_json::Deserializer::from_str(self.0).into_iter::<T>();
         let value = values.next().and_then(Result::ok).ok_or(Fault::NotARow)?;
-        self.0 = &self.0[values.byte_offset()..];
+        let mut spelling = Vec::new();
+        push_json(&mut spelling, &value);
+        self.0 = self.0.as_bytes().starts_with(&spelling).then(|| &self.0[spelling.len()..]).ok_or(Fault::NotARow)?;
         Ok(value)
     }
 }
 
 /// Appends rows to a buffer, each sealed and chained to the one before.
+#[derive(Clone, Copy)]
 pub(crate) struct RowWriter {
     prev: Seal,
     n: u64,

@@ -14,6 +14,8 @@ const RECENT_MAX: usize = 1 << 10;
 
 /// Checks a file of any length.
 ///
+/// Of several rows that want the same missing name, the first is reported.
+///
 /// Nearly every row can be checked where it stands: its bytes, its chain, its id, and that its parent is the step just
 /// before. Only a parent or payload from further up has to be looked for, and that is done by reading the file again,
 /// some tens of thousands of names at a time, rather than by remembering every name in it.
@@ -22,15 +24,16 @@ const RECENT_MAX: usize = 1 << 10;
 /// # use rath_record::codec::{Encoder, Verifier};
 /// # let file = Encoder::new().finish();
 /// let mut verifier = Verifier::new();
-/// loop {
+/// let report = loop {
 ///     for block in file.chunks(4096) {
 ///         verifier.feed(block);
 ///     }
-///     if !verifier.again()? {
-///         break;
+///     if let Some(report) = verifier.end()? {
+///         break report;
 ///     }
-/// }
-/// assert!(verifier.report().is_whole());
+///     // Not yet: the file has to be read again from its beginning.
+/// };
+/// assert!(report.is_whole());
 /// # Ok::<(), rath_record::codec::CodecError>(())
 /// ```
 pub struct Verifier {
@@ -48,6 +51,8 @@ struct Names {
     sought: HashMap<Name, Damage>,
     /// What will be looked for in the next.
     wanted: HashMap<Name, Damage>,
+    /// How often the file has been read.
+    pass: u64,
     /// Rows from this one on have not been asked yet what they want.
     asked_to: u64,
     full: bool,
@@ -64,6 +69,7 @@ impl Verifier {
             names: Names {
                 sought: HashMap::new(),
                 wanted: HashMap::new(),
+                pass: 0,
                 asked_to: 0,
                 full: false,
                 step: None,
@@ -78,24 +84,21 @@ impl Verifier {
         self.lines.feed(block, &mut |_, found| self.names.take(&found));
     }
 
-    /// Takes in the end of the file and says whether it has to be read again from the beginning.
-    pub fn again(&mut self) -> Result<bool, CodecError> {
+    /// Takes in the end of the file. Gives the report, or nothing if the file has to be read again from its beginning.
+    pub fn end(&mut self) -> Result<Option<Report>, CodecError> {
         self.lines.finish(&mut |_, found| self.names.take(&found))?;
         let pass = std::mem::take(&mut self.lines).report;
         let report = self.report.get_or_insert(pass);
         let mut missing = self.names.turn();
-        missing.sort_by_key(|damage| damage.line);
+        missing.sort_by_key(|damage| (damage.line, damage.fault.to_string()));
         for damage in missing {
             report.add(damage);
         }
-        Ok(!self.names.sought.is_empty())
-    }
-
-    /// What was found.
-    pub fn report(self) -> Report {
-        let mut report = self.report.unwrap_or_default();
+        if !self.names.sought.is_empty() {
+            return Ok(None);
+        }
         report.damage.sort_by_key(|damage| damage.line);
-        report
+        Ok(self.report.take())
     }
 }
 
@@ -116,7 +119,7 @@ impl Names {
             }
             Found::Step(FoundStep { place, id, parents, chunk, .. }) => {
                 self.met(id.0, place.n);
-                if place.n >= self.asked_to && !self.full {
+                if !self.full && (self.pass == 0 || place.n >= self.asked_to) {
                     let far = parents.as_slice().iter().filter(|parent| Some(**parent) != self.step);
                     let parents = far.map(|parent| (parent.0, Fault::MissingParent(*parent)));
                     let away = chunk.references().into_iter().filter(|digest| !self.recent.contains(digest));
@@ -124,7 +127,7 @@ impl Names {
                     for (name, fault) in parents.chain(payloads).collect::<Vec<_>>() {
                         self.wanted.entry(name).or_insert_with(|| place.damage(Some(*id), fault));
                     }
-                    self.asked_to = place.n.saturating_add(1);
+                    self.asked_to = self.asked_to.max(place.n + 1);
                     self.full = self.wanted.len() >= WANTED_MAX;
                 }
                 self.step = Some(*id);
@@ -143,6 +146,7 @@ impl Names {
     /// Ends a pass: what is still sought is missing, what is wanted is sought next.
     fn turn(&mut self) -> Vec<Damage> {
         let missing = std::mem::replace(&mut self.sought, std::mem::take(&mut self.wanted));
+        self.pass += 1;
         self.full = false;
         self.step = None;
         self.recent.clear();

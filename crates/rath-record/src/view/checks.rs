@@ -6,6 +6,7 @@ use crate::chunk::{Checked, Chunk};
 use crate::id::StepId;
 use crate::record::Record;
 use crate::step::Step;
+use crate::turn::{self, Progress};
 
 /// The newest run of every check.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,18 +33,23 @@ pub struct Check<'a> {
 pub enum Freshness {
     /// Every change to the workspace came before it.
     Fresh,
-    /// The workspace changed after it, or on a branch that it did not see.
+    /// The workspace changed after it, or on a branch that it did not see, or a call is running that may change it.
     Stale,
 }
 
 /// The newest run of every check up to the head of `record`.
 pub fn checks(record: &Record) -> Checks<'_> {
     let changes = record.head().map(|head| head.line().changes).unwrap_or_default();
+    // A call that was started may be changing anything right now.
+    let running = record
+        .head()
+        .is_some_and(|head| turn::open_calls(head).iter().any(|pending| pending.progress == Progress::Unknown));
     let mut list = BTreeMap::new();
     for step in record.lineage_order() {
         if let Chunk::Checked(checked) = step.chunk() {
             // The changes behind a check are among those behind the head: equal in number, they are the same.
-            let freshness = if step.line().changes == changes { Freshness::Fresh } else { Freshness::Stale };
+            let covered = step.line().changes == changes && !running;
+            let freshness = if covered { Freshness::Fresh } else { Freshness::Stale };
             list.insert(checked.check.as_str(), Check { step, checked, freshness });
         }
     }

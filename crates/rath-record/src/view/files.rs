@@ -47,10 +47,12 @@ pub fn files(record: &Record) -> Files<'_> {
 }
 
 fn put<'a>(list: &mut BTreeMap<&'a str, File<'a>>, path: &'a str, mut now: File<'a>, before: Option<Digest>) {
-    if let Some(known) = list.get(path) {
-        now.diverged.clone_from(&known.diverged);
-        // Two sides that came to the same content do not disagree.
-        if known.digest != before && known.digest != now.digest {
+    if let Some(known) = list.remove(path)
+        && known.digest != before
+    {
+        // Whoever starts from what is known settles the matter; and two that came to the same content do not disagree.
+        now.diverged = known.diverged;
+        if known.digest != now.digest {
             now.diverged.push(known.step.id());
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
-use crate::lineage::{StepMap, StepSet};
+use crate::lineage::StepSet;
 use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
@@ -99,16 +99,20 @@ impl<'a> Folds<'a> {
         };
         // What is hidden stays hidden when a later summary hides the one that hid it.
         let hidden: StepSet = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
-        let mut first: StepMap<usize> = StepMap::default();
+        let mut first: HashMap<StepId, usize> = HashMap::new();
         if !hidden.is_empty() {
             for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden.contains(&step.id())) {
                 first.entry(step.id()).or_insert(at);
             }
         }
         let mut summaries: HashMap<usize, Vec<_>> = HashMap::new();
-        for (at, step, compressed) in compressed().filter(|(_, step, _)| !hidden.contains(&step.id())) {
+        for (at, step, compressed) in compressed() {
             let place = compressed.hidden.iter().filter_map(|id| first.get(id)).min().copied().unwrap_or(at);
-            summaries.entry(place).or_default().push((step, compressed));
+            // What hides this summary later stands where it stood.
+            first.insert(step.id(), place);
+            if !hidden.contains(&step.id()) {
+                summaries.entry(place).or_default().push((step, compressed));
+            }
         }
         Folds { hidden, summaries }
     }

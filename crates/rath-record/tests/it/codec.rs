@@ -76,7 +76,7 @@ fn a_long_payload_stands_beside_its_rows_and_only_once() {
     assert!(opened.report.is_whole());
     assert_eq!(opened.record.steps()[1].chunk(), &Chunk::Assistant(answer));
     let Chunk::User(user) = opened.record.steps()[0].chunk() else { panic!("the user spoke first") };
-    assert_eq!(user.images[1].blob.data.as_deref(), Some(&b"\x89PNG"[..]));
+    assert_eq!(user.images[1].blob.data().map(|data| &data[..]), Some(&b"\x89PNG"[..]));
 }
 
 #[test]
@@ -84,11 +84,14 @@ fn every_text_of_every_kind_finds_its_payload_again() {
     let story = "instructions T; user T; assistant T; calls t#1; denied 1 T; result 1 T; remember T; recall T T; \
                  x= note T; compress x: T; retry T; interrupted T; failed T";
     let long = "T".repeat(20_000);
+    let told = record(story);
     let mut record = Record::new();
-    for step in self::record(story).steps() {
-        let json = step.json().replace("\"T\"", &serde_json::to_string(&long).expect("a string"));
-        let chunk = Chunk::decode(&json).expect("a chunk");
+    for step in told.steps() {
+        let reference = Reference { digest: Digest::of(long.as_bytes()), bytes: long.len() as u64 };
+        let json = step.json().replace("\"T\"", &serde_json::to_string(&reference).expect("a reference"));
+        let mut chunk = Chunk::decode(&json).expect("a chunk");
         assert!(!matches!(chunk, Chunk::Other(_)), "{}", step.json());
+        chunk.fill(|_| Some(Payload::Text(long.as_str().into())));
         record.push(chunk, stamp());
     }
     let file = encode(&record);
@@ -97,7 +100,7 @@ fn every_text_of_every_kind_finds_its_payload_again() {
     assert!(opened.report.is_whole());
     for (back, step) in opened.record.steps().into_iter().zip(record.steps()) {
         assert_eq!(back.chunk(), step.chunk());
-        assert_eq!(step.chunk().references().len(), step.chunk().payloads().len());
+        assert_eq!(step.chunk().payloads().len(), step.json().matches("\"digest\"").count(), "{}", step.json());
     }
 }
 
@@ -129,7 +132,7 @@ fn what_this_version_does_not_know_survives_byte_for_byte() {
 fn push_json(record: &Record, json: &str) -> Record {
     use rath_record::{Link, Parents, Step};
     let parents = record.head().map_or(Parents::None, |head| Parents::One(Link::Step(head.clone())));
-    Record::at(Step::stored(parents, Chunk::decode(json).expect("a chunk"), json, stamp()))
+    Record::at(Step::read(parents, json, stamp()).expect("a chunk"))
 }
 
 #[test]
@@ -200,4 +203,49 @@ fn a_payload_that_is_away_stays_away() {
     let mut chunk = opened.record.steps()[0].chunk().clone();
     chunk.fill(|_| Some(Payload::Text(Arc::from("found"))));
     assert_eq!(chunk, Chunk::user("found"));
+}
+
+#[test]
+fn one_payload_serves_a_text_and_a_picture_alike() {
+    let text = "<svg/>".repeat(4_000);
+    let image = Image { media_type: "image/svg+xml".to_owned(), blob: Blob::new(text.as_bytes().to_vec()) };
+    let mut record = Record::new();
+    record.push(User { text: "look".into(), images: vec![image] }.into(), stamp());
+    record.push(Chunk::assistant(text.as_str()), stamp());
+    let opened = codec::read(&encode(&record)).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.record.steps()[1].chunk(), &Chunk::assistant(text));
+}
+
+#[test]
+fn a_text_that_is_not_where_it_belongs_is_kept_and_not_read() {
+    let long = format!(r#"{{"kind":"note","text":"{}"}}"#, "x".repeat(20_000));
+    let short = format!(r#"{{"kind":"note","text":{{"digest":"{}","bytes":2}}}}"#, Digest::of(b"hi"));
+    for json in [long, short] {
+        let record = push_json(&Record::new(), &json);
+        let file = encode(&record);
+        let opened = codec::read(&file).expect("a file of ours");
+        assert!(opened.report.is_whole());
+        assert_eq!(opened.report.unread.len(), 1);
+        assert_eq!(encode(&opened.record), file);
+    }
+    for not_one_line in ["{\"kind\":\"x\",\n\"a\":1}", "{\"kind\":\"x\"} "] {
+        assert!(Chunk::decode(not_one_line).is_err());
+    }
+    let tool: ToolSpec =
+        serde_json::from_str("{\"name\":\"t\",\"description\":\"d\",\"parameters\":{\n}}").expect("a tool");
+    assert_eq!(tool.parameters.as_str(), "{ }");
+}
+
+#[test]
+fn how_a_file_is_cut_into_blocks_does_not_matter() {
+    let file = encode(&record("user hi; assistant hello"));
+    for (bytes, is_ours) in [(&file[..], true), (b"{\"id\":1}\n", false), (b"{\"seal", true), (b"{\"sea_", false)] {
+        for size in 1..20 {
+            let mut reader = codec::Reader::new();
+            reader.feed(b"");
+            bytes.chunks(size).for_each(|block| reader.feed(block));
+            assert_eq!(reader.finish().is_ok(), is_ours, "{size}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forked, Verdict};
 use rath_record::codec::{self, Encoder};
+use rath_record::graph::{self, Ids};
 use rath_record::view::{self, Closing, Message};
 use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, lineage, turn};
 
@@ -15,6 +16,7 @@ enum Act {
     Answer(usize, u8),
     UseTools(usize, u8),
     LeaveOpen(usize),
+    Result(usize, u8),
     Check(usize, u8),
     Compress(usize, u8),
     Fork(usize),
@@ -37,6 +39,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Answer(at, word)),
         3 => (at.clone(), 0..4_u8).prop_map(|(at, count)| Act::UseTools(at, count)),
         1 => at.clone().prop_map(Act::LeaveOpen),
+        1 => (at.clone(), 0..3_u8).prop_map(|(at, call)| Act::Result(at, call)),
         1 => (at.clone(), 0..2_u8).prop_map(|(at, name)| Act::Check(at, name)),
         1 => (at.clone(), 1..9_u8).prop_map(|(at, hidden)| Act::Compress(at, hidden)),
         4 => at.clone().prop_map(Act::Fork),
@@ -83,6 +86,11 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 left.push(calls("t#open"), stamp(Some(Usage::new(1, 1))));
                 pool.push(left);
             }
+            // Late, repeated or of no call at all.
+            Act::Result(at, call) => {
+                let at = pick(at);
+                pool[at].push(result(["open", "0", "none"][usize::from(*call)], "late", vec![]), stamp(None));
+            }
             Act::Check(at, name) => {
                 let at = pick(at);
                 let check = Checked {
@@ -104,7 +112,7 @@ fn run(acts: &[Act]) -> Vec<Record> {
             Act::Fork(at) => {
                 let mut fork = pool[pick(at)].clone();
                 let nth = u64::try_from(branches).unwrap_or_default();
-                fork.push(Chunk::Forked(Forked { nth, name: None }), stamp(None));
+                fork.push(Chunk::Forked(Forked { nth, name: None, from: None }), stamp(None));
                 pool.push(fork);
             }
             Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
@@ -131,6 +139,17 @@ fn is_open(record: &Record) -> bool {
 
 fn head(record: &Record) -> StepId {
     record.head().expect("a record with steps").id()
+}
+
+/// What is next, but for the names of the steps.
+fn turns(record: &Record) -> (String, Vec<(String, turn::Progress)>) {
+    match turn::next(record) {
+        turn::Next::RunTools(open) => {
+            let open = open.into_iter().map(|pending| (pending.call.id.to_string(), pending.progress));
+            ("run".to_owned(), open.collect())
+        }
+        next => (format!("{next:?}"), vec![]),
+    }
 }
 
 /// Whether `longer` is read as `shorter` is, as far as that goes.
@@ -223,7 +242,7 @@ proptest! {
             prop_assert_eq!(record.lineage().walk().len(), reachable.len());
 
             // Parents come before children.
-            let mut seen = lineage::StepSet::default();
+            let mut seen = lineage::StepSet::new();
             for step in record.lineage().walk() {
                 prop_assert!(step.parents().iter().all(|parent| seen.contains(&parent.id())));
                 seen.insert(step.id());
@@ -245,6 +264,19 @@ proptest! {
                 _ => 0,
             };
             prop_assert!(unanswered <= pending);
+
+            // Whose turn it is follows from what is read, however it came together.
+            let mut straight = Record::new();
+            for step in &steps {
+                straight.push(step.chunk().clone(), step.stamp().clone());
+            }
+            prop_assert_eq!(turns(&record), turns(&straight));
+
+            // The graph of branches has every parent and no cycle.
+            for ids in [Ids::Given, Ids::Canonical] {
+                let export = graph::export(&record.lineage(), ids);
+                prop_assert_eq!(graph::verify(export.as_bytes()).problems, vec![]);
+            }
 
             // A file gives back what was written, to the byte.
             let file = Encoder::record(&record).expect("short rows");
@@ -274,7 +306,7 @@ fn ten_rounds_of_forks_that_say_something_add_only_what_they_said() {
         let fork = |nth: u64, rows: &Record| {
             let mut fork = rows.clone();
             let stamp = Stamp::on(BranchId(u128::from(100 * round + nth).to_be_bytes()));
-            fork.push(Chunk::Forked(Forked { nth, name: None }), stamp.clone());
+            fork.push(Chunk::Forked(Forked { nth, name: None, from: None }), stamp.clone());
             fork.push(Chunk::user("the same words"), stamp);
             fork
         };

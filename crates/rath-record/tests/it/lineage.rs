@@ -143,5 +143,5 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     let oldest: Vec<_> = ten.steps().into_iter().rev().map(Step::id).collect();
     assert_eq!(newest, oldest);
     let refused = std::iter::repeat(()).try_fold(ten, |ten, ()| concat(&ten, &ten)).expect_err("it ends");
-    assert_eq!(refused, MergeError::TooLong { chunks: 20_971_520 });
+    assert_eq!(refused, MergeError::TooLong { steps: 23_068_670 });
 }

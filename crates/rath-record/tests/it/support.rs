@@ -59,7 +59,7 @@ impl World {
                 let mut record = self.in_hand().clone();
                 self.forks += 1;
                 let name = (!rest.starts_with('b')).then(|| rest.to_owned());
-                record.push(Chunk::Forked(Forked { nth: self.forks, name }), Stamp::on(branch(rest)));
+                record.push(Chunk::Forked(Forked { nth: self.forks, name, from: None }), Stamp::on(branch(rest)));
                 self.hand = self.branches.len();
                 self.branches.push((rest.to_owned(), record));
             }
@@ -128,6 +128,14 @@ impl World {
                 "",
                 vec![Effect { path: more.to_owned(), change: Change::Deleted, before: None, after: None }],
             ),
+            "unknown" => ToolResult {
+                call: word.into(),
+                outcome: Outcome::Unknown,
+                output: "".into(),
+                effects: vec![],
+                tree: None,
+            }
+            .into(),
             "approved" => Approved { call: word.into() }.into(),
             "denied" => Denied { call: word.into(), reason: more.into() }.into(),
             "placed" => Placed { place: rest.to_owned() }.into(),

@@ -107,3 +107,24 @@ fn after_a_merge_the_last_word_counts() {
     check("user hi; fork b1; assistant ours; on main; fork b2; user theirs; on b1; merge b2", "ask the model");
     check("user hi; fork b1; user ours; on main; fork b2; assistant theirs; on b1; merge b2", "done");
 }
+
+#[test]
+fn a_result_that_nobody_waits_for_changes_nobodys_turn() {
+    check("user hi; assistant hello; result 9", "done");
+    check("user hi; calls ls#1; note x; note x; note x; assistant x; result 1; assistant y", "done");
+    check("user hi; calls ls#1; note x; note x; note x; assistant x; result 1; assistant y; result 9", "done");
+    let story = "user hi; fork b1; note x; on main; fork b2; calls ls#1; result 1; assistant done; result 1; on b1";
+    check(&format!("{story}; merge b2"), "done");
+}
+
+#[test]
+fn after_a_concatenation_the_last_word_counts_too() {
+    let concat = |ours: &str, theirs: &str| {
+        let stamp = rath_record::Stamp::on(crate::support::branch("merged"));
+        let merged = record(ours).merge(&record(theirs), rath_record::chunk::Strategy::Concat, stamp);
+        turn::next(&merged.expect("short"))
+    };
+    assert_eq!(concat("user a; assistant b", "user a"), Next::AskModel);
+    assert_eq!(concat("user a", "user a; assistant b"), Next::Done);
+    assert_eq!(concat("user a", "note x"), Next::AskModel);
+}

@@ -142,6 +142,17 @@ fn a_summary_of_a_summary_keeps_everything_below_hidden() {
 }
 
 #[test]
+fn a_summary_of_a_summary_stands_where_that_one_stood() {
+    check(
+        "x= user one; user two; y= compress x: first; compress y: second",
+        expect![[r#"
+        summary: second
+        user: two
+    "#]],
+    );
+}
+
+#[test]
 fn what_a_memory_gave_back_is_a_message_and_never_system() {
     check(
         "instructions be brief; user hi; recall likes tea,cake; recall nothing; remember x",
@@ -211,6 +222,12 @@ fn files_that_two_branches_wrote_are_reported_with_both_versions() {
     "#]],
     );
     check_files(
+        &format!("{base} calls w#2; wrote 2 a.rs theirs base; on b1; merge b2; calls w#3; wrote 3 a.rs both theirs"),
+        expect![[r#"
+            a.rs 2edbc8 by 3
+        "#]],
+    );
+    check_files(
         &format!("{base} calls w#2; wrote 2 b.rs theirs; on b1; merge b2"),
         expect![[r#"
         a.rs cd9488 by 1
@@ -244,6 +261,9 @@ fn a_check_covers_the_state_it_saw_and_no_other() {
     check_checks("checked test passed; calls w#1; wrote 1 a.rs x; checked test passed", "test passed fresh");
     check_checks("checked test passed; calls ls#1; result 1 x", "test passed fresh");
     check_checks("checked test passed; placed local:./", "test passed stale");
+    check_checks("checked test passed; calls rm#1; started 1", "test passed stale");
+    check_checks("checked test passed; calls rm#1; started 1; result 1", "test passed fresh");
+    check_checks("checked test passed; calls rm#1; started 1; unknown 1", "test passed stale");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a session promises.
 
 mod file;
+mod laws;
 mod openrath;
 mod session;

@@ -1,0 +1,88 @@
+//! What is known of a whole line of steps, folded forward so that reading it costs nothing.
+
+use crate::chunk::{Chunk, Strategy};
+use crate::lineage::{Order, Split};
+use crate::record::CONCAT_MAX;
+use crate::step::{Link, Parents, Step};
+use crate::turn::{OpenCalls, State};
+use crate::usage::Usage;
+
+/// What is known of the whole line up to a step.
+#[derive(Clone, Default)]
+pub(crate) struct Line {
+    /// One more than the largest of the parents': every ancestor that is here has a smaller one.
+    pub(crate) generation: u64,
+    /// How many steps are read on it, what merges repeat included.
+    pub(crate) steps: u64,
+    /// How many of those are chunks and not markers.
+    pub(crate) chunks: u64,
+    /// How many of its steps may have changed the workspace, each counted once.
+    pub(crate) changes: u64,
+    /// What its model calls cost, each counted once.
+    pub(crate) usage: Usage,
+    /// Whose turn it is.
+    pub(crate) turn: State,
+    /// Whether two branches meet anywhere on it.
+    pub(crate) merged: bool,
+    /// Whether a step of it is lost, so that generations are not to be relied on.
+    pub(crate) gap: bool,
+    /// Whether the step that ends it is a merge that shows all of theirs, shared or not.
+    pub(crate) repeats: bool,
+}
+
+impl Line {
+    /// The line that a step with these parents goes on from. Of a merge only the part that is here.
+    pub(crate) fn before(parents: &Parents) -> Self {
+        let parent = parents.as_slice().iter().find_map(Link::step);
+        let mut line = parent.map(|parent| parent.line().clone()).unwrap_or_default();
+        line.gap |= parents.as_slice().iter().any(|link| link.step().is_none());
+        line.repeats = false;
+        line
+    }
+
+    /// The line that a merge of two goes on from: what only theirs has, folded over ours.
+    ///
+    /// Costs the steps that differ, not the steps they share.
+    pub(crate) fn joining(ours: &Step, theirs: &Step, strategy: Strategy, split: Split<'_>) -> (Self, OpenCalls) {
+        let added = Order::part(theirs, split.theirs).collect();
+        let mut open = OpenCalls::at(ours);
+        let mut line = ours.line().clone();
+        let steps = ours.line().steps.saturating_add(theirs.line().steps);
+        line.repeats = strategy == Strategy::Concat && steps < CONCAT_MAX;
+        for step in added {
+            line.cost(step.chunk(), step.stamp().usage);
+            if !line.repeats {
+                line.read(step.chunk(), &mut open);
+            }
+        }
+        if line.repeats {
+            line.steps = steps;
+            line.chunks = ours.line().chunks.saturating_add(theirs.line().chunks);
+            line.turn.go_on(&theirs.line().turn, &mut open, &OpenCalls::at(theirs));
+        }
+        line.generation = ours.line().generation.max(theirs.line().generation);
+        line.gap |= theirs.line().gap;
+        line.merged = true;
+        (line, open)
+    }
+
+    /// Goes on by one step.
+    pub(crate) fn follow(&mut self, chunk: &Chunk, usage: Option<Usage>, open: &mut OpenCalls) {
+        self.generation += 1;
+        self.read(chunk, open);
+        self.cost(chunk, usage);
+    }
+
+    /// What counts as often as it is read.
+    fn read(&mut self, chunk: &Chunk, open: &mut OpenCalls) {
+        self.steps = self.steps.saturating_add(1);
+        self.chunks = self.chunks.saturating_add(u64::from(!chunk.is_marker()));
+        self.turn.follow(chunk, open);
+    }
+
+    /// What counts once, however often it is read.
+    fn cost(&mut self, chunk: &Chunk, usage: Option<Usage>) {
+        self.changes += u64::from(chunk.changes_workspace());
+        self.usage += usage.unwrap_or_default();
+    }
+}
