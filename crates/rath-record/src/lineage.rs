@@ -5,14 +5,36 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::chunk::Chunk;
 use crate::draw;
 use crate::id::{BranchId, StepId};
 use crate::step::{Link, Step};
 
-/// A set of steps by name.
-pub type StepSet = HashSet<StepId>;
+/// A set of steps that are here, by name.
+pub(crate) type StepSet = HashSet<StepId, BuildHasherDefault<IdHasher>>;
+
+/// Takes the first bytes of a step's name for its hash: it is one already.
+///
+/// Only for names of steps that are here, which were computed. Names that a file gives could be chosen to collide.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length of a name, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The lineage of one or more heads: everything they descend from.
 #[derive(Clone)]
@@ -51,7 +73,7 @@ impl Lineage {
 
     /// Every step that descends from `id`, oldest first.
     pub fn descendants(&self, id: StepId) -> Vec<&Step> {
-        let mut line = StepSet::from([id]);
+        let mut line = HashSet::from([id]);
         let mut descendants = Vec::new();
         for step in self.walk() {
             if step.parents().iter().any(|parent| line.contains(&parent.id())) {
@@ -64,7 +86,7 @@ impl Lineage {
 
     /// The steps that are named as parents and not here, because their rows were lost.
     pub fn missing(&self) -> Vec<StepId> {
-        let mut seen = StepSet::new();
+        let mut seen = HashSet::new();
         let links = self.walk().into_iter().flat_map(Step::parents);
         let gone = links.filter(|link| matches!(link, Link::Gone(_))).map(Link::id);
         gone.filter(|id| seen.insert(*id)).collect()
@@ -94,7 +116,7 @@ pub fn diff<'a>(ours: &'a Step, theirs: &'a Step) -> Diff<'a> {
     let split = compare(ours, theirs);
     Diff {
         base: split.base,
-        ours: Order::part(ours, split.ours).collect(),
+        ours: Order::part(ours, split.ours.iter().map(|step| step.id()).collect()).collect(),
         theirs: Order::part(theirs, split.theirs).collect(),
     }
 }
@@ -159,7 +181,9 @@ fn free(names: &mut HashSet<String>, name: String) -> String {
 /// What two heads share and what they do not.
 pub(crate) struct Split<'a> {
     pub(crate) base: Option<&'a Step>,
-    pub(crate) ours: StepSet,
+    /// What only ours has, in no order worth knowing.
+    pub(crate) ours: Vec<&'a Step>,
+    /// What only theirs has.
     pub(crate) theirs: StepSet,
     /// How many steps were looked at to find out.
     visited: usize,
@@ -174,14 +198,14 @@ pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
     if ours.line().gap || theirs.line().gap {
         return compare_whole(ours, theirs);
     }
-    let mut split = Split { base: None, ours: StepSet::new(), theirs: StepSet::new(), visited: 0 };
+    let mut split = Split { base: None, ours: Vec::new(), theirs: StepSet::default(), visited: 0 };
     let mut frontier = Frontier::default();
     frontier.mark(ours, Sides::OURS);
     frontier.mark(theirs, Sides::THEIRS);
     while frontier.undecided > 0 {
         let Some((step, sides)) = frontier.take() else { break };
         match sides {
-            Sides::OURS => _ = split.ours.insert(step.id()),
+            Sides::OURS => split.ours.push(step),
             Sides::THEIRS => _ = split.theirs.insert(step.id()),
             _ => split.base = split.base.or(Some(step)),
         }
@@ -203,7 +227,7 @@ fn compare_whole<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
     let shared = our_steps.iter().copied().filter(|step| their_ids.contains(&step.id()));
     Split {
         base: shared.max_by_key(|step| (step.line().generation, step.id())),
-        ours: our_ids.difference(&their_ids).copied().collect(),
+        ours: our_steps.iter().copied().filter(|step| !their_ids.contains(&step.id())).collect(),
         theirs: their_ids.difference(&our_ids).copied().collect(),
         visited: our_steps.len() + their_steps.len(),
     }
@@ -230,7 +254,7 @@ impl Sides {
 #[derive(Default)]
 struct Frontier<'a> {
     queue: BinaryHeap<Queued<'a>>,
-    sides: HashMap<StepId, Sides>,
+    sides: HashMap<StepId, Sides, BuildHasherDefault<IdHasher>>,
     /// How many queued steps belong to one side only.
     undecided: usize,
 }
@@ -340,7 +364,7 @@ impl<'a> Order<'a> {
         }
         let mut out = Vec::new();
         // One set for each `Again` that waits for its `Enough`, and one for the whole.
-        let mut seen = vec![StepSet::new()];
+        let mut seen = vec![StepSet::default()];
         while let Some(task) = self.tasks.pop() {
             let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
             match task {
@@ -365,7 +389,7 @@ impl<'a> Order<'a> {
                     }
                 }
                 Task::Emit(step) => out.push(step),
-                Task::Again => seen.push(StepSet::new()),
+                Task::Again => seen.push(StepSet::default()),
                 Task::Enough => {
                     let again = seen.pop().unwrap_or_default();
                     seen.last_mut().expect("every `Enough` has its `Again`").extend(again);

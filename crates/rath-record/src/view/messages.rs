@@ -1,10 +1,9 @@
 //! What a model sees.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
-use crate::lineage::StepSet;
 use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
@@ -84,7 +83,7 @@ pub fn messages(record: &Record) -> Messages<'_> {
 
 /// Which steps are hidden, and where what stands for them goes.
 struct Folds<'a> {
-    hidden: StepSet,
+    hidden: HashSet<StepId>,
     /// The summaries that stand before each place.
     summaries: HashMap<usize, Vec<(&'a Step, &'a Compressed)>>,
 }
@@ -98,7 +97,7 @@ impl<'a> Folds<'a> {
             })
         };
         // What is hidden stays hidden when a later summary hides the one that hid it.
-        let hidden: StepSet = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
+        let hidden: HashSet<StepId> = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
         let mut first: HashMap<StepId, usize> = HashMap::new();
         if !hidden.is_empty() {
             for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden.contains(&step.id())) {

@@ -5,7 +5,7 @@ use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forke
 use rath_record::codec::{self, Encoder};
 use rath_record::graph::{self, Ids};
 use rath_record::view::{self, Closing, Message};
-use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, lineage, turn};
+use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, turn};
 
 use crate::support::{calls, cases, merge, reachable, record, result};
 
@@ -242,7 +242,7 @@ proptest! {
             prop_assert_eq!(record.lineage().walk().len(), reachable.len());
 
             // Parents come before children.
-            let mut seen = lineage::StepSet::new();
+            let mut seen = std::collections::HashSet::new();
             for step in record.lineage().walk() {
                 prop_assert!(step.parents().iter().all(|parent| seen.contains(&parent.id())));
                 seen.insert(step.id());
