@@ -168,6 +168,13 @@ fn the_same_program_run_twice_exports_the_same_bytes() {
         .map(|kind| kind.expect("a kind"))
         .collect();
     assert_eq!(kinds, ["leaf_system", "op_fork", "op_fork", "op_merge", "op_detach", "op_merge"]);
+    let parents: Vec<_> = once
+        .export(Ids::Canonical)
+        .lines()
+        .filter_map(|line| line.split_once(r#""parent_session_ids":["#)?.1.split_once(']'))
+        .map(|(parents, _)| parents.split(',').filter(|parent| !parent.is_empty()).count())
+        .collect();
+    assert_eq!(parents, [0, 1, 1, 2, 0, 2], "what is detached has no parent");
 }
 
 #[test]
