@@ -27,7 +27,7 @@ PARTS = {
     "HASH": "[0-9a-f]{64}",
     "UUID": "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "USAGE": r"\{%s\}" % "".join(
-        rf'(?:"{name}":NUMBER(?:,(?=")|(?=\}})))?'
+        rf'(?:"{name}":(?!0)NUMBER(?:,(?=")|(?=\}})))?'
         for name in ["input", "output", "cached_read", "cache_write", "reasoning"]),
     # Nineteen digits hold every number below 2^63, and keep int() away from endless ones. Last, because USAGE has it too.
     "NUMBER": "(?:0|[1-9][0-9]{0,18})(?![0-9])",
@@ -39,7 +39,7 @@ LAYOUT = r"""
 (?: "format":"rath\ record","version":(?: 1\} | (?P<later>(?![01](?![0-9]))NUMBER).* )
   | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
-        (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>-?NUMBER))? ,"chunk":(?P<chunk>.*)\}
+        (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))? ,"chunk":(?P<chunk>.*)\}
       | "payload":"(?P<payload>HASH)",(?: "text":(?P<text>".*") | "base64":"(?P<base64>[^"]*)" )\}
       | "end":(?P<end>NUMBER)\}
     )
@@ -97,7 +97,9 @@ def read_row(raw):
     if any(int(number or 0) >= 2**63 for number in numbers) or not -2**63 <= int(row["at"] or 0) < 2**63:
         return None
     try:
-        read_json(row["by"] or b'""')
+        by = row["by"] or b'""'
+        if json.dumps(read_json(by), ensure_ascii=False).encode("utf-8") != by:
+            return None
         row["bytes"] = payload_bytes(row) if row["payload"] else None
     except ValueError:
         return None
@@ -229,11 +231,8 @@ class Report:
 
     def check_step(self, number, step, row):
         parents, chunk = re.findall(PARTS["HASH"], row["parents"].decode()), row["chunk"]
-        self.step_rows += 1
-        self.steps[step] = min(number, self.steps.get(step, number))
         if step_id(parents, chunk) != step:  # [4]
-            self.problem("the id does not fit the parents and the chunk", number, step)
-        self.references += [(self.line, number, step, "parent", parent, self.steps) for parent in parents]
+            return self.problem("the id does not fit the parents and the chunk", number, step)
         kind = KIND.match(chunk)
         if not kind or not chunk.endswith(b"}"):  # [5]
             return self.problem("the chunk is not an object that begins with its kind", number, step)
@@ -242,13 +241,16 @@ class Report:
         except ValueError:
             return self.problem("the chunk is not JSON", number, step)
         except RecursionError:
-            return  # JSON may nest deeper than Python can read, so this is no damage
+            digests = set()  # JSON may nest deeper than Python can read, so this is no damage
+        self.step_rows += 1
+        self.steps[step] = min(number, self.steps.get(step, number))
+        self.references += [(self.line, number, step, "parent", parent, self.steps) for parent in parents]
         self.references += [(self.line, number, step, "payload", digest, self.payloads) for digest in sorted(digests)]
 
     def check_payload(self, number, digest, data):
-        self.payloads[digest] = min(number, self.payloads.get(digest, number))
         if blake3(data).hexdigest() != digest:  # [7]
-            self.problem(f"the payload does not fit its digest {digest[:8]}", number)
+            return self.problem(f"the payload does not fit its digest {digest[:8]}", number)
+        self.payloads[digest] = min(number, self.payloads.get(digest, number))
 
 
 def verify(path):

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::id::{CallId, Digest, StepId};
-use crate::payload::{Blob, Text};
+use crate::payload::{Blob, Payload, Text};
 
 pub use wire::ChunkError;
 
@@ -506,6 +506,8 @@ pub struct Note {
 pub struct Other {
     kind: String,
     json: String,
+    /// Whatever stood beside its row, as far as can be told: it is kept, and never missed.
+    payloads: Vec<(Digest, Payload)>,
 }
 
 /// JSON kept as written, but on one line. Two are equal when their texts are.

@@ -18,7 +18,7 @@ const PREVIEW: usize = 60;
 pub fn graph(lineage: &Lineage) -> String {
     let names = Names::of(lineage);
     let mut drawn = String::new();
-    rows(lineage, |step| format!("{} {}  {}", step.id().short(), names.of_step(step), headline(step)))
+    rows(lineage, |step| format!("{} {}  {}", step.id().short(), names.shown(step), headline(step)))
         .for_each(|row| drawn.push_str(&row));
     drawn
 }
@@ -42,17 +42,17 @@ pub struct Names(HashMap<BranchId, String>);
 impl Names {
     /// Names the branches of `lineage`.
     pub fn of(lineage: &Lineage) -> Self {
-        Names(
-            lineage::branches(&lineage.walk())
-                .into_iter()
-                .map(|branch| (branch.id, branch.name.chars().map(visible).collect()))
-                .collect(),
-        )
+        Names(lineage::branches(&lineage.walk()).into_iter().map(|branch| (branch.id, branch.name)).collect())
     }
 
     /// The name of the branch that `step` is on.
     pub fn of_step(&self, step: &Step) -> &str {
         self.0.get(&step.stamp().branch).map_or("?", String::as_str)
+    }
+
+    /// The same as it is shown: control characters made visible.
+    pub fn shown(&self, step: &Step) -> String {
+        self.of_step(step).chars().map(visible).collect()
     }
 }
 

@@ -101,7 +101,7 @@ impl Origin {
         }
         let mut extras = Vec::new();
         let (operator, kind) = match first.chunk() {
-            Chunk::Forked(forked) => {
+            Chunk::Forked(forked) if !first.parents().is_empty() => {
                 extras.extend(first.parents().first().map(|at| ("at", at.id().to_string().into())));
                 extras.extend(forked.name.as_ref().map(|name| ("name", name.as_str().into())));
                 ("Session.fork", "op_fork")

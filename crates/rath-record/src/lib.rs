@@ -14,6 +14,7 @@ pub mod graph;
 mod id;
 mod line;
 pub mod lineage;
+mod naming;
 mod pairing;
 mod payload;
 mod record;

@@ -10,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::chunk::Chunk;
 use crate::draw;
 use crate::id::{BranchId, StepId};
+use crate::naming;
 use crate::step::{Link, Step};
 
 /// A set of steps that are here, by name.
@@ -149,7 +150,7 @@ pub struct Branch<'a> {
 /// A longer walk that begins with a shorter one gives the branches of the shorter one the same names.
 pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
     let mut index: HashMap<BranchId, usize> = HashMap::new();
-    let mut names: HashSet<String> = HashSet::new();
+    let mut names: HashMap<String, u64> = HashMap::new();
     let mut branches: Vec<Branch<'a>> = Vec::new();
     for step in walk {
         let id = step.stamp().branch;
@@ -163,19 +164,11 @@ pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
             _ => None,
         };
         let name = given.unwrap_or_else(|| if nth == 0 { "main".to_owned() } else { format!("b{nth}") });
-        let name = free(&mut names, name);
+        let name = naming::unique(&mut names, name);
         index.insert(id, nth);
         branches.push(Branch { id, name, first: step, head: step });
     }
     branches
-}
-
-/// The name itself if it is free, and with a number if not.
-fn free(names: &mut HashSet<String>, name: String) -> String {
-    let numbered = (2_u64..).map(|nth| format!("{name}~{nth}"));
-    let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name)).unwrap_or(name);
-    names.insert(free.clone());
-    free
 }
 
 /// What two heads share and what they do not.

@@ -35,6 +35,17 @@ impl Usage {
         Usage { input, output, ..Usage::default() }
     }
 
+    /// The same, with no number above `max`.
+    pub(crate) fn within(&self, max: u64) -> Self {
+        Usage {
+            input: self.input.min(max),
+            output: self.output.min(max),
+            cached_read: self.cached_read.min(max),
+            cache_write: self.cache_write.min(max),
+            reasoning: self.reasoning.min(max),
+        }
+    }
+
     /// Tokens read and written.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)

@@ -32,7 +32,7 @@ impl Session {
     /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let target = linked_to(path);
         let beside = beside(&target);
         replace(&target, &beside, self).map_err(|failure| {
             // The error that matters is the first one.
@@ -47,7 +47,8 @@ impl Session {
 
     /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
     ///
-    /// What is not in the file is not known: forks made from the same head before it was saved are counted anew.
+    /// What is not in the file is not known: forks made from the same head before it was saved, or by others who opened
+    /// it too, are not counted. Should two of them do exactly the same, to the last word, it is taken for one thing.
     pub fn open(path: impl AsRef<Path>) -> Result<Opened> {
         let path = path.as_ref();
         let mut reader = Reader::new();
@@ -141,11 +142,20 @@ fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
     }
 }
 
+/// What a path stands for, be it a link, even one to nothing yet.
+fn linked_to(path: &Path) -> PathBuf {
+    if let Ok(target) = std::fs::canonicalize(path) {
+        return target;
+    }
+    match std::fs::read_link(path) {
+        Ok(target) => path.parent().unwrap_or(Path::new("")).join(target),
+        Err(_) => path.to_owned(),
+    }
+}
+
 /// A name next to `path` that nobody else has, so that the rename stays on one file system and savers do not meet.
 fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", uuid::Uuid::now_v7().simple()));
-    path.with_file_name(name)
+    path.with_file_name(format!(".{}.tmp", uuid::Uuid::now_v7().simple()))
 }
 
 fn io_error(action: &str, path: &Path, error: std::io::Error) -> Error {

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     output::text(|out| {
         let mut rows = draw::rows(lineage, |step| {
-            let branch = names.of_step(step);
+            let branch = names.shown(step);
             format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
         });
         rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;

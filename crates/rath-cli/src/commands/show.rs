@@ -113,7 +113,7 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
     writeln!(out, "kind     {}", printable(step.chunk().kind()))?;
-    writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", printable(names.of_step(step)), stamp.branch)?;
+    writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.shown(step), stamp.branch)?;
     for parent in step.parents() {
         let lost = if parent.step().is_none() { " (not in the file)" } else { "" };
         writeln!(out, "parent   {}{lost}", output::short(&parent.id()))?;

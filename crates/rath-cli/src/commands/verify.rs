@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rath::record::codec::{Ending, Report};
-use rath::record::draw::count;
+use rath::record::draw::{count, printable};
 use rath::record::graph::GraphReport;
 
 use crate::output::{self, Done, Status};
@@ -39,7 +39,11 @@ fn session(args: &Args) -> Done {
             writeln!(out, "and {} more", report.unlisted)?;
         }
         for (kind, count) in &report.unread {
-            writeln!(out, "{count} of kind `{kind}`, which this version cannot read and keeps as they are")?;
+            writeln!(
+                out,
+                "{count} of kind `{}`, which this version cannot read and keeps as they are",
+                printable(kind)
+            )?;
         }
         if report.ending != Ending::Closed {
             writeln!(out, "{}", report.ending)?;
@@ -64,7 +68,7 @@ fn graph(args: &Args) -> Done {
     }
     output::text(|out| {
         for problem in &report.problems {
-            writeln!(out, "{problem}")?;
+            writeln!(out, "{}", printable(&problem.to_string()))?;
         }
         let sessions = count(report.rows, "session");
         match status {

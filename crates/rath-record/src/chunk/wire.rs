@@ -18,7 +18,11 @@ impl Chunk {
             .blobs()
             .iter()
             .filter_map(|image| Some((image.blob.digest(), Payload::Bytes(image.blob.data()?.clone()))));
-        texts.chain(blobs).collect()
+        let kept = match self {
+            Chunk::Other(other) => &other.payloads[..],
+            _ => &[],
+        };
+        texts.chain(blobs).chain(kept.iter().cloned()).collect()
     }
 
     /// The digest of every payload that stands beside the row, at hand or not.
@@ -35,6 +39,10 @@ impl Chunk {
             {
                 *text = Text::Here(found);
             }
+        }
+        if let Chunk::Other(other) = self {
+            let named = quoted_digests(&other.json).filter_map(|digest| Some((digest, find(&digest)?)));
+            other.payloads = named.collect();
         }
         if let Chunk::User(user) = self {
             for image in &mut user.images {
@@ -96,7 +104,7 @@ impl Chunk {
             return Ok(chunk);
         }
         serde_json::from_str::<&RawValue>(json).map_err(|error| ChunkError::NotJson(error.to_string()))?;
-        Ok(Chunk::Other(Other { kind: kind.to_owned(), json: json.to_owned() }))
+        Ok(Chunk::Other(Other { kind: kind.to_owned(), json: json.to_owned(), payloads: Vec::new() }))
     }
 
     fn blobs(&self) -> &[Image] {
@@ -116,6 +124,11 @@ pub enum ChunkError {
     /// It is not JSON.
     #[error("a chunk is JSON: {0}")]
     NotJson(String),
+}
+
+/// Every digest that stands between quotes.
+fn quoted_digests(json: &str) -> impl Iterator<Item = Digest> {
+    json.split('"').filter_map(|between| Digest::from_hex(between.as_bytes()))
 }
 
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {

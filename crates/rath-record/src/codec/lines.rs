@@ -203,7 +203,9 @@ impl Lines {
             Some(Holds::Step(step)) => Some(step.id),
             _ => None,
         };
-        self.name_broken(Some(n));
+        if n >= self.expected {
+            self.name_broken(Some(n));
+        }
         if n < self.expected && self.last == Some(row.seal) {
             return self.report.add(place.damage(step, Fault::Twice));
         }
@@ -214,8 +216,8 @@ impl Lines {
         if n >= self.expected {
             self.expected = n + 1;
             self.last = Some(row.seal);
+            self.broken = 0;
         }
-        self.broken = 0;
         match holds {
             None => {}
             Some(Holds::Step(row)) => self.step(row, place, found),

@@ -9,11 +9,14 @@ use super::damage::Fault;
 use crate::id::{self, BranchId, Digest, Seal, StepId, Timestamp};
 use crate::payload::Payload;
 use crate::step::{Stamp, Step};
+use crate::usage::Usage;
 
 /// How a row begins, up to its seal.
 pub(crate) const SEAL_OPEN: &str = r#"{"seal":""#;
 /// Where what the seal covers begins.
 const SEALED: usize = SEAL_OPEN.len() + Seal::HEX + r#"","#.len();
+/// The largest number in a row.
+const NUMBER_MAX: u64 = i64::MAX as u64;
 /// How the header goes on after its seal.
 const FORMAT: &str = r#""format":"rath record","version":"#;
 
@@ -154,7 +157,8 @@ fn step(mut rest: Rest<'_>) -> Result<StepRow<'_>, Fault> {
         stamp.by = Some(rest.json()?);
     }
     if rest.skip(r#","usage":"#).is_ok() {
-        stamp.usage = Some(rest.json()?);
+        stamp.usage = Some(rest.json::<Usage>()?).filter(|usage| *usage == usage.within(NUMBER_MAX));
+        stamp.usage.ok_or(Fault::NotARow)?;
     }
     if rest.skip(r#","at":"#).is_ok() {
         stamp.at = Some(rest.json()?);
@@ -210,7 +214,7 @@ impl<'a> Rest<'a> {
         if text.len() > 1 && text.starts_with('0') {
             return Err(Fault::NotARow);
         }
-        text.parse().ok().filter(|number| *number <= i64::MAX as u64).ok_or(Fault::NotARow)
+        text.parse().ok().filter(|number| *number <= NUMBER_MAX).ok_or(Fault::NotARow)
     }
 
     /// A JSON value that has a type of its own here, in the one spelling that it is written in.
@@ -320,7 +324,7 @@ fn push_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
     }
     if let Some(usage) = &stamp.usage {
         push(out, r#","usage":"#);
-        push_json(out, usage);
+        push_json(out, &usage.within(NUMBER_MAX));
     }
     if let Some(Timestamp(at)) = &stamp.at {
         push(out, r#","at":"#);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
+use crate::naming;
 use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
@@ -129,6 +130,7 @@ struct Seen<'a> {
     /// Calls that wait for their result, with where their exchange stands: message and place in it. Hidden ones stand
     /// nowhere, and wait too, lest their results be taken for another's.
     waiting: Waiting<'a, Option<(usize, usize)>>,
+    /// Every call's name, with how often it was asked for.
     ids: HashMap<CallId, u64>,
 }
 
@@ -157,7 +159,7 @@ impl<'a> Seen<'a> {
         self.waiting.ask(places.map(|(nth, call)| (&call.id, (!hidden).then_some((message, nth)))));
         if !hidden {
             let exchanges = answer.calls.iter().map(|call| Exchange {
-                id: unique(&mut self.ids, &call.id),
+                id: naming::unique(&mut self.ids, call.id.clone()),
                 call,
                 closing: Closing::Nothing,
             });
@@ -172,15 +174,4 @@ impl<'a> Seen<'a> {
             exchanges[nth].closing = Closing::Result(result);
         }
     }
-}
-
-/// A name that was not used before. `ids` holds every name used, with how often it was asked for.
-fn unique(ids: &mut HashMap<CallId, u64>, id: &CallId) -> CallId {
-    let mut name = id.clone();
-    while let Some(asked) = ids.get_mut(&name) {
-        *asked += 1;
-        name = format!("{name}~{asked}").into();
-    }
-    ids.insert(name.clone(), 1);
-    name
 }

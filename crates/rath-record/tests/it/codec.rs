@@ -249,3 +249,31 @@ fn how_a_file_is_cut_into_blocks_does_not_matter() {
         }
     }
 }
+
+#[test]
+fn the_payloads_of_what_cannot_be_read_survive_too() {
+    let long = "thought ".repeat(3_000);
+    let mut told = Record::new();
+    told.push(Chunk::note(long.as_str()), stamp());
+    let json = told.steps()[0].json().into_owned();
+    for newer in
+        [json.replace("\"note\"", "\"thought\""), json.replace("note\",", "assistant\",\"finish\":\"paused\",")]
+    {
+        let mut file = lines_of(&encode(&told));
+        let record = push_json(&Record::new(), &newer);
+        let row = lines_of(&encode(&record))[1].clone();
+        // The row as an encoder that could read it would have written it: after its payload.
+        let seal = |line: &str| line[9..41].to_owned();
+        file[2] = reseal(&row.replace("\"n\":1,", "\"n\":2,").replacen(&seal(&file[0]), &seal(&file[1]), 1));
+        file[3] = reseal(&file[3].replacen(&file[3][51..83], &seal(&file[2]), 1));
+        let file = file.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+        let opened = codec::read(&file).expect("a file of ours");
+        assert!(opened.report.is_whole(), "{:?}", opened.report.damage);
+        assert_eq!(opened.report.unread.len(), 1);
+        assert!(encode(&opened.record) == file, "written anew byte for byte, the long text included");
+    }
+}
+
+fn lines_of(file: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(file).lines().map(str::to_owned).collect()
+}

@@ -250,6 +250,21 @@ fn nonsense_between_rows_costs_nothing() {
 }
 
 #[test]
+fn a_row_that_is_out_of_order_hides_no_damage_around_it() {
+    let mut lines = lines(&file());
+    lines[3] = lines[3].replace("\"x\"", "\"y\"");
+    lines.insert(4, lines[1].clone());
+    check(
+        &lines,
+        expect![[r#"
+        line 4 (from byte 777), row 3: the row was changed: its seal does not fit its bytes
+        line 5 (from byte 1138), row 1, step bc8e3744: the row is out of order: row 2 stands before it
+        line 6 (from byte 1399), row 4, step 679fd880: parent e865167a is not in the file before it
+        line 8 (from byte 2053), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
+    );
+}
+
+#[test]
 fn a_report_of_endless_damage_stays_short() {
     let mut lines = lines(&file());
     lines.splice(3..3, (0..5_000).map(|nth| format!("nonsense {nth}")));

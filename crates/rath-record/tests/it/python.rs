@@ -4,6 +4,8 @@ use std::process::Command;
 
 use rath_record::codec::{self, CodecError};
 
+use crate::codec::reseal;
+
 /// Every file here, whole and damaged in many ways.
 fn files() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/codec");
@@ -32,7 +34,34 @@ fn files() -> Vec<Vec<u8>> {
         }
         files.push(file);
     }
+    files.extend(spellings(&std::fs::read_to_string(compat).expect("a file")));
     files
+}
+
+/// A file whose rows are sealed and spelled in ways that no encoder writes.
+fn spellings(file: &str) -> Vec<Vec<u8>> {
+    let spelled = [
+        (r#""by":"a.b""#, r#""by": "a.b""#),
+        (r#""by":"a.b""#, r#""by":"\u0061.b""#),
+        (r#""at":1767225600000000"#, r#""at":-0"#),
+        (r#""at":1767225600000000"#, r#""at":9223372036854775808"#),
+        (r#"{"input":5,"output":4,"#, r#"{"output":4,"input":5,"#),
+        (r#"{"input":5,"output":4,"#, r#"{"input":0,"output":4,"#),
+        (r#"{"input":5,"output":4,"#, r#"{"input":9223372036854775808,"output":4,"#),
+        (r#""n":2,"#, r#""n":02,"#),
+        (r#""n":2,"#, r#""n":9223372036854775808,"#),
+        (r#""end":28"#, r#""end":29"#),
+        (r#""version":1}"#, r#""version":0}"#),
+        (r#""version":1}"#, r#""version":1,"more":2}"#),
+        (r#""version":1}"#, r#""version":2}"#),
+        (r#""kind":"forked""#, r#""kind":"spooned""#),
+    ];
+    let respelled = |(from, to)| {
+        assert!(file.contains(from), "{from}");
+        let line = |line: &str| if line.contains(from) { reseal(&line.replacen(from, to, 1)) } else { line.to_owned() };
+        file.lines().map(|text| line(text) + "\n").collect::<String>().into_bytes()
+    };
+    spelled.into_iter().map(respelled).collect()
 }
 
 #[test]

@@ -126,4 +126,26 @@ fn saving_keeps_permissions_and_follows_links() {
     assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
     assert!(verify(&path).expect("read").is_whole());
+    std::fs::remove_file(&path).expect("removed");
+    Session::user("hi").save(&link).expect("saved through a link to nothing");
+    assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert!(verify(&path).expect("read").is_whole());
+    let long = folder.path().join("x".repeat(250));
+    Session::user("hi").save(long).expect("saved under a long name");
+}
+
+#[test]
+fn savers_of_one_path_do_not_meet() {
+    let folder = folder();
+    let path = folder.path().join("session.rath");
+    std::thread::scope(|scope| {
+        for nth in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                (0..20).for_each(|_| Session::user(nth.to_string()).save(path).expect("saved"));
+            });
+        }
+    });
+    assert!(verify(&path).expect("read").is_whole());
+    assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 1);
 }

@@ -187,3 +187,28 @@ fn an_untouched_fork_is_exported_as_the_fork_it_is() {
         "{export}"
     );
 }
+
+#[test]
+fn merging_many_shows_what_merging_them_in_turn_shows() {
+    let session = Session::user("hi");
+    let forks = || {
+        let forks = (0..37).map(|nth| {
+            let mut fork = session.fork();
+            fork.push_with_usage(Chunk::assistant(format!("answer {nth}")), Usage::new(1, 1));
+            fork
+        });
+        forks.collect::<Vec<_>>()
+    };
+    let all = Session::merge_all(forks()).expect("nothing is open");
+    let in_turn = forks().iter().try_fold(session.fork(), |all, fork| all.merge(fork)).expect("nothing is open");
+    assert_eq!(all.chunks().collect::<Vec<_>>(), in_turn.chunks().collect::<Vec<_>>());
+    assert_eq!((all.usage(), all.chunk_count()), (Usage::new(37, 37), 38));
+    assert_eq!(Session::merge_all([]).expect("nothing").head(), None);
+}
+
+#[test]
+fn a_fork_of_nothing_is_a_beginning() {
+    let mut fork = Session::empty().fork();
+    fork.push(Chunk::user("hi"));
+    assert!(fork.export(Ids::Given).contains(r#""lineage_kind":"op_create""#));
+}
