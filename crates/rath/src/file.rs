@@ -106,9 +106,8 @@ fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure>
     file.sync_all()?;
     std::fs::rename(beside, path)?;
     // The name is durable when its folder is. Where folders cannot be opened, the system sees to it.
-    if let Some(folder) =
-        path.parent().filter(|folder| !folder.as_os_str().is_empty()).and_then(|folder| File::open(folder).ok())
-    {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(folder) = File::open(folder) {
         folder.sync_all()?;
     }
     Ok(())
@@ -116,18 +115,14 @@ fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure>
 
 fn write_to(file: &mut File, session: &Session) -> Result<(), Failure> {
     let mut encoder = Encoder::new();
-    let mut waiting = Vec::new();
     let lineage = session.begun().lineage();
     for step in lineage.walk() {
         encoder.step(step).map_err(Failure::Codec)?;
-        waiting.append(&mut encoder.take());
-        if waiting.len() > BLOCK {
-            file.write_all(&waiting)?;
-            waiting.clear();
+        if encoder.waiting() > BLOCK {
+            file.write_all(&encoder.take())?;
         }
     }
-    waiting.append(&mut encoder.finish());
-    Ok(file.write_all(&waiting)?)
+    Ok(file.write_all(&encoder.finish())?)
 }
 
 fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {

@@ -80,9 +80,13 @@ fn graph(args: &Args) -> Done {
 }
 
 /// A row of a graph begins with an id; a row of a session file with its seal.
+///
+/// Only of a file is the beginning looked at: from a pipe it would be gone.
 fn is_graph(path: &Path) -> bool {
     let mut start = [0; 6];
-    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *br#"{"id":"#
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && start == *br#"{"id":"#
 }
 
 fn session_json(report: &Report) -> serde_json::Value {

@@ -311,3 +311,30 @@ fn a_lost_step_is_called_lost() {
     "#]],
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_verified_as_far_as_it_can_be() {
+    let folder = folder();
+    let piped = |session: &Session| {
+        let path = folder.path().join("piped.rath");
+        session.save(&path).expect("saved");
+        let script = format!("cat piped.rath | {} verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
+        let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().expect("sh runs");
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let straight = Session::user("hi");
+    let (code, out) = piped(&straight);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.starts_with("whole: 3 rows, 1 step"), "{out}");
+
+    // A parent from further up has to be looked for, and a pipe cannot be read again.
+    let forks = [1, 2].map(|nth| {
+        let mut fork = straight.fork();
+        fork.push(Chunk::user(nth.to_string()));
+        fork
+    });
+    let (code, out) = piped(&Session::merge_all(forks).expect("nothing is open"));
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.contains("hint: this has to be read more than once; save it to a file first"), "{out}");
+}

@@ -64,6 +64,11 @@ impl Encoder {
         Ok(())
     }
 
+    /// How many bytes wait to be taken.
+    pub fn waiting(&self) -> usize {
+        self.out.len()
+    }
+
     /// What has been encoded since the last time.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)

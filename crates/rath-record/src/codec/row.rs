@@ -1,4 +1,4 @@
-//! One line of a file. The layout is fixed, so a row has exactly one spelling.
+//! One line of a file. The layout is fixed, so a row has exactly one spelling, but for the JSON of its chunk or payload.
 
 use std::sync::Arc;
 
