@@ -100,6 +100,11 @@ impl Blob {
         self.name.digest
     }
 
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.name.bytes
+    }
+
     /// The bytes, where they are at hand.
     pub fn data(&self) -> Option<&Arc<[u8]>> {
         self.data.as_ref()

@@ -103,6 +103,27 @@ impl Record {
         Newest::of(self.head())
     }
 
+    /// The steps read after `earlier`, oldest first, where this record goes on from it: what was read up to it is read
+    /// first, and these then.
+    pub fn after(&self, earlier: &Step) -> Option<Vec<&Step>> {
+        let head = self.head()?;
+        let mut ours = std::iter::successors(Some(head), |step| step.first_parent());
+        // Along the first parents lines only grow, so a shorter one lies behind it.
+        if ours.find(|step| step.line().steps <= earlier.line().steps)? != earlier {
+            return None;
+        }
+        let mut after = Vec::new();
+        for step in self.newest_first().take_while(|step| *step != earlier) {
+            // It reads all of theirs, and `earlier` may be among it.
+            if step.line().repeats {
+                return None;
+            }
+            after.push(step);
+        }
+        after.reverse();
+        Some(after)
+    }
+
     /// The step with this id, if it is part of this record.
     pub fn find(&self, id: StepId) -> Option<&Step> {
         self.newest_first().find(|step| step.id() == id)

@@ -7,5 +7,5 @@ mod spending;
 
 pub use checks::{Check, Checks, Freshness, checks};
 pub use files::{File, Files, files};
-pub use messages::{Closing, Exchange, Message, Messages, messages};
+pub use messages::{Carry, Closing, Exchange, Message, Messages, messages, messages_after};
 pub use spending::{Spending, Spent, spending};

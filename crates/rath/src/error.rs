@@ -32,6 +32,63 @@ pub enum ErrorKind {
     Io,
     /// A file is not one of ours, or from a newer version.
     Format,
+    /// A provider is not named or set up as it should be.
+    Provider,
+    /// There is no key, or the provider refuses it.
+    Key,
+    /// The provider has no such model.
+    Model,
+    /// The provider refuses the request.
+    Refused,
+    /// The provider has too much to do, or fails inside.
+    Busy,
+    /// Nothing came for too long.
+    Timeout,
+    /// The provider cannot be reached, or the connection broke.
+    Connection,
+    /// The answer cannot be read.
+    Answer,
+    /// The budget is used up.
+    Budget,
+    /// It is not the model's turn.
+    Turn,
+    /// A payload that would have to be sent is not at hand.
+    Payload,
+    /// A request cannot be rebuilt as it was sent.
+    Request,
+    /// A script does not fit what happens.
+    Script,
+}
+
+impl ErrorKind {
+    /// Whether the same thing may work a moment later.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::Connection)
+    }
+
+    /// The name under which it is recorded.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Merge => "merge",
+            ErrorKind::NoSuchStep => "no_such_step",
+            ErrorKind::Place => "place",
+            ErrorKind::Io => "io",
+            ErrorKind::Format => "format",
+            ErrorKind::Provider => "provider",
+            ErrorKind::Key => "key",
+            ErrorKind::Model => "model",
+            ErrorKind::Refused => "refused",
+            ErrorKind::Busy => "busy",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Connection => "connection",
+            ErrorKind::Answer => "answer",
+            ErrorKind::Budget => "budget",
+            ErrorKind::Turn => "turn",
+            ErrorKind::Payload => "payload",
+            ErrorKind::Request => "request",
+            ErrorKind::Script => "script",
+        }
+    }
 }
 
 impl Error {
@@ -62,6 +119,9 @@ impl Error {
 
     /// Whether the same thing may work a moment later.
     pub fn is_temporary(&self) -> bool {
+        if self.kind().is_temporary() {
+            return true;
+        }
         let io = self.0.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
         io.is_some_and(|error| {
             use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};

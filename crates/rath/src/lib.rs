@@ -5,14 +5,18 @@
 //!
 #![doc = concat!("```\n", include_str!("../../../examples/01_session.rs"), "```")]
 
+mod budget;
 mod error;
 mod file;
 mod place;
+pub mod provider;
 mod session;
 
+pub use budget::{Budget, Limits};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{Opened, verify, verify_graph};
 pub use place::{Place, PlaceError};
+pub use provider::Provider;
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use session::Session;
@@ -20,7 +24,8 @@ pub use session::Session;
 /// What a program that works with sessions needs.
 pub mod prelude {
     pub use crate::chunk::{Assistant, Call, Chunk, Finish, Outcome, Strategy, ToolResult};
+    pub use crate::provider::{Anthropic, Delta, Money, OpenAi, Prices, Provider, Retry, Script};
     pub use crate::record::graph::Ids;
     pub use crate::turn::Next;
-    pub use crate::{Error, ErrorKind, Place, Result, Session, StepId, Text, Usage, view};
+    pub use crate::{Budget, Error, ErrorKind, Place, Result, Session, StepId, Text, Usage, view};
 }

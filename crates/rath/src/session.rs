@@ -10,8 +10,10 @@ use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, MergeError, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
 
+use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::Place;
+use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
 
 /// Everything that happened, as one value.
 ///
@@ -32,6 +34,12 @@ use crate::place::Place;
 pub struct Session {
     record: Record,
     branch: Branch,
+    /// The module that appends.
+    by: Option<Arc<str>>,
+    /// What this and everything that forks from it may use, and how many forks deep this one lies.
+    purse: Option<(Budget, u32)>,
+    /// What can be reused of the last request.
+    rendered: Reuse,
 }
 
 /// The line of work that a session appends to.
@@ -57,12 +65,28 @@ impl Session {
 
     /// A session in which nothing has happened.
     pub fn empty() -> Self {
-        Session { record: Record::new(), branch: Branch::new() }
+        Session::on(Record::new(), Branch::new())
     }
 
     /// Binds the session to a place. From here on its tools run there.
     pub fn to(self, place: impl Into<Place>) -> Self {
         self.and(Placed { place: place.into().to_string() })
+    }
+
+    /// Limits what this session, and everything that forks from it, may use from here on. What it has used before counts.
+    pub fn within(mut self, budget: Budget) -> Self {
+        let same = self.purse.as_ref().is_some_and(|(known, _)| known.is(&budget));
+        if !same {
+            budget.begin(&self.record);
+            self.purse = Some((budget, 0));
+        }
+        self
+    }
+
+    /// Says on whose behalf steps are appended from here on: the path of a module, `readme.agent` for one.
+    pub fn by(mut self, module: impl Into<Arc<str>>) -> Self {
+        self.by = Some(module.into());
+        self
     }
 
     /// Appends a step.
@@ -91,16 +115,12 @@ impl Session {
     /// graph of sessions.
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.parting(None);
-        Session { record: self.record.clone(), branch: Branch::new() }.and(Detached { nth, from })
+        self.below(self.record.clone(), Branch::new()).and(Detached { nth, from })
     }
 
     /// A session that goes on from an earlier step, as a fork.
     pub fn at(&self, step: StepId) -> Result<Self> {
-        let found = self.record.find(step).ok_or_else(|| {
-            Error::new(ErrorKind::NoSuchStep, format_args!("no step {} in this session", step.short()))
-                .with_hint("`lineage` lists the steps; a step of another session is not among them")
-                .with_session(self)
-        })?;
+        let found = self.find(step)?;
         let mut session = self.leave(None);
         if self.head() != Some(found) {
             session.record = Record::at(found.clone());
@@ -124,7 +144,7 @@ impl Session {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
         let how = Merged { strategy, nth, from };
-        let record = self.record.merge(&theirs.record, how, branch.stamp(None)).map_err(|error| {
+        let record = self.record.merge(&theirs.record, how, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
                 MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
@@ -139,7 +159,7 @@ impl Session {
         } else if record.head() == theirs.record.head() {
             theirs.fork()
         } else {
-            Session { record, branch }
+            Session { record, branch, ..self.clone() }
         })
     }
 
@@ -241,11 +261,74 @@ impl Session {
         graph::export(&self.begun().lineage(), ids)
     }
 
+    /// What the model calls cost in money, each counted once however many branches contain it.
+    pub fn cost(&self, prices: &Prices) -> Cost {
+        provider::cost(&self.record, prices)
+    }
+
+    /// The request that an answer in this session came of, byte for byte as it was sent.
+    pub fn request(&self, answer: StepId) -> Result<Request> {
+        let step = self.find(answer)?;
+        let earlier = Session::before(step);
+        match (step.chunk(), earlier) {
+            (Chunk::Assistant(answer), Some(earlier)) => {
+                provider::rebuild(&earlier, answer).map_err(|error| error.with_session(self))
+            }
+            _ => Err(Error::new(ErrorKind::Request, format_args!("step {} is not a model's answer", answer.short()))
+                .with_hint("the log says `assistant` where one is")
+                .with_session(self)),
+        }
+    }
+
+    /// What this session and its kin may use, if that is limited.
+    pub fn budget(&self) -> Option<&Budget> {
+        self.purse.as_ref().map(|(budget, _)| budget)
+    }
+
+    /// The budget, and how many forks below the session that was given it this one lies.
+    pub(crate) fn purse(&self) -> Option<(Budget, u32)> {
+        self.purse.clone()
+    }
+
+    /// The request that asks `target` to go on from here.
+    pub(crate) fn render(&self, target: Target<'_>) -> Result<Request> {
+        self.rendered.request(&self.record, target, self.by.clone()).map_err(|away| {
+            Error::new(ErrorKind::Payload, &away)
+                .with_hint("open the session from a file that holds the payload")
+                .because(away)
+                .with_session(self)
+        })
+    }
+
+    /// The session as it was when the model gave an answer.
+    pub(crate) fn before(answer: &Step) -> Option<Self> {
+        let parent = answer.parents().first().and_then(|link| link.step())?;
+        Some(Session::on(Record::at(parent.clone()), Branch::new()))
+    }
+
     /// The session that ends at the head of `record`, on that head's branch.
     pub(crate) fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
-        Session { record, branch: Branch { id, ..Branch::new() } }
+        Session::on(record, Branch { id, ..Branch::new() })
+    }
+
+    fn on(record: Record, branch: Branch) -> Self {
+        Session { record, branch, by: None, purse: None, rendered: Reuse::default() }
+    }
+
+    /// A session that leaves this one: it draws on the same budget, one fork deeper.
+    fn below(&self, record: Record, branch: Branch) -> Self {
+        let purse = self.purse.clone().map(|(budget, depth)| (budget, depth.saturating_add(1)));
+        Session { record, branch, purse, ..self.clone() }
+    }
+
+    fn find(&self, step: StepId) -> Result<&Step> {
+        self.record.find(step).ok_or_else(|| {
+            Error::new(ErrorKind::NoSuchStep, format_args!("no step {} in this session", step.short()))
+                .with_hint("`lineage` lists the steps; a step of another session is not among them")
+                .with_session(self)
+        })
     }
 
     /// The same with its opening on the record, for those who look at it from outside.
@@ -262,23 +345,29 @@ impl Session {
 
     fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
         self.begin();
-        self.record.push(chunk, self.branch.stamp(usage)).id()
+        let stamp = self.stamp(&self.branch, usage);
+        self.record.push(chunk, stamp).id()
     }
 
     /// Leaves the head that others may fork from: what forks from the next one is counted anew.
     fn begin(&mut self) {
         if let Some(opening) = self.branch.opening.take() {
-            self.record.push(opening.into(), self.branch.stamp(None));
+            let stamp = self.stamp(&self.branch, None);
+            self.record.push(opening.into(), stamp);
         }
         if Arc::strong_count(&self.branch.left) > 1 || self.branch.left.load(Ordering::Relaxed) > 0 {
             self.branch.left = Arc::default();
         }
     }
 
+    fn stamp(&self, branch: &Branch, usage: Option<Usage>) -> Stamp {
+        Stamp { branch: branch.id, by: self.by.clone(), usage, at: now() }
+    }
+
     /// A fork at the head. Until it has a step of its own, what leaves it is counted where this was.
     fn leave(&self, name: Option<String>) -> Self {
         let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
-        Session { record: self.record.clone(), branch }
+        self.below(self.record.clone(), branch)
     }
 
     /// What tells a branch that leaves here from every other: a number, and the head where it was counted if that is not
@@ -293,10 +382,6 @@ impl Branch {
     fn new() -> Self {
         let id = BranchId(uuid::Uuid::now_v7().into_bytes());
         Branch { id, left: Arc::default(), opening: None }
-    }
-
-    fn stamp(&self, usage: Option<Usage>) -> Stamp {
-        Stamp { branch: self.id, by: None, usage, at: now() }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct ToolSpec {
 }
 
 /// Which provider and model: a name to compare, never a credential.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The kind of provider: `openai`, `anthropic`, `script`, ..
     pub provider: String,
@@ -78,9 +78,15 @@ pub struct Assistant {
     /// The digest of the request as sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Digest>,
+    /// What the request held beside what is in the record: its shape and its options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Json>,
     /// Who answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Identity>,
+    /// What the provider said about its answer: its id, the model that served it, its own count of tokens, ..
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Json>,
     /// State that only this provider can read (signatures, encrypted reasoning), never sent to another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Json>,
@@ -493,6 +499,13 @@ impl PartialEq for Json {
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// As in a URI: `openai:gpt-5`.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.provider, self.model)
     }
 }
 

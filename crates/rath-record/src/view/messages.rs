@@ -1,9 +1,11 @@
 //! What a model sees.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
+use crate::lineage::StepSet;
 use crate::naming;
 use crate::pairing::Waiting;
 use crate::payload::Text;
@@ -17,10 +19,13 @@ use crate::step::Step;
 pub struct Messages<'a> {
     /// The head it reflects.
     pub head: Option<StepId>,
-    /// The newest instructions.
-    pub instructions: Option<&'a Instructions>,
+    /// The newest instructions on our side of every merge: what theirs was told is not what ours is told. Theirs stand
+    /// in where ours has none.
+    pub instructions: Option<(&'a Step, &'a Instructions)>,
     /// The conversation.
     pub list: Vec<Message<'a>>,
+    /// What whoever goes on from it has to know.
+    pub carry: Carry,
 }
 
 /// One message, with the step it comes from, whose stamp says on which branch it was said.
@@ -79,7 +84,55 @@ pub fn messages(record: &Record) -> Messages<'_> {
         }
         seen.follow(step, folds.hidden.contains(&step.id()));
     }
-    Messages { head: record.head().map(Step::id), instructions: seen.instructions, list: seen.list }
+    let instructions = record.head().and_then(|head| instructions(head, &folds.hidden));
+    let carry = Carry { ids: seen.ids, hidden: Arc::new(folds.hidden) };
+    Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry }
+}
+
+/// What a model sees of the steps that are read after a head at which no call was open; `carry` is from the view there.
+///
+/// `None` where more than the end of the view changes: instructions are given or steps hidden.
+pub fn messages_after<'a>(steps: &[&'a Step], carry: Carry) -> Option<(Vec<Message<'a>>, Carry)> {
+    let Carry { ids, hidden } = carry;
+    let mut seen = Seen { ids, ..Seen::default() };
+    for step in steps {
+        if matches!(step.chunk(), Chunk::Instructions(_) | Chunk::Compressed(_)) {
+            return None;
+        }
+        seen.follow(step, hidden.contains(&step.id()));
+    }
+    Some((seen.list, Carry { ids: seen.ids, hidden }))
+}
+
+/// What has to be known of a view to go on from it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Carry {
+    ids: HashMap<CallId, u64>,
+    hidden: Arc<HashSet<StepId>>,
+}
+
+/// Our newest instructions; where there are none, those of the first merge that brought some.
+fn instructions<'a>(head: &'a Step, hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
+    let forks = head.line().merged;
+    let mut visited = StepSet::default();
+    let mut lines = vec![head];
+    while let Some(head) = lines.pop() {
+        let line = std::iter::successors(Some(head), |step| step.first_parent());
+        for step in line {
+            if forks && !visited.insert(step.id()) {
+                break;
+            }
+            if let Chunk::Instructions(instructions) = step.chunk()
+                && !hidden.contains(&step.id())
+            {
+                return Some((step, instructions));
+            }
+            if let Some((_, theirs)) = step.joined() {
+                lines.push(theirs);
+            }
+        }
+    }
+    None
 }
 
 /// Which steps are hidden, and where what stands for them goes.
@@ -125,7 +178,6 @@ impl<'a> Folds<'a> {
 /// The view as far as it has been built.
 #[derive(Default)]
 struct Seen<'a> {
-    instructions: Option<&'a Instructions>,
     list: Vec<Message<'a>>,
     /// Calls that wait for their result, with where their exchange stands: message and place in it. Hidden ones stand
     /// nowhere, and wait too, lest their results be taken for another's.
@@ -140,7 +192,6 @@ impl<'a> Seen<'a> {
             Chunk::Assistant(answer) => self.answer(step, answer, hidden),
             Chunk::ToolResult(result) => self.close(result),
             _ if hidden => {}
-            Chunk::Instructions(instructions) => self.instructions = Some(instructions),
             Chunk::User(user) => self.list.push(Message::User(step, user)),
             Chunk::Memory(memory) => {
                 if let MemoryEvent::Recall { found, .. } = &memory.event

@@ -9,7 +9,7 @@ use crate::support::record;
 fn messages(record: &Record) -> String {
     let seen = view::messages(record);
     let mut out = String::new();
-    if let Some(instructions) = seen.instructions {
+    if let Some((_, instructions)) = seen.instructions {
         out.push_str(&format!("system: {}\n", instructions.text));
     }
     for message in &seen.list {

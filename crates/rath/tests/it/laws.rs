@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use rath::prelude::{Chunk, Ids, Session, StepId, Usage};
 use rath::record::graph;
 
+use crate::support::cases;
+
 #[derive(Clone, Debug)]
 enum Act {
     Answer(usize),
@@ -38,12 +40,8 @@ struct Known {
     calls: Vec<(StepId, u64)>,
 }
 
-fn cases() -> u32 {
-    std::env::var("RATH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
 
     #[test]
     fn every_call_is_counted_once_however_sessions_part_and_meet(acts in prop::collection::vec(act(), 1..24)) {

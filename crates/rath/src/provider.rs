@@ -1,0 +1,337 @@
+//! Models: any provider, one record.
+//!
+//! A [`Provider`] is what people hold, a [`ProviderBackend`] what authors write. Every call goes the same way: the record
+//! is rendered into a request, the budget is asked, the request is sent, what comes back is put together, and the answer
+//! is appended with the digest of its request. What went wrong on the way is appended too.
+
+mod answer;
+mod anthropic;
+mod assemble;
+mod embed;
+mod forecast;
+mod http;
+mod openai;
+mod price;
+mod registry;
+mod render;
+mod report;
+mod retry;
+mod script;
+mod settings;
+mod sse;
+mod usage;
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rath_record::Digest;
+use rath_record::chunk::{Assistant, Chunk, Failed, Identity, Image, Interrupted, Retry as RetryChunk, User};
+use rath_record::turn::Next;
+
+pub use answer::{Again, Answer, Delta, Facts, Failure, Sink};
+pub use anthropic::Anthropic;
+pub use assemble::Assembly;
+pub use embed::{Embedded, Embedder};
+pub use forecast::Forecast;
+pub use http::Timeouts;
+pub use openai::OpenAi;
+pub use price::{Cost, Money, Price, Prices};
+pub use registry::{Env, Registry};
+pub use render::Request;
+pub use report::{Fate, Part, Report};
+pub use retry::Retry;
+pub use script::Script;
+pub use settings::{Cache, Settings, Shape, Streaming};
+
+pub(crate) use price::{asked, cost};
+pub(crate) use render::{Reuse, Target};
+
+use crate::budget::{Ask as BudgetAsk, Stop};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::Session;
+
+/// A model that can be asked.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let provider = Provider::from(Script::of([r#"{"text": "The Seine."}"#])?);
+/// let session = provider.ask(Session::user("Which river runs through Paris?")).await?;
+/// assert_eq!(session.text(), Some("The Seine."));
+/// # Ok(())
+/// # })
+/// # as Result<()>
+/// ```
+#[derive(Clone)]
+pub struct Provider {
+    backend: Arc<dyn Erased>,
+    retry: Retry,
+    prices: Arc<Prices>,
+}
+
+/// What the author of a provider writes.
+///
+/// A backend makes one attempt and says what came of it. When to try again, what it may cost and what is recorded is
+/// decided for all of them in one place.
+pub trait ProviderBackend: Send + Sync + 'static {
+    /// Which provider and model: what stands in the record. Never a credential.
+    fn identity(&self) -> &Identity;
+
+    /// The shape of its requests, and what they hold beside what is in the record.
+    fn settings(&self) -> &Arc<Settings>;
+
+    /// Sends a request and takes in the answer, piece by piece where it comes so.
+    ///
+    /// Dropping the future ends the attempt and closes the connection. A stream that ends early is a [`Failure`].
+    fn send(&self, request: &Request, sink: &mut Sink<'_>) -> impl Future<Output = Result<Answer, Failure>> + Send;
+}
+
+/// The same, so that one handle holds any of them.
+trait Erased: Send + Sync {
+    fn identity(&self) -> &Identity;
+    fn settings(&self) -> &Arc<Settings>;
+    fn send<'a>(
+        &'a self,
+        request: &'a Request,
+        sink: &'a mut Sink<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+}
+
+impl<B: ProviderBackend> Erased for B {
+    fn identity(&self) -> &Identity {
+        ProviderBackend::identity(self)
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        ProviderBackend::settings(self)
+    }
+
+    fn send<'a>(
+        &'a self,
+        request: &'a Request,
+        sink: &'a mut Sink<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(ProviderBackend::send(self, request, sink))
+    }
+}
+
+impl Provider {
+    /// A provider with this backend.
+    pub fn new(backend: impl ProviderBackend) -> Self {
+        Provider { backend: Arc::new(backend), retry: Retry::default(), prices: Arc::new(Prices::list()) }
+    }
+
+    /// The provider that a URI names: `openai:MODEL`, `anthropic:MODEL` or `script:FILE`.
+    ///
+    /// Keys and whatever else is not in the URI come from the environment of the process: `OPENAI_API_KEY`,
+    /// `OPENAI_BASE_URL`, `OPENAI_DEFAULT_MODEL`, and the same for `ANTHROPIC`. For other kinds see [`Registry`].
+    pub fn open(uri: &str) -> Result<Self> {
+        Registry::new().open(uri, &Env::process())
+    }
+
+    /// Sets how often a call is tried.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Sets the prices by which a budget counts money.
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.prices = Arc::new(prices);
+        self
+    }
+
+    /// Which provider and model.
+    pub fn identity(&self) -> &Identity {
+        self.backend.identity()
+    }
+
+    /// Asks the model to go on from a session. Await it for the session with the answer.
+    ///
+    /// Every failed attempt is a step of its own. If none succeeds, the error carries the session, in which the last step
+    /// says why.
+    pub fn ask<'a>(&self, session: Session) -> Ask<'a> {
+        Ask { provider: self.clone(), session, sink: None }
+    }
+
+    /// Asks the model what an image shows. The session that comes back holds the question, the image and the answer.
+    pub async fn describe(&self, image: Image, question: &str) -> Result<Session> {
+        let mut session = Session::empty();
+        session.push(User { text: question.into(), images: vec![image] });
+        self.ask(session).await
+    }
+
+    /// The request that asking would send, and what it would lose on the way.
+    pub fn request(&self, session: &Session) -> Result<Request> {
+        session.render(self.target())
+    }
+
+    /// How much of the next request the provider may have in its prompt cache.
+    pub fn forecast(&self, session: &Session) -> Result<Forecast> {
+        forecast::forecast(session, self.target())
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target { identity: self.backend.identity(), settings: self.backend.settings() }
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("identity", self.identity())
+            .field("retry", &self.retry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model call that is about to be made. Await it.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Ask<'a> {
+    provider: Provider,
+    session: Session,
+    sink: Option<Box<Sink<'a>>>,
+}
+
+impl<'a> Ask<'a> {
+    /// Hands on the pieces of the answer as they come.
+    pub fn each(mut self, sink: impl FnMut(Delta<'_>) + Send + 'a) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    async fn run(self) -> Result<Session> {
+        let Ask { provider, mut session, sink } = self;
+        let mut sink: Box<Sink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
+        check_turn(&session)?;
+        let request = provider.request(&session)?;
+        let hold = match session.purse() {
+            Some((budget, depth)) => {
+                let (identity, prices) = (&request.identity, &*provider.prices);
+                let hold = budget.hold(&BudgetAsk { identity, tokens: request.tokens, depth, prices });
+                Some(hold.map_err(|stop| stopped(&mut session, &stop))?)
+            }
+            None => None,
+        };
+        note_losses(&mut session, &request);
+        let mut keys = 0;
+        for made in 1.. {
+            let sent = within_time(&session, provider.backend.send(&request, &mut *sink)).await;
+            let failure = match sent {
+                Ok(Ok(answer)) => {
+                    let usage = record(&mut session, &request, answer);
+                    hold.into_iter().for_each(|hold| hold.settle(usage));
+                    return Ok(session);
+                }
+                Ok(Err(failure)) => failure,
+                Err(stop) => return Err(stopped(&mut session, &stop)),
+            };
+            // Another key is tried beside the attempts that are allowed.
+            keys += u32::from(failure.again == Again::OtherKey);
+            let attempts = provider.retry.attempts.max(1);
+            let Some(wait) = provider.retry.wait(made - keys.min(made), &failure, retry::random()) else {
+                session
+                    .push(Failed { error: failure.kind.name().to_owned(), message: failure.message.as_str().into() });
+                return Err(failure.into_error().with_session(&session));
+            };
+            let (attempt, of) = (made, attempts.saturating_add(keys));
+            sink(Delta::Retry { attempt, of, error: &failure.message, wait });
+            session.push(RetryChunk { attempt, of, error: failure.message.into() });
+            if !wait.is_zero() {
+                let waited = within_time(&session, tokio::time::sleep(wait)).await;
+                waited.map_err(|stop| stopped(&mut session, &stop))?;
+            }
+        }
+        unreachable!("attempts are counted, and keys are as many as there are")
+    }
+}
+
+impl<'a> IntoFuture for Ask<'a> {
+    type Output = Result<Session>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+fn check_turn(session: &Session) -> Result<()> {
+    let wrong = match session.next() {
+        Next::AskModel => return Ok(()),
+        Next::RunTools(calls) => {
+            let call = &calls[0].call;
+            Error::new(ErrorKind::Turn, format_args!("the call `{}` ({}) has no result yet", call.id, call.tool))
+                .with_hint("run the tools, and push their results, before the model is asked again")
+        }
+        Next::Done => {
+            Error::new(ErrorKind::Turn, "there is nothing to answer: the model has the last word, or nobody spoke")
+                .with_hint("push what the user says, or new instructions")
+        }
+    };
+    Err(wrong.with_session(session))
+}
+
+/// Waits for `work`, but not longer than the session's budget allows.
+async fn within_time<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, Stop> {
+    let budget = session.budget();
+    match budget.and_then(|budget| Some((budget, budget.time_left()?))) {
+        None => Ok(work.await),
+        Some((budget, left)) => tokio::time::timeout(left, work).await.map_err(|_| budget.out_of_time()),
+    }
+}
+
+/// A stop that a person can lift: it is recorded, and asking again goes on from it.
+fn stopped(session: &mut Session, stop: &Stop) -> Error {
+    session.push(Interrupted { reason: stop.to_string().into() });
+    Error::new(ErrorKind::Budget, stop)
+        .with_hint("raise the limit on `session.budget()`, or give the session another with `within`, and ask again")
+        .with_session(session)
+}
+
+/// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.
+fn note_losses(session: &mut Session, request: &Request) {
+    let last = session.record().newest_first().find_map(|step| match step.chunk() {
+        Chunk::Assistant(Assistant { provider, .. }) => Some(provider.as_ref()),
+        _ => None,
+    });
+    if let Some(Some(last)) = last
+        && *last != request.identity
+        && !request.report.is_lossless()
+    {
+        let report = request.report.to_string().replace('\n', "; ");
+        session.push(Chunk::note(format!("from {last} to {}: {report}", request.identity)));
+    }
+}
+
+fn record(session: &mut Session, request: &Request, mut answer: Answer) -> rath_record::Usage {
+    let usage = answer.cost(request);
+    session.push_with_usage(answer.into_chunk(request), usage);
+    usage
+}
+
+/// The request that an answer in the record came of, byte for byte.
+pub(crate) fn rebuild(session: &Session, answer: &Assistant) -> Result<Request> {
+    let asked: Option<(Digest, _, _)> =
+        (|| Some((answer.request?, answer.provider.as_ref()?, answer.settings.as_ref()?)))();
+    let Some((digest, identity, settings)) = asked else {
+        return Err(Error::new(
+            ErrorKind::Request,
+            "no request stands behind this answer: it was not given by a provider",
+        ));
+    };
+    let settings = Settings::from_json(settings).map_err(|error| {
+        Error::new(ErrorKind::Request, format_args!("the request was made in a way that is not known here: {error}"))
+            .with_hint("a newer version of rath may know it")
+    })?;
+    let request = session.render(Target { identity, settings: &Arc::new(settings) })?;
+    if request.digest != digest {
+        let message =
+            format!("rebuilt, the request has digest {:.8}, and what was sent had {digest:.8}", request.digest);
+        return Err(Error::new(ErrorKind::Request, message));
+    }
+    Ok(request)
+}

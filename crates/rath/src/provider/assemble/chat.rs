@@ -1,0 +1,329 @@
+//! Answers in the shape of OpenAI's Chat Completions.
+
+use std::borrow::Cow;
+
+use rath_record::chunk::{Call, Finish, Json};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::gather::Gather;
+use super::{Words, reported, tell};
+use crate::error::ErrorKind;
+use crate::provider::answer::{Answer, Delta, Facts, Failure, Sink};
+use crate::provider::usage;
+
+/// An answer under way.
+#[derive(Default)]
+pub(super) struct Chat {
+    text: Gather,
+    reasoning: Gather,
+    /// The name under which reasoning comes: servers disagree on it, and want it back under theirs.
+    reasoning_name: Option<&'static str>,
+    reasoning_details: Vec<Box<RawValue>>,
+    calls: Vec<CallUnderWay>,
+    finish: Option<String>,
+    refused: bool,
+    usage: Option<Box<RawValue>>,
+    facts: Facts,
+    /// Which facts have come, so that they are not looked at in every piece.
+    named: bool,
+    /// Whether the end has come.
+    pub(super) done: bool,
+}
+
+#[derive(Default)]
+struct CallUnderWay {
+    /// The provider's number for it, where it gives one.
+    index: Option<u64>,
+    id: String,
+    tool: String,
+    arguments: Gather,
+}
+
+/// One event, or a whole answer.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    model: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    service_tier: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    system_fingerprint: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u64>,
+    #[serde(borrow, alias = "message")]
+    delta: Option<Piece<'a>>,
+    #[serde(borrow)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Piece<'a> {
+    #[serde(borrow)]
+    content: Option<Words<'a>>,
+    #[serde(borrow)]
+    refusal: Option<Words<'a>>,
+    #[serde(borrow)]
+    reasoning_content: Option<Words<'a>>,
+    #[serde(borrow)]
+    reasoning: Option<Words<'a>>,
+    #[serde(borrow)]
+    reasoning_text: Option<Words<'a>>,
+    #[serde(borrow)]
+    thinking: Option<Words<'a>>,
+    #[serde(borrow)]
+    reasoning_details: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<CallPiece<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct CallPiece<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    arguments: Option<Words<'a>>,
+}
+
+impl Chat {
+    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+        if data == b"[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        // Keep-alives and what follows the end say nothing.
+        if data.iter().all(u8::is_ascii_whitespace) || self.done {
+            return Ok(());
+        }
+        match serde_json::from_slice(data) {
+            Ok(event) => self.take(event, sink),
+            Err(_) => self.take(read(&mend(data)?)?, sink),
+        }
+    }
+
+    /// The answer in one object, which is its own end.
+    pub(super) fn whole(&mut self, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+        let mended;
+        let event: Event<'_> = match serde_json::from_slice(body) {
+            Ok(event) => event,
+            Err(_) => {
+                mended = mend(body)?;
+                read(&mended)?
+            }
+        };
+        if event.error.is_none() && event.choices.as_ref().is_none_or(Vec::is_empty) {
+            return Err(Failure::unreadable("the answer holds no choices"));
+        }
+        self.take(event, sink)?;
+        self.done = true;
+        Ok(())
+    }
+
+    pub(super) fn end(mut self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+        if rest == b"[DONE]" {
+            self.done = true;
+        }
+        // The count comes after everything else, so with a reason to stop it is an end too.
+        let counted = self.finish.is_some() && self.usage.is_some();
+        if !self.done && !counted {
+            return Err(Failure::cut());
+        }
+        let raw = self.finish.as_deref();
+        if raw == Some("error") {
+            return Err(Failure::new(ErrorKind::Busy, "the provider ended the answer with an error"));
+        }
+        if raw.is_none() && self.text.is_empty() && self.calls.is_empty() && self.reasoning.is_empty() {
+            return Err(Failure::cut());
+        }
+        let finish = match raw {
+            Some("length" | "max_tokens" | "model_length") => Finish::Length,
+            Some("content_filter") => Finish::Filtered,
+            _ if self.refused => Finish::Filtered,
+            _ if !self.calls.is_empty() => Finish::Calls,
+            _ => Finish::Stop,
+        };
+        self.facts.set_some("finish", self.finish.as_deref());
+        let mut usage = None;
+        if let Some(raw) = &self.usage {
+            usage = serde_json::from_str(raw.get()).ok().as_ref().and_then(usage::chat);
+            self.facts.set("usage", raw);
+        }
+        sink(Delta::Finish(finish));
+        usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
+        let sidecar = self.sidecar();
+        let calls = self.calls.into_iter().enumerate().map(|(nth, call)| {
+            let id = if call.id.is_empty() { format!("call_{nth}") } else { call.id };
+            let arguments = call.arguments.finish();
+            let arguments = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
+            Call::new(id, call.tool, arguments)
+        });
+        Ok(Answer {
+            calls: calls.collect(),
+            text: self.text.finish(),
+            reasoning: self.reasoning.finish(),
+            finish,
+            usage,
+            facts: self.facts,
+            sidecar,
+        })
+    }
+
+    fn take(&mut self, event: Event<'_>, sink: &mut Sink<'_>) -> Result<(), Failure> {
+        if let Some(error) = event.error {
+            let error = serde_json::from_str(error.get()).unwrap_or(Value::Null);
+            return Err(reported(&error, None, ErrorKind::Busy));
+        }
+        if !self.named {
+            self.named = event.id.is_some() && event.model.is_some();
+            self.facts.set_some("id", event.id.as_deref());
+            self.facts.set_some("model", event.model.as_deref());
+            self.facts.set_some("system_fingerprint", event.system_fingerprint.as_deref());
+        }
+        if let Some(tier) = event.service_tier {
+            self.facts.set_some("service_tier", Some(&tier));
+        }
+        if let Some(usage) = event.usage {
+            self.usage = Some(usage.to_owned());
+        }
+        for choice in event.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or_default() == 0) {
+            if let Some(piece) = choice.delta {
+                self.piece(piece, sink);
+            }
+            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+                self.finish = Some(reason.into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, sink: &mut Sink<'_>) {
+        // One text may come under two names at once: it is taken once.
+        let names = [
+            ("reasoning_content", piece.reasoning_content),
+            ("reasoning", piece.reasoning),
+            ("reasoning_text", piece.reasoning_text),
+            ("thinking", piece.thinking),
+        ];
+        let named = names
+            .into_iter()
+            .find_map(|(name, words)| words.filter(|words| !words.bytes.is_empty()).map(|words| (name, words)));
+        let details = piece.reasoning_details.unwrap_or_default();
+        match &named {
+            Some((name, words)) => {
+                self.reasoning_name = Some(name);
+                tell(Delta::Reasoning(self.reasoning.push(&words.bytes)), sink);
+            }
+            None => {
+                for detail in &details {
+                    let detail: Value = serde_json::from_str(detail.get()).unwrap_or_default();
+                    let words = detail.get("text").or(detail.get("summary")).and_then(Value::as_str);
+                    tell(Delta::Reasoning(self.reasoning.push(words.unwrap_or_default().as_bytes())), sink);
+                }
+            }
+        }
+        self.reasoning_details.extend(details.into_iter().map(ToOwned::to_owned));
+        if let Some(words) = piece.content {
+            tell(Delta::Reasoning(self.reasoning.push(words.reasoning.as_bytes())), sink);
+            tell(Delta::Text(self.text.push(&words.bytes)), sink);
+        }
+        if let Some(words) = piece.refusal.filter(|words| !words.bytes.is_empty()) {
+            self.refused = true;
+            tell(Delta::Text(self.text.push(&words.bytes)), sink);
+        }
+        for call in piece.tool_calls.into_iter().flatten() {
+            self.call(call, sink);
+        }
+    }
+
+    fn call(&mut self, piece: CallPiece<'_>, sink: &mut Sink<'_>) {
+        let id = piece.id.as_deref().unwrap_or_default();
+        let function = piece.function.unwrap_or(Function { name: None, arguments: None });
+        let name = function.name.as_deref().unwrap_or_default();
+        let nth = self.meant(piece.index, id, name);
+        let call = &mut self.calls[nth];
+        if call.id.is_empty() {
+            call.id = id.to_owned();
+        }
+        // Some servers say the name again with every piece, a few bring it in parts.
+        if call.tool.is_empty() || (call.tool != name && call.arguments.is_empty()) {
+            call.tool.push_str(name);
+        }
+        let arguments = function.arguments.map(|words| words.bytes).unwrap_or_default();
+        let arguments = call.arguments.push(&arguments);
+        sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
+    }
+
+    /// Which call a piece belongs to: the one with its index, unless it has another id; without an index the one with its
+    /// id; with neither the last, unless it names a tool that one has not.
+    fn meant(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
+        let same_id = |call: &CallUnderWay| id.is_empty() || call.id.is_empty() || call.id == id;
+        let found = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == index && same_id(call)),
+            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
+            None => {
+                let starts_anew = |call: &CallUnderWay| !name.is_empty() && !call.arguments.is_empty();
+                self.calls.len().checked_sub(1).filter(|last| !starts_anew(&self.calls[*last]))
+            }
+        };
+        found.unwrap_or_else(|| {
+            self.calls.push(CallUnderWay { index, ..CallUnderWay::default() });
+            self.calls.len() - 1
+        })
+    }
+
+    fn sidecar(&self) -> Option<Json> {
+        let json = if !self.reasoning_details.is_empty() {
+            format!(r#"{{"reasoning_details":{}}}"#, serde_json::to_string(&self.reasoning_details).ok()?)
+        } else {
+            format!(r#"{{"reasoning":"{}"}}"#, self.reasoning_name?)
+        };
+        Json::parse(&json).ok()
+    }
+}
+
+fn read(json: &[u8]) -> Result<Event<'_>, Failure> {
+    serde_json::from_slice(json).map_err(unlike)
+}
+
+/// An event with arguments as an object instead of a text, which some servers send, made regular.
+fn mend(data: &[u8]) -> Result<Vec<u8>, Failure> {
+    let text = String::from_utf8_lossy(data);
+    let mut event: Value = serde_json::from_str(&text).map_err(unlike)?;
+    let choices = event.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten();
+    for choice in choices {
+        for part in ["delta", "message"] {
+            let calls = choice.get_mut(part).and_then(|part| part.get_mut("tool_calls")).and_then(Value::as_array_mut);
+            for arguments in calls.into_iter().flatten().filter_map(|call| call.pointer_mut("/function/arguments")) {
+                if !arguments.is_string() && !arguments.is_null() {
+                    *arguments = Value::String(arguments.to_string());
+                }
+            }
+        }
+    }
+    Ok(event.to_string().into_bytes())
+}
+
+fn unlike(error: serde_json::Error) -> Failure {
+    Failure::unreadable(format_args!("wanted an answer of the Chat Completions API: {error}"))
+}

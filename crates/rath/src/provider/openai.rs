@@ -1,0 +1,208 @@
+//! OpenAI, and the many servers that speak as it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rath_record::chunk::Identity;
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::SecretString;
+use serde::Serialize;
+
+use super::answer::{Answer, Failure, Sink};
+use super::embed::Embedder;
+use super::http::{self, Auth, Http, Timeouts};
+use super::registry::Env;
+use super::render::Request;
+use super::settings::{Settings, Shape, Streaming};
+use super::{Provider, ProviderBackend};
+use crate::error::{Error, ErrorKind, Result};
+
+const BASE: &str = "https://api.openai.com/v1";
+
+/// OpenAI's Chat Completions, or a server that speaks as they do.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # fn main() -> Result<()> {
+/// let provider = Provider::from(OpenAi::new("qwen3").base_url("http://127.0.0.1:8080/v1")?.max_tokens(500));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenAi {
+    model: String,
+    pub(super) server: Server,
+    settings: Settings,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) base: reqwest::Url,
+    pub(super) keys: Vec<SecretString>,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) timeouts: Timeouts,
+    pub(super) most: usize,
+}
+
+impl OpenAi {
+    /// A model of OpenAI's.
+    pub fn new(model: impl Into<String>) -> Self {
+        OpenAi { model: model.into(), server: Server::new(BASE), settings: Settings::new(Shape::Chat) }
+    }
+
+    /// What the environment says: `OPENAI_API_KEY` (several keys with commas between them), `OPENAI_BASE_URL`, and
+    /// `OPENAI_DEFAULT_MODEL` where `model` is empty.
+    pub fn from_env(model: &str, env: &Env) -> Result<Self> {
+        let (model, server) = Server::from_env(model, env, "OPENAI", BASE)?;
+        Ok(OpenAi { model, server, settings: Settings::new(Shape::Chat) })
+    }
+
+    /// Sets the key.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.keys([key])
+    }
+
+    /// Sets several keys. If one is refused, the next is tried.
+    pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.server.set_keys(keys);
+        self
+    }
+
+    /// Sets where requests go: what stands before `/chat/completions`.
+    pub fn base_url(mut self, url: &str) -> Result<Self> {
+        self.server.base = http::base_url(url.trim_end_matches("/chat/completions"), BASE)?;
+        Ok(self)
+    }
+
+    /// Adds a header to every request.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
+        self.server.add_header(name, value)?;
+        Ok(self)
+    }
+
+    /// Sets how long the server is waited for.
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.server.timeouts = timeouts;
+        self
+    }
+
+    /// Sets the most bytes that an answer may have.
+    pub fn most_bytes(mut self, most: usize) -> Self {
+        self.server.most = most;
+        self
+    }
+
+    /// Asks for answers in one piece.
+    pub fn whole(mut self) -> Self {
+        self.settings.stream = Streaming::Whole;
+        self
+    }
+
+    /// Limits the tokens of an answer.
+    pub fn max_tokens(mut self, most: u64) -> Self {
+        // OpenAI's newer models refuse the name that every other server knows.
+        let name = if self.server.base.as_str() == BASE { "max_completion_tokens" } else { "max_tokens" };
+        self.settings.set(name, most).expect("a number is JSON");
+        self
+    }
+
+    /// Sets any further member of the request: `temperature`, `tool_choice`, ..
+    pub fn option(mut self, name: &str, value: impl Serialize) -> Result<Self> {
+        self.settings.set(name, value)?;
+        Ok(self)
+    }
+
+    /// A client for the server's embeddings, with this model.
+    pub fn embedder(self) -> Embedder {
+        let identity = Identity { provider: "openai".to_owned(), model: self.model };
+        Embedder::new(identity, self.server.into_http(Auth::Bearer))
+    }
+}
+
+impl From<OpenAi> for Provider {
+    fn from(openai: OpenAi) -> Self {
+        let identity = Identity { provider: "openai".to_owned(), model: openai.model };
+        let http = openai.server.into_http(Auth::Bearer);
+        Provider::new(Backend { identity, settings: Arc::new(openai.settings), http })
+    }
+}
+
+struct Backend {
+    identity: Identity,
+    settings: Arc<Settings>,
+    http: Http,
+}
+
+impl ProviderBackend for Backend {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+        self.http.ask("/chat/completions", request, sink).await
+    }
+}
+
+impl Server {
+    pub(super) fn new(base: &str) -> Self {
+        let base = reqwest::Url::parse(base).expect("the addresses of providers are URLs");
+        Server { base, keys: Vec::new(), headers: Vec::new(), timeouts: Timeouts::default(), most: http::MOST }
+    }
+
+    /// The model and the server that the variables with this prefix name.
+    pub(super) fn from_env(model: &str, env: &Env, prefix: &str, base: &str) -> Result<(String, Self)> {
+        let mut server = Server::new(base);
+        let get = |name: &str| env.get(&format!("{prefix}_{name}")).filter(|value| !value.trim().is_empty());
+        if let Some(url) = get("BASE_URL") {
+            server.base =
+                http::base_url(&url, base).map_err(|error| error.with_hint(format!("check {prefix}_BASE_URL")))?;
+        }
+        if let Some(keys) = get("API_KEY") {
+            server.set_keys(keys.split(','));
+        } else if server.base == Server::new(base).base {
+            let message = format!("there is no key for {}", server.base.host_str().unwrap_or(base));
+            return Err(Error::new(ErrorKind::Key, message).with_hint(format!("set {prefix}_API_KEY")));
+        }
+        let model = Some(model.to_owned()).filter(|model| !model.is_empty()).or_else(|| get("DEFAULT_MODEL"));
+        let model = model.ok_or_else(|| {
+            Error::new(ErrorKind::Model, "no model is named")
+                .with_hint(format!("write `{}:MODEL`, or set {prefix}_DEFAULT_MODEL", prefix.to_lowercase()))
+        })?;
+        Ok((model, server))
+    }
+
+    pub(super) fn set_keys(&mut self, keys: impl IntoIterator<Item = impl Into<String>>) {
+        let keys = keys.into_iter().map(|key| key.into().trim().to_owned()).filter(|key| !key.is_empty());
+        self.keys = keys.map(SecretString::from).collect();
+    }
+
+    pub(super) fn add_header(&mut self, name: &str, value: &str) -> Result<()> {
+        let wrong = || Error::new(ErrorKind::Provider, format_args!("`{name}` is not a header with that value"));
+        let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
+        // It may be another kind of key.
+        value.set_sensitive(true);
+        self.headers.push((name.parse().map_err(|_| wrong())?, value));
+        Ok(())
+    }
+
+    pub(super) fn into_http(self, auth: Auth) -> Http {
+        let mut http = Http::new(self.base, auth, self.keys);
+        http.headers = self.headers;
+        http.timeouts = self.timeouts;
+        http.most = self.most;
+        http
+    }
+}
+
+impl Timeouts {
+    /// The same time for the first byte and for every later one.
+    pub fn of(wait: Duration) -> Self {
+        Timeouts { first_byte: wait, idle: wait, ..Timeouts::default() }
+    }
+}

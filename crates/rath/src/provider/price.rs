@@ -1,0 +1,261 @@
+//! What tokens cost in money. A view: the record holds tokens, and prices are applied when somebody asks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use rath_record::chunk::{Chunk, Identity};
+use rath_record::{BranchId, Record, StepId, Usage};
+use serde::Deserialize;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// An amount of money, in US dollars, exact to a millionth of a millionth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Money {
+    pico: u128,
+}
+
+impl Money {
+    /// So many dollars; what is no amount counts as nothing.
+    pub fn dollars(amount: f64) -> Self {
+        Money { pico: (amount.max(0.0) * 1e12).round() as u128 }
+    }
+
+    /// In dollars.
+    pub fn as_dollars(self) -> f64 {
+        self.pico as f64 / 1e12
+    }
+}
+
+impl Add for Money {
+    type Output = Money;
+
+    fn add(self, other: Money) -> Money {
+        Money { pico: self.pico.saturating_add(other.pico) }
+    }
+}
+
+impl AddAssign for Money {
+    fn add_assign(&mut self, other: Money) {
+        *self = *self + other;
+    }
+}
+
+impl std::iter::Sum for Money {
+    fn sum<I: Iterator<Item = Money>>(amounts: I) -> Money {
+        amounts.fold(Money::default(), Add::add)
+    }
+}
+
+/// `$1.25`; amounts below a cent with all digits that matter: `$0.000125`.
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dollars = self.as_dollars();
+        match dollars {
+            0.0 => f.write_str("$0"),
+            ..0.01 => write!(f, "${dollars:.6}"),
+            ..1.0 => write!(f, "${dollars:.4}"),
+            _ => write!(f, "${dollars:.2}"),
+        }
+    }
+}
+
+/// What a model costs, in dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// For input that was not cached.
+    pub input: f64,
+    /// For output, reasoning included.
+    pub output: f64,
+    /// For input that came from the cache; as other input if it is not given.
+    pub cached_read: Option<f64>,
+    /// For input that was put into the cache; as other input if it is not given.
+    pub cache_write: Option<f64>,
+}
+
+impl Price {
+    /// For input and output, cached or not.
+    pub fn new(input: f64, output: f64) -> Self {
+        Price { input, output, cached_read: None, cache_write: None }
+    }
+
+    /// What so many tokens cost.
+    pub fn of(&self, usage: Usage) -> Money {
+        let plain = usage.input.saturating_sub(usage.cached_read).saturating_sub(usage.cache_write);
+        let parts = [
+            (plain, self.input),
+            (usage.cached_read, self.cached_read.unwrap_or(self.input)),
+            (usage.cache_write, self.cache_write.unwrap_or(self.input)),
+            (usage.output, self.output),
+        ];
+        // In millionths of a dollar for a million tokens a price is a whole number, and the sum is exact.
+        let pico =
+            |(tokens, price): (u64, f64)| u128::from(tokens).saturating_mul((price.max(0.0) * 1e6).round() as u128);
+        parts.into_iter().map(|part| Money { pico: pico(part) }).sum()
+    }
+}
+
+/// Prices, by `provider:model`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prices {
+    by_model: BTreeMap<String, Price>,
+}
+
+impl Prices {
+    /// No prices.
+    pub fn none() -> Self {
+        Prices::default()
+    }
+
+    /// List prices of well-known models. They change: check the ones you rely on, and [`set`](Prices::set) your own.
+    pub fn list() -> Self {
+        Prices::none().read(include_str!("prices.json")).expect("the list is checked by a test")
+    }
+
+    /// Sets a price, in place of the one there was.
+    pub fn set(mut self, model: impl Into<String>, price: Price) -> Self {
+        self.by_model.insert(model.into(), price);
+        self
+    }
+
+    /// Sets prices from a JSON object: `{"openai:gpt-5": {"input": 1.25, "output": 10, "cached_read": 0.125}}`.
+    pub fn read(mut self, json: &str) -> Result<Self> {
+        let more: BTreeMap<String, Price> = serde_json::from_str(json).map_err(|error| {
+            Error::new(ErrorKind::Format, format_args!("wanted prices by model: {error}"))
+                .with_hint(r#"a price is dollars for a million tokens: {"openai:NAME": {"input": 1.25, "output": 10}}"#)
+        })?;
+        let wrong = more.iter().find(|(_, price)| {
+            let parts = [Some(price.input), Some(price.output), price.cached_read, price.cache_write];
+            parts.into_iter().flatten().any(|part| !(0.0..=1e9).contains(&part))
+        });
+        if let Some((model, _)) = wrong {
+            return Err(Error::new(
+                ErrorKind::Format,
+                format_args!("the price of `{model}` is not an amount of money"),
+            ));
+        }
+        self.by_model.extend(more);
+        Ok(self)
+    }
+
+    /// The price of a model. One dated version costs what the model costs: `gpt-5-2025-08-07` as `gpt-5`.
+    pub fn get(&self, identity: &Identity) -> Option<&Price> {
+        let name = identity.to_string();
+        self.by_model.get(&name).or_else(|| self.by_model.get(undated(&name)?))
+    }
+}
+
+/// The name without the date or the `latest` at its end.
+fn undated(name: &str) -> Option<&str> {
+    let is_date = |text: &str| {
+        text.bytes().zip("-2000-00-00".bytes()).all(|(found, form)| match form {
+            b'0' => found.is_ascii_digit(),
+            form => found == form,
+        })
+    };
+    let split = |length: usize| name.split_at_checked(name.len().checked_sub(length)?);
+    let long = split(11).filter(|(_, date)| is_date(date));
+    let short = split(9).filter(|(_, date)| date.starts_with("-20") && date[1..].bytes().all(|b| b.is_ascii_digit()));
+    name.strip_suffix("-latest").or(long.or(short).map(|(model, _)| model))
+}
+
+/// What the model calls of a record cost in money, each counted once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// The head it reflects.
+    pub head: Option<StepId>,
+    /// All that has a price.
+    pub total: Money,
+    /// By the branch that made the call, in order of their first calls.
+    pub by_branch: Vec<(BranchId, Money)>,
+    /// By model, in order of their first calls, with what was used. No money where there is no price.
+    pub by_model: Vec<(Option<Identity>, Usage, Option<Money>)>,
+}
+
+/// What the model calls up to the head of `record` cost.
+pub(crate) fn cost(record: &Record, prices: &Prices) -> Cost {
+    let mut cost = Cost { head: record.head().map(|head| head.id()), ..Cost::default() };
+    for step in record.lineage().walk() {
+        let Some(usage) = step.stamp().usage else { continue };
+        let identity = asked(step.chunk());
+        let price = identity.and_then(|identity| prices.get(identity));
+        let money = price.map(|price| price.of(usage));
+        cost.total += money.unwrap_or_default();
+        let branch = step.stamp().branch;
+        match cost.by_branch.iter_mut().find(|(id, _)| *id == branch) {
+            Some((_, sum)) => *sum += money.unwrap_or_default(),
+            None => cost.by_branch.push((branch, money.unwrap_or_default())),
+        }
+        match cost.by_model.iter_mut().find(|(model, ..)| model.as_ref() == identity) {
+            Some((_, used, sum)) => {
+                *used += usage;
+                *sum = sum.zip(money).map(|(sum, money)| sum + money);
+            }
+            None => cost.by_model.push((identity.cloned(), usage, money)),
+        }
+    }
+    cost
+}
+
+/// Who was asked in the call behind a chunk.
+pub(crate) fn asked(chunk: &Chunk) -> Option<&Identity> {
+    match chunk {
+        Chunk::Assistant(answer) => answer.provider.as_ref(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(provider: &str, model: &str) -> Identity {
+        Identity { provider: provider.to_owned(), model: model.to_owned() }
+    }
+
+    #[test]
+    fn the_list_can_be_read_and_overridden() {
+        let prices = Prices::list();
+        assert_eq!(prices.get(&identity("openai", "gpt-5")).map(|price| price.output), Some(10.0));
+        let prices = prices.read(r#"{"openai:gpt-5": {"input": 1, "output": 2}}"#).expect("these are prices");
+        assert_eq!(prices.get(&identity("openai", "gpt-5")), Some(&Price::new(1.0, 2.0)));
+    }
+
+    #[test]
+    fn a_dated_version_costs_what_its_model_costs_and_another_model_does_not() {
+        let prices = Prices::list();
+        let price = |model| prices.get(&identity("openai", model)).map(|price| price.input);
+        assert_eq!(price("gpt-5-2025-08-07"), Some(1.25));
+        assert_eq!(price("gpt-4o-latest"), Some(2.5));
+        assert_eq!(price("gpt-5-mini"), Some(0.25));
+        assert_eq!(price("gpt-5-codex"), None);
+        assert_eq!(price("gpt-5.2"), None);
+        assert_eq!(price("gpt-5-2"), None);
+        let anthropic = prices.get(&identity("anthropic", "claude-sonnet-4-20250514"));
+        assert_eq!(anthropic.map(|price| price.output), Some(15.0));
+    }
+
+    #[test]
+    fn every_kind_of_token_has_its_price_and_sums_are_exact() {
+        let price = Price { cached_read: Some(0.1), cache_write: Some(1.25), ..Price::new(1.0, 5.0) };
+        let usage = Usage { input: 1_000_000, output: 10, cached_read: 700_000, cache_write: 200_000, reasoning: 5 };
+        assert_eq!(price.of(usage), Money::dollars(0.42005));
+        let many: Money = (0..1_000_000).map(|_| price.of(Usage::new(1, 0))).sum();
+        assert_eq!(many, Money::dollars(1.0));
+    }
+
+    #[test]
+    fn bad_prices_are_refused() {
+        for (json, expected) in [
+            ("[]", "wanted prices by model: invalid type: sequence"),
+            (r#"{"a": {"input": 1}}"#, "missing field `output`"),
+            (r#"{"a": {"input": 1, "output": -1}}"#, "the price of `a` is not an amount of money"),
+            (r#"{"a": {"input": 1, "output": 1, "inptu": 3}}"#, "unknown field `inptu`"),
+        ] {
+            let error = Prices::none().read(json).expect_err("these are no prices").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

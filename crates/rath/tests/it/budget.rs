@@ -1,0 +1,161 @@
+//! What a tree of branches may use.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use rath::prelude::*;
+use rath::provider::Price;
+
+use crate::support::block_on;
+
+const TURN: &str = r#"{"text":"ok","usage":{"input":100,"output":50}}"#;
+
+fn provider(turns: usize) -> Provider {
+    let script = Script::of(std::iter::repeat_n(TURN, turns)).expect("it is a script");
+    Provider::from(script).prices(Prices::none().set("script:script", Price::new(1000.0, 2000.0)))
+}
+
+/// Asks, and asks again, until it is stopped. Gives back how often it was answered, and why it was stopped.
+fn until_stopped(mut session: Session, provider: &Provider) -> (u32, Error) {
+    for answered in 0.. {
+        session.push(Chunk::user("go on"));
+        match block_on(provider.ask(session.clone()).into_future()) {
+            Ok(next) => session = next,
+            Err(error) => return (answered, error),
+        }
+    }
+    unreachable!("it is stopped")
+}
+
+#[track_caller]
+fn check(budget: Budget, answered: u32, expected: Expect) {
+    let (count, error) = until_stopped(Session::empty().within(budget), &provider(20));
+    assert_eq!((error.kind(), count), (ErrorKind::Budget, answered), "{error}");
+    assert_eq!(error.hint().map(|hint| hint.starts_with("raise the limit")), Some(true));
+    let head = error.session().and_then(Session::head).expect("it is kept").chunk().clone();
+    let Chunk::Interrupted(stop) = head else { panic!("the stop is on record") };
+    expected.assert_eq(&stop.reason.to_string());
+}
+
+#[test]
+fn every_limit_stops_before_the_call() {
+    check(Budget::new().turns(3), 3, expect!["the budget allows 3 turns, and 3 are used"]);
+    check(
+        Budget::new().tokens(350),
+        2,
+        expect!["the budget allows 350 tokens: 300 are used, and this call sends about 65"],
+    );
+    check(
+        Budget::new().money(Money::dollars(0.45)),
+        2,
+        expect!["the budget allows $0.4500: $0.4000 are used, and this call sends for $0.0650"],
+    );
+    check(Budget::new().time(Duration::ZERO), 0, expect!["the budget allows 0ns, which are over"]);
+    check(Budget::new().turns(0), 0, expect!["the budget allows 0 turns, and 0 are used"]);
+}
+
+#[test]
+fn a_model_without_a_price_is_not_asked_where_money_is_limited() {
+    let provider = provider(1).prices(Prices::none());
+    let (_, error) = until_stopped(Session::empty().within(Budget::new().money(Money::dollars(9.0))), &provider);
+    assert_eq!(error.to_string().lines().next(), Some("the budget limits money, and `script:script` has no price"));
+}
+
+#[test]
+fn forks_draw_on_one_budget_however_deep_they_lie() {
+    let provider = provider(20);
+    let root = Session::user("hi").within(Budget::new().turns(5));
+    let (a, b) = (root.fork(), root.fork().fork().detach());
+    let a = block_on(provider.ask(a).into_future()).expect("it is within");
+    let b = block_on(provider.ask(b).into_future()).expect("it is within");
+    let merged = a.merge(&b).expect("they can be merged");
+    assert_eq!(merged.budget().expect("it is inherited").spent_turns(), 2);
+    let (answered, _) = until_stopped(merged, &provider);
+    assert_eq!(answered, 3);
+    assert!(until_stopped(root, &provider).1.kind() == ErrorKind::Budget, "the root is stopped too");
+}
+
+#[test]
+fn branches_that_ask_at_once_do_not_pass_a_limit_together() {
+    let slow = r#"{"text":"ok","delay_ms":20,"usage":{"input":1,"output":1}}"#;
+    let provider = Provider::from(Script::of(std::iter::repeat_n(slow, 64)).expect("it is a script"));
+    let root = Session::user("hi").within(Budget::new().turns(10));
+    let answered = block_on(async {
+        let asks: Vec<_> = (0..64).map(|_| tokio::spawn(provider.ask(root.fork()).into_future())).collect();
+        let mut answered = 0;
+        for ask in asks {
+            answered += u32::from(ask.await.expect("it does not panic").is_ok());
+        }
+        answered
+    });
+    assert_eq!(answered, 10);
+}
+
+#[test]
+fn a_branch_that_lies_too_deep_is_not_asked() {
+    let provider = provider(20);
+    let root = Session::user("hi").within(Budget::new().depth(1));
+    assert!(block_on(provider.ask(root.fork()).into_future()).is_ok());
+    let error = block_on(provider.ask(root.fork().fork()).into_future()).expect_err("it lies too deep");
+    assert_eq!(error.to_string().lines().next(), Some("the budget allows branches 1 forks deep, and this one is 2"));
+}
+
+#[test]
+fn a_stop_can_be_lifted_and_the_work_goes_on() {
+    let provider = provider(20);
+    let (_, error) = until_stopped(Session::empty().within(Budget::new().turns(1)), &provider);
+    let stopped = error.session().expect("it is kept").clone();
+    assert_eq!(stopped.next(), Next::AskModel);
+
+    // The same budget, raised: everybody who shares it may go on.
+    stopped.budget().expect("it has one").clone().turns(2);
+    let raised = block_on(provider.ask(stopped.clone()).into_future()).expect("it may go on");
+    assert_eq!(raised.usage(), Usage::new(200, 100));
+
+    // Another budget, after the session was saved: what was used before counts.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("session.rath");
+    stopped.save(&path).expect("it can be saved");
+    let opened = Session::open(&path).expect("it can be opened").session.within(Budget::new().tokens(290));
+    assert_eq!(opened.budget().expect("it has one").spent_tokens(), 150);
+    let (answered, error) = until_stopped(opened, &provider);
+    assert_eq!(answered, 1, "{error}");
+}
+
+#[test]
+fn a_call_under_way_is_broken_off_when_time_is_over() {
+    let provider = Provider::from(Script::of([r#"{"text":"late","delay_ms":60000}"#]).expect("it is a script"));
+    let session = Session::user("hi").within(Budget::new().time(Duration::from_millis(20)));
+    let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");
+    assert_eq!(error.kind(), ErrorKind::Budget);
+    assert_eq!(error.session().expect("it is kept").chunk_count(), 2);
+}
+
+#[test]
+fn a_failed_call_uses_no_turn() {
+    let provider =
+        Provider::from(Script::of([r#"{"error":{"status":400,"message":"no"}}"#, TURN]).expect("it is a script"));
+    let session = Session::user("hi").within(Budget::new().turns(1));
+    assert!(block_on(provider.ask(session.clone()).into_future()).is_err());
+    assert!(block_on(provider.ask(session).into_future()).is_ok());
+}
+
+#[test]
+fn cost_is_a_view_and_counts_each_call_once() {
+    let provider = provider(20);
+    let root = block_on(provider.ask(Session::user("hi")).into_future()).expect("it is answered");
+    let fork = |name: &str| {
+        let mut fork = root.fork_named(name);
+        fork.push(Chunk::user("go on"));
+        block_on(provider.ask(fork).into_future()).expect("it is answered")
+    };
+    let merged = fork("a").merge(&fork("b")).expect("they can be merged");
+    let prices = Prices::none().set("script:script", Price::new(1000.0, 2000.0));
+    let cost = merged.cost(&prices);
+    assert_eq!(cost.total, Money::dollars(0.6));
+    assert_eq!(cost.by_branch.iter().map(|(_, money)| money.to_string()).collect::<Vec<_>>(), ["$0.2000"; 3]);
+    let [(Some(identity), usage, Some(money))] = &cost.by_model[..] else { panic!("there is one model") };
+    assert_eq!((identity.to_string(), *usage, *money), ("script:script".to_owned(), Usage::new(300, 150), cost.total));
+    let unknown = merged.cost(&Prices::none());
+    assert_eq!((unknown.total, unknown.by_model[0].2), (Money::default(), None));
+}

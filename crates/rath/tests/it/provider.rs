@@ -1,0 +1,528 @@
+//! What happens between asking and an answer: attempts, keys, time limits, bad servers, cancellation.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use rath::chunk::{Finish, Image};
+use rath::prelude::*;
+use rath::provider::{Env, Registry, Timeouts};
+use rath::record::Blob;
+
+use crate::server::{Reply, Server, Then};
+use crate::support::block_on;
+
+const KEY: &str = "sk-very-secret";
+const PIECES: &str = "data: {\"id\":\"1\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hel\"}}]}\n\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lo.\"},\"finish_reason\":\"stop\"}]}\n\n\
+    data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
+
+fn openai(server: &Server) -> OpenAi {
+    OpenAi::new("m").key(KEY).base_url(&format!("{}/v1", server.url)).expect("it is a URL")
+}
+
+fn quick(attempts: u32) -> Retry {
+    Retry { attempts, first: Duration::from_millis(1), longest: Duration::from_millis(20) }
+}
+
+/// The kinds of the steps that a session ends with, after what the user said.
+fn steps(session: &Session) -> String {
+    let kinds = session.chunks().skip(1).map(|chunk| match chunk {
+        Chunk::Retry(retry) => format!("retry {} of {}: {}", retry.attempt, retry.of, retry.error),
+        Chunk::Failed(failed) => format!("failed: {}: {}", failed.error, failed.message),
+        Chunk::Interrupted(interrupted) => format!("interrupted: {}", interrupted.reason),
+        Chunk::Assistant(answer) => format!("assistant: {}", answer.text),
+        chunk => chunk.kind().to_owned(),
+    });
+    kinds.collect::<Vec<_>>().join("\n")
+}
+
+/// Asks once, and compares the error and the steps that the session keeps.
+#[track_caller]
+fn check_error(reply: Reply, make: impl FnOnce(OpenAi) -> OpenAi, expected: Expect) {
+    let shown = block_on(async {
+        let server = Server::always(reply).await;
+        let provider = Provider::from(make(openai(&server))).retry(Retry::never());
+        let error = provider.ask(Session::user("hi")).await.expect_err("it cannot be answered");
+        let session = error.session().expect("the session is kept");
+        assert!(matches!(session.next(), Next::AskModel), "it can be asked again");
+        format!("{:?}, temporary: {}\n{error}\n{}\n", error.kind(), error.is_temporary(), steps(session))
+            .replace(&server.url, "http://server")
+    });
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn bad_servers_give_clear_errors_and_the_session_is_kept() {
+    let fast = |openai: OpenAi| openai.timeouts(Timeouts::of(Duration::from_millis(100)));
+    check_error(
+        Reply::json(
+            401,
+            r#"{"error":{"message":"Incorrect API key provided: sk-very-secret","code":"invalid_api_key"}}"#,
+        ),
+        |openai| openai,
+        expect![[r#"
+            Key, temporary: false
+            Incorrect API key provided: [key] (invalid_api_key, 401)
+            hint: check the key, and that it is one for this provider
+            failed: key: Incorrect API key provided: [key] (invalid_api_key, 401)
+        "#]],
+    );
+    check_error(
+        Reply::json(200, ""),
+        |openai| openai,
+        expect![[r#"
+            Answer, temporary: false
+            wanted JSON, found nothing
+            hint: check the base URL: requests go below http://server/v1
+            failed: answer: wanted JSON, found nothing
+        "#]],
+    );
+    check_error(
+        Reply::json(400, &format!(r#"{{"error":{{"message":"{}"}}}}"#, "long ".repeat(20_000))),
+        |openai| openai,
+        expect![[r#"
+            Refused, temporary: false
+            http://server/v1 says `{"error":{"message":"long long long long long long long lon…` (400)
+            failed: refused: http://server/v1 says `{"error":{"message":"long long long long long long long lon…` (400)
+        "#]],
+    );
+    check_error(
+        Reply::json(200, &format!(r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#, "x".repeat(100_000))),
+        |openai| openai.most_bytes(50_000),
+        expect![[r#"
+            Answer, temporary: false
+            the answer has more than 50000 bytes
+            failed: answer: the answer has more than 50000 bytes
+        "#]],
+    );
+    check_error(
+        Reply::stream("").then(Then::Hang),
+        fast,
+        expect![[r#"
+        Timeout, temporary: true
+        http://server/v1 accepts the request and says nothing
+        failed: timeout: http://server/v1 accepts the request and says nothing
+    "#]],
+    );
+    check_error(
+        Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Hang),
+        fast,
+        expect![[r#"
+        Timeout, temporary: true
+        the answer stalled for 100ms
+        failed: timeout: the answer stalled for 100ms
+    "#]],
+    );
+    check_error(
+        Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Break),
+        |openai| openai,
+        expect![[r#"
+        Connection, temporary: true
+        the answer was cut off: end of file before message length reached
+        failed: connection: the answer was cut off: end of file before message length reached
+    "#]],
+    );
+    let half = Reply::json(200, r#"{"choices":[{"message":{"content":"Hel"#).then(Then::Break);
+    check_error(
+        half,
+        |openai| openai.whole(),
+        expect![[r#"
+        Connection, temporary: true
+        the answer was cut off: end of file before message length reached
+        failed: connection: the answer was cut off: end of file before message length reached
+    "#]],
+    );
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let error = block_on(async {
+        let server = Server::always(Reply::stream(PIECES)).await;
+        let provider = Provider::from(openai(&server)).retry(quick(2));
+        let url = server.url.clone();
+        drop(server);
+        let error = provider.ask(Session::user("hi")).await.expect_err("nobody is there");
+        assert_eq!(error.session().expect("it is kept").chunk_count(), 3);
+        error.to_string().replace(&url, "http://server")
+    });
+    let (said, hint) = error.split_once('\n').expect("a hint");
+    assert!(said.starts_with("cannot reach http://server/v1: "), "{said}");
+    assert_eq!(hint, "hint: check the base URL, and that the server runs");
+}
+
+#[test]
+fn exactly_the_attempts_that_are_allowed_are_made_and_each_is_a_step() {
+    for attempts in [0, 1, 2, 5] {
+        block_on(async {
+            let server = Server::always(Reply::json(503, r#"{"error":{"message":"no"}}"#)).await;
+            let provider = Provider::from(openai(&server)).retry(quick(attempts));
+            let error = provider.ask(Session::user("hi")).await.expect_err("it is always busy");
+            let made = attempts.max(1);
+            assert_eq!(server.asked().len() as u32, made);
+            let retries: String = (1..made).map(|nth| format!("retry {nth} of {made}: no (503)\n")).collect();
+            assert_eq!(steps(error.session().expect("it is kept")), format!("{retries}failed: busy: no (503)"));
+        });
+    }
+}
+
+#[test]
+fn a_failed_attempt_leaves_nothing_of_its_answer() {
+    block_on(async {
+        let server = Server::start(|nth, _| match nth {
+            0 => Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Break),
+            1 => Reply::stream("data: {\"error\":{\"message\":\"Overloaded\",\"type\":\"overloaded_error\"}}\n\n"),
+            _ => Reply::stream(PIECES),
+        })
+        .await;
+        let mut pieces = Vec::new();
+        let provider = Provider::from(openai(&server)).retry(quick(3));
+        let each = |delta: Delta<'_>| match delta {
+            Delta::Text(text) => pieces.push(text.to_owned()),
+            Delta::Retry { attempt, of, .. } => pieces.push(format!("<{attempt}/{of}>")),
+            _ => {}
+        };
+        let session = provider.ask(Session::user("hi")).each(each).await.expect("the third is answered");
+        assert_eq!(pieces, ["Hel", "<1/3>", "<2/3>", "Hel", "lo."]);
+        assert_eq!(session.text(), Some("Hello."));
+        assert_eq!(session.usage(), Usage::new(9, 2));
+        // The same bytes were sent every time, and they are the ones that are on record.
+        let sent = server.asked();
+        let rebuilt = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");
+        assert!(sent.iter().all(|asked| asked.body.as_bytes() == rebuilt.bytes));
+    });
+}
+
+#[test]
+fn what_the_server_asks_for_is_waited_for() {
+    block_on(async {
+        let soon = "retry-after-ms: 1";
+        for header in ["retry-after: 0", soon, "retry-after: Sun, 06 Nov 1994 08:49:37 GMT"] {
+            let server = Server::start(move |nth, _| match nth {
+                0 => Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header(header),
+                _ => Reply::stream(PIECES),
+            })
+            .await;
+            let mut waits = Vec::new();
+            // Without the header it would be half an hour at least.
+            let retry = Retry { attempts: 2, first: Duration::from_secs(3600), longest: Duration::from_secs(3600) };
+            let provider = Provider::from(openai(&server)).retry(retry);
+            let each = |delta: Delta<'_>| {
+                if let Delta::Retry { wait, .. } = delta {
+                    waits.push(wait);
+                }
+            };
+            provider.ask(Session::user("hi")).each(each).await.expect("it is answered");
+            assert!(waits[0] <= Duration::from_millis(2), "{header}: {waits:?}");
+        }
+    });
+}
+
+#[test]
+fn a_refused_key_gives_way_to_the_next_and_is_not_an_attempt() {
+    block_on(async {
+        let server = Server::start(|_, asked| {
+            let key = asked.headers.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
+            match key {
+                Some("sk-good") => Reply::stream(PIECES),
+                _ => Reply::json(401, r#"{"error":{"message":"wrong key"}}"#),
+            }
+        })
+        .await;
+        let provider = Provider::from(openai(&server).keys(["sk-bad1", "sk-bad2", "sk-good"])).retry(Retry::never());
+        let session = provider.ask(Session::user("hi")).await.expect("the third key is good");
+        assert_eq!(steps(&session), "retry 1 of 2: wrong key (401)\nretry 2 of 3: wrong key (401)\nassistant: Hello.");
+        // The good key is used from then on.
+        provider.ask(Session::user("again")).await.expect("the third key is good");
+        assert_eq!(server.asked().len(), 4);
+
+        let provider = Provider::from(openai(&server).keys(["sk-bad1", "sk-bad2"])).retry(quick(5));
+        let error = provider.ask(Session::user("hi")).await.expect_err("no key is good");
+        assert_eq!(error.hint(), Some("none of the 2 keys is accepted: check them"));
+        assert_eq!(server.asked().len(), 6, "a refused key is not tried twice");
+    });
+}
+
+#[test]
+fn too_many_requests_for_one_key_are_not_too_many_for_another() {
+    block_on(async {
+        let server = Server::start(|_, asked| match asked.headers.contains("sk-fresh") {
+            true => Reply::stream(PIECES),
+            false => Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header("retry-after: 3600"),
+        })
+        .await;
+        let provider = Provider::from(openai(&server).keys(["sk-tired", "sk-fresh"]));
+        let session = provider.ask(Session::user("hi")).await.expect("the other key is fresh");
+        assert_eq!(steps(&session), "retry 1 of 4: slow down (429)\nassistant: Hello.");
+    });
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    block_on(async {
+        let server = Server::start(|nth, asked| {
+            let key = asked.headers.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
+            let key = key.unwrap_or_default();
+            match nth {
+                0 => Reply::json(500, &format!(r#"{{"error":{{"message":"boom: {key}"}}}}"#)),
+                1 => Reply::new(502, "text/html", format!("<b>{key}</b>")),
+                2 => Reply::stream(format!("data: {{\"error\":{{\"message\":\"what is {key}\"}}}}\n\n")),
+                3 => Reply::stream(PIECES.replace("\"1\"", &format!("\"{key}\"")))
+                    .header(&format!("x-request-id: {key}")),
+                _ => Reply::json(401, &format!(r#"{{"error":{{"message":"bad {key}"}}}}"#)),
+            }
+        })
+        .await;
+        let openai = openai(&server);
+        let mut shown = format!("{openai:?}");
+        let provider = Provider::from(openai.clone()).retry(quick(4));
+        shown += &format!("{provider:?}{:?}", openai.embedder());
+        let mut session = provider.ask(Session::user("hi")).await.expect("the fourth is answered");
+        session.push(Chunk::user("again"));
+        let error = provider.ask(session).await.expect_err("it is refused");
+        let session = error.session().expect("it is kept");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("session.rath");
+        session.save(&path).expect("it can be saved");
+        shown += &format!("{error}{error:?}{session}{}", session.lineage());
+        shown += &std::fs::read_to_string(path).expect("it can be read");
+        assert!(!shown.contains(KEY), "{shown}");
+        assert!(shown.matches("[key]").count() > 5, "{shown}");
+
+        let env = Env::of([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http://user:sk-pass@127.0.0.1:9/v1")]);
+        let openai = OpenAi::from_env("m", &env).expect("the environment is complete");
+        let error = Provider::from(openai).retry(Retry::never()).ask(Session::user("hi")).await.expect_err("nobody");
+        assert!(!format!("{env:?}{error}").contains("sk-"), "{error}");
+        let wrong = Env::of([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http//user:sk-pass@host")]);
+        let error = OpenAi::from_env("m", &wrong).expect_err("it is no URL");
+        assert!(!error.to_string().contains("sk-"), "{error}");
+    });
+}
+
+#[test]
+fn dropping_a_question_closes_its_connection() {
+    block_on(async {
+        let mut server = Server::always(Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Hang)).await;
+        let provider = Provider::from(openai(&server));
+        let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let kept = Session::user("hi");
+        let session = kept.clone();
+        let asking = tokio::spawn(async move {
+            let each = move |_: Delta<'_>| said.send(()).expect("the test listens");
+            provider.ask(session).each(each).await
+        });
+        heard.recv().await.expect("the answer begins");
+        asking.abort();
+        server.closed().await;
+        assert!(matches!(kept.next(), Next::AskModel));
+    });
+}
+
+#[test]
+fn an_answer_that_is_finished_is_not_waited_on() {
+    // Its end has been said, and the server keeps the connection open.
+    block_on(async {
+        let server = Server::always(Reply::stream(PIECES).then(Then::Hang)).await;
+        let session = Provider::from(openai(&server)).ask(Session::user("hi")).await.expect("it is answered");
+        assert_eq!(session.text(), Some("Hello."));
+    });
+}
+
+#[test]
+fn it_must_be_the_models_turn() {
+    let provider = Provider::from(Script::of([r#"{"text":"no"}"#]).expect("it is a script"));
+    let ask =
+        |session: &Session| block_on(provider.ask(session.clone()).into_future()).expect_err("it is not its turn");
+    let mut session = Session::user("hi");
+    session.push(Chunk::calls([Call::new("call_1", "look", "{}")]));
+    expect![[r#"
+        the call `call_1` (look) has no result yet
+        hint: run the tools, and push their results, before the model is asked again"#]]
+    .assert_eq(&ask(&session).to_string());
+    session.push(Chunk::result("call_1", "seen"));
+    session.push(Chunk::assistant("I see."));
+    expect![[r#"
+        there is nothing to answer: the model has the last word, or nobody spoke
+        hint: push what the user says, or new instructions"#]]
+    .assert_eq(&ask(&session).to_string());
+    assert_eq!(ask(&Session::system("be brief")).kind(), ErrorKind::Turn);
+    assert_eq!(ask(&Session::empty()).kind(), ErrorKind::Turn);
+}
+
+#[test]
+fn a_provider_is_named_by_its_uri_and_the_environment_fills_in() {
+    let open = |uri: &str, env: Env| match Registry::new().open(uri, &env) {
+        Ok(provider) => provider.identity().to_string(),
+        Err(error) => error.to_string(),
+    };
+    let full = || {
+        Env::of([
+            ("OPENAI_API_KEY", "k"),
+            ("OPENAI_DEFAULT_MODEL", "gpt-default"),
+            ("ANTHROPIC_API_KEY", "k"),
+            ("ANTHROPIC_DEFAULT_MODEL", "claude-default"),
+        ])
+    };
+    let none = || Env::of([]);
+    let shown = [
+        open("openai:gpt-5", full()),
+        open("openai:", full()),
+        open("anthropic:claude-x", full()),
+        open("anthropic:", full()),
+        open("openai:qwen3:8b", Env::of([("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")])),
+        open("openai:gpt-5", none()),
+        open("anthropic:", Env::of([("ANTHROPIC_API_KEY", "k")])),
+        open("openai:m", Env::of([("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "localhost:8080")])),
+        open("gpt-5", full()),
+        open("opneai:gpt-5", full()),
+        open("script:no/such/file.jsonl", none()),
+    ];
+    expect![[r#"
+        openai:gpt-5
+
+        openai:gpt-default
+
+        anthropic:claude-x
+
+        anthropic:claude-default
+
+        openai:qwen3:8b
+
+        there is no key for api.openai.com
+        hint: set OPENAI_API_KEY
+
+        no model is named
+        hint: write `anthropic:MODEL`, or set ANTHROPIC_DEFAULT_MODEL
+
+        wanted a base URL such as `https://api.openai.com/v1`, found `localhost:8080`
+        hint: check OPENAI_BASE_URL
+
+        wanted a provider such as `openai:MODEL`, found `gpt-5`
+        hint: write the kind of provider, a colon, and the model; kinds: anthropic, openai, script
+
+        unknown kind of provider `opneai`; known: anthropic, openai, script
+        hint: a kind of your own is added with `Registry::kind`
+
+        cannot read the script no/such/file.jsonl: No such file or directory (os error 2)"#]]
+    .assert_eq(&shown.join("\n\n"));
+}
+
+#[test]
+fn explicit_values_come_before_the_environment() {
+    block_on(async {
+        let server = Server::always(Reply::stream(PIECES)).await;
+        let env = Env::of([("OPENAI_API_KEY", "sk-env"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")]);
+        let openai = OpenAi::from_env("m", &env).expect("the environment is complete");
+        let url = format!("{}/v1/chat/completions", server.url);
+        let openai =
+            openai.key("sk-own").base_url(&url).expect("it is a URL").header("x-team", "blue").expect("a header");
+        Provider::from(openai).ask(Session::user("hi")).await.expect("it is answered");
+        let asked = &server.asked()[0];
+        assert_eq!(asked.path, "/v1/chat/completions");
+        assert!(asked.headers.contains("authorization: Bearer sk-own") && asked.headers.contains("x-team: blue"));
+
+        let anthropic =
+            Anthropic::new("c").key("sk-own").base_url(&format!("{}/v1/", server.url)).expect("it is a URL");
+        let _ = Provider::from(anthropic).retry(Retry::never()).ask(Session::user("hi")).await;
+        let asked = &server.asked()[1];
+        assert_eq!(asked.path, "/v1/messages");
+        assert!(asked.headers.contains("x-api-key: sk-own") && asked.headers.contains("anthropic-version: 2023-06-01"));
+        assert!(!asked.headers.contains("authorization"));
+    });
+}
+
+#[test]
+fn options_are_sent_and_what_the_session_decides_is_no_option() {
+    block_on(async {
+        let server = Server::always(Reply::stream(PIECES)).await;
+        let openai = openai(&server).max_tokens(7).option("temperature", 0.5).expect("it is an option");
+        let session = Provider::from(openai.clone()).ask(Session::user("hi")).await.expect("it is answered");
+        expect![[r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":7,"temperature":0.5,"stream":true,"stream_options":{"include_usage":true}}"#]]
+            .assert_eq(&server.asked()[0].body);
+        let head = session.head().expect("it answered").id();
+        assert_eq!(session.request(head).expect("it can be rebuilt").bytes, server.asked()[0].body.as_bytes());
+        let error = openai.option("messages", 1).expect_err("it is the session's");
+        assert_eq!(error.to_string(), "`messages` is not an option: it follows from the session and the provider");
+    });
+}
+
+#[test]
+fn a_request_is_rebuilt_only_for_what_a_model_answered() {
+    let mut session = Session::user("hi");
+    session.push(Chunk::assistant("hello"));
+    let [user, answer] = session.record().steps()[..] else { panic!("there are two") };
+    let error = |step: StepId| session.request(step).expect_err("there is none").to_string();
+    assert_eq!(error(answer.id()), "no request stands behind this answer: it was not given by a provider");
+    assert!(error(user.id()).starts_with(&format!("step {} is not a model's answer", user.id().short())));
+    assert!(error(Session::user("other").head().expect("one").id()).starts_with("no step"));
+
+    // A record that was altered does not give a request that was never sent.
+    let server_side = Provider::from(Script::of([r#"{"text":"hello"}"#]).expect("it is a script"));
+    let asked = block_on(server_side.ask(Session::user("hi")).into_future()).expect("it is answered");
+    let mut forged = Session::user("ho");
+    forged.push(asked.head().expect("it answered").chunk().clone());
+    let error = forged.request(forged.head().expect("it answered").id()).expect_err("it is another request");
+    assert_eq!(error.kind(), ErrorKind::Request);
+    assert!(error.to_string().starts_with("rebuilt, the request has digest "), "{error}");
+}
+
+#[test]
+fn texts_become_vectors_in_batches_and_in_order() {
+    block_on(async {
+        let server = Server::start(|nth, asked| {
+            let count = asked.body.matches("text ").count();
+            let vectors = (0..count).rev().map(|at| format!(r#"{{"index":{at},"embedding":[{nth}.5,{at}]}}"#));
+            let vectors = vectors.collect::<Vec<_>>().join(",");
+            Reply::json(
+                200,
+                &format!(r#"{{"data":[{vectors}],"usage":{{"prompt_tokens":{count},"total_tokens":{count}}}}}"#),
+            )
+        })
+        .await;
+        let embedder = openai(&server).embedder().batch(2);
+        let embedded = embedder.embed(&["text a", "text b", "text c"]).await.expect("they are embedded");
+        assert_eq!(embedded.vectors, [[0.5, 0.0], [0.5, 1.0], [1.5, 0.0]]);
+        assert_eq!(embedded.usage, Usage::new(3, 0));
+        let asked = server.asked();
+        assert_eq!(asked.iter().map(|asked| &*asked.path).collect::<Vec<_>>(), ["/v1/embeddings"; 2]);
+        assert_eq!(asked[1].body, r#"{"encoding_format":"float","input":["text c"],"model":"m"}"#);
+        assert_eq!(embedder.embed(&[] as &[&str]).await.expect("nothing to do").vectors.len(), 0);
+    });
+}
+
+#[test]
+fn bad_vectors_are_errors() {
+    let check = |reply: Reply, expected: &str| {
+        block_on(async {
+            let server = Server::always(reply).await;
+            let embedder = openai(&server).embedder().retry(quick(2));
+            let error = embedder.embed(&["a", "b"]).await.expect_err("these are no vectors");
+            assert_eq!(error.to_string().lines().next(), Some(expected));
+        });
+    };
+    check(Reply::json(200, r#"{"data":[{"index":0,"embedding":[1]}]}"#), "wanted 2 vectors, found 1");
+    check(
+        Reply::json(200, r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}"#),
+        "vectors of different lengths: 1 and 2",
+    );
+    check(Reply::json(200, r#"{"error":{"message":"no such model"}}"#), "no such model");
+    check(Reply::json(500, r#"{"error":"down"}"#), "down (500)");
+    check(Reply::new(200, "text/html", "<html>"), "wanted JSON, found `<html>`");
+}
+
+#[test]
+fn an_image_is_described_and_everything_is_on_record() {
+    block_on(async {
+        let server = Server::always(Reply::stream(PIECES)).await;
+        let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&[137, 80, 78, 71][..]) };
+        let session = Provider::from(openai(&server)).describe(image, "What is this?").await.expect("it is answered");
+        assert_eq!(session.text(), Some("Hello."));
+        assert_eq!(session.chunk_count(), 2);
+        assert!(
+            server.asked()[0]
+                .body
+                .contains(r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw=="}}"#)
+        );
+        let Chunk::Assistant(answer) = session.head().expect("it answered").chunk() else { panic!("it is an answer") };
+        assert_eq!(answer.finish, Finish::Stop);
+    });
+}

@@ -1,0 +1,465 @@
+//! Random sessions, rendered for two providers with two models each. Whatever happened, a request has a shape that is
+//! accepted, begins with what was sent before, and can be rebuilt from the record. `RATH_CASES` sets how many.
+
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use proptest::strategy::Strategy;
+use rath::chunk::{Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, Recalled, ToolSpec};
+use rath::prelude::*;
+use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::record::{Blob, view};
+use serde_json::Value;
+
+use crate::support::{block_on, cases};
+
+/// A provider of either shape that gives the answer it is told to give.
+struct Told {
+    identity: Identity,
+    settings: Arc<Settings>,
+    answer: Arc<Mutex<Answer>>,
+    sent: Arc<Mutex<Option<Request>>>,
+}
+
+impl ProviderBackend for Told {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, request: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        *self.sent.lock().expect("one thread") = Some(request.clone());
+        Ok(self.answer.lock().expect("one thread").clone())
+    }
+}
+
+/// The four models, and what the last one was sent.
+struct House {
+    models: Vec<Provider>,
+    answer: Arc<Mutex<Answer>>,
+    sent: Arc<Mutex<Option<Request>>>,
+}
+
+impl House {
+    fn new() -> Self {
+        let (answer, sent) = <(Arc<Mutex<Answer>>, Arc<Mutex<Option<Request>>>)>::default();
+        let kinds = [("openai", Shape::Chat), ("anthropic", Shape::Messages)];
+        let models = kinds.iter().flat_map(|kind| [(kind, "a"), (kind, "b")]).map(|((provider, shape), model)| {
+            let identity = Identity { provider: provider.to_string(), model: model.to_owned() };
+            let mut settings = Settings::new(*shape);
+            settings.set("thinking", serde_json::json!({ "type": "enabled" })).expect("it is an option");
+            settings.set("tool_choice", serde_json::json!("auto")).expect("it is an option");
+            let settings = Arc::new(settings);
+            Provider::new(Told { identity, settings, answer: answer.clone(), sent: sent.clone() })
+        });
+        House { models: models.collect(), answer, sent }
+    }
+
+    /// Asks a model, and gives back the session with its answer and what was sent.
+    fn ask(&self, model: usize, session: Session, answer: Answer) -> Result<(Session, Request)> {
+        *self.answer.lock().expect("one thread") = answer;
+        let session = block_on_here(self.models[model].ask(session).into_future())?;
+        let sent = self.sent.lock().expect("one thread").take();
+        Ok((session, sent.expect("it was asked")))
+    }
+}
+
+/// Nothing here waits, so no runtime is needed: one for each of a hundred thousand asks would be slow.
+fn block_on_here<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    match work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(done) => done,
+        std::task::Poll::Pending => block_on(work),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Say(usize, usize),
+    Picture(usize),
+    Recall(usize),
+    Ask(usize, usize, usize),
+    Results(usize, usize),
+    Instruct(usize, usize),
+    Compress(usize, usize),
+    Fork(usize),
+    Merge(usize, usize),
+    Reopen(usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let at = 0_usize..64;
+    prop_oneof![
+        4 => (at.clone(), at.clone()).prop_map(|(at, text)| Act::Say(at, text)),
+        1 => at.clone().prop_map(Act::Picture),
+        1 => at.clone().prop_map(Act::Recall),
+        8 => (at.clone(), at.clone(), at.clone()).prop_map(|(at, model, answer)| Act::Ask(at, model, answer)),
+        4 => (at.clone(), at.clone()).prop_map(|(at, output)| Act::Results(at, output)),
+        1 => (at.clone(), at.clone()).prop_map(|(at, which)| Act::Instruct(at, which)),
+        1 => (at.clone(), at.clone()).prop_map(|(at, back)| Act::Compress(at, back)),
+        2 => at.clone().prop_map(Act::Fork),
+        2 => (at.clone(), at.clone()).prop_map(|(ours, theirs)| Act::Merge(ours, theirs)),
+        1 => at.prop_map(Act::Reopen),
+    ]
+}
+
+const TEXTS: [&str; 6] = ["hello", "", " \n", "quote \" and \\ and \u{2028}", "☀️ 你好", "{\"role\":\"system\"}"];
+const MEMORY: &str = "from the memory";
+const OUTPUT: &str = "from a tool";
+
+/// Answers of every kind, sane and not.
+fn answer(which: usize, shape: Shape) -> Answer {
+    let call = |id: &str, tool: &str, arguments: &str| Call::new(id, tool, arguments);
+    let signed = r#"{"content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","bytes":5},
+        {"type":"tool_use"}]}"#;
+    let named = r#"{"reasoning":"reasoning_content"}"#;
+    let sidecar = |json: &str| Json::parse(json).ok();
+    let text = |text: &str| Answer { text: text.to_owned(), ..Answer::default() };
+    let calls = |calls: Vec<Call>| Answer { calls, finish: Finish::Calls, ..Answer::default() };
+    match which % 8 {
+        0 => text("fine"),
+        1 => text("  "),
+        2 => calls(vec![call("call_1", "look", "{\"at\": 1}")]),
+        3 => calls(vec![call("call_1", "look", ""), call("call_1", "no such tool!", "{oops"), call("", "", "[1]")]),
+        4 => Answer {
+            text: "hello".to_owned(),
+            reasoning: "hm".to_owned(),
+            calls: vec![call("toolu_1", "look", r#"{"lone": "\ud800"}"#)],
+            finish: Finish::Calls,
+            sidecar: sidecar(if shape == Shape::Messages { signed } else { named }),
+            ..Answer::default()
+        },
+        // What only thinks says nothing; a sidecar that does not fit is not believed.
+        5 => Answer { reasoning: "hm".to_owned(), sidecar: sidecar(signed), ..Answer::default() },
+        6 => Answer { sidecar: sidecar(signed), ..text("other") },
+        _ => Answer { finish: Finish::Length, ..calls(vec![call(&"x".repeat(80), &"y".repeat(80), "{\"cut\":")]) },
+    }
+}
+
+fn instructions(which: usize) -> Instructions {
+    let tool = |name: &str, parameters: &str| ToolSpec {
+        name: name.to_owned(),
+        description: "Looks.".to_owned(),
+        parameters: Json::parse(parameters).expect("it is JSON"),
+    };
+    let tools = match which % 3 {
+        0 => vec![],
+        1 => vec![tool("look", r#"{"type":"object","properties":{}}"#)],
+        _ => vec![tool("look", "{}"), tool("look", "null"), tool("no good", r#"{"properties":{}}"#)],
+    };
+    Instructions { text: ["be brief", " ", "be \"kind\""][which % 3].into(), tools, provider: None }
+}
+
+/// A session, with what each model was last sent on its line and has not been told otherwise since.
+#[derive(Clone)]
+struct Known {
+    session: Session,
+    sent: [Option<Request>; 4],
+}
+
+impl Known {
+    fn forget(&mut self) {
+        self.sent = Default::default();
+    }
+}
+
+fn open_calls(session: &Session) -> Vec<rath::turn::Pending> {
+    match session.next() {
+        Next::RunTools(calls) => calls,
+        _ => vec![],
+    }
+}
+
+fn run(acts: &[Act]) -> Result<(), TestCaseError> {
+    let house = House::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut pool = vec![Known { session: Session::user("hi"), sent: Default::default() }];
+    for act in acts {
+        let size = pool.len();
+        let known = |at: usize| at % size;
+        match *act {
+            Act::Say(at, text) => {
+                pool[known(at)].session.push(Chunk::user(TEXTS[text % TEXTS.len()]));
+            }
+            Act::Picture(at) => {
+                let image = |kind: &str| Image { media_type: kind.to_owned(), blob: Blob::new(&b"dots"[..]) };
+                let images = vec![image("image/png"), image("image/tiff")];
+                pool[known(at)].session.push(rath::chunk::User { text: "".into(), images });
+            }
+            Act::Recall(at) => {
+                let found = vec![Recalled { entry: "1".to_owned(), text: MEMORY.into() }];
+                let event = MemoryEvent::Recall { query: "?".into(), found };
+                pool[known(at)].session.push(rath::chunk::Memory { memory: "house:".to_owned(), event });
+            }
+            Act::Results(at, output) => {
+                let session = &mut pool[known(at)].session;
+                let calls = open_calls(session);
+                for (nth, pending) in calls.iter().enumerate() {
+                    // Not in the order of the calls.
+                    let pending = if output % 2 == 0 { pending } else { &calls[calls.len() - 1 - nth] };
+                    let text = if output % 3 == 0 { "" } else { OUTPUT };
+                    session.push(Chunk::result(pending.call.id.clone(), text));
+                }
+                if output % 5 == 0 {
+                    session.push(Chunk::result("no such call", OUTPUT));
+                }
+            }
+            Act::Instruct(at, which) => {
+                let known = &mut pool[known(at)];
+                known.session.push(instructions(which));
+                known.forget();
+            }
+            Act::Compress(at, back) => {
+                let known = &mut pool[known(at)];
+                if open_calls(&known.session).is_empty() {
+                    let steps: Vec<_> = known.session.record().steps().iter().map(|step| step.id()).collect();
+                    let hidden = steps[..back % steps.len()].to_vec();
+                    known.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
+                    known.forget();
+                }
+            }
+            Act::Fork(at) => {
+                let known = &pool[known(at)];
+                pool.push(Known { session: known.session.fork(), ..known.clone() });
+            }
+            Act::Merge(ours, theirs) => {
+                let (ours, theirs) = (&pool[known(ours)], &pool[known(theirs)]);
+                // What theirs hid is hidden, and then the request begins otherwise.
+                let hides = theirs.session.chunks().any(|chunk| matches!(chunk, Chunk::Compressed(_)));
+                let told = ours.session.messages().instructions.is_some();
+                if let Ok(session) = ours.session.merge(&theirs.session) {
+                    // What theirs goes on from is theirs already.
+                    let forward = session.head() == theirs.session.head();
+                    let parent = if forward { theirs } else { ours };
+                    let mut merged = Known { session, ..parent.clone() };
+                    if !forward && (hides || (!told && merged.session.messages().instructions.is_some())) {
+                        merged.forget();
+                    }
+                    pool.push(merged);
+                }
+            }
+            Act::Reopen(at) => {
+                let known = &mut pool[known(at)];
+                let path = folder.path().join("session.rath");
+                known.session.save(&path).expect("it can be saved");
+                known.session = Session::open(&path).expect("it can be opened").session;
+            }
+            Act::Ask(at, model, which) => {
+                let model = model % 4;
+                let known = &mut pool[known(at)];
+                let shape = if model < 2 { Shape::Chat } else { Shape::Messages };
+                let asked = house.ask(model, known.session.clone(), answer(which, shape));
+                let (session, sent) = match asked {
+                    Ok(asked) => asked,
+                    Err(error) => {
+                        prop_assert_eq!(error.kind(), ErrorKind::Turn);
+                        continue;
+                    }
+                };
+                check_shape(&sent, shape)?;
+                let head = session.head().expect("there is an answer").id();
+                let rebuilt = session.request(head).expect("it can be rebuilt");
+                prop_assert_eq!(&rebuilt.bytes, &sent.bytes);
+                prop_assert_eq!(&rebuilt.report, &sent.report);
+                if let Some(before) = &known.sent[model] {
+                    check_begins_with(&sent, before)?;
+                }
+                known.session = session;
+                known.sent[model] = Some(sent);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A request begins with all that the one before had, up to its last message.
+fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseError> {
+    let [sent, before] = [sent, before].map(|request| std::str::from_utf8(&request.bytes).expect("JSON is UTF-8"));
+    let shared = sent.bytes().zip(before.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
+    let list =
+        |json: &str| -> Value { serde_json::from_str::<Value>(json).expect("a request is JSON")["messages"].take() };
+    let (ours, theirs) = (list(sent), list(before));
+    let (ours, theirs) = (ours.as_array().expect("a list"), theirs.as_array().expect("a list"));
+    prop_assert!(ours.starts_with(theirs), "\n{}\ndoes not go on from\n{}", sent, before);
+    // The bytes part where the list of the earlier one closes.
+    let (rest, closes) = (&sent[shared..], &before[shared..]);
+    let ended = sent == before || closes.starts_with(']') && rest.starts_with(',');
+    prop_assert!(ended, "\n{}\nparts too early from\n{}", rest, closes);
+    Ok(())
+}
+
+/// What providers refuse.
+fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseError> {
+    let text = std::str::from_utf8(&sent.bytes).expect("JSON is UTF-8");
+    let request: Value = serde_json::from_str(text).expect("a request is JSON");
+    let mut ids = std::collections::HashSet::new();
+    let name = |name: &Value, most: usize| {
+        let name = name.as_str().expect("a name is a text");
+        (1..=most).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    };
+    let mut spoke = false;
+    let mut system = request["system"].to_string();
+    let messages = request["messages"].as_array().expect("a list");
+    let mut nth = 0;
+    while nth < messages.len() {
+        let message = &messages[nth];
+        let role = message["role"].as_str().expect("a role");
+        nth += 1;
+        match role {
+            "system" => {
+                prop_assert_eq!(nth, 1);
+                system = message.to_string();
+            }
+            "assistant" => {
+                prop_assert!(spoke, "the model speaks first or twice: {}", text);
+                let calls: Vec<&Value> = match shape {
+                    Shape::Chat => message["tool_calls"].as_array().into_iter().flatten().collect(),
+                    Shape::Messages => {
+                        let blocks = message["content"].as_array().expect("blocks");
+                        prop_assert!(!blocks.is_empty());
+                        blocks.iter().filter(|block| block["type"] == "tool_use").collect()
+                    }
+                };
+                let said = message["content"].as_str().is_some_and(|words| !words.trim().is_empty());
+                prop_assert!(shape == Shape::Messages || said || !calls.is_empty(), "nothing is said: {}", text);
+                for call in &calls {
+                    let (tool, arguments) = match shape {
+                        Shape::Chat => {
+                            let arguments = call["function"]["arguments"].as_str().expect("a text");
+                            (&call["function"]["name"], serde_json::from_str(arguments).expect("arguments are JSON"))
+                        }
+                        Shape::Messages => (&call["name"], call["input"].clone()),
+                    };
+                    prop_assert!(arguments.is_object() && name(tool, 64) && name(&call["id"], 40), "{}", text);
+                    prop_assert!(ids.insert(call["id"].clone()), "an id is used twice: {}", text);
+                }
+                let results: Vec<&Value> = match shape {
+                    Shape::Chat => {
+                        let results = &messages[nth..(nth + calls.len()).min(messages.len())];
+                        nth += calls.len();
+                        results.iter().map(|result| &result["tool_call_id"]).collect()
+                    }
+                    Shape::Messages if calls.is_empty() => vec![],
+                    Shape::Messages => {
+                        nth += 1;
+                        let blocks = messages[nth - 1]["content"].as_array().expect("blocks");
+                        blocks.iter().map(|result| &result["tool_use_id"]).collect()
+                    }
+                };
+                prop_assert_eq!(results, calls.iter().map(|call| &call["id"]).collect::<Vec<_>>());
+                spoke = !calls.is_empty();
+            }
+            "user" => {
+                spoke = true;
+                let empty = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
+                let content = &message["content"];
+                let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
+                prop_assert!(!empty(content) && !blocks.iter().any(|block| empty(&block["text"])), "{}", text);
+                prop_assert!(content.is_string() || !blocks.is_empty());
+            }
+            role => prop_assert!(false, "{} is no role here", role),
+        }
+    }
+    prop_assert!(spoke, "the model would speak last: {}", text);
+    prop_assert!(!system.contains(MEMORY) && !system.contains(OUTPUT), "{}", system);
+    let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut names = std::collections::HashSet::new();
+    for tool in tools {
+        let (tool, schema) = match shape {
+            Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
+            Shape::Messages => (&tool["name"], &tool["input_schema"]),
+        };
+        prop_assert!(name(tool, 64) && schema["type"] == "object" && names.insert(tool.clone()), "{}", text);
+    }
+    prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
+    if shape == Shape::Messages {
+        prop_assert!(request["max_tokens"].is_u64());
+        prop_assert!(ids.is_empty() || !tools.is_empty(), "calls, and no tools: {}", text);
+        prop_assert!(text.matches("cache_control").count() <= 4);
+        // Reasoning is asked for only where the turn under way began with it.
+        let last = messages.iter().rfind(|message| message["role"] == "assistant");
+        let in_turn = messages.last().expect("there is one")["content"][0]["type"] == "tool_result";
+        let reasons = last.is_some_and(|last| last["content"][0]["type"] == "thinking");
+        prop_assert!(!in_turn || reasons || request.get("thinking").is_none(), "{}", text);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
+
+    #[test]
+    fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(acts in prop::collection::vec(act(), 1..40)) {
+        run(&acts)?;
+    }
+}
+
+#[test]
+fn opaque_state_goes_to_the_model_it_belongs_to_and_nowhere_else() {
+    let house = House::new();
+    let (session, _) = house.ask(2, Session::user("look"), answer(4, Shape::Messages)).expect("it is asked");
+    let mut session = session;
+    session.push(Chunk::result("toolu_1", "seen"));
+    let sent = |model: usize| house.models[model].request(&session).expect("it is rendered");
+    let body = |request: &Request| String::from_utf8_lossy(&request.bytes).into_owned();
+
+    // Home: the signature and the provider's name for the call are kept.
+    let home = sent(2);
+    assert!(body(&home).contains(r#""signature":"c2ln""#) && body(&home).contains("toolu_1"));
+    assert_eq!(home.report.to_string(), "kept: 1 reasoning block, 1 call id\nrewritten: 1 argument text");
+    // Another model of the same provider: the signature is not its own.
+    let cousin = sent(3);
+    assert!(!body(&cousin).contains("c2ln") && body(&cousin).contains("toolu_1"));
+    assert!(!body(&cousin).contains("thinking"), "reasoning cannot begin in the middle of a turn");
+    assert_eq!(
+        cousin.report.to_string(),
+        "kept: 1 call id\nrewritten: 1 argument text\ndropped: 1 reasoning block, 1 thinking option"
+    );
+    // Another provider.
+    let stranger = sent(0);
+    assert!(!body(&stranger).contains("c2ln") && !body(&stranger).contains("toolu_1"));
+    assert_eq!(stranger.report.to_string(), "rewritten: 1 call id, 1 argument text\ndropped: 1 reasoning block");
+    // And back home nothing was lost.
+    let (mut session, _) = house.ask(0, session, answer(0, Shape::Chat)).expect("it is asked");
+    let noted = session.chunks().any(|chunk| {
+        matches!(chunk, Chunk::Note(note) if note.text.as_str().is_some_and(|text|
+        text == "from anthropic:a to openai:a: rewritten: 1 call id, 1 argument text; dropped: 1 reasoning block"))
+    });
+    assert!(noted, "the loss is on the record");
+    session.push(Chunk::user("again"));
+    assert!(body(&house.models[2].request(&session).expect("it is rendered")).contains(r#""signature":"c2ln""#));
+}
+
+#[test]
+fn what_is_not_at_hand_is_an_error_and_not_left_out() {
+    let long = "x".repeat(20_000);
+    let mut session = Session::user(&*long);
+    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"dots"[..]) };
+    session.push(rath::chunk::User { text: "see".into(), images: vec![image] });
+    let mut away = Session::empty();
+    for chunk in session.chunks() {
+        let mut json = Vec::new();
+        chunk.encode(&mut json);
+        away.push(Chunk::decode(std::str::from_utf8(&json).expect("JSON is UTF-8")).expect("it is a chunk"));
+    }
+    let error = House::new().models[0].request(&away).expect_err("a payload is missing");
+    assert_eq!(error.kind(), ErrorKind::Payload);
+    assert!(error.to_string().contains("is not here: 20000 bytes"), "{error}");
+}
+
+#[test]
+fn a_view_that_goes_on_is_the_view_of_the_whole() {
+    let mut session = Session::user("one");
+    let earlier = session.record().clone();
+    session.push(Chunk::calls([Call::new("a", "look", "{}"), Call::new("a", "look", "{}")]));
+    session.push(Chunk::result("a", "seen"));
+    session.push(Chunk::result("a", "seen again"));
+    let (whole, start) = (session.messages(), view::messages(&earlier));
+    let steps = session.record().after(earlier.head().expect("it has one")).expect("it goes on from it");
+    let (more, carry) = view::messages_after(&steps, start.carry).expect("nothing else changes");
+    assert_eq!([&start.list[..], &more].concat(), whole.list);
+    assert_eq!(carry, whole.carry);
+}
