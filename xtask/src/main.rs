@@ -38,6 +38,7 @@ fn ci() -> Result<(), String> {
 
 fn bench() -> Result<(), String> {
     cargo(&["bench", "--quiet", "--package", "rath", "--bench", "session"], &[])?;
+    cargo(&["bench", "--quiet", "--package", "rath", "--bench", "provider"], &[])?;
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])
 }
 

@@ -43,13 +43,15 @@ pub fn peak(work: impl FnOnce()) -> usize {
     PEAK.load(Relaxed).saturating_sub(before)
 }
 
+/// Times one piece of work.
+pub fn time(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
 /// Times two pieces of work in turn, so that what disturbs the machine disturbs both, and returns their medians.
 pub fn medians(rounds: usize, mut one: impl FnMut(), mut other: impl FnMut()) -> (Duration, Duration) {
-    let time = |work: &mut dyn FnMut()| {
-        let start = Instant::now();
-        work();
-        start.elapsed()
-    };
     time(&mut one);
     time(&mut other);
     let mut pairs: (Vec<_>, Vec<_>) = (0..rounds).map(|_| (time(&mut one), time(&mut other))).unzip();

@@ -1,6 +1,8 @@
 //! One file a command.
 
+pub(crate) mod cost;
 pub(crate) mod export;
 pub(crate) mod log;
+pub(crate) mod render;
 pub(crate) mod show;
 pub(crate) mod verify;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{export, log, show, verify};
+use crate::commands::{cost, export, log, render, show, verify};
 use crate::output::Status;
 
 /// Read, check and export what agents did.
@@ -22,6 +22,8 @@ struct Cli {
 enum Command {
     Log(log::Args),
     Show(show::Args),
+    Render(render::Args),
+    Cost(cost::Args),
     Verify(verify::Args),
     Export(export::Args),
 }
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Log(args) => log::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Render(args) => render::run(&args),
+        Command::Cost(args) => cost::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Export(args) => export::run(&args),
     };

@@ -47,7 +47,12 @@ impl Names {
 
     /// The name of the branch that `step` is on.
     pub fn of_step(&self, step: &Step) -> &str {
-        self.0.get(&step.stamp().branch).map_or("?", String::as_str)
+        self.of_branch(step.stamp().branch)
+    }
+
+    /// The name of a branch.
+    pub fn of_branch(&self, branch: BranchId) -> &str {
+        self.0.get(&branch).map_or("?", String::as_str)
     }
 
     /// The same as it is shown: control characters made visible.

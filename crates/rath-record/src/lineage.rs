@@ -233,6 +233,11 @@ pub(crate) fn begins_with(longer: &Step, shorter: &Step) -> bool {
     ends.any(|step| step.id() == shorter.id())
 }
 
+/// Whether everything behind `part` is behind `whole` too.
+pub(crate) fn contains(whole: &Step, part: &Step) -> bool {
+    compare(whole, part).theirs.is_empty()
+}
+
 /// The sides that a step is known to belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sides(u8);

@@ -269,7 +269,7 @@ fn check_turn(session: &Session) -> Result<()> {
         }
         Next::Done => {
             Error::new(ErrorKind::Turn, "there is nothing to answer: the model has the last word, or nobody spoke")
-                .with_hint("push what the user says, or new instructions")
+                .with_hint("push what the user says")
         }
     };
     Err(wrong.with_session(session))

@@ -307,7 +307,7 @@ impl Session {
     }
 
     /// The session that ends at the head of `record`, on that head's branch.
-    pub(crate) fn resume(record: Record) -> Self {
+    pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
         Session::on(record, Branch { id, ..Branch::new() })

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rath::Session;
-use rath::chunk::{Chunk, Finish, Identity};
+use rath::chunk::{Chunk, Finish};
 use rath::record::draw::{self, Names, printable};
 use rath::record::lineage::{self, Lineage};
 use rath::record::{BranchId, Digest, Link, Payload, SHORT, Step, StepId, Usage};
@@ -72,7 +72,8 @@ impl<'a> StepJson<'a> {
     }
 }
 
-fn find<'a>(lineage: &'a Lineage, wanted: &str, file: &Path) -> Result<&'a Step, Failure> {
+/// The step that a person means.
+pub(crate) fn find<'a>(lineage: &'a Lineage, wanted: &str, file: &Path) -> Result<&'a Step, Failure> {
     let file = file.display();
     let told = |what: String, hint: &str| Err(Failure::Told(what, hint.to_owned()));
     let list = format!("`rath log {file}` lists the steps");
@@ -128,8 +129,14 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
         writeln!(out, "at       {}", output::time(at))?;
     }
     if let Chunk::Assistant(answer) = step.chunk() {
-        if let Some(Identity { provider, model }) = &answer.provider {
-            writeln!(out, "provider {} {}", printable(provider), printable(model))?;
+        if let Some(identity) = &answer.provider {
+            writeln!(out, "provider {}", printable(&identity.to_string()))?;
+        }
+        if let Some(request) = answer.request {
+            writeln!(out, "request  {request}")?;
+        }
+        if let Some(facts) = &answer.facts {
+            writeln!(out, "facts    {}", printable(facts.as_str()))?;
         }
         if answer.finish != Finish::Stop {
             writeln!(out, "finish   {}", draw::finish(answer.finish))?;

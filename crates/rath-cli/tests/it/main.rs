@@ -229,6 +229,8 @@ fn holding_it_wrong_is_told_kindly() {
             Commands:
               log     Show what happened, newest first
               show    Show one step, whole
+              render  Show the request that a model was sent, or would be
+              cost    Show what the model calls cost, by model and by branch
               verify  Check that a file is as it was written, and name what is not
               export  Print the graph of sessions in a file, one JSON line per session
               help    Print this message or the help of the given subcommand(s)
@@ -337,4 +339,135 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let (code, out) = piped(&Session::merge_all(forks).expect("nothing is open"));
     assert_eq!(code, Some(1), "{out}");
     assert!(out.contains("hint: this has to be read more than once; save it to a file first"), "{out}");
+}
+
+/// A folder with a session in it that a scripted model answered, after a signed answer of another.
+fn asked() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut session = Session::system("Be brief.");
+    session.push(Chunk::user("Look."));
+    let signed = r#"{"kind":"assistant","text":"I look.","reasoning":"hm","calls":[{"id":"toolu_1","tool":"look"}],"finish":"calls","provider":{"provider":"anthropic","model":"claude-sonnet-4-5"},"sidecar":{"content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","bytes":7},{"type":"tool_use"}]}}"#;
+    session.push_with_usage(Chunk::decode(signed).expect("a chunk"), Usage::new(2_000_000, 1_000));
+    session.push(Chunk::result("toolu_1", "a river"));
+    let provider =
+        Provider::from(Script::of([r#"{"text":"A river.","usage":{"input":30,"output":3}}"#]).expect("a script"));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let session = runtime.block_on(provider.ask(session).into_future()).expect("it is answered");
+    session.save(folder.path().join("s.rath")).expect("saved");
+    folder
+}
+
+#[test]
+fn render_shows_the_request_as_it_was_sent() {
+    check(
+        asked().path(),
+        &["render", "s.rath"],
+        expect![[r#"
+        {"model":"script","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Look."},{"role":"assistant","content":"I look.","tool_calls":[{"id":"caAdHs1Uk","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"caAdHs1Uk","content":"a river"}],"stream":true,"stream_options":{"include_usage":true}}
+        exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn render_shows_what_another_model_would_be_sent_and_what_is_lost() {
+    let folder = asked();
+    check(
+        folder.path(),
+        &["render", "s.rath", "--to", "anthropic:claude-sonnet-4-5"],
+        expect![[r#"
+        {"model":"claude-sonnet-4-5","system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Look."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","text":"I look."},{"type":"tool_use","id":"toolu_1","name":"look","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"a river"}]},{"role":"assistant","content":[{"type":"text","text":"A river."}]},{"role":"user","content":[{"type":"text","text":"Go on."}]}],"max_tokens":8192,"tools":[{"name":"none","description":"There is no tool.","input_schema":{"type":"object","properties":{}}}],"tool_choice":{"type":"none"},"cache_control":{"type":"ephemeral"},"stream":true}
+        ! kept: 1 reasoning block, 1 call id
+        ! about 0 of 199 tokens from the prompt cache
+        exit 0
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["render", "s.rath", "--to", "openai:gpt-5", "--report"],
+        expect![[r#"
+        d218bc59 rewritten call id
+        d218bc59 dropped   reasoning block
+        ! rewritten: 1 call id
+        ! dropped: 1 reasoning block
+        ! about 0 of 109 tokens from the prompt cache
+        exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn render_says_what_it_wants() {
+    let folder = asked();
+    check(
+        folder.path(),
+        &["render", "s.rath", "--to", "gpt-5"],
+        expect![[r#"
+        ! error: wanted a model to render for, found `gpt-5`
+        ! hint: write `openai:MODEL` or `anthropic:MODEL`
+        exit 1
+    "#]],
+    );
+    let user = printed(folder.path(), &["log", "s.rath", "--json"]);
+    let user = user.lines().find(|line| line.contains(r#""kind":"user""#)).expect("the user spoke");
+    let id = user.split('"').nth(3).expect("an id").get(..8).expect("eight digits").to_owned();
+    check(
+        folder.path(),
+        &["render", "s.rath", &id],
+        expect![[r#"
+        ! error: step 3f6efd35 is not a model's answer
+        ! hint: `rath render s.rath 3f6efd35 --to openai:MODEL` shows what a model would be sent
+        exit 1
+    "#]],
+    );
+}
+
+#[test]
+fn cost_shows_what_the_calls_cost() {
+    let folder = asked();
+    std::fs::write(folder.path().join("p.json"), r#"{"script:script": {"input": 100, "output": 1000}}"#)
+        .expect("written");
+    std::fs::write(folder.path().join("bad.json"), r#"{"script:script": {"input": "much"}}"#).expect("written");
+    check(
+        folder.path(),
+        &["cost", "s.rath"],
+        expect![[r#"
+            anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
+            script:script                30 in, 3 out          no price
+            total of what has a price                          $6.01
+            exit 0
+        "#]],
+    );
+    check(
+        folder.path(),
+        &["cost", "s.rath", "--prices", "p.json"],
+        expect![[r#"
+        anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
+        script:script                30 in, 3 out          $0.006000
+        total                                              $6.02
+        exit 0
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["cost", "s.rath", "--prices", "bad.json"],
+        expect![[r#"
+        ! error: wanted prices by model: invalid type: string "much", expected f64 at line 1 column 34
+        ! hint: a price is dollars for a million tokens: {"openai:NAME": {"input": 1.25, "output": 10}}
+        exit 1
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["cost", "s.rath", "--prices", "no.json"],
+        expect![[r#"
+        ! error: cannot read the prices in no.json: No such file or directory (os error 2)
+        ! hint: it is a JSON object: prices by model
+        exit 1
+    "#]],
+    );
+    let json = printed(folder.path(), &["cost", "s.rath", "--json"]);
+    assert!(json.contains(
+        r#""provider":"anthropic","model":"claude-sonnet-4-5","usage":{"input":2000000,"output":1000},"dollars":6.015"#
+    ));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
-use crate::lineage::StepSet;
+use crate::lineage;
 use crate::naming;
 use crate::pairing::Waiting;
 use crate::payload::Text;
@@ -19,8 +19,8 @@ use crate::step::Step;
 pub struct Messages<'a> {
     /// The head it reflects.
     pub head: Option<StepId>,
-    /// The newest instructions on our side of every merge: what theirs was told is not what ours is told. Theirs stand
-    /// in where ours has none.
+    /// The newest instructions on our side of every merge: what theirs was told is not what ours is told. Where ours has
+    /// none, the newest of all.
     pub instructions: Option<(&'a Step, &'a Instructions)>,
     /// The conversation.
     pub list: Vec<Message<'a>>,
@@ -84,7 +84,7 @@ pub fn messages(record: &Record) -> Messages<'_> {
         }
         seen.follow(step, folds.hidden.contains(&step.id()));
     }
-    let instructions = record.head().and_then(|head| instructions(head, &folds.hidden));
+    let instructions = instructions(&steps, &folds.hidden);
     let carry = Carry { ids: seen.ids, hidden: Arc::new(folds.hidden) };
     Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry }
 }
@@ -111,28 +111,26 @@ pub struct Carry {
     hidden: Arc<HashSet<StepId>>,
 }
 
-/// Our newest instructions; where there are none, those of the first merge that brought some.
-fn instructions<'a>(head: &'a Step, hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
-    let forks = head.line().merged;
-    let mut visited = StepSet::default();
-    let mut lines = vec![head];
-    while let Some(head) = lines.pop() {
-        let line = std::iter::successors(Some(head), |step| step.first_parent());
-        for step in line {
-            if forks && !visited.insert(step.id()) {
-                break;
-            }
-            if let Chunk::Instructions(instructions) = step.chunk()
-                && !hidden.contains(&step.id())
-            {
-                return Some((step, instructions));
-            }
-            if let Some((_, theirs)) = step.joined() {
-                lines.push(theirs);
-            }
-        }
+/// Our newest instructions; where there are none, the newest of all.
+fn instructions<'a>(steps: &[&'a Step], hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
+    let visible = |step: &'a Step| match step.chunk() {
+        Chunk::Instructions(instructions) if !hidden.contains(&step.id()) => Some((step, instructions)),
+        _ => None,
+    };
+    let mut ours = std::iter::successors(steps.last().copied(), |step| our_side(step));
+    ours.find_map(visible).or_else(|| steps.iter().rev().copied().find_map(visible))
+}
+
+/// The side that a step goes on from. Of a merge that is ours, unless theirs is ours and more: merging sessions one way or
+/// the other must show the same, and this way round ours would just have been theirs.
+fn our_side(step: &Step) -> Option<&Step> {
+    let Some((ours, mut theirs)) = step.joined() else { return step.first_parent() };
+    while let Some((first, second)) = theirs.joined()
+        && lineage::contains(ours, first)
+    {
+        theirs = second;
     }
-    None
+    Some(if lineage::begins_with(theirs, ours) { theirs } else { ours })
 }
 
 /// Which steps are hidden, and where what stands for them goes.

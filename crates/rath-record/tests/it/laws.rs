@@ -18,6 +18,7 @@ enum Act {
     LeaveOpen(usize),
     Result(usize, u8),
     Check(usize, u8),
+    Instruct(usize, u8),
     Compress(usize, u8),
     Fork(usize),
     Merge(usize, usize),
@@ -41,6 +42,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => at.clone().prop_map(Act::LeaveOpen),
         1 => (at.clone(), 0..3_u8).prop_map(|(at, call)| Act::Result(at, call)),
         1 => (at.clone(), 0..2_u8).prop_map(|(at, name)| Act::Check(at, name)),
+        1 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Instruct(at, word)),
         1 => (at.clone(), 1..9_u8).prop_map(|(at, hidden)| Act::Compress(at, hidden)),
         4 => at.clone().prop_map(Act::Fork),
         4 => (at.clone(), at).prop_map(|(ours, theirs)| Act::Merge(ours, theirs)),
@@ -101,6 +103,10 @@ fn run(acts: &[Act]) -> Vec<Record> {
                     inputs: vec![],
                 };
                 pool[at].push(check.into(), stamp(None));
+            }
+            Act::Instruct(at, word) => {
+                let at = pick(at);
+                pool[at].push(Chunk::instructions(format!("be {word}")), stamp(None));
             }
             Act::Compress(at, hidden) => {
                 let at = pick(at);
@@ -220,6 +226,37 @@ proptest! {
             let shown: Vec<_> = joined.steps().into_iter().map(Step::id).collect();
             let ours: Vec<_> = a.steps().into_iter().map(Step::id).collect();
             prop_assert_eq!(&shown[..ours.len()], &ours[..]);
+        }
+    }
+
+    #[test]
+    fn going_on_from_an_earlier_view_gives_the_whole_one(
+        acts in prop::collection::vec(any_act(), 1..24),
+        pick in prop::array::uniform2(0_usize..64),
+    ) {
+        let pool = run(&acts);
+        let [record, earlier] = pick.map(|at| &pool[at % pool.len()]);
+        let earlier_head = earlier.head().expect("no record is empty");
+        let Some(after) = record.after(earlier_head) else {
+            let concatenates = record.steps().iter().any(|step| {
+                matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == chunk::Strategy::Concat)
+            });
+            prop_assert!(concatenates || !goes_on_from(record, earlier));
+            return Ok(());
+        };
+        let steps = [&earlier.steps()[..], &after].concat();
+        prop_assert_eq!(&steps, &record.steps());
+        if !is_open(earlier) {
+            let (start, whole) = (view::messages(earlier), view::messages(record));
+            let carries = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Compressed(_));
+            match view::messages_after(&after, start.carry) {
+                Some((more, carry)) => {
+                    prop_assert_eq!([&start.list[..], &more].concat(), whole.list);
+                    prop_assert_eq!(carry, whole.carry);
+                    prop_assert_eq!(start.instructions, whole.instructions);
+                }
+                None => prop_assert!(after.iter().any(|step| carries(step.chunk()))),
+            }
         }
     }
 

@@ -183,6 +183,39 @@ fn a_merge_shows_what_is_shared_once_then_ours_then_theirs() {
     );
 }
 
+#[test]
+fn a_merge_keeps_our_instructions_and_takes_theirs_where_we_have_none() {
+    check(
+        "instructions be ours; user hi; fork b1; assistant ours; on main; fork b2; instructions be theirs; \
+         assistant theirs; on b1; merge b2",
+        expect![[r#"
+            system: be ours
+            user: hi
+            assistant: ours
+            assistant: theirs
+        "#]],
+    );
+    check(
+        "user hi; fork b1; assistant ours; on main; fork b2; instructions be theirs; assistant theirs; on b1; merge b2",
+        expect![[r#"
+            system: be theirs
+            user: hi
+            assistant: ours
+            assistant: theirs
+        "#]],
+    );
+    check(
+        "instructions be ours; user hi; fork b1; assistant ours; on main; fork b2; instructions be theirs; \
+         assistant theirs; on b1; merge b2; instructions be both",
+        expect![[r#"
+            system: be both
+            user: hi
+            assistant: ours
+            assistant: theirs
+        "#]],
+    );
+}
+
 fn check_files(story: &str, expected: Expect) {
     let record = record(story);
     let mut out = String::new();

@@ -3,6 +3,7 @@
 //! One assembler for each wire shape. An answer counts as finished only when its end has come.
 
 mod chat;
+mod frame;
 mod gather;
 mod messages;
 
@@ -82,7 +83,7 @@ impl Assembly {
 impl Shaped {
     fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
         // Some servers leave out the blank lines: then several objects arrive as one event.
-        if data.contains(&b'\n') && serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
+        if memchr::memchr(b'\n', data).is_some() && serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err() {
             return data.split(|byte| *byte == b'\n').try_for_each(|line| self.one(line, sink));
         }
         self.one(data, sink)
@@ -208,7 +209,7 @@ fn classify(status: Option<u16>, names: &[String], message: &str) -> Option<Erro
         Some(ErrorKind::Model)
     } else if named(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error"]) {
         Some(ErrorKind::Busy)
-    } else if named(&["invalid_request_error"]) {
+    } else if named(&["invalid_request_error", "not_supported_error"]) || status == Some(501) {
         Some(ErrorKind::Refused)
     } else {
         match status? {
@@ -222,7 +223,7 @@ fn classify(status: Option<u16>, names: &[String], message: &str) -> Option<Erro
 
 fn is_too_long(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    ["context length", "maximum context", "context_length", "too long", "context window"]
+    ["context length", "maximum context", "context_length", "context size", "too long", "context window"]
         .iter()
         .any(|words| message.contains(words))
 }

@@ -52,7 +52,7 @@ pub(super) fn forecast(session: &Session, target: Target<'_>) -> Result<Forecast
     let counted = step.stamp().usage.map(|usage| usage.input).filter(|input| *input > 0).unwrap_or(sent.tokens);
     let scale = |bytes: u64| u64::try_from(u128::from(bytes) * u128::from(counted) / sent.bytes.len() as u128);
     let tokens = scale(request.bytes.len() as u64).unwrap_or(u64::MAX);
-    let whole = shared_bytes >= sent.messages_end as u64;
+    let whole = shared_bytes >= sent.messages_end() as u64;
     let cached = if whole { counted } else { scale(shared_bytes).unwrap_or_default() };
     let cached = match target.settings.shape {
         Shape::Chat => cached / BLOCK * BLOCK,
@@ -84,7 +84,7 @@ fn candidates(record: &Record) -> Vec<(&Step, &Assistant)> {
 
 /// How many bytes two requests begin with, up to the last message of the first.
 fn shared(sent: &Request, next: &Request) -> u64 {
-    let sent = &sent.bytes[..sent.messages_end];
+    let sent = &sent.bytes[..sent.messages_end()];
     sent.iter().zip(&next.bytes[..]).take_while(|(ours, theirs)| ours == theirs).count() as u64
 }
 

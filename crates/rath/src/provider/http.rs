@@ -275,13 +275,12 @@ impl Http {
             let message = format!("no connection to {} within {:?}", self.endpoint(), self.timeouts.connect);
             return Failure::new(ErrorKind::Timeout, message);
         }
-        let cause = root(error);
-        let message = format!("cannot reach {}: {cause}", self.endpoint());
-        let failure = Failure::new(ErrorKind::Connection, message);
+        let (endpoint, cause) = (self.endpoint(), root(error));
         if error.is_connect() {
-            return failure.with_hint("check the base URL, and that the server runs");
+            return Failure::new(ErrorKind::Connection, format_args!("cannot reach {endpoint}: {cause}"))
+                .with_hint("check the base URL, and that the server runs");
         }
-        failure
+        Failure::new(ErrorKind::Connection, format_args!("{endpoint} broke the connection off: {cause}"))
     }
 
     fn scrub(&self, mut failure: Failure) -> Failure {

@@ -32,8 +32,9 @@ const BASE: &str = "https://api.openai.com/v1";
 #[derive(Clone, Debug)]
 pub struct OpenAi {
     model: String,
-    pub(super) server: Server,
+    server: Server,
     settings: Settings,
+    max_tokens: Option<u64>,
 }
 
 /// How a server is reached.
@@ -49,14 +50,20 @@ pub(super) struct Server {
 impl OpenAi {
     /// A model of OpenAI's.
     pub fn new(model: impl Into<String>) -> Self {
-        OpenAi { model: model.into(), server: Server::new(BASE), settings: Settings::new(Shape::Chat) }
+        OpenAi {
+            model: model.into(),
+            server: Server::new(BASE),
+            settings: Settings::new(Shape::Chat),
+            max_tokens: None,
+        }
     }
 
     /// What the environment says: `OPENAI_API_KEY` (several keys with commas between them), `OPENAI_BASE_URL`, and
     /// `OPENAI_DEFAULT_MODEL` where `model` is empty.
     pub fn from_env(model: &str, env: &Env) -> Result<Self> {
-        let (model, server) = Server::from_env(model, env, "OPENAI", BASE)?;
-        Ok(OpenAi { model, server, settings: Settings::new(Shape::Chat) })
+        let (model, mut server) = Server::from_env(model, env, "OPENAI", BASE)?;
+        server.base = trim(server.base);
+        Ok(OpenAi { server, ..OpenAi::new(model) })
     }
 
     /// Sets the key.
@@ -72,7 +79,7 @@ impl OpenAi {
 
     /// Sets where requests go: what stands before `/chat/completions`.
     pub fn base_url(mut self, url: &str) -> Result<Self> {
-        self.server.base = http::base_url(url.trim_end_matches("/chat/completions"), BASE)?;
+        self.server.base = trim(http::base_url(url, BASE)?);
         Ok(self)
     }
 
@@ -102,9 +109,7 @@ impl OpenAi {
 
     /// Limits the tokens of an answer.
     pub fn max_tokens(mut self, most: u64) -> Self {
-        // OpenAI's newer models refuse the name that every other server knows.
-        let name = if self.server.base.as_str() == BASE { "max_completion_tokens" } else { "max_tokens" };
-        self.settings.set(name, most).expect("a number is JSON");
+        self.max_tokens = Some(most);
         self
     }
 
@@ -123,10 +128,22 @@ impl OpenAi {
 
 impl From<OpenAi> for Provider {
     fn from(openai: OpenAi) -> Self {
-        let identity = Identity { provider: "openai".to_owned(), model: openai.model };
-        let http = openai.server.into_http(Auth::Bearer);
-        Provider::new(Backend { identity, settings: Arc::new(openai.settings), http })
+        let OpenAi { model, server, mut settings, max_tokens } = openai;
+        if let Some(most) = max_tokens {
+            // OpenAI's newer models refuse the name that every other server knows.
+            let name = if server.base == Server::new(BASE).base { "max_completion_tokens" } else { "max_tokens" };
+            settings.set(name, most).expect("a number is JSON");
+        }
+        let identity = Identity { provider: "openai".to_owned(), model };
+        Provider::new(Backend { identity, settings: Arc::new(settings), http: server.into_http(Auth::Bearer) })
     }
+}
+
+/// Some write the whole address of the API and some its base.
+fn trim(mut base: reqwest::Url) -> reqwest::Url {
+    let path = base.path().trim_end_matches('/').trim_end_matches("/chat/completions").to_owned();
+    base.set_path(&path);
+    base
 }
 
 struct Backend {

@@ -38,8 +38,14 @@ pub struct Request {
     pub report: Arc<Report>,
     /// About how many tokens it has.
     pub tokens: u64,
-    /// Where in the body the last message ends.
-    pub(crate) messages_end: usize,
+    messages_end: usize,
+}
+
+impl Request {
+    /// How many bytes it has up to the end of its last message: what the next request on the same line begins with.
+    pub fn messages_end(&self) -> usize {
+        self.messages_end
+    }
 }
 
 /// Who is asked, and how.

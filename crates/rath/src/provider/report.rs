@@ -86,7 +86,7 @@ impl fmt::Display for Report {
 
 impl Part {
     /// In words, so that an `s` makes the plural.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Part::Reasoning => "reasoning block",
             Part::CallId => "call id",

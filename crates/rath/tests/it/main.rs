@@ -5,6 +5,7 @@ mod file;
 mod laws;
 mod openrath;
 mod provider;
+mod real;
 mod render;
 mod script;
 mod server;

@@ -342,7 +342,7 @@ fn it_must_be_the_models_turn() {
     session.push(Chunk::assistant("I see."));
     expect![[r#"
         there is nothing to answer: the model has the last word, or nobody spoke
-        hint: push what the user says, or new instructions"#]]
+        hint: push what the user says"#]]
     .assert_eq(&ask(&session).to_string());
     assert_eq!(ask(&Session::system("be brief")).kind(), ErrorKind::Turn);
     assert_eq!(ask(&Session::empty()).kind(), ErrorKind::Turn);
@@ -412,7 +412,7 @@ fn explicit_values_come_before_the_environment() {
         let server = Server::always(Reply::stream(PIECES)).await;
         let env = Env::of([("OPENAI_API_KEY", "sk-env"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")]);
         let openai = OpenAi::from_env("m", &env).expect("the environment is complete");
-        let url = format!("{}/v1/chat/completions", server.url);
+        let url = format!("{}/v1/chat/completions/", server.url);
         let openai =
             openai.key("sk-own").base_url(&url).expect("it is a URL").header("x-team", "blue").expect("a header");
         Provider::from(openai).ask(Session::user("hi")).await.expect("it is answered");

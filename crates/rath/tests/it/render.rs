@@ -463,3 +463,37 @@ fn a_view_that_goes_on_is_the_view_of_the_whole() {
     assert_eq!([&start.list[..], &more].concat(), whole.list);
     assert_eq!(carry, whole.carry);
 }
+
+#[test]
+fn a_forecast_says_how_much_of_a_request_was_sent_before() {
+    let house = House::new();
+    let answer = Answer { text: "fine".to_owned(), usage: Some(Usage::new(2_000, 10)), ..Answer::default() };
+    let long = "words ".repeat(1_500);
+    for (model, cached) in [(0, 1_920), (2, 2_000)] {
+        let forecast = |session: &Session| house.models[model].forecast(session).expect("it is rendered");
+        let first = Session::user(&*long);
+        assert_eq!((forecast(&first).after, forecast(&first).cached_tokens), (None, 0));
+        let (session, sent) = house.ask(model, first, answer.clone()).expect("it is asked");
+        let mut more = session.fork();
+        more.push(Chunk::user("more"));
+        let next = forecast(&more);
+        assert_eq!(next.after, session.head().map(|head| head.id()));
+        assert_eq!((next.cached_tokens, next.shared_bytes), (cached, sent.messages_end() as u64));
+        assert!(next.tokens > 2_000 && next.tokens < 2_100, "{next:?}");
+
+        // The other side of a merge comes after ours, whose request is the one that the next begins with.
+        let mut other = session.fork();
+        other.push(Chunk::user("other"));
+        let (other, _) = house.ask(model, other, answer.clone()).expect("it is asked");
+        let (ours, _) = house.ask(model, more, answer.clone()).expect("it is asked");
+        let mut merged = ours.merge(&other).expect("nothing is open");
+        merged.push(Chunk::user("both"));
+        assert_eq!(forecast(&merged).after, ours.head().map(|head| head.id()));
+
+        // New instructions change the beginning, and another model has seen nothing.
+        let mut told = session.clone();
+        told.push(Chunk::instructions("be brief"));
+        assert_eq!(forecast(&told).cached_tokens, 0);
+        assert_eq!(house.models[model + 1].forecast(&session).expect("it is rendered").cached_tokens, 0);
+    }
+}

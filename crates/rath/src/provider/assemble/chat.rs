@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::frame::Frame;
 use super::gather::Gather;
 use super::{Words, reported, tell};
 use crate::error::ErrorKind;
@@ -26,8 +27,12 @@ pub(super) struct Chat {
     refused: bool,
     usage: Option<Box<RawValue>>,
     facts: Facts,
-    /// Which facts have come, so that they are not looked at in every piece.
+    /// What stands around the words in most events.
+    frame: Frame,
+    /// Whether it is known what answers: it is said with every piece.
     named: bool,
+    /// Whether there was any choice.
+    spoke: bool,
     /// Whether the end has come.
     pub(super) done: bool,
 }
@@ -41,9 +46,9 @@ struct CallUnderWay {
     arguments: Gather,
 }
 
-/// One event, or a whole answer.
+/// What is said about an answer with every event of it, and need be read only once.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct About<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -52,6 +57,11 @@ struct Event<'a> {
     service_tier: Option<Cow<'a, str>>,
     #[serde(borrow)]
     system_fingerprint: Option<Cow<'a, str>>,
+}
+
+/// One event, or a whole answer.
+#[derive(Deserialize)]
+struct Event<'a> {
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow)]
@@ -112,30 +122,23 @@ impl Chat {
             self.done = true;
             return Ok(());
         }
+        if let Some(words) = self.frame.words(data).filter(|_| !self.done) {
+            tell(Delta::Text(self.text.push(words)), sink);
+            return Ok(());
+        }
         // Keep-alives and what follows the end say nothing.
         if data.iter().all(u8::is_ascii_whitespace) || self.done {
             return Ok(());
         }
-        match serde_json::from_slice(data) {
-            Ok(event) => self.take(event, sink),
-            Err(_) => self.take(read(&mend(data)?)?, sink),
-        }
+        self.read(data, sink)
     }
 
     /// The answer in one object, which is its own end.
     pub(super) fn whole(&mut self, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
-        let mended;
-        let event: Event<'_> = match serde_json::from_slice(body) {
-            Ok(event) => event,
-            Err(_) => {
-                mended = mend(body)?;
-                read(&mended)?
-            }
-        };
-        if event.error.is_none() && event.choices.as_ref().is_none_or(Vec::is_empty) {
+        self.read(body, sink)?;
+        if !self.spoke {
             return Err(Failure::unreadable("the answer holds no choices"));
         }
-        self.take(event, sink)?;
         self.done = true;
         Ok(())
     }
@@ -189,24 +192,43 @@ impl Chat {
         })
     }
 
+    fn read(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+        if !self.named {
+            self.about(data);
+        }
+        match serde_json::from_slice(data) {
+            Ok(event) => {
+                if let Some(words) = only_words(&event).filter(|_| self.named) {
+                    self.frame.learn(data, words);
+                }
+                self.take(event, sink)
+            }
+            Err(_) => {
+                let mended = mend(data)?;
+                self.take(serde_json::from_slice(&mended).map_err(unlike)?, sink)
+            }
+        }
+    }
+
+    fn about(&mut self, data: &[u8]) {
+        let Ok(about) = serde_json::from_slice::<About<'_>>(data) else { return };
+        self.named = about.id.is_some() && about.model.is_some();
+        self.facts.set_some("id", about.id.as_deref());
+        self.facts.set_some("model", about.model.as_deref());
+        self.facts.set_some("service_tier", about.service_tier.as_deref());
+        self.facts.set_some("system_fingerprint", about.system_fingerprint.as_deref());
+    }
+
     fn take(&mut self, event: Event<'_>, sink: &mut Sink<'_>) -> Result<(), Failure> {
         if let Some(error) = event.error {
             let error = serde_json::from_str(error.get()).unwrap_or(Value::Null);
             return Err(reported(&error, None, ErrorKind::Busy));
         }
-        if !self.named {
-            self.named = event.id.is_some() && event.model.is_some();
-            self.facts.set_some("id", event.id.as_deref());
-            self.facts.set_some("model", event.model.as_deref());
-            self.facts.set_some("system_fingerprint", event.system_fingerprint.as_deref());
-        }
-        if let Some(tier) = event.service_tier {
-            self.facts.set_some("service_tier", Some(&tier));
-        }
         if let Some(usage) = event.usage {
             self.usage = Some(usage.to_owned());
         }
         for choice in event.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or_default() == 0) {
+            self.spoke = true;
             if let Some(piece) = choice.delta {
                 self.piece(piece, sink);
             }
@@ -302,8 +324,24 @@ impl Chat {
     }
 }
 
-fn read(json: &[u8]) -> Result<Event<'_>, Failure> {
-    serde_json::from_slice(json).map_err(unlike)
+/// The words of an event that holds nothing else, where they stand in it as they are.
+fn only_words<'a>(event: &Event<'a>) -> Option<&'a [u8]> {
+    let Event { choices: Some(choices), usage: None, error: None } = event else { return None };
+    let [Choice { index: None | Some(0), delta: Some(piece), finish_reason: None }] = &choices[..] else { return None };
+    let Piece {
+        content: Some(Words { bytes: Cow::Borrowed(words), .. }),
+        refusal: None,
+        reasoning_content: None,
+        reasoning: None,
+        reasoning_text: None,
+        thinking: None,
+        reasoning_details: None,
+        tool_calls: None,
+    } = piece
+    else {
+        return None;
+    };
+    Some(words)
 }
 
 /// An event with arguments as an object instead of a text, which some servers send, made regular.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::frame::Frame;
 use super::gather::Gather;
 use super::{Words, reported, tell};
 use crate::error::ErrorKind;
@@ -17,6 +18,9 @@ use crate::provider::usage;
 #[derive(Default)]
 pub(super) struct Messages {
     blocks: Vec<Option<Block>>,
+    /// What stands around the words in most events, and the block that they belong to.
+    frame: Frame,
+    framed: usize,
     calls: usize,
     finish: Option<String>,
     usage: Map<String, Value>,
@@ -92,7 +96,18 @@ impl Messages {
         if data.iter().all(u8::is_ascii_whitespace) || self.done {
             return Ok(());
         }
+        if let Some(words) = self.frame.words(data)
+            && let Some(Some(Block::Text(text))) = self.blocks.get_mut(self.framed)
+        {
+            tell(Delta::Text(text.push(words)), sink);
+            return Ok(());
+        }
         let event: Event<'_> = serde_json::from_slice(data).map_err(unlike)?;
+        if let Some((index, words)) = only_words(&event)
+            && self.frame.learn(data, words)
+        {
+            self.framed = index;
+        }
         match &*event.kind {
             "message_start" => {
                 if let Some(message) = event.message {
@@ -301,6 +316,18 @@ impl Block {
                 block.get("type").is_some_and(Value::is_string).then_some(block)
             }
         }
+    }
+}
+
+/// The words of an event that holds nothing else, where they stand in it as they are, and their block.
+fn only_words<'a>(event: &Event<'a>) -> Option<(usize, &'a [u8])> {
+    match &event.delta {
+        Some(Piece { text: Some(Words { bytes: Cow::Borrowed(words), .. }), .. })
+            if event.kind == "content_block_delta" =>
+        {
+            Some((event.index?, words))
+        }
+        _ => None,
     }
 }
 

@@ -1,0 +1,122 @@
+//! `rath cost`: what the model calls cost.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rath::Session;
+use rath::provider::{Cost, Money, Prices};
+use rath::record::draw::{Names, printable};
+use rath::record::{BranchId, StepId, Usage};
+
+use crate::output::{self, BRANCH, Done, Failure};
+
+/// Show what the model calls cost, by model and by branch
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A session file
+    file: PathBuf,
+    /// Prices of your own, over the built-in list: `{"openai:NAME": {"input": 1.25, "output": 10}}`, in dollars for a
+    /// million tokens
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Done {
+    let prices = match &args.prices {
+        None => Prices::list(),
+        Some(path) => Prices::list().read(&read(path)?)?,
+    };
+    let opened = Session::open(&args.file)?;
+    let status = output::warn(&args.file, &opened.report);
+    let cost = opened.session.cost(&prices);
+    let names = Names::of(&opened.lineage);
+    if args.json {
+        output::data(|out| output::json_line(out, &CostJson::of(&cost, &names)))?;
+    } else {
+        output::text(|out| print(out, &cost, &names))?;
+    }
+    Ok(status)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("cannot read the prices in {}: {error}", path.display());
+        Failure::Told(what, "it is a JSON object: prices by model".to_owned())
+    })
+}
+
+fn print(out: &mut dyn Write, cost: &Cost, names: &Names) -> io::Result<()> {
+    let mut rows: Vec<(String, String, String)> = Vec::new();
+    for (model, usage, money) in &cost.by_model {
+        let model = model.as_ref().map_or_else(|| "no model named".to_owned(), ToString::to_string);
+        let money = money.map_or_else(|| "no price".to_owned(), |money| money.to_string());
+        rows.push((printable(&model), used(usage), money));
+    }
+    let unpriced = cost.by_model.iter().any(|(_, _, money)| money.is_none());
+    let total = if unpriced { "total of what has a price" } else { "total" };
+    rows.push((total.to_owned(), String::new(), cost.total.to_string()));
+    let width = |cell: fn(&(String, String, String)) -> &String| rows.iter().map(|row| cell(row).chars().count()).max();
+    let (first, second) = (width(|row| &row.0).unwrap_or_default(), width(|row| &row.1).unwrap_or_default());
+    for (model, usage, money) in &rows {
+        writeln!(out, "{model:<first$}  {usage:<second$}  {money}")?;
+    }
+    for (branch, money) in cost.by_branch.iter().filter(|_| cost.by_branch.len() > 1) {
+        writeln!(out, "{BRANCH}{}{BRANCH:#}  {money}", printable(names.of_branch(*branch)))?;
+    }
+    Ok(())
+}
+
+fn used(usage: &Usage) -> String {
+    let parts =
+        [("cached", usage.cached_read), ("written to the cache", usage.cache_write), ("reasoning", usage.reasoning)];
+    let parts = parts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(", {count} {name}"));
+    format!("{usage}{}", parts.collect::<String>())
+}
+
+#[derive(serde::Serialize)]
+struct CostJson<'a> {
+    head: Option<StepId>,
+    dollars: f64,
+    by_model: Vec<ModelJson<'a>>,
+    by_branch: Vec<BranchJson<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct ModelJson<'a> {
+    provider: Option<&'a str>,
+    model: Option<&'a str>,
+    usage: Usage,
+    dollars: Option<f64>,
+}
+
+#[derive(serde::Serialize)]
+struct BranchJson<'a> {
+    branch: BranchId,
+    branch_name: &'a str,
+    dollars: f64,
+}
+
+impl<'a> CostJson<'a> {
+    fn of(cost: &'a Cost, names: &'a Names) -> Self {
+        let by_model = cost.by_model.iter().map(|(identity, usage, money)| ModelJson {
+            provider: identity.as_ref().map(|identity| &*identity.provider),
+            model: identity.as_ref().map(|identity| &*identity.model),
+            usage: *usage,
+            dollars: money.map(Money::as_dollars),
+        });
+        let by_branch = cost.by_branch.iter().map(|(branch, money)| BranchJson {
+            branch: *branch,
+            branch_name: names.of_branch(*branch),
+            dollars: money.as_dollars(),
+        });
+        CostJson {
+            head: cost.head,
+            dollars: cost.total.as_dollars(),
+            by_model: by_model.collect(),
+            by_branch: by_branch.collect(),
+        }
+    }
+}

