@@ -1,7 +1,8 @@
 //! rath: a session-first agent runtime.
 //!
 //! A [`Session`] is a value that holds everything that happened: what was said, what was called, where tools ran, what
-//! it cost. Fork it, merge it, save it, ask it where any of it came from.
+//! it cost. Fork it, merge it, save it, ask it where any of it came from. A [`Provider`] takes one and gives it back with a
+//! model's answer.
 //!
 #![doc = concat!("```\n", include_str!("../../../examples/01_session.rs"), "```")]
 
@@ -20,6 +21,13 @@ pub use provider::Provider;
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use session::Session;
+
+/// The programs in the guide are compiled and run with the tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/providers.md")]
+    struct Providers;
+}
 
 /// What a program that works with sessions needs.
 pub mod prelude {

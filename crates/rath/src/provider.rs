@@ -57,14 +57,13 @@ use crate::session::Session;
 /// ```
 /// use rath::prelude::*;
 ///
-/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-/// # runtime.block_on(async {
+/// # async fn example() -> Result<()> {
 /// let provider = Provider::from(Script::of([r#"{"text": "The Seine."}"#])?);
 /// let session = provider.ask(Session::user("Which river runs through Paris?")).await?;
 /// assert_eq!(session.text(), Some("The Seine."));
 /// # Ok(())
-/// # })
-/// # as Result<()>
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Provider {
