@@ -17,6 +17,7 @@ mod render;
 mod report;
 mod retry;
 mod script;
+mod server;
 mod settings;
 mod sse;
 mod usage;

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::answer::{Answer, Failure, Sink};
 use super::http::{self, Auth, Http, Timeouts};
-use super::openai::Server;
 use super::registry::Env;
 use super::render::Request;
+use super::server::Server;
 use super::settings::{Cache, Settings, Shape, Streaming};
 use super::{Provider, ProviderBackend};
 use crate::error::Result;

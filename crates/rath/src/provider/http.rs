@@ -12,12 +12,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Again, Answer, Failure, Sink};
+use super::answer::{Again, Answer, Delta, Failure, Sink};
 use super::assemble::{Assembly, reported};
 use super::render::Request;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long to wait for a server.
+///
+/// What keeps a connection alive is not an answer: for each piece of that, a server has as long as for the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For a connection.
@@ -33,6 +35,13 @@ impl Default for Timeouts {
     fn default() -> Self {
         let [connect, first_byte, idle] = [10, 300, 120].map(Duration::from_secs);
         Timeouts { connect, first_byte, idle }
+    }
+}
+
+impl Timeouts {
+    /// The same time for the first byte and for every later one.
+    pub fn of(wait: Duration) -> Self {
+        Timeouts { first_byte: wait, idle: wait, ..Timeouts::default() }
     }
 }
 
@@ -105,8 +114,18 @@ impl Http {
         let mut assembly = Assembly::new(request.settings.shape);
         let headers = body.facts();
         let mut answer = if body.content_type.contains("event-stream") {
+            let mut pieces = 0_u64;
+            body.patience = Some(Instant::now() + self.timeouts.first_byte);
             while let Some(bytes) = body.chunk().await? {
-                assembly.feed(&bytes, sink)?;
+                let before = pieces;
+                let mut count = |delta: Delta<'_>| {
+                    pieces += 1;
+                    sink(delta);
+                };
+                assembly.feed(&bytes, &mut count)?;
+                if pieces > before {
+                    body.patience = Some(Instant::now() + self.timeouts.first_byte);
+                }
                 if assembly.is_done() {
                     body.drain().await;
                     break;
@@ -161,6 +180,7 @@ impl Http {
             headers: response.headers().clone(),
             response,
             deadline: first_byte,
+            patience: None,
             idle: self.timeouts.idle,
             read: 0,
             most: self.most,
@@ -304,6 +324,8 @@ struct Body {
     headers: HeaderMap,
     /// When the next byte must be there.
     deadline: Instant,
+    /// When the next piece of an answer must be there, in a stream.
+    patience: Option<Instant>,
     idle: Duration,
     read: usize,
     most: usize,
@@ -312,8 +334,12 @@ struct Body {
 
 impl Body {
     async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        let chunk = timeout_at(self.deadline, self.response.chunk()).await.map_err(|_| match self.read {
+        let deadline = self.patience.map_or(self.deadline, |patience| self.deadline.min(patience));
+        let chunk = timeout_at(deadline, self.response.chunk()).await.map_err(|_| match self.read {
             0 => silent(&self.endpoint),
+            _ if deadline < self.deadline => {
+                Failure::new(ErrorKind::Timeout, format_args!("{} sends nothing but keep-alives", self.endpoint))
+            }
             _ => Failure::new(ErrorKind::Timeout, format_args!("the answer stalled for {:?}", self.idle)),
         })?;
         let Some(bytes) = chunk.map_err(|error| {
@@ -354,6 +380,7 @@ impl Body {
     /// Reads what follows the end of an answer, so that the connection can be used again. A server that keeps it open is
     /// not waited for.
     async fn drain(&mut self) {
+        self.patience = None;
         self.deadline = Instant::now() + Duration::from_millis(50);
         while let Ok(Some(_)) = self.chunk().await {
             self.deadline = Instant::now() + Duration::from_millis(50);

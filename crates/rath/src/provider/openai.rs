@@ -1,11 +1,8 @@
 //! OpenAI, and the many servers that speak as it does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rath_record::chunk::Identity;
-use reqwest::header::{HeaderName, HeaderValue};
-use secrecy::SecretString;
 use serde::Serialize;
 
 use super::answer::{Answer, Failure, Sink};
@@ -13,9 +10,10 @@ use super::embed::Embedder;
 use super::http::{self, Auth, Http, Timeouts};
 use super::registry::Env;
 use super::render::Request;
+use super::server::Server;
 use super::settings::{Settings, Shape, Streaming};
 use super::{Provider, ProviderBackend};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 const BASE: &str = "https://api.openai.com/v1";
 
@@ -35,16 +33,6 @@ pub struct OpenAi {
     server: Server,
     settings: Settings,
     max_tokens: Option<u64>,
-}
-
-/// How a server is reached.
-#[derive(Clone, Debug)]
-pub(super) struct Server {
-    pub(super) base: reqwest::Url,
-    pub(super) keys: Vec<SecretString>,
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(super) timeouts: Timeouts,
-    pub(super) most: usize,
 }
 
 impl OpenAi {
@@ -163,63 +151,5 @@ impl ProviderBackend for Backend {
 
     async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
         self.http.ask("/chat/completions", request, sink).await
-    }
-}
-
-impl Server {
-    pub(super) fn new(base: &str) -> Self {
-        let base = reqwest::Url::parse(base).expect("the addresses of providers are URLs");
-        Server { base, keys: Vec::new(), headers: Vec::new(), timeouts: Timeouts::default(), most: http::MOST }
-    }
-
-    /// The model and the server that the variables with this prefix name.
-    pub(super) fn from_env(model: &str, env: &Env, prefix: &str, base: &str) -> Result<(String, Self)> {
-        let mut server = Server::new(base);
-        let get = |name: &str| env.get(&format!("{prefix}_{name}")).filter(|value| !value.trim().is_empty());
-        if let Some(url) = get("BASE_URL") {
-            server.base =
-                http::base_url(&url, base).map_err(|error| error.with_hint(format!("check {prefix}_BASE_URL")))?;
-        }
-        if let Some(keys) = get("API_KEY") {
-            server.set_keys(keys.split(','));
-        } else if server.base == Server::new(base).base {
-            let message = format!("there is no key for {}", server.base.host_str().unwrap_or(base));
-            return Err(Error::new(ErrorKind::Key, message).with_hint(format!("set {prefix}_API_KEY")));
-        }
-        let model = Some(model.to_owned()).filter(|model| !model.is_empty()).or_else(|| get("DEFAULT_MODEL"));
-        let model = model.ok_or_else(|| {
-            Error::new(ErrorKind::Model, "no model is named")
-                .with_hint(format!("write `{}:MODEL`, or set {prefix}_DEFAULT_MODEL", prefix.to_lowercase()))
-        })?;
-        Ok((model, server))
-    }
-
-    pub(super) fn set_keys(&mut self, keys: impl IntoIterator<Item = impl Into<String>>) {
-        let keys = keys.into_iter().map(|key| key.into().trim().to_owned()).filter(|key| !key.is_empty());
-        self.keys = keys.map(SecretString::from).collect();
-    }
-
-    pub(super) fn add_header(&mut self, name: &str, value: &str) -> Result<()> {
-        let wrong = || Error::new(ErrorKind::Provider, format_args!("`{name}` is not a header with that value"));
-        let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
-        // It may be another kind of key.
-        value.set_sensitive(true);
-        self.headers.push((name.parse().map_err(|_| wrong())?, value));
-        Ok(())
-    }
-
-    pub(super) fn into_http(self, auth: Auth) -> Http {
-        let mut http = Http::new(self.base, auth, self.keys);
-        http.headers = self.headers;
-        http.timeouts = self.timeouts;
-        http.most = self.most;
-        http
-    }
-}
-
-impl Timeouts {
-    /// The same time for the first byte and for every later one.
-    pub fn of(wait: Duration) -> Self {
-        Timeouts { first_byte: wait, idle: wait, ..Timeouts::default() }
     }
 }

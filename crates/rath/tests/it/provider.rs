@@ -122,6 +122,15 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         failed: connection: the answer was cut off: end of file before message length reached
     "#]],
     );
+    check_error(
+        Reply::stream(PIECES.split_inclusive("\n\n").next().expect("an event")).then(Then::Ping),
+        fast,
+        expect![[r#"
+            Timeout, temporary: true
+            http://server/v1 sends nothing but keep-alives
+            failed: timeout: http://server/v1 sends nothing but keep-alives
+        "#]],
+    );
     let half = Reply::json(200, r#"{"choices":[{"message":{"content":"Hel"#).then(Then::Break);
     check_error(
         half,
@@ -514,11 +523,17 @@ fn an_image_is_described_and_everything_is_on_record() {
     block_on(async {
         let server = Server::always(Reply::stream(PIECES)).await;
         let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&[137, 80, 78, 71][..]) };
+        let anthropic = Anthropic::new("c").base_url(&server.url).expect("it is a URL");
+        let anthropic = Provider::from(anthropic).retry(Retry::never());
+        let error = anthropic.describe(image.clone(), "What is this?").await.expect_err("this server speaks otherwise");
+        assert_eq!(error.kind(), ErrorKind::Answer);
+        let block = r#"[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw=="}},{"type":"text","text":"What is this?"}]"#;
+        assert!(server.asked()[0].body.contains(block));
         let session = Provider::from(openai(&server)).describe(image, "What is this?").await.expect("it is answered");
         assert_eq!(session.text(), Some("Hello."));
         assert_eq!(session.chunk_count(), 2);
         assert!(
-            server.asked()[0]
+            server.asked()[1]
                 .body
                 .contains(r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw=="}}"#)
         );

@@ -34,6 +34,8 @@ pub(crate) enum Then {
     Break,
     /// Nothing more comes, and the connection stays.
     Hang,
+    /// Nothing more comes but signs of life.
+    Ping,
 }
 
 impl Reply {
@@ -125,12 +127,15 @@ async fn serve(
         log.len() - 1
     };
     let Reply { head, body, then } = reply(nth, &asked);
-    let promised = body.len() + usize::from(then != Then::End);
+    let promised = body.len() + if then == Then::End { 0 } else { 1 << 20 };
     let head = format!("{head}content-length: {promised}\r\n\r\n");
     // The other side may be gone: that is for its test to notice.
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body).await;
     let _ = stream.flush().await;
+    while then == Then::Ping && stream.write_all(b": still here\n\n").await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     if then == Then::Hang {
         let mut rest = [0; 64];
         while matches!(stream.read(&mut rest).await, Ok(read) if read > 0) {}
