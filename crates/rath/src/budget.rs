@@ -153,7 +153,7 @@ impl Budget {
 
     /// That time is over.
     pub(crate) fn out_of_time(&self) -> Stop {
-        Stop(format!("the budget allows {:?}, which are over", self.limits().time.unwrap_or_default()))
+        Stop::limit(format!("the budget allows {:?}, which are over", self.limits().time.unwrap_or_default()))
     }
 
     pub(crate) fn is(&self, other: &Budget) -> bool {
@@ -175,13 +175,28 @@ impl fmt::Debug for Budget {
 
 /// Why a budget allows no further call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Stop(String);
+#[error("{why}")]
+pub(crate) struct Stop {
+    why: String,
+    /// What the person who can act may do.
+    pub(crate) hint: &'static str,
+}
+
+impl Stop {
+    fn limit(why: String) -> Self {
+        let hint = "raise the limit on `session.budget()`, or give the session another with `within`, and ask again";
+        Stop { why, hint }
+    }
+
+    fn no_price(why: String) -> Self {
+        Stop { why, hint: "set the price with `provider.prices(..)`, and ask again" }
+    }
+}
 
 impl State {
     fn check(&self, ask: &Ask<'_>) -> Result<(), Stop> {
         let Limits { tokens, money, turns, depth, time } = self.limits;
-        let stop = |why: String| Err(Stop(why));
+        let stop = |why: String| Err(Stop::limit(why));
         if let Some(limit) = depth
             && ask.depth > limit
         {
@@ -209,11 +224,12 @@ impl State {
         }
         if let Some(limit) = money {
             let Some(price) = ask.prices.get(ask.identity) else {
-                return stop(format!("the budget limits money, and `{}` has no price", ask.identity));
+                return Err(Stop::no_price(format!("the budget limits money, and `{}` has no price", ask.identity)));
             };
             let (spent, unpriced) = self.spent.money(ask.prices);
             if let Some(model) = unpriced {
-                return stop(format!("the budget limits money, and `{model}`, which was used, has no price"));
+                let why = format!("the budget limits money, and `{model}`, which was used, has no price");
+                return Err(Stop::no_price(why));
             }
             let used = spent + self.held.money(ask.prices).0;
             let wanted = price.of(Usage::new(ask.tokens, 0));

@@ -197,6 +197,9 @@ pub struct Ask<'a> {
     sink: Option<Box<Sink<'a>>>,
 }
 
+/// How many keys are tried for one call, whatever a backend says.
+const KEYS_MOST: u32 = 64;
+
 impl<'a> Ask<'a> {
     /// Hands on the pieces of the answer as they come.
     pub fn each(mut self, sink: impl FnMut(Delta<'_>) + Send + 'a) -> Self {
@@ -232,13 +235,13 @@ impl<'a> Ask<'a> {
             };
             // Another key is tried beside the attempts that are allowed.
             keys += u32::from(failure.again == Again::OtherKey);
-            let attempts = provider.retry.attempts.max(1);
-            let Some(wait) = provider.retry.wait(made - keys.min(made), &failure, retry::random()) else {
-                session
-                    .push(Failed { error: failure.kind.name().to_owned(), message: failure.message.as_str().into() });
+            let wait = provider.retry.wait(made - keys, &failure, retry::random()).filter(|_| keys <= KEYS_MOST);
+            let Some(wait) = wait else {
+                let (error, message) = (failure.kind.name().to_owned(), failure.message.as_str().into());
+                session.push(Failed { error, message });
                 return Err(failure.into_error().with_session(&session));
             };
-            let (attempt, of) = (made, attempts.saturating_add(keys));
+            let (attempt, of) = (made, provider.retry.attempts.max(1).saturating_add(keys));
             sink(Delta::Retry { attempt, of, error: &failure.message, wait });
             session.push(RetryChunk { attempt, of, error: failure.message.into() });
             if !wait.is_zero() {
@@ -246,7 +249,7 @@ impl<'a> Ask<'a> {
                 waited.map_err(|stop| stopped(&mut session, &stop))?;
             }
         }
-        unreachable!("attempts are counted, and keys are as many as there are")
+        unreachable!("attempts and keys are both counted")
     }
 }
 
@@ -287,9 +290,7 @@ async fn within_time<T>(session: &Session, work: impl Future<Output = T>) -> Res
 /// A stop that a person can lift: it is recorded, and asking again goes on from it.
 fn stopped(session: &mut Session, stop: &Stop) -> Error {
     session.push(Interrupted { reason: stop.to_string().into() });
-    Error::new(ErrorKind::Budget, stop)
-        .with_hint("raise the limit on `session.budget()`, or give the session another with `within`, and ask again")
-        .with_session(session)
+    Error::new(ErrorKind::Budget, stop).with_hint(stop.hint).with_session(session)
 }
 
 /// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.

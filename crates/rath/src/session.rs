@@ -269,15 +269,13 @@ impl Session {
     /// The request that an answer in this session came of, byte for byte as it was sent.
     pub fn request(&self, answer: StepId) -> Result<Request> {
         let step = self.find(answer)?;
-        let earlier = Session::before(step);
-        match (step.chunk(), earlier) {
-            (Chunk::Assistant(answer), Some(earlier)) => {
-                provider::rebuild(&earlier, answer).map_err(|error| error.with_session(self))
-            }
-            _ => Err(Error::new(ErrorKind::Request, format_args!("step {} is not a model's answer", answer.short()))
-                .with_hint("the log says `assistant` where one is")
-                .with_session(self)),
-        }
+        let wrong = |what: &str| Error::new(ErrorKind::Request, format_args!("step {} {what}", answer.short()));
+        let request = match (step.chunk(), Session::before(step)) {
+            (Chunk::Assistant(answer), Some(earlier)) => provider::rebuild(&earlier, answer),
+            (Chunk::Assistant(_), None) => Err(wrong("has nothing before it that a model could have been asked")),
+            _ => Err(wrong("is not a model's answer").with_hint("the log says `assistant` where one is")),
+        };
+        request.map_err(|error| error.with_session(self))
     }
 
     /// What this session and its kin may use, if that is limited.

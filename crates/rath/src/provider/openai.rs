@@ -119,7 +119,7 @@ impl From<OpenAi> for Provider {
         let OpenAi { model, server, mut settings, max_tokens } = openai;
         if let Some(most) = max_tokens {
             // OpenAI's newer models refuse the name that every other server knows.
-            let name = if server.base == Server::new(BASE).base { "max_completion_tokens" } else { "max_tokens" };
+            let name = if server.is_at(BASE) { "max_completion_tokens" } else { "max_tokens" };
             settings.set(name, most).expect("a number is JSON");
         }
         let identity = Identity { provider: "openai".to_owned(), model };

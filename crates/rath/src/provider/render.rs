@@ -303,10 +303,10 @@ impl Page {
     fn schema(&mut self, step: &Step, text: &str) -> String {
         match serde_json::from_str(text) {
             Ok(Value::Object(schema)) if schema.get("type").is_some_and(|kind| kind == "object") => text.to_owned(),
-            Ok(Value::Object(schema)) if !schema.contains_key("type") => {
+            Ok(Value::Object(mut schema)) => {
                 self.note(step.id(), Part::Schema, Fate::Rewritten);
-                let rest = text.trim().trim_start_matches('{').trim_start();
-                format!(r#"{{"type":"object"{}{rest}"#, if rest == "}" { "" } else { "," })
+                schema.insert("type".to_owned(), "object".into());
+                Value::Object(schema).to_string()
             }
             _ => {
                 self.note(step.id(), Part::Schema, Fate::Rewritten);

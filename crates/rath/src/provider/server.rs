@@ -33,7 +33,7 @@ impl Server {
         }
         if let Some(keys) = get("API_KEY") {
             server.set_keys(keys.split(','));
-        } else if server.base == Server::new(base).base {
+        } else if server.is_at(base) {
             let message = format!("there is no key for {}", server.base.host_str().unwrap_or(base));
             return Err(Error::new(ErrorKind::Key, message).with_hint(format!("set {prefix}_API_KEY")));
         }
@@ -43,6 +43,11 @@ impl Server {
                 .with_hint(format!("write `{}:MODEL`, or set {prefix}_DEFAULT_MODEL", prefix.to_lowercase()))
         })?;
         Ok((model, server))
+    }
+
+    /// Whether it is the one with this address, however that is written.
+    pub(super) fn is_at(&self, base: &str) -> bool {
+        self.base.host_str() == Server::new(base).base.host_str()
     }
 
     pub(super) fn set_keys(&mut self, keys: impl IntoIterator<Item = impl Into<String>>) {
