@@ -80,8 +80,7 @@ impl Chunk {
 
     /// A call did what it was asked, and this is what the model reads.
     pub fn result(call: impl Into<CallId>, output: impl Into<Text>) -> Self {
-        let (call, output) = (call.into(), output.into());
-        Chunk::ToolResult(ToolResult { call, outcome: Outcome::Ok, output, effects: Vec::new(), tree: None })
+        Chunk::ToolResult(ToolResult::new(call, Outcome::Ok, output))
     }
 
     /// A remark that no model sees.

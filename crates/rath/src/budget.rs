@@ -1,11 +1,13 @@
 //! What a tree of branches may use.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rath_record::chunk::Identity;
-use rath_record::{Record, Usage};
+use rath_record::draw::count;
+use rath_record::{Record, StepId, Usage};
 
 use crate::provider::{Money, Prices, asked};
 
@@ -32,6 +34,8 @@ struct Shared(Mutex<State>);
 struct State {
     limits: Limits,
     spent: Spent,
+    /// The answers that are counted, so that each is counted once however many branches hold it.
+    counted: HashSet<StepId>,
     /// What calls under way will use, as far as can be told.
     held: Spent,
     /// When it was first given to a session.
@@ -130,7 +134,9 @@ impl Budget {
         let mut state = self.state();
         state.begun.get_or_insert_with(Instant::now);
         for step in record.lineage().walk() {
-            if let Some(usage) = step.stamp().usage {
+            if let Some(usage) = step.stamp().usage
+                && state.counted.insert(step.id())
+            {
                 state.spent.add(asked(step.chunk()), usage);
             }
         }
@@ -153,7 +159,7 @@ impl Budget {
 
     /// That time is over.
     pub(crate) fn out_of_time(&self) -> Stop {
-        Stop::limit(format!("the budget allows {:?}, which are over", self.limits().time.unwrap_or_default()))
+        Stop::time(self.limits().time.unwrap_or_default())
     }
 
     pub(crate) fn is(&self, other: &Budget) -> bool {
@@ -184,8 +190,12 @@ pub(crate) struct Stop {
 
 impl Stop {
     fn limit(why: String) -> Self {
-        let hint = "raise the limit on `session.budget()`, or give the session another with `within`, and ask again";
+        let hint = "raise the limit of the session's budget, or give it another with `within`, and ask again";
         Stop { why, hint }
+    }
+
+    fn time(limit: Duration) -> Self {
+        Stop::limit(format!("the budget allows {limit:?}, and they are over"))
     }
 
     fn no_price(why: String) -> Self {
@@ -200,27 +210,28 @@ impl State {
         if let Some(limit) = depth
             && ask.depth > limit
         {
-            return stop(format!("the budget allows branches {limit} forks deep, and this one is {}", ask.depth));
+            let limit = count(limit.into(), "fork");
+            return stop(format!("the budget allows branches {limit} deep, and this one is {}", ask.depth));
         }
         if let Some(limit) = time
             && self.elapsed() >= limit
         {
-            return stop(format!("the budget allows {limit:?}, which are over"));
+            return Err(Stop::time(limit));
         }
         let turn = self.spent.turns.saturating_add(self.held.turns);
         if let Some(limit) = turns
             && turn >= limit
         {
-            return stop(format!("the budget allows {limit} turns, and {turn} are used"));
+            let under_way = if self.held.turns > 0 { " or under way" } else { "" };
+            let limit = count(limit, "turn");
+            return stop(format!("the budget allows {limit}: used{under_way}: {turn}"));
         }
         let used = self.spent.tokens.saturating_add(self.held.tokens);
         if let Some(limit) = tokens
             && used.saturating_add(ask.tokens) > limit
         {
             let wanted = ask.tokens;
-            return stop(format!(
-                "the budget allows {limit} tokens: {used} are used, and this call sends about {wanted}"
-            ));
+            return stop(format!("the budget allows {limit} tokens: used: {used}, and this call sends about {wanted}"));
         }
         if let Some(limit) = money {
             let Some(price) = ask.prices.get(ask.identity) else {
@@ -234,7 +245,7 @@ impl State {
             let used = spent + self.held.money(ask.prices).0;
             let wanted = price.of(Usage::new(ask.tokens, 0));
             if used + wanted > limit {
-                return stop(format!("the budget allows {limit}: {used} are used, and this call sends for {wanted}"));
+                return stop(format!("the budget allows {limit}: used: {used}, and this call sends for {wanted}"));
             }
         }
         Ok(())
@@ -281,9 +292,12 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Counts what the call used.
-    pub(crate) fn settle(self, usage: Usage) {
-        self.budget.state().spent.add(Some(&self.identity), usage);
+    /// Counts what the call used that gave this answer.
+    pub(crate) fn settle(self, answer: StepId, usage: Usage) {
+        let mut state = self.budget.state();
+        if state.counted.insert(answer) {
+            state.spent.add(Some(&self.identity), usage);
+        }
     }
 }
 

@@ -92,22 +92,26 @@ impl ErrorKind {
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
+    /// What went wrong: lower case, no full stop, what was wanted and what was found.
+    pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         let message = message.to_string();
         Error(Box::new(Inner { kind, message, hint: None, session: None, source: None }))
     }
 
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+    /// Adds what the person who can act may do.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    pub(crate) fn with_session(mut self, session: &Session) -> Self {
+    /// Adds the session as far as it came.
+    pub fn with_session(mut self, session: &Session) -> Self {
         self.0.session = Some(session.clone());
         self
     }
 
-    pub(crate) fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    /// Adds the error behind it.
+    pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Box::new(source));
         self
     }
@@ -137,6 +141,11 @@ impl Error {
     /// The session as far as it came.
     pub fn session(&self) -> Option<&Session> {
         self.0.session.as_ref()
+    }
+
+    /// The same, to go on with.
+    pub fn into_session(self) -> Option<Session> {
+        self.0.session
     }
 }
 

@@ -31,8 +31,10 @@ mod guide {
 
 /// What a program that works with sessions needs.
 pub mod prelude {
-    pub use crate::chunk::{Assistant, Call, Chunk, Finish, Outcome, Strategy, ToolResult};
-    pub use crate::provider::{Anthropic, Delta, Money, OpenAi, Prices, Provider, Retry, Script};
+    pub use crate::chunk::{
+        Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,
+    };
+    pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
     pub use crate::record::graph::Ids;
     pub use crate::turn::Next;
     pub use crate::{Budget, Error, ErrorKind, Place, Result, Session, StepId, Text, Usage, view};

@@ -10,6 +10,7 @@ mod assemble;
 mod embed;
 mod forecast;
 mod http;
+mod keys;
 mod openai;
 mod price;
 mod registry;
@@ -27,9 +28,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rath_record::Digest;
 use rath_record::chunk::{Assistant, Chunk, Failed, Identity, Image, Interrupted, Retry as RetryChunk, User};
 use rath_record::turn::Next;
+use rath_record::{Digest, StepId, Usage};
 
 pub use answer::{Again, Answer, Delta, Facts, Failure, Sink};
 pub use anthropic::Anthropic;
@@ -198,7 +199,7 @@ pub struct Ask<'a> {
 }
 
 /// How many keys are tried for one call, whatever a backend says.
-const KEYS_MOST: u32 = 64;
+const KEYS_MOST: u32 = 1_000;
 
 impl<'a> Ask<'a> {
     /// Hands on the pieces of the answer as they come.
@@ -226,8 +227,8 @@ impl<'a> Ask<'a> {
             let sent = within_time(&session, provider.backend.send(&request, &mut *sink)).await;
             let failure = match sent {
                 Ok(Ok(answer)) => {
-                    let usage = record(&mut session, &request, answer);
-                    hold.into_iter().for_each(|hold| hold.settle(usage));
+                    let (step, usage) = record(&mut session, &request, answer);
+                    hold.into_iter().for_each(|hold| hold.settle(step, usage));
                     return Ok(session);
                 }
                 Ok(Err(failure)) => failure,
@@ -239,7 +240,7 @@ impl<'a> Ask<'a> {
             let Some(wait) = wait else {
                 let (error, message) = (failure.kind.name().to_owned(), failure.message.as_str().into());
                 session.push(Failed { error, message });
-                return Err(failure.into_error().with_session(&session));
+                return Err(Error::from(failure).with_session(&session));
             };
             let (attempt, of) = (made, provider.retry.attempts.max(1).saturating_add(keys));
             sink(Delta::Retry { attempt, of, error: &failure.message, wait });
@@ -271,7 +272,8 @@ fn check_turn(session: &Session) -> Result<()> {
                 .with_hint("run the tools, and push their results, before the model is asked again")
         }
         Next::Done => {
-            Error::new(ErrorKind::Turn, "there is nothing to answer: the model has the last word, or nobody spoke")
+            let why = if session.messages().list.is_empty() { "nobody spoke" } else { "the model has the last word" };
+            Error::new(ErrorKind::Turn, format_args!("there is nothing to answer: {why}"))
                 .with_hint("push what the user says")
         }
     };
@@ -308,10 +310,9 @@ fn note_losses(session: &mut Session, request: &Request) {
     }
 }
 
-fn record(session: &mut Session, request: &Request, mut answer: Answer) -> rath_record::Usage {
+fn record(session: &mut Session, request: &Request, mut answer: Answer) -> (StepId, Usage) {
     let usage = answer.cost(request);
-    session.push_with_usage(answer.into_chunk(request), usage);
-    usage
+    (session.push_with_usage(answer.into_chunk(request), usage), usage)
 }
 
 /// The request that an answer in the record came of, byte for byte.

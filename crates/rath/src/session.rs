@@ -103,19 +103,19 @@ impl Session {
 
     /// A session that goes on from here by itself.
     pub fn fork(&self) -> Self {
-        self.leave(None)
+        self.leave(None).deeper()
     }
 
     /// A fork with a name that the log shows.
     pub fn fork_named(&self, name: impl Into<String>) -> Self {
-        self.leave(Some(name.into()))
+        self.leave(Some(name.into())).deeper()
     }
 
     /// A session that goes on from here and counts as a new beginning: it keeps what was said, and has no parent in the
     /// graph of sessions.
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.parting(None);
-        self.below(self.record.clone(), Branch::new()).and(Detached { nth, from })
+        Session { branch: Branch::new(), ..self.clone() }.and(Detached { nth, from })
     }
 
     /// A session that goes on from an earlier step, as a fork.
@@ -154,13 +154,17 @@ impl Session {
                 .because(error)
                 .with_session(self)
         })?;
-        Ok(if record.head() == self.record.head() {
+        let mut merged = if record.head() == self.record.head() {
             self.fork()
         } else if record.head() == theirs.record.head() {
             theirs.fork()
         } else {
             Session { record, branch, ..self.clone() }
-        })
+        };
+        // However they are joined, what comes of it lies where ours lay.
+        merged.purse = self.purse.clone().or(theirs.purse.clone());
+        merged.by = self.by.clone();
+        Ok(merged)
     }
 
     /// Joins many sessions, in order. Shows what merging them one after the other shows, and costs far less.
@@ -315,10 +319,10 @@ impl Session {
         Session { record, branch, by: None, purse: None, rendered: Reuse::default() }
     }
 
-    /// A session that leaves this one: it draws on the same budget, one fork deeper.
-    fn below(&self, record: Record, branch: Branch) -> Self {
-        let purse = self.purse.clone().map(|(budget, depth)| (budget, depth.saturating_add(1)));
-        Session { record, branch, purse, ..self.clone() }
+    /// The same, one fork deeper below the session that was given the budget.
+    fn deeper(mut self) -> Self {
+        self.purse = self.purse.map(|(budget, depth)| (budget, depth.saturating_add(1)));
+        self
     }
 
     fn find(&self, step: StepId) -> Result<&Step> {
@@ -365,7 +369,7 @@ impl Session {
     /// A fork at the head. Until it has a step of its own, what leaves it is counted where this was.
     fn leave(&self, name: Option<String>) -> Self {
         let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
-        self.below(self.record.clone(), branch)
+        Session { branch, ..self.clone() }
     }
 
     /// What tells a branch that leaves here from every other: a number, and the head where it was counted if that is not

@@ -502,6 +502,40 @@ impl fmt::Debug for Json {
     }
 }
 
+/// As it is written.
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<serde_json::Value> for Json {
+    fn from(value: serde_json::Value) -> Self {
+        Json::parse(&value.to_string()).expect("a value is written as JSON")
+    }
+}
+
+impl ToolSpec {
+    /// A tool with the JSON schema of its arguments.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: impl Into<Json>) -> Self {
+        ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into() }
+    }
+}
+
+impl Image {
+    /// A picture from its bytes.
+    pub fn new(media_type: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
+        Image { media_type: media_type.into(), blob: Blob::new(bytes) }
+    }
+}
+
+impl ToolResult {
+    /// A result that changed nothing in the workspace.
+    pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
+        ToolResult { call: call.into(), outcome, output: output.into(), effects: Vec::new(), tree: None }
+    }
+}
+
 /// As in a URI: `openai:gpt-5`.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

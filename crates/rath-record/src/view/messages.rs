@@ -1,7 +1,6 @@
 //! What a model sees.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
 use crate::id::{CallId, StepId};
@@ -85,30 +84,28 @@ pub fn messages(record: &Record) -> Messages<'_> {
         seen.follow(step, folds.hidden.contains(&step.id()));
     }
     let instructions = instructions(&steps, &folds.hidden);
-    let carry = Carry { ids: seen.ids, hidden: Arc::new(folds.hidden) };
-    Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry }
+    Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry: Carry { ids: seen.ids } }
 }
 
 /// What a model sees of the steps that are read after a head at which no call was open; `carry` is from the view there.
 ///
 /// `None` where more than the end of the view changes: instructions are given or steps hidden.
 pub fn messages_after<'a>(steps: &[&'a Step], carry: Carry) -> Option<(Vec<Message<'a>>, Carry)> {
-    let Carry { ids, hidden } = carry;
-    let mut seen = Seen { ids, ..Seen::default() };
+    let mut seen = Seen { ids: carry.ids, ..Seen::default() };
     for step in steps {
         if matches!(step.chunk(), Chunk::Instructions(_) | Chunk::Compressed(_)) {
             return None;
         }
-        seen.follow(step, hidden.contains(&step.id()));
+        seen.follow(step, false);
     }
-    Some((seen.list, Carry { ids: seen.ids, hidden }))
+    Some((seen.list, Carry { ids: seen.ids }))
 }
 
 /// What has to be known of a view to go on from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Carry {
+    /// The names of its calls, with how often each was asked for.
     ids: HashMap<CallId, u64>,
-    hidden: Arc<HashSet<StepId>>,
 }
 
 /// Our newest instructions; where there are none, the newest of all.
@@ -148,19 +145,26 @@ impl<'a> Folds<'a> {
                 _ => None,
             })
         };
-        // What is hidden stays hidden when a later summary hides the one that hid it.
-        let hidden: HashSet<StepId> = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
+        // What is hidden stays hidden when a later summary hides the one that hid it. Only what is read before a summary
+        // can be hidden by it: what a merge brings in later must not change what was shown before.
+        let named: HashSet<StepId> = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
         let mut first: HashMap<StepId, usize> = HashMap::new();
-        if !hidden.is_empty() {
-            for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden.contains(&step.id())) {
+        if !named.is_empty() {
+            for (at, step) in steps.iter().enumerate().filter(|(_, step)| named.contains(&step.id())) {
                 first.entry(step.id()).or_insert(at);
             }
         }
+        let before = |id: &&StepId, at: usize| first.get(id).is_some_and(|first| *first < at);
+        let hidden: HashSet<StepId> = compressed()
+            .flat_map(|(at, _, compressed)| compressed.hidden.iter().filter(move |id| before(id, at)))
+            .copied()
+            .collect();
+        let mut places = first.clone();
         let mut summaries: HashMap<usize, Vec<_>> = HashMap::new();
         for (at, step, compressed) in compressed() {
-            let place = compressed.hidden.iter().filter_map(|id| first.get(id)).min().copied().unwrap_or(at);
+            let place = compressed.hidden.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at).min(at);
             // What hides this summary later stands where it stood.
-            first.insert(step.id(), place);
+            places.insert(step.id(), place);
             if !hidden.contains(&step.id()) {
                 summaries.entry(place).or_default().push((step, compressed));
             }

@@ -81,6 +81,20 @@ impl Answer {
         })
     }
 
+    /// Changes every text in it that `mend` has something to change in.
+    pub(crate) fn scrub(&mut self, mend: impl Fn(&str) -> Option<String>) {
+        self.facts.scrub(&mend);
+        self.text = mend(&self.text).unwrap_or(std::mem::take(&mut self.text));
+        self.reasoning = mend(&self.reasoning).unwrap_or(std::mem::take(&mut self.reasoning));
+        for call in &mut self.calls {
+            if let Some(mended) = call.arguments.as_str().and_then(&mend) {
+                call.arguments = mended.into();
+            }
+        }
+        let sidecar = self.sidecar.as_ref().and_then(|sidecar| mend(sidecar.as_str()));
+        self.sidecar = sidecar.map_or(self.sidecar.take(), |mended| Json::parse(&mended).ok());
+    }
+
     /// As it is recorded.
     pub(crate) fn into_chunk(self, request: &Request) -> Assistant {
         Assistant {
@@ -175,7 +189,7 @@ pub enum Again {
 }
 
 impl Failure {
-    /// One that would repeat itself.
+    /// One that is worth trying again if its kind is a temporary one.
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         let again = if kind.is_temporary() { Again::Later(None) } else { Again::Never };
         Failure { kind, message: message.to_string(), hint: None, again }
@@ -196,10 +210,12 @@ impl Failure {
     pub(crate) fn cut() -> Self {
         Failure::new(ErrorKind::Connection, "the answer was cut off before it was finished")
     }
+}
 
-    pub(crate) fn into_error(self) -> Error {
-        let error = Error::new(self.kind, self.message);
-        match self.hint {
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let error = Error::new(failure.kind, failure.message);
+        match failure.hint {
             Some(hint) => error.with_hint(hint),
             None => error,
         }

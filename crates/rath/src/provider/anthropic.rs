@@ -15,6 +15,7 @@ use super::{Provider, ProviderBackend};
 use crate::error::Result;
 
 const BASE: &str = "https://api.anthropic.com";
+const KEY: &str = "ANTHROPIC_API_KEY";
 const VERSION: &str = "2023-06-01";
 
 /// Anthropic's Messages, or a server that speaks as they do.
@@ -104,7 +105,7 @@ impl From<Anthropic> for Provider {
         let identity = Identity { provider: "anthropic".to_owned(), model: anthropic.model };
         let mut server = anthropic.server;
         server.add_header("anthropic-version", VERSION).expect("the version is a header");
-        let http = server.into_http(Auth::ApiKey);
+        let http = server.into_http(Auth::ApiKey, BASE, KEY);
         Provider::new(Backend { identity, settings: Arc::new(anthropic.settings), http })
     }
 }

@@ -19,6 +19,9 @@ use super::settings::Shape;
 use super::sse::Events;
 use crate::error::ErrorKind;
 
+/// The names under which reasoning comes in the shape of Chat Completions.
+pub(super) const REASONING: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
+
 /// An answer under way, in either shape: for a backend that gets one over some other wire.
 ///
 /// ```
@@ -96,12 +99,22 @@ impl Shaped {
         }
     }
 
-    fn end(self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+    fn end(mut self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+        // The blank line after the last event may be missing; that it is whole is known only if it is the end.
+        if rest.trim_ascii_end().ends_with(b"[DONE]") {
+            self.event(rest, sink)?;
+        }
         match self {
-            Shaped::Chat(chat) => chat.end(rest, sink),
+            Shaped::Chat(chat) => chat.end(sink),
             Shaped::Messages(messages) => messages.end(sink),
         }
     }
+}
+
+/// An object that tells of a failure without calling it an error: a message, with what else such an object has.
+fn is_failure(event: &Value) -> bool {
+    let says = |name: &str| event.get(name).is_some_and(|value| value.is_string() || value.is_number());
+    (says("message") && (says("code") || says("type") || says("object") || says("status"))) || says("detail")
 }
 
 /// Hands on a piece, if there is anything in it.
@@ -169,9 +182,6 @@ fn said(part: &Value, text: &mut String) {
     }
 }
 
-/// How much of what a provider says of a failure is kept: some repeat the request in it.
-const MESSAGE_MOST: usize = 2_000;
-
 /// The failure that a provider reports in an error object, wherever it stands. `else_kind` is for one that says nothing
 /// by which it could be told.
 pub(crate) fn reported(error: &Value, status: Option<u16>, else_kind: ErrorKind) -> Failure {
@@ -181,8 +191,8 @@ pub(crate) fn reported(error: &Value, status: Option<u16>, else_kind: ErrorKind)
         _ => None,
     };
     let member = |name: &str| error.get(name).and_then(text);
-    let mut message = member("message").or_else(|| text(error)).unwrap_or_else(|| error.to_string());
-    message.truncate(message.floor_char_boundary(MESSAGE_MOST));
+    let said = ["message", "detail", "error"].iter().find_map(|name| member(name));
+    let message = said.or_else(|| text(error)).unwrap_or_else(|| error.to_string());
     let mut names: Vec<_> = [member("type"), member("code")].into_iter().flatten().collect();
     let told = names.iter().find_map(|name| name.parse().ok());
     let known = classify(status.or(told), &names, &message).unwrap_or(else_kind);
@@ -200,25 +210,24 @@ fn classify(status: Option<u16>, names: &[String], message: &str) -> Option<Erro
     let named = |wanted: &[&str]| names.iter().any(|name| wanted.contains(&&**name));
     let message = message.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-    let no_such = ["not found", "not exist", "unknown", "no such", "not supported", "invalid model", "not_found"];
+    let no_such = ["not found", "not exist", "unknown model", "no such model", "invalid model", "not a valid model"];
     if named(&["insufficient_quota", "billing_error", "authentication_error", "permission_error", "invalid_api_key"]) {
-        Some(ErrorKind::Key)
-    } else if named(&["model_not_found"])
-        || (message.contains("model") && (says(&no_such) || named(&["not_found_error"])) && status != Some(429))
-    {
-        Some(ErrorKind::Model)
-    } else if named(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error"]) {
-        Some(ErrorKind::Busy)
-    } else if named(&["invalid_request_error", "not_supported_error"]) || status == Some(501) {
-        Some(ErrorKind::Refused)
-    } else {
-        match status? {
-            401..=403 => Some(ErrorKind::Key),
-            408 | 409 | 425 | 429 | 500..=599 => Some(ErrorKind::Busy),
-            400..=499 => Some(ErrorKind::Refused),
-            _ => None,
-        }
+        return Some(ErrorKind::Key);
     }
+    if named(&["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error"]) {
+        return Some(ErrorKind::Busy);
+    }
+    match status {
+        Some(401..=403) => return Some(ErrorKind::Key),
+        Some(408 | 409 | 425 | 429 | 500 | 502..=599) => return Some(ErrorKind::Busy),
+        _ => {}
+    }
+    let not_found = says(&no_such) || named(&["not_found_error"]);
+    if named(&["model_not_found", "model_not_supported"]) || (message.contains("model") && not_found) {
+        return Some(ErrorKind::Model);
+    }
+    let refused = named(&["invalid_request_error", "not_supported_error"]) || matches!(status, Some(400..=499 | 501));
+    refused.then_some(ErrorKind::Refused)
 }
 
 fn is_too_long(message: &str) -> bool {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::answer::Failure;
 use super::assemble::reported;
 use super::http::Http;
+use super::keys::Refused;
 use super::retry::{self, Retry};
 use crate::error::{ErrorKind, Result};
 
@@ -78,7 +79,7 @@ impl Embedder {
             && let Some(other) = lengths.find(|length| *length != first)
         {
             let message = format!("vectors of different lengths: {first} and {other}");
-            return Err(Failure::unreadable(message).into_error());
+            return Err(Failure::unreadable(message).into());
         }
         Ok(embedded)
     }
@@ -86,9 +87,9 @@ impl Embedder {
     async fn request(&self, texts: &[&str]) -> Result<(Vec<Vec<f32>>, Usage)> {
         let body = serde_json::json!({ "model": self.identity.model, "input": texts, "encoding_format": "float" });
         let body = bytes::Bytes::from(body.to_string());
-        let mut made = 0;
+        let (mut made, refused) = (0, Refused::default());
         loop {
-            let fetched = self.http.fetch("/embeddings", body.clone()).await;
+            let fetched = self.http.fetch("/embeddings", body.clone(), &refused).await;
             let failure = match fetched.and_then(|reply| read(&reply, texts.len())) {
                 Ok(embedded) => return Ok(embedded),
                 Err(failure) => failure,
@@ -96,7 +97,7 @@ impl Embedder {
             made += u32::from(failure.again != super::Again::OtherKey);
             match self.retry.wait(made, &failure, retry::random()) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(failure.into_error()),
+                None => return Err(failure.into()),
             }
         }
     }

@@ -88,7 +88,7 @@ fn shared(sent: &Request, next: &Request) -> u64 {
     sent.iter().zip(&next.bytes[..]).take_while(|(ours, theirs)| ours == theirs).count() as u64
 }
 
-/// `about 1,200 of 1,500 tokens cached`.
+/// `about 1200 of 1500 tokens from the prompt cache`.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "about {} of {} tokens from the prompt cache", self.cached_tokens, self.tokens)

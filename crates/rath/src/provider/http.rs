@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use rath_record::draw;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Again, Answer, Delta, Failure, Sink};
 use super::assemble::{Assembly, reported};
+use super::keys::{Keys, Refused, Then};
 use super::render::Request;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -56,35 +57,39 @@ pub(crate) enum Auth {
 pub(crate) struct Http {
     pub(crate) base: Url,
     pub(crate) auth: Auth,
-    pub(crate) keys: Vec<SecretString>,
+    keys: Keys,
+    /// The variable that names a key, where the server gives no answer without one.
+    pub(crate) key_from: Option<&'static str>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) timeouts: Timeouts,
     /// The most bytes that an answer may have.
     pub(crate) most: usize,
     client: OnceLock<Result<reqwest::Client, String>>,
-    /// Which key is used, and behind it which were refused: one bit each.
-    key: AtomicU64,
-    refused: AtomicU64,
 }
 
 /// The most bytes that an answer may have, unless told otherwise.
 pub(crate) const MOST: usize = 64 << 20;
+/// How long a header or a part of a URL is that counts as a secret.
+const OTHER_SECRETS: usize = 12;
+/// How much of what a server says of a failure is kept: some repeat the request in it.
+const MESSAGE_MOST: usize = 2_000;
+/// How long the rest of an answer is waited for that is not needed any more.
+const LINGER: Duration = Duration::from_millis(50);
+/// How long the body of an error is waited for.
+const ERROR_WAIT: Duration = Duration::from_secs(2);
 /// How much of an error's body is read.
 const ERROR_MOST: usize = 64 << 10;
 
 impl Http {
-    pub(crate) fn new(base: Url, auth: Auth, keys: Vec<SecretString>) -> Self {
-        Http {
-            base,
-            auth,
-            keys,
-            headers: Vec::new(),
-            timeouts: Timeouts::default(),
-            most: MOST,
-            client: OnceLock::new(),
-            key: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-        }
+    pub(crate) fn new(base: Url, auth: Auth, keys: Vec<SecretString>, headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+        let values = headers.iter().filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
+        let password = base.password().map(str::to_owned);
+        let query: Vec<_> = base.query_pairs().map(|(_, value)| value.into_owned()).collect();
+        // A header or a part of the URL may be another kind of key; what is short is not.
+        let others = values.chain(password).chain(query).filter(|secret| secret.len() >= OTHER_SECRETS);
+        let keys = Keys::new(keys, others);
+        let (timeouts, client) = (Timeouts::default(), OnceLock::new());
+        Http { base, auth, keys, key_from: None, headers, timeouts, most: MOST, client }
     }
 
     /// Sends a request to a model and takes in its answer: one attempt.
@@ -92,14 +97,14 @@ impl Http {
         let answer = self.attempt(path, request, sink).await;
         let mut answer = answer.map_err(|failure| self.scrub(failure))?;
         answer.facts.set("endpoint", self.endpoint());
-        answer.facts.scrub(|text| self.hide_keys(text));
+        answer.scrub(|text| self.keys.hide(text));
         Ok(answer)
     }
 
     /// Sends a request whose answer is one JSON object: one attempt.
-    pub(crate) async fn fetch(&self, path: &str, body: Bytes) -> Result<Bytes, Failure> {
+    pub(crate) async fn fetch(&self, path: &str, body: Bytes, refused: &Refused) -> Result<Bytes, Failure> {
         let fetched = async {
-            let mut body = self.post(path, body).await?;
+            let mut body = self.post(path, body, refused).await?;
             let bytes = body.all().await?;
             if body.looks_like_html(&bytes) {
                 return Err(self.not_json(&bytes));
@@ -110,37 +115,24 @@ impl Http {
     }
 
     async fn attempt(&self, path: &str, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        let mut body = self.post(path, request.bytes.clone()).await?;
+        let mut body = self.post(path, request.bytes.clone(), &request.refused).await?;
         let mut assembly = Assembly::new(request.settings.shape);
         let headers = body.facts();
-        let mut answer = if body.content_type.contains("event-stream") {
-            let mut pieces = 0_u64;
-            body.patience = Some(Instant::now() + self.timeouts.first_byte);
-            while let Some(bytes) = body.chunk().await? {
-                let before = pieces;
-                let mut count = |delta: Delta<'_>| {
-                    pieces += 1;
-                    sink(delta);
-                };
-                assembly.feed(&bytes, &mut count)?;
-                if pieces > before {
-                    body.patience = Some(Instant::now() + self.timeouts.first_byte);
-                }
-                if assembly.is_done() {
-                    body.drain().await;
-                    break;
-                }
-            }
-            assembly.finish(sink)?
+        let first = if body.content_type.contains("event-stream") { body.chunk().await? } else { None };
+        // A server that fails early may forget to say that what it says is no stream.
+        let stream = first.clone().filter(|first| !matches!(start(first), [b'{' | b'<', ..]));
+        let mut answer = if let Some(first) = stream {
+            self.pieces(assembly, first, &mut body, sink).await?
         } else {
-            let bytes = body.all().await?;
-            match bytes.trim_ascii_start() {
-                [b'{', ..] => assembly.whole(&bytes, sink)?,
+            let bytes = [first.unwrap_or_default(), body.all().await?].concat();
+            match start(&bytes) {
+                whole @ [b'{', ..] => assembly.whole(whole, sink)?,
                 // A stream under another name.
                 [b'd', b'a', b't', b'a', b':', ..] | [b'e', b'v', b'e', b'n', b't', b':', ..] | [b':', ..] => {
                     assembly.feed(&bytes, sink)?;
                     assembly.finish(sink)?
                 }
+                [] if body.content_type.contains("event-stream") => return Err(Failure::cut()),
                 _ => return Err(self.not_json(&bytes)),
             }
         };
@@ -150,20 +142,55 @@ impl Http {
         Ok(answer)
     }
 
-    async fn post(&self, path: &str, body: Bytes) -> Result<Body, Failure> {
+    /// Takes in an answer piece by piece.
+    async fn pieces(
+        &self,
+        mut assembly: Assembly,
+        first: Bytes,
+        body: &mut Body,
+        sink: &mut Sink<'_>,
+    ) -> Result<Answer, Failure> {
+        let mut pieces = 0_u64;
+        let mut next = Some(first);
+        body.patience = Some(in_time(self.timeouts.first_byte));
+        while let Some(bytes) = next {
+            let before = pieces;
+            let mut count = |delta: Delta<'_>| {
+                pieces += 1;
+                sink(delta);
+            };
+            assembly.feed(&bytes, &mut count)?;
+            if assembly.is_done() {
+                body.drain().await;
+                break;
+            }
+            if pieces > before {
+                body.patience = Some(in_time(self.timeouts.first_byte));
+            }
+            next = body.chunk().await?;
+        }
+        assembly.finish(sink)
+    }
+
+    async fn post(&self, path: &str, body: Bytes, refused: &Refused) -> Result<Body, Failure> {
         let client = self.client()?;
-        let nth = self.key.load(Ordering::Relaxed) as usize;
-        let first_byte = Instant::now() + self.timeouts.first_byte;
+        let key = self.keys.pick(refused);
+        if let (None, Some(variable)) = (key, self.key_from) {
+            let message = format!("there is no key for {}", self.base.host_str().unwrap_or_default());
+            return Err(Failure::new(ErrorKind::Key, message)
+                .with_hint(format!("give it one with `key`, or take it from {variable} with `from_env`")));
+        }
+        let first_byte = in_time(self.timeouts.first_byte);
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
         let mut builder = client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         for (name, value) in &self.headers {
             builder = builder.header(name, value);
         }
-        if let Some(key) = self.keys.get(nth) {
+        if let Some((_, key)) = key {
             let (name, value) = match self.auth {
-                Auth::Bearer => ("authorization", format!("Bearer {}", key.expose_secret())),
-                Auth::ApiKey => ("x-api-key", key.expose_secret().to_owned()),
+                Auth::Bearer => ("authorization", format!("Bearer {key}")),
+                Auth::ApiKey => ("x-api-key", key.to_owned()),
             };
             let mut value = HeaderValue::from_str(&value)
                 .map_err(|_| Failure::new(ErrorKind::Key, "the key has characters that a header cannot hold"))?;
@@ -186,7 +213,11 @@ impl Http {
             most: self.most,
             endpoint: self.endpoint(),
         };
-        if status.is_success() { Ok(body) } else { Err(self.refusal(nth, status, &mut body).await) }
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(self.refusal(key.map(|(nth, _)| nth), path, status, &mut body, refused).await)
+        }
     }
 
     fn client(&self) -> Result<&reqwest::Client, Failure> {
@@ -214,38 +245,53 @@ impl Http {
     }
 
     /// What a status that is no success means.
-    async fn refusal(&self, nth: usize, status: StatusCode, body: &mut Body) -> Failure {
+    async fn refusal(
+        &self,
+        key: Option<usize>,
+        path: &str,
+        status: StatusCode,
+        body: &mut Body,
+        refused: &Refused,
+    ) -> Failure {
         let bytes = body.beginning().await;
+        // Before anything is cut from it: a part of a key is a secret too.
+        let text = self.shown(&bytes);
         if status.is_redirection() {
             let to = body.headers.get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
             let to = to.split(['?', '#']).next().unwrap_or_default();
             let message = format!("{} redirects to {to}, where a key is not sent", self.endpoint());
             return Failure::new(ErrorKind::Refused, message).with_hint("set the base URL to where it redirects");
         }
-        let json: Option<Value> = serde_json::from_slice(&bytes).ok();
-        let error = json.as_ref().map(|json| json.get("error").or(json.get("detail")).unwrap_or(json));
+        let json: Option<Value> = serde_json::from_str(&text).ok();
+        let error = json.as_ref().map(|json| json.get("error").unwrap_or(json));
         let mut failure = match error {
             Some(error) => reported(error, Some(status.as_u16()), ErrorKind::Refused),
             None => {
-                let text = String::from_utf8_lossy(&bytes);
-                let said = rath_record::draw::preview(text.trim());
+                let said = draw::preview(text.trim());
                 let said = if said.is_empty() { "nothing".to_owned() } else { format!("`{said}`") };
                 let error = Value::String(format!("{} says {said}", self.endpoint()));
                 reported(&error, Some(status.as_u16()), ErrorKind::Refused)
             }
         };
+        let endpoint = self.endpoint();
         match failure.kind {
-            ErrorKind::Key => self.key_refused(nth, &mut failure),
+            ErrorKind::Key => self.key_refused(key, &mut failure, refused),
             ErrorKind::Busy => {
                 let after = retry_after(&body.headers, SystemTime::now());
-                let other = status == StatusCode::TOO_MANY_REQUESTS && self.next_key(nth);
-                failure.again = Again::Later(if other { Some(Duration::ZERO) } else { after });
+                failure.again = match key.filter(|_| status == StatusCode::TOO_MANY_REQUESTS) {
+                    Some(key) => match self.keys.rest(key, after, refused) {
+                        Then::OtherKey => Again::Later(Some(Duration::ZERO)),
+                        Then::Wait(wait) => Again::Later(wait),
+                    },
+                    None => Again::Later(after),
+                };
             }
             ErrorKind::Model => {
-                failure.hint = Some(format!("check the name of the model: {} does not serve it", self.endpoint()));
+                failure.hint = Some(format!("check the name of the model: {endpoint} does not serve it"));
             }
             _ if status == StatusCode::NOT_FOUND => {
-                failure.hint = Some(format!("check the base URL: requests go below {}", self.endpoint()));
+                let hint = format!("check the base URL, which often ends in /v1: the request went to {endpoint}{path}");
+                failure.hint = Some(hint);
             }
             _ => {}
         }
@@ -253,15 +299,12 @@ impl Http {
     }
 
     /// Goes on with another key, if one is left.
-    fn key_refused(&self, nth: usize, failure: &mut Failure) {
-        self.refused.fetch_or(1 << nth.min(63), Ordering::Relaxed);
-        if self.next_key(nth) {
+    fn key_refused(&self, key: Option<usize>, failure: &mut Failure, refused: &Refused) {
+        if key.is_some_and(|key| self.keys.refuse(key, refused)) {
             failure.again = Again::OtherKey;
             failure.hint = Some("another key is tried".to_owned());
             return;
         }
-        // A key may be mended or paid for: the next request tries them all again.
-        self.refused.store(0, Ordering::Relaxed);
         failure.again = Again::Never;
         failure.hint = Some(match self.keys.len() {
             0 => format!("{} wants a key", self.endpoint()),
@@ -270,19 +313,14 @@ impl Http {
         });
     }
 
-    /// Moves on from a key. Says whether there is another that was not refused.
-    fn next_key(&self, nth: usize) -> bool {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let keys = self.keys.len();
-        let next = (1..keys).map(|ahead| (nth + ahead) % keys).find(|key| refused & (1 << (*key).min(63)) == 0);
-        if let Some(next) = next {
-            self.key.store(next as u64, Ordering::Relaxed);
-        }
-        next.is_some()
+    /// What a server said, without what is secret in it.
+    fn shown(&self, bytes: &[u8]) -> String {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.keys.hide(&text).unwrap_or(text)
     }
 
     fn not_json(&self, bytes: &[u8]) -> Failure {
-        let found = match rath_record::draw::preview(&String::from_utf8_lossy(&bytes[..bytes.len().min(1024)])) {
+        let found = match draw::preview(&self.shown(&bytes[..bytes.len().min(ERROR_MOST)])) {
             found if found.is_empty() => "nothing".to_owned(),
             found => format!("`{found}`"),
         };
@@ -304,16 +342,11 @@ impl Http {
     }
 
     fn scrub(&self, mut failure: Failure) -> Failure {
-        failure.message = self.hide_keys(&failure.message).unwrap_or(failure.message);
-        failure.hint = failure.hint.map(|hint| self.hide_keys(&hint).unwrap_or(hint));
+        let hide = |text: String| self.keys.hide(&text).unwrap_or(text);
+        failure.message = hide(failure.message);
+        failure.message.truncate(failure.message.floor_char_boundary(MESSAGE_MOST));
+        failure.hint = failure.hint.map(hide);
         failure
-    }
-
-    /// The text without the keys, if one is in it: a server may say the key that it was shown.
-    fn hide_keys(&self, text: &str) -> Option<String> {
-        let keys = self.keys.iter().map(ExposeSecret::expose_secret).filter(|key| key.len() >= 4);
-        let found: Vec<_> = keys.filter(|key| text.contains(*key)).collect();
-        (!found.is_empty()).then(|| found.iter().fold(text.to_owned(), |text, key| text.replace(*key, "[key]")))
     }
 }
 
@@ -348,7 +381,7 @@ impl Body {
         else {
             return Ok(None);
         };
-        self.deadline = Instant::now() + self.idle;
+        self.deadline = in_time(self.idle);
         self.read += bytes.len();
         if self.read > self.most {
             return Err(Failure::unreadable(format_args!("the answer has more than {} bytes", self.most)));
@@ -367,6 +400,7 @@ impl Body {
     /// What can be had of it without effort: of an error the status says enough.
     async fn beginning(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
+        self.patience = Some(in_time(ERROR_WAIT));
         while let Ok(Some(more)) = self.chunk().await {
             bytes.extend_from_slice(&more);
             if bytes.len() >= ERROR_MOST {
@@ -377,14 +411,10 @@ impl Body {
         bytes
     }
 
-    /// Reads what follows the end of an answer, so that the connection can be used again. A server that keeps it open is
-    /// not waited for.
+    /// Reads what follows the end of an answer, so that the connection can be used again; a server that goes on is left.
     async fn drain(&mut self) {
-        self.patience = None;
-        self.deadline = Instant::now() + Duration::from_millis(50);
-        while let Ok(Some(_)) = self.chunk().await {
-            self.deadline = Instant::now() + Duration::from_millis(50);
-        }
+        self.patience = Some(in_time(LINGER));
+        while let Ok(Some(_)) = self.chunk().await {}
     }
 
     fn looks_like_html(&self, bytes: &[u8]) -> bool {
@@ -398,6 +428,17 @@ impl Body {
         let named = self.headers.iter().filter(|(name, _)| said(name.as_str()));
         named.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
     }
+}
+
+/// A time ahead; one that no clock can show is as good as never.
+fn in_time(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
+}
+
+/// What a body begins with, but for what may stand before anything.
+fn start(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start()
 }
 
 fn silent(endpoint: &str) -> Failure {
@@ -426,9 +467,11 @@ fn root(error: &dyn std::error::Error) -> String {
 /// Reads a base URL.
 pub(crate) fn base_url(text: &str, example: &str) -> Result<Url> {
     let wrong = || {
-        // A URL may hold a password: what is shown is what stands before it.
+        // A URL may hold a password, and a key behind its question mark.
         let shown = text.split('@').next_back().unwrap_or_default();
+        let shown = shown.split(['?', '#']).next().unwrap_or_default();
         Error::new(ErrorKind::Provider, format_args!("wanted a base URL such as `{example}`, found `{shown}`"))
+            .with_hint("it begins with http:// or https://")
     };
     let url = Url::parse(text.trim()).map_err(|_| wrong())?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }

@@ -16,6 +16,7 @@ use super::{Provider, ProviderBackend};
 use crate::error::Result;
 
 const BASE: &str = "https://api.openai.com/v1";
+const KEY: &str = "OPENAI_API_KEY";
 
 /// OpenAI's Chat Completions, or a server that speaks as they do.
 ///
@@ -110,7 +111,7 @@ impl OpenAi {
     /// A client for the server's embeddings, with this model.
     pub fn embedder(self) -> Embedder {
         let identity = Identity { provider: "openai".to_owned(), model: self.model };
-        Embedder::new(identity, self.server.into_http(Auth::Bearer))
+        Embedder::new(identity, self.server.into_http(Auth::Bearer, BASE, KEY))
     }
 }
 
@@ -123,7 +124,11 @@ impl From<OpenAi> for Provider {
             settings.set(name, most).expect("a number is JSON");
         }
         let identity = Identity { provider: "openai".to_owned(), model };
-        Provider::new(Backend { identity, settings: Arc::new(settings), http: server.into_http(Auth::Bearer) })
+        Provider::new(Backend {
+            identity,
+            settings: Arc::new(settings),
+            http: server.into_http(Auth::Bearer, BASE, KEY),
+        })
     }
 }
 

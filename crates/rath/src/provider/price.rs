@@ -19,7 +19,8 @@ pub struct Money {
 impl Money {
     /// So many dollars; what is no amount counts as nothing.
     pub fn dollars(amount: f64) -> Self {
-        Money { pico: (amount.max(0.0) * 1e12).round() as u128 }
+        // More than there is in the world is as good as all of it.
+        Money { pico: (amount.clamp(0.0, 1e18) * 1e12).round() as u128 }
     }
 
     /// In dollars.
@@ -48,16 +49,17 @@ impl std::iter::Sum for Money {
     }
 }
 
-/// `$1.25`; amounts below a cent with all digits that matter: `$0.000125`.
+/// `$12.50`; amounts below a dollar with three digits that matter: `$0.042`, `$0.000125`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dollars = self.as_dollars();
-        match dollars {
-            0.0 => f.write_str("$0"),
-            ..0.01 => write!(f, "${dollars:.6}"),
-            ..1.0 => write!(f, "${dollars:.4}"),
-            _ => write!(f, "${dollars:.2}"),
+        if self.pico == 0 || dollars >= 1.0 {
+            return write!(f, "${dollars:.2}");
         }
+        let decimals = 3 + (-dollars.log10()).floor().max(0.0) as usize;
+        let shown = format!("{dollars:.decimals$}");
+        let (cents, rest) = shown.split_at(shown.len().min(4));
+        write!(f, "${cents}{}", rest.trim_end_matches('0'))
     }
 }
 
@@ -135,6 +137,10 @@ impl Prices {
                 ErrorKind::Format,
                 format_args!("the price of `{model}` is not an amount of money"),
             ));
+        }
+        if let Some(model) = more.keys().find(|model| !model.contains(':')) {
+            return Err(Error::new(ErrorKind::Format, format_args!("wanted prices by model, found `{model}`"))
+                .with_hint(format!("a model is named with its provider: `openai:{model}`")));
         }
         self.by_model.extend(more);
         Ok(self)
@@ -247,11 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn money_is_shown_with_the_digits_that_matter() {
+        let amounts = [0.0, 1e-7, 0.000125, 0.001, 0.009_999_9, 0.01, 0.042, 0.6, 0.999_99, 1.0, 12.5, f64::NAN, -1.0];
+        let shown: Vec<_> = amounts.iter().map(|amount| Money::dollars(*amount).to_string()).collect();
+        let expected = "$0.00 $0.0000001 $0.000125 $0.001 $0.01 $0.01 $0.042 $0.60 $1.00 $1.00 $12.50 $0.00 $0.00";
+        assert_eq!(shown.join(" "), expected);
+    }
+
+    #[test]
     fn bad_prices_are_refused() {
         for (json, expected) in [
             ("[]", "wanted prices by model: invalid type: sequence"),
+            (r#"{"gpt-5": {"input": 1, "output": 1}}"#, "found `gpt-5`"),
             (r#"{"a": {"input": 1}}"#, "missing field `output`"),
-            (r#"{"a": {"input": 1, "output": -1}}"#, "the price of `a` is not an amount of money"),
+            (r#"{"a:b": {"input": 1, "output": -1}}"#, "the price of `a:b` is not an amount of money"),
             (r#"{"a": {"input": 1, "output": 1, "inptu": 3}}"#, "unknown field `inptu`"),
         ] {
             let error = Prices::none().read(json).expect_err("these are no prices").to_string();

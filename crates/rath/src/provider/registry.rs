@@ -50,21 +50,25 @@ impl Registry {
     /// The provider that a URI names.
     pub fn open(&self, uri: &str, env: &Env) -> Result<Provider> {
         let known = || self.kinds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let Some((kind, rest)) = uri.split_once(':') else {
-            return Err(Error::new(
-                ErrorKind::Provider,
-                format_args!("wanted a provider such as `openai:MODEL`, found `{uri}`"),
-            )
-            .with_hint(format!("write the kind of provider, a colon, and the model; kinds: {}", known())));
-        };
-        match self.kinds.get(kind) {
-            Some(open) => open(rest, env),
-            None => Err(Error::new(
-                ErrorKind::Provider,
-                format_args!("unknown kind of provider `{kind}`; known: {}", known()),
-            )
-            .with_hint("a kind of your own is added with `Registry::kind`")),
+        // A kind by itself means its default model.
+        let (kind, rest) = uri.split_once(':').unwrap_or((uri, ""));
+        if let Some(open) = self.kinds.get(kind) {
+            let rest = rest.trim();
+            if rest.starts_with("//") {
+                let message = format!("wanted a provider such as `{kind}:MODEL`, found `{uri}`");
+                return Err(
+                    Error::new(ErrorKind::Provider, message).with_hint(format!("write `{kind}:{}`", &rest[2..]))
+                );
+            }
+            return open(rest, env);
         }
+        if !uri.contains(':') {
+            let message = format!("wanted a provider such as `openai:MODEL`, found `{uri}`");
+            return Err(Error::new(ErrorKind::Provider, message)
+                .with_hint(format!("write the kind of provider, a colon, and the model; kinds: {}", known())));
+        }
+        Err(Error::new(ErrorKind::Provider, format_args!("unknown kind of provider `{kind}`; known: {}", known()))
+            .with_hint("a kind of your own is added with `Registry::kind`"))
     }
 }
 

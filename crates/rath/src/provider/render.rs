@@ -7,6 +7,7 @@ mod chat;
 mod messages;
 mod prefix;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use prefix::Reuse;
 
+use super::keys::Refused;
 use super::report::{Fate, Part, Report};
 use super::settings::{Settings, Shape};
 
@@ -39,6 +41,8 @@ pub struct Request {
     /// About how many tokens it has.
     pub tokens: u64,
     messages_end: usize,
+    /// The keys that were refused while it was sent.
+    pub(crate) refused: Arc<Refused>,
 }
 
 impl Request {
@@ -95,8 +99,8 @@ struct Page {
     tools: bool,
     /// Whether any message holds calls.
     calls: bool,
-    /// Whether the newest answer begins with reasoning that goes back to its model.
-    reasons: bool,
+    /// Whether the turn under way began with reasoning that goes back to its model; none since the user spoke.
+    reasons: Option<bool>,
     images: u64,
     /// Bytes of images, which are not text.
     image_bytes: u64,
@@ -120,7 +124,7 @@ impl Page {
             last: None,
             tools: instructions.is_some_and(|(_, instructions)| !instructions.tools.is_empty()),
             calls: false,
-            reasons: false,
+            reasons: None,
             images: 0,
             image_bytes: 0,
         };
@@ -160,6 +164,7 @@ impl Page {
     fn user(&mut self, target: Target<'_>, step: &Step, text: &str, images: &[Image]) -> Result<(), Away> {
         self.between();
         self.last = Some(Role::User);
+        self.reasons = None;
         match target.settings.shape {
             Shape::Chat => chat::user(self, step, text, images),
             Shape::Messages => messages::user(self, step, text, images),
@@ -199,6 +204,7 @@ impl Page {
     fn go_on(&mut self, target: Target<'_>) {
         self.between();
         self.last = Some(Role::User);
+        self.reasons = None;
         match target.settings.shape {
             Shape::Chat => chat::words(self, GO_ON),
             Shape::Messages => messages::words(self, GO_ON),
@@ -252,7 +258,8 @@ impl Page {
         nth: usize,
         exchange: &Exchange<'_>,
     ) -> String {
-        let home = answer.provider.as_ref().is_none_or(|home| home.provider == target.identity.provider);
+        // Many servers speak as OpenAI does, and not all of them take the names that others give.
+        let home = answer.provider.as_ref().is_none_or(|home| home == target.identity);
         let id = &*exchange.id.0;
         if home && is_name(id, 40) {
             if answer.provider.is_some() {
@@ -287,40 +294,67 @@ impl Page {
 
     /// The tools that the model is told about, each name once, each with a schema that servers accept.
     fn tools<'a>(&mut self, step: &Step, tools: &'a [ToolSpec]) -> Vec<(String, &'a str, String)> {
-        let mut named: Vec<(String, &str, String)> = Vec::with_capacity(tools.len());
+        // A name that had to be rewritten must not take the place of one that is right.
+        let mut used: HashSet<String> =
+            tools.iter().map(|tool| tool.name.clone()).filter(|name| is_name(name, 64)).collect();
+        let mut told = HashSet::new();
+        let mut named = Vec::with_capacity(tools.len());
         for tool in tools {
-            let name = self.tool_name(step, &tool.name);
-            if named.iter().any(|(other, ..)| *other == name) {
+            if !told.insert(&tool.name) {
                 self.note(step.id(), Part::Tool, Fate::Dropped);
                 continue;
             }
+            let mut name = self.tool_name(step, &tool.name);
+            if name != tool.name {
+                for nth in 2.. {
+                    if used.insert(name.clone()) {
+                        break;
+                    }
+                    name = format!("{:.56}_{nth}", self.tool_name(step, &tool.name));
+                }
+            }
             let schema = self.schema(step, tool.parameters.as_str());
-            named.push((name, &tool.description, schema));
+            named.push((name, &*tool.description, schema));
         }
         named
     }
 
+    /// A schema as every provider takes it: of an object, with properties, and no choice at its root.
     fn schema(&mut self, step: &Step, text: &str) -> String {
-        match serde_json::from_str(text) {
-            Ok(Value::Object(schema)) if schema.get("type").is_some_and(|kind| kind == "object") => text.to_owned(),
-            Ok(Value::Object(mut schema)) => {
-                self.note(step.id(), Part::Schema, Fate::Rewritten);
-                schema.insert("type".to_owned(), "object".into());
-                Value::Object(schema).to_string()
-            }
-            _ => {
-                self.note(step.id(), Part::Schema, Fate::Rewritten);
-                r#"{"type":"object","properties":{}}"#.to_owned()
+        let mut schema = match serde_json::from_str(text) {
+            Ok(Value::Object(schema)) => schema,
+            _ => serde_json::Map::new(),
+        };
+        let asked = schema.clone();
+        schema.insert("type".to_owned(), "object".into());
+        let choices: Vec<_> = ["allOf", "anyOf", "oneOf"].iter().filter_map(|name| schema.remove(*name)).collect();
+        if !schema.get("properties").is_some_and(Value::is_object) {
+            schema.insert("properties".to_owned(), Value::Object(serde_json::Map::new()));
+        }
+        // What may be said in one of the choices may be said; whether it fits is checked when the tool is called.
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            let options = choices.iter().filter_map(Value::as_array).flatten();
+            for (name, property) in options.filter_map(|option| option.get("properties")?.as_object()).flatten() {
+                properties.entry(name).or_insert_with(|| property.clone());
             }
         }
+        if schema == asked {
+            return text.to_owned();
+        }
+        self.note(step.id(), Part::Schema, Fate::Rewritten);
+        Value::Object(schema).to_string()
     }
 
     /// The media type and the bytes of an image, where models can read it.
     fn image<'a>(&mut self, step: &Step, image: &'a Image) -> Result<Option<(&'a str, &'a [u8])>, Away> {
-        if !matches!(&*image.media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp") {
-            self.note(step.id(), Part::Image, Fate::Rewritten);
-            return Ok(None);
-        }
+        let media_type = match &*image.media_type {
+            "image/jpg" => "image/jpeg",
+            known @ ("image/png" | "image/jpeg" | "image/gif" | "image/webp") => known,
+            _ => {
+                self.note(step.id(), Part::Image, Fate::Rewritten);
+                return Ok(None);
+            }
+        };
         let data = image.blob.data().ok_or_else(|| Away {
             step: step.id(),
             digest: image.blob.digest(),
@@ -328,7 +362,7 @@ impl Page {
         })?;
         self.images += 1;
         self.image_bytes += data.len() as u64 * 4 / 3;
-        Ok(Some((&image.media_type, data)))
+        Ok(Some((media_type, data)))
     }
 
     fn note(&mut self, step: StepId, part: Part, fate: Fate) {

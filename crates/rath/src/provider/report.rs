@@ -7,7 +7,7 @@ use rath_record::{StepId, draw};
 
 /// What becomes of the parts of a record that belong to one provider, or that another would refuse.
 ///
-/// Words, results and images are always sent as they are, and are not listed.
+/// What goes to every model as it is, which is most of it, is not listed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Each part, in order.
@@ -36,7 +36,7 @@ pub enum Part {
     EmptyMessage,
     /// An image of a kind that models do not read.
     Image,
-    /// The request for reasoning, in the middle of a turn that began without.
+    /// The option that asks for reasoning: it cannot begin in the middle of a turn.
     Thinking,
 }
 
@@ -63,7 +63,7 @@ impl Report {
     }
 }
 
-/// One line a fate: `dropped: 2 reasonings, 1 answer that said nothing`.
+/// One line a fate: `dropped: 2 reasoning blocks, 1 empty answer`.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts: BTreeMap<(Fate, Part), u64> = BTreeMap::new();

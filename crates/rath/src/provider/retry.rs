@@ -35,7 +35,7 @@ impl Retry {
             Again::OtherKey => Some(Duration::ZERO),
             Again::Later(_) if made >= self.attempts => None,
             // A little more than was asked for, lest all who were told the same come at the same moment.
-            Again::Later(Some(asked)) => Some(asked.mul_f64(1.0 + 0.1 * random).min(self.longest)),
+            Again::Later(Some(asked)) => Some(asked.min(self.longest).mul_f64(1.0 + 0.1 * random).min(self.longest)),
             Again::Later(None) => {
                 let doubled = self.first.saturating_mul(1 << made.saturating_sub(1).min(20));
                 Some(doubled.min(self.longest).mul_f64(0.5 + 0.5 * random))
@@ -77,6 +77,7 @@ mod tests {
         check(1, Again::Later(Some(Duration::from_secs(10))), 1.0, "11s");
         check(1, Again::Later(Some(Duration::from_secs(3600))), 0.0, "60s");
         check(1, Again::Later(Some(Duration::ZERO)), 0.7, "0ns");
+        check(1, Again::Later(Some(Duration::MAX)), 1.0, "60s");
     }
 
     #[test]

@@ -89,6 +89,9 @@ impl Script {
     /// Reads a script from a file.
     pub fn read(file: impl AsRef<Path>) -> Result<Self> {
         let file = file.as_ref();
+        if file.as_os_str().is_empty() {
+            return Err(Error::new(ErrorKind::Script, "no script is named").with_hint("write `script:FILE`"));
+        }
         let text = std::fs::read_to_string(file).map_err(|error| {
             Error::new(ErrorKind::Io, format_args!("cannot read the script {}: {error}", file.display())).because(error)
         })?;
@@ -123,6 +126,9 @@ impl Script {
             })?;
             if turn.chunks == Some(0) {
                 return Err(wrong(&"`chunks` is at least 1"));
+            }
+            if turn.error.is_some() && (!turn.text.is_empty() || !turn.calls.is_empty()) {
+                return Err(wrong(&"with `error` there is no `text` and there are no `calls`"));
             }
             turn.line = nth + 1;
             turns.push(turn);
@@ -186,7 +192,7 @@ impl Backend {
                     "it has {}: add a line for each model call",
                     rath_record::draw::count(turns.len() as u64, "turn")
                 ),
-                left => format!("{} for other agents are left", rath_record::draw::count(left as u64, "turn")),
+                left => format!("for other agents there is still {}", rath_record::draw::count(left as u64, "turn")),
             };
             Failure::new(ErrorKind::Script, message).with_hint(hint)
         })
@@ -241,6 +247,7 @@ impl Turn {
 
 /// The text in about equal parts, none of them empty and no character cut.
 fn pieces(text: &str, count: usize) -> Vec<&str> {
+    let count = count.min(text.len());
     let mut pieces = Vec::new();
     let mut begin = 0;
     for nth in 1..=count {

@@ -1,5 +1,7 @@
 //! How a server is reached: what both kinds of provider are built with.
 
+use std::fmt;
+
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
@@ -8,13 +10,21 @@ use super::registry::Env;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a server is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Server {
     pub(super) base: reqwest::Url,
     pub(super) keys: Vec<SecretString>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) timeouts: Timeouts,
     pub(super) most: usize,
+}
+
+/// Shows where, and nothing that may be secret.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.base.host_str().unwrap_or_default();
+        f.debug_struct("Server").field("host", &host).field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -56,7 +66,8 @@ impl Server {
     }
 
     pub(super) fn add_header(&mut self, name: &str, value: &str) -> Result<()> {
-        let wrong = || Error::new(ErrorKind::Provider, format_args!("`{name}` is not a header with that value"));
+        let wrong =
+            || Error::new(ErrorKind::Provider, format_args!("`{name}`, or its value, cannot stand in a header"));
         let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
         // It may be another kind of key.
         value.set_sensitive(true);
@@ -64,9 +75,11 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn into_http(self, auth: Auth) -> Http {
-        let mut http = Http::new(self.base, auth, self.keys);
-        http.headers = self.headers;
+    /// `key_from` is the variable that names a key for the server at `base`, which wants one.
+    pub(super) fn into_http(self, auth: Auth, base: &str, key_from: &'static str) -> Http {
+        let wants_key = self.is_at(base);
+        let mut http = Http::new(self.base, auth, self.keys, self.headers);
+        http.key_from = Some(key_from).filter(|_| wants_key);
         http.timeouts = self.timeouts;
         http.most = self.most;
         http

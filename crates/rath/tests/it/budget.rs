@@ -39,19 +39,19 @@ fn check(budget: Budget, answered: u32, expected: Expect) {
 
 #[test]
 fn every_limit_stops_before_the_call() {
-    check(Budget::new().turns(3), 3, expect!["the budget allows 3 turns, and 3 are used"]);
+    check(Budget::new().turns(3), 3, expect!["the budget allows 3 turns: used: 3"]);
     check(
         Budget::new().tokens(350),
         2,
-        expect!["the budget allows 350 tokens: 300 are used, and this call sends about 65"],
+        expect!["the budget allows 350 tokens: used: 300, and this call sends about 65"],
     );
     check(
         Budget::new().money(Money::dollars(0.45)),
         2,
-        expect!["the budget allows $0.4500: $0.4000 are used, and this call sends for $0.0650"],
+        expect!["the budget allows $0.45: used: $0.40, and this call sends for $0.065"],
     );
-    check(Budget::new().time(Duration::ZERO), 0, expect!["the budget allows 0ns, which are over"]);
-    check(Budget::new().turns(0), 0, expect!["the budget allows 0 turns, and 0 are used"]);
+    check(Budget::new().time(Duration::ZERO), 0, expect!["the budget allows 0ns, and they are over"]);
+    check(Budget::new().turns(0), 0, expect!["the budget allows 0 turns: used: 0"]);
 }
 
 #[test]
@@ -97,7 +97,39 @@ fn a_branch_that_lies_too_deep_is_not_asked() {
     let root = Session::user("hi").within(Budget::new().depth(1));
     assert!(block_on(provider.ask(root.fork()).into_future()).is_ok());
     let error = block_on(provider.ask(root.fork().fork()).into_future()).expect_err("it lies too deep");
-    assert_eq!(error.to_string().lines().next(), Some("the budget allows branches 1 forks deep, and this one is 2"));
+    assert_eq!(error.to_string().lines().next(), Some("the budget allows branches 1 fork deep, and this one is 2"));
+}
+
+#[test]
+fn a_merge_keeps_the_budget_and_lies_where_ours_lay() {
+    let provider = provider(20);
+    let mut session = Session::user("hi").within(Budget::new().depth(1));
+    for _ in 0..5 {
+        let fork = block_on(provider.ask(session.fork()).into_future()).expect("it lies one fork deep");
+        session = session.merge(&fork).expect("nothing is open");
+        session.push(Chunk::user("again"));
+    }
+    // Whichever side has it, and whichever side is the result.
+    let free = Session::user("hi");
+    let mut onwards = free.fork();
+    onwards.push(Chunk::assistant("hello"));
+    let limited = free.clone().within(Budget::new().turns(1));
+    for merged in [limited.merge(&onwards), onwards.merge(&limited), Session::empty().merge(&limited)] {
+        assert!(merged.expect("nothing is open").budget().is_some());
+    }
+}
+
+#[test]
+fn each_answer_is_counted_once_however_often_it_is_met() {
+    let provider = provider(20);
+    let budget = Budget::new();
+    let session = block_on(provider.ask(Session::user("hi").within(budget.clone())).into_future()).expect("answered");
+    let again = Session::resume(session.record().clone()).within(budget.clone());
+    assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
+    let free = Session::resume(session.record().clone());
+    let both = [free.fork().within(budget.clone()), free.fork().within(budget.clone())];
+    assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
+    drop((again, both));
 }
 
 #[test]
@@ -153,7 +185,7 @@ fn cost_is_a_view_and_counts_each_call_once() {
     let prices = Prices::none().set("script:script", Price::new(1000.0, 2000.0));
     let cost = merged.cost(&prices);
     assert_eq!(cost.total, Money::dollars(0.6));
-    assert_eq!(cost.by_branch.iter().map(|(_, money)| money.to_string()).collect::<Vec<_>>(), ["$0.2000"; 3]);
+    assert_eq!(cost.by_branch.iter().map(|(_, money)| money.to_string()).collect::<Vec<_>>(), ["$0.20"; 3]);
     let [(Some(identity), usage, Some(money))] = &cost.by_model[..] else { panic!("there is one model") };
     assert_eq!((identity.to_string(), *usage, *money), ("script:script".to_owned(), Usage::new(300, 150), cost.total));
     let unknown = merged.cost(&Prices::none());

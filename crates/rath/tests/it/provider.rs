@@ -308,6 +308,123 @@ fn a_key_is_never_shown() {
 }
 
 #[test]
+fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
+    // A quote and a slash, which JSON and URLs write otherwise.
+    let key = "sk-\"quo/ted\"-0123456789";
+    let escaped = r#"sk-\"quo/ted\"-0123456789"#;
+    let encoded = "sk-%22quo%2Fted%22-0123456789";
+    let long = "x".repeat(1_990);
+    let replies = [
+        Reply::json(400, &format!(r#"{{"error":{{"message":"bad {escaped}"}}}}"#)),
+        Reply::json(400, &format!(r#"{{"error":{{"message":"{long} {escaped}"}}}}"#)),
+        Reply::new(500, "text/plain", format!("a long text about a credential that is {key} and more")),
+        Reply::new(200, "text/html", format!("<html>a long text about a credential {key} and more")),
+        Reply::new(307, "text/plain", "").header(&format!("location: http://elsewhere.example/{encoded}/x")),
+        Reply::json(401, r#"{"error":{"message":"azure-secret-0123456789"}}"#),
+        Reply::stream(PIECES.replace("Hel", escaped).replace("\"m\"", &format!("\"{escaped}\""))),
+    ];
+    block_on(async {
+        for (nth, reply) in replies.into_iter().enumerate() {
+            let server = Server::always(reply).await;
+            let openai = OpenAi::new("m").key(key).header("api-key", "azure-secret-0123456789").expect("a header");
+            let url = server.url.replace("http://", "http://user:hunter2-password@");
+            let openai = openai.base_url(&format!("{url}/v1?token=query-secret-0123")).expect("it is a URL");
+            let mut shown = format!("{openai:?}");
+            let asked = Provider::from(openai).retry(Retry::never()).ask(Session::user("hi")).await;
+            let session = match asked {
+                Ok(session) => session,
+                Err(error) => {
+                    shown += &format!("{error}");
+                    error.into_session().expect("it is kept")
+                }
+            };
+            shown += &session.record().steps().iter().map(|step| step.json().into_owned()).collect::<String>();
+            for secret in ["0123", "hunter2", "query-secret"] {
+                assert!(!shown.contains(secret), "reply {nth}: {shown}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_provider_that_wants_a_key_is_not_asked_without_one() {
+    let check = |provider: Provider, expected: &str| {
+        let error = block_on(provider.ask(Session::user("hi")).into_future()).expect_err("there is no key");
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::Key, expected.to_owned()));
+    };
+    check(
+        OpenAi::new("m").into(),
+        "there is no key for api.openai.com\nhint: give it one with `key`, or take it from OPENAI_API_KEY with `from_env`",
+    );
+    check(
+        Anthropic::new("m").into(),
+        "there is no key for api.anthropic.com\nhint: give it one with `key`, or take it from ANTHROPIC_API_KEY with \
+         `from_env`",
+    );
+}
+
+#[test]
+fn keys_rest_when_they_are_told_to() {
+    block_on(async {
+        let slow = Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header("retry-after: 7");
+        let server = Server::always(slow).await;
+        let provider = Provider::from(openai(&server).keys(["sk-one1", "sk-two2"])).retry(quick(3));
+        let mut waits = Vec::new();
+        let each = |delta: Delta<'_>| {
+            if let Delta::Retry { wait, .. } = delta {
+                waits.push(wait.as_millis());
+            }
+        };
+        provider.ask(Session::user("hi")).each(each).await.expect_err("it is always too much");
+        // The other key at once; then both rest, for as long as this policy waits at most.
+        assert_eq!(waits, [0, 20]);
+        let used: Vec<_> = server.asked().iter().map(|asked| asked.headers.contains("sk-one1")).collect();
+        assert_eq!(used, [true, false, true]);
+    });
+}
+
+#[test]
+fn many_questions_at_once_try_each_key_once() {
+    block_on(async {
+        let server = Server::always(Reply::json(401, r#"{"error":{"message":"wrong key"}}"#)).await;
+        let keys: Vec<_> = (0..70).map(|nth| format!("sk-{nth:04}")).collect();
+        let provider = Provider::from(openai(&server).keys(keys));
+        let asks: Vec<_> = (0..4).map(|_| tokio::spawn(provider.ask(Session::user("hi")).into_future())).collect();
+        for ask in asks {
+            let error = ask.await.expect("it does not panic").expect_err("no key is good");
+            assert_eq!(error.session().expect("it is kept").chunk_count(), 71);
+        }
+        assert_eq!(server.asked().len(), 4 * 70);
+    });
+}
+
+#[test]
+fn no_time_that_a_server_or_a_program_names_is_too_long() {
+    block_on(async {
+        let late = Reply::json(429, r#"{"error":{"message":"later"}}"#).header("retry-after: 18000000000000000000");
+        let server = Server::always(late).await;
+        for _ in 0..8 {
+            let provider = Provider::from(openai(&server).timeouts(Timeouts::of(Duration::MAX))).retry(quick(2));
+            assert!(provider.ask(Session::user("hi")).await.expect_err("it is busy").is_temporary());
+        }
+    });
+}
+
+#[test]
+fn an_error_whose_body_never_ends_is_still_an_error() {
+    block_on(async {
+        let server = Server::always(Reply::json(401, r#"{"error""#).then(Then::Hang)).await;
+        let provider = Provider::from(openai(&server)).retry(Retry::never());
+        let error = provider.ask(Session::user("hi")).await.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Key);
+        // And an answer that is finished is one, though the server goes on.
+        let server = Server::always(Reply::stream(PIECES).then(Then::Ping)).await;
+        let session = Provider::from(openai(&server)).ask(Session::user("hi")).await.expect("it is answered");
+        assert_eq!(session.text(), Some("Hello."));
+    });
+}
+
+#[test]
 fn dropping_a_question_closes_its_connection() {
     block_on(async {
         let mut server = Server::always(Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Hang)).await;
@@ -350,7 +467,7 @@ fn it_must_be_the_models_turn() {
     session.push(Chunk::result("call_1", "seen"));
     session.push(Chunk::assistant("I see."));
     expect![[r#"
-        there is nothing to answer: the model has the last word, or nobody spoke
+        there is nothing to answer: the model has the last word
         hint: push what the user says"#]]
     .assert_eq(&ask(&session).to_string());
     assert_eq!(ask(&Session::system("be brief")).kind(), ErrorKind::Turn);

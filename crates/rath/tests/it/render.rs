@@ -148,7 +148,13 @@ fn instructions(which: usize) -> Instructions {
     let tools = match which % 3 {
         0 => vec![],
         1 => vec![tool("look", r#"{"type":"object","properties":{}}"#)],
-        _ => vec![tool("look", "{}"), tool("look", "null"), tool("no good", r#"{"properties":{}}"#)],
+        _ => vec![
+            tool("look", "{}"),
+            tool("look", "null"),
+            tool("no good", r#"{"properties":{}}"#),
+            tool("no_good", r#"{"type":["object","null"],"properties":{"a":{"type":"string"}}}"#),
+            tool("no:good", r#"{"anyOf":[{"properties":{"b":{"type":"string"}},"required":["b"]}]}"#),
+        ],
     };
     Instructions { text: ["be brief", " ", "be \"kind\""][which % 3].into(), tools, provider: None }
 }
@@ -213,10 +219,13 @@ fn run(acts: &[Act]) -> Result<(), TestCaseError> {
                 known.forget();
             }
             Act::Compress(at, back) => {
+                // A step of another session may be among those that are named.
+                let elsewhere = pool[known(back)].session.head().map(|head| head.id());
                 let known = &mut pool[known(at)];
                 if open_calls(&known.session).is_empty() {
                     let steps: Vec<_> = known.session.record().steps().iter().map(|step| step.id()).collect();
-                    let hidden = steps[..back % steps.len()].to_vec();
+                    let mut hidden = steps[..back % steps.len()].to_vec();
+                    hidden.extend(elsewhere);
                     known.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
                     known.forget();
                 }
@@ -372,7 +381,8 @@ fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseError> {
             Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
             Shape::Messages => (&tool["name"], &tool["input_schema"]),
         };
-        prop_assert!(name(tool, 64) && schema["type"] == "object" && names.insert(tool.clone()), "{}", text);
+        let regular = schema["type"] == "object" && schema["properties"].is_object() && schema.get("anyOf").is_none();
+        prop_assert!(name(tool, 64) && regular && names.insert(tool.clone()), "{}", text);
     }
     prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
     if shape == Shape::Messages {
@@ -380,9 +390,10 @@ fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseError> {
         prop_assert!(ids.is_empty() || !tools.is_empty(), "calls, and no tools: {}", text);
         prop_assert!(text.matches("cache_control").count() <= 4);
         // Reasoning is asked for only where the turn under way began with it.
-        let last = messages.iter().rfind(|message| message["role"] == "assistant");
+        let speaks = |message: &Value| message["role"] == "user" && message["content"][0]["type"] != "tool_result";
+        let turn = messages.iter().rposition(speaks).map_or(0, |spoke| spoke + 1);
         let in_turn = messages.last().expect("there is one")["content"][0]["type"] == "tool_result";
-        let reasons = last.is_some_and(|last| last["content"][0]["type"] == "thinking");
+        let reasons = messages.get(turn).is_some_and(|first| first["content"][0]["type"] == "thinking");
         prop_assert!(!in_turn || reasons || request.get("thinking").is_none(), "{}", text);
     }
     Ok(())
@@ -410,13 +421,13 @@ fn opaque_state_goes_to_the_model_it_belongs_to_and_nowhere_else() {
     let home = sent(2);
     assert!(body(&home).contains(r#""signature":"c2ln""#) && body(&home).contains("toolu_1"));
     assert_eq!(home.report.to_string(), "kept: 1 reasoning block, 1 call id\nrewritten: 1 argument text");
-    // Another model of the same provider: the signature is not its own.
+    // Another model of the same provider, which may be another server: neither is its own.
     let cousin = sent(3);
-    assert!(!body(&cousin).contains("c2ln") && body(&cousin).contains("toolu_1"));
+    assert!(!body(&cousin).contains("c2ln") && !body(&cousin).contains("toolu_1"));
     assert!(!body(&cousin).contains("thinking"), "reasoning cannot begin in the middle of a turn");
     assert_eq!(
         cousin.report.to_string(),
-        "kept: 1 call id\nrewritten: 1 argument text\ndropped: 1 reasoning block, 1 thinking option"
+        "rewritten: 1 call id, 1 argument text\ndropped: 1 reasoning block, 1 thinking option"
     );
     // Another provider.
     let stranger = sent(0);
@@ -496,4 +507,64 @@ fn a_forecast_says_how_much_of_a_request_was_sent_before() {
         assert_eq!(forecast(&told).cached_tokens, 0);
         assert_eq!(house.models[model + 1].forecast(&session).expect("it is rendered").cached_tokens, 0);
     }
+}
+
+#[test]
+fn tools_keep_their_names_and_what_their_schemas_say() {
+    let mut session = Session::empty();
+    session.push(instructions(2));
+    session.push(Chunk::user("look"));
+    let request = House::new().models[0].request(&session).expect("it is rendered");
+    let body: Value = serde_json::from_slice(&request.bytes).expect("it is JSON");
+    let told: Vec<_> =
+        body["tools"].as_array().expect("tools").iter().map(|tool| tool["function"].to_string()).collect();
+    expect_test::expect![[r#"
+        {"description":"Looks.","name":"look","parameters":{"properties":{},"type":"object"}}
+        {"description":"Looks.","name":"no_good_2","parameters":{"properties":{},"type":"object"}}
+        {"description":"Looks.","name":"no_good","parameters":{"properties":{"a":{"type":"string"}},"type":"object"}}
+        {"description":"Looks.","name":"no_good_3","parameters":{"properties":{"b":{"type":"string"}},"type":"object"}}"#]].assert_eq(&told.join("\n"));
+    expect_test::expect![[r#"
+        rewritten: 5 tool names, 4 tool schemas
+        dropped: 1 repeated tool"#]]
+    .assert_eq(&request.report.to_string());
+}
+
+#[test]
+fn a_sidecar_that_no_provider_gave_is_not_sent() {
+    let house = House::new();
+    let call = || vec![Call::new("toolu_1", "look", "{}")];
+    let wrong = [
+        (2, r#"{"content":[{"type":"text","text":""},{"type":"tool_use"}]}"#),
+        (2, r#"{"content":[{"type":"tool_result","tool_use_id":"x"},{"type":"tool_use"}]}"#),
+        (2, r#"{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use"}]}"#),
+        (2, r#"{"content":[{"type":"hologram","cache_control":{}},{"type":"tool_use"}]}"#),
+        (2, r#"{"content":[{"type":"tool_use"},{"type":"tool_use"}]}"#),
+        (2, r#"{"content":[{"type":"text","bytes":99},{"type":"tool_use"}]}"#),
+        (0, r#"{"reasoning":"role"}"#),
+        (0, r#"{"reasoning_details":5}"#),
+    ];
+    for (model, json) in wrong {
+        let sidecar = Json::parse(json).ok();
+        let answer = Answer { reasoning: "hm".to_owned(), calls: call(), sidecar, ..Answer::default() };
+        let (mut session, _) = house.ask(model, Session::user("look"), answer).expect("it is asked");
+        session.push(Chunk::result("toolu_1", "seen"));
+        let request = house.models[model].request(&session).expect("it is rendered");
+        assert_eq!(
+            request.report.to_string().lines().last(),
+            Some("dropped: 1 reasoning block, 1 thinking option")
+                .filter(|_| model == 2)
+                .or(Some("dropped: 1 reasoning block")),
+            "{json}"
+        );
+    }
+    // Reasoning at the end of an answer that was cut off is left out, and the rest is sent.
+    let json = r#"{"content":[{"type":"text","bytes":4},{"type":"thinking","thinking":"hm","signature":"c2ln"}]}"#;
+    let answer = Answer { text: "well".to_owned(), sidecar: Json::parse(json).ok(), ..Answer::default() };
+    let (mut session, _) = house.ask(2, Session::user("look"), answer).expect("it is asked");
+    session.push(Chunk::user("go on"));
+    let request = house.models[2].request(&session).expect("it is rendered");
+    assert!(
+        String::from_utf8_lossy(&request.bytes)
+            .contains(r#"{"role":"assistant","content":[{"type":"text","text":"well"}]}"#)
+    );
 }

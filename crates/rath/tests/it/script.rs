@@ -63,7 +63,7 @@ fn an_agent_takes_its_own_turns_and_anybodys() {
     assert_eq!(said("team.critic"), "critic one");
     assert_eq!(
         said("team.critic"),
-        "the script `script` has no turn left for `team.critic`\nhint: 1 turn for other agents are left"
+        "the script `script` has no turn left for `team.critic`\nhint: for other agents there is still 1 turn"
     );
     assert_eq!(said("team.writer"), "writer two");
     assert_eq!(
@@ -133,6 +133,12 @@ fn a_line_that_is_no_turn_is_named() {
         r#"{"text":"hello","chunks":0}"#,
         expect![[r#"
         line 2 of the script `script` is no turn: `chunks` is at least 1
+        hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
+    );
+    check_wrong(
+        r#"{"text":"hello","error":{"status":500,"message":"no"}}"#,
+        expect![[r#"
+        line 2 of the script `script` is no turn: with `error` there is no `text` and there are no `calls`
         hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     assert_eq!(Script::of(["", "# nothing"]).expect_err("it is empty").to_string(), "the script `script` has no turns");

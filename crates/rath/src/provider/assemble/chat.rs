@@ -1,15 +1,17 @@
 //! Answers in the shape of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::frame::Frame;
 use super::gather::Gather;
-use super::{Words, reported, tell};
+use super::{REASONING, Words, is_failure, reported, tell};
 use crate::error::ErrorKind;
 use crate::provider::answer::{Answer, Delta, Facts, Failure, Sink};
 use crate::provider::usage;
@@ -23,6 +25,9 @@ pub(super) struct Chat {
     reasoning_name: Option<&'static str>,
     reasoning_details: Vec<Box<RawValue>>,
     calls: Vec<CallUnderWay>,
+    /// Where the newest call with each index stands, and the one with each id.
+    by_index: HashMap<u64, usize>,
+    by_id: HashMap<String, usize>,
     finish: Option<String>,
     refused: bool,
     usage: Option<Box<RawValue>>,
@@ -33,14 +38,21 @@ pub(super) struct Chat {
     named: bool,
     /// Whether there was any choice.
     spoke: bool,
+    /// Whether it does not come in pieces.
+    at_once: bool,
     /// Whether the end has come.
     pub(super) done: bool,
 }
 
+/// Whether a message came all at once.
+#[derive(Clone, Copy, PartialEq)]
+enum Whole {
+    Yes,
+    No,
+}
+
 #[derive(Default)]
 struct CallUnderWay {
-    /// The provider's number for it, where it gives one.
-    index: Option<u64>,
     id: String,
     tool: String,
     arguments: Gather,
@@ -73,8 +85,11 @@ struct Event<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     index: Option<u64>,
-    #[serde(borrow, alias = "message")]
+    #[serde(borrow)]
     delta: Option<Piece<'a>>,
+    /// All of it, where it does not come in pieces.
+    #[serde(borrow)]
+    message: Option<Piece<'a>>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
@@ -118,7 +133,7 @@ struct Function<'a> {
 
 impl Chat {
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
-        if data == b"[DONE]" {
+        if data.trim_ascii() == b"[DONE]" {
             self.done = true;
             return Ok(());
         }
@@ -135,6 +150,7 @@ impl Chat {
 
     /// The answer in one object, which is its own end.
     pub(super) fn whole(&mut self, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+        self.at_once = true;
         self.read(body, sink)?;
         if !self.spoke {
             return Err(Failure::unreadable("the answer holds no choices"));
@@ -143,10 +159,7 @@ impl Chat {
         Ok(())
     }
 
-    pub(super) fn end(mut self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        if rest == b"[DONE]" {
-            self.done = true;
-        }
+    pub(super) fn end(mut self, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
         // The count comes after everything else, so with a reason to stop it is an end too.
         let counted = self.finish.is_some() && self.usage.is_some();
         if !self.done && !counted {
@@ -196,7 +209,13 @@ impl Chat {
         if !self.named {
             self.about(data);
         }
-        match serde_json::from_slice(data) {
+        match serde_json::from_slice::<Event<'_>>(data) {
+            Ok(event) if event.choices.is_none() && event.usage.is_none() && event.error.is_none() => {
+                match serde_json::from_slice(data) {
+                    Ok(event) if is_failure(&event) => Err(reported(&event, None, self.wrong())),
+                    _ => Ok(()),
+                }
+            }
             Ok(event) => {
                 if let Some(words) = only_words(&event).filter(|_| self.named) {
                     self.frame.learn(data, words);
@@ -212,7 +231,8 @@ impl Chat {
 
     fn about(&mut self, data: &[u8]) {
         let Ok(about) = serde_json::from_slice::<About<'_>>(data) else { return };
-        self.named = about.id.is_some() && about.model.is_some();
+        let said = |name: &Option<Cow<'_, str>>| name.as_ref().is_some_and(|name| !name.is_empty());
+        self.named = said(&about.id) && said(&about.model);
         self.facts.set_some("id", about.id.as_deref());
         self.facts.set_some("model", about.model.as_deref());
         self.facts.set_some("service_tier", about.service_tier.as_deref());
@@ -220,17 +240,21 @@ impl Chat {
     }
 
     fn take(&mut self, event: Event<'_>, sink: &mut Sink<'_>) -> Result<(), Failure> {
-        if let Some(error) = event.error {
+        if let Some(error) = event.error.filter(|error| !matches!(error.get(), "\"\"" | "false" | "{}")) {
             let error = serde_json::from_str(error.get()).unwrap_or(Value::Null);
-            return Err(reported(&error, None, ErrorKind::Busy));
+            return Err(reported(&error, None, self.wrong()));
         }
-        if let Some(usage) = event.usage {
+        if let Some(usage) = event.usage.filter(|usage| usage.get().starts_with('{')) {
             self.usage = Some(usage.to_owned());
         }
         for choice in event.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or_default() == 0) {
+            // Some say all of it again at the end.
+            let said = !self.text.is_empty() || !self.calls.is_empty();
             self.spoke = true;
             if let Some(piece) = choice.delta {
-                self.piece(piece, sink);
+                self.piece(piece, Whole::No, sink);
+            } else if let Some(message) = choice.message.filter(|_| !said) {
+                self.piece(message, Whole::Yes, sink);
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finish = Some(reason.into_owned());
@@ -239,16 +263,17 @@ impl Chat {
         Ok(())
     }
 
-    fn piece(&mut self, piece: Piece<'_>, sink: &mut Sink<'_>) {
+    /// What kind of failure one is that does not say: in the middle of an answer something broke.
+    fn wrong(&self) -> ErrorKind {
+        if self.at_once { ErrorKind::Refused } else { ErrorKind::Busy }
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, whole: Whole, sink: &mut Sink<'_>) {
         // One text may come under two names at once: it is taken once.
-        let names = [
-            ("reasoning_content", piece.reasoning_content),
-            ("reasoning", piece.reasoning),
-            ("reasoning_text", piece.reasoning_text),
-            ("thinking", piece.thinking),
-        ];
-        let named = names
+        let said = [piece.reasoning_content, piece.reasoning, piece.reasoning_text, piece.thinking];
+        let named = REASONING
             .into_iter()
+            .zip(said)
             .find_map(|(name, words)| words.filter(|words| !words.bytes.is_empty()).map(|words| (name, words)));
         let details = piece.reasoning_details.unwrap_or_default();
         match &named {
@@ -273,45 +298,62 @@ impl Chat {
             self.refused = true;
             tell(Delta::Text(self.text.push(&words.bytes)), sink);
         }
-        for call in piece.tool_calls.into_iter().flatten() {
-            self.call(call, sink);
+        for (place, call) in piece.tool_calls.into_iter().flatten().enumerate() {
+            self.call(call, if whole == Whole::Yes { None } else { Some(place) }, sink);
         }
     }
 
-    fn call(&mut self, piece: CallPiece<'_>, sink: &mut Sink<'_>) {
+    /// Takes in a piece of a call, at its place among those that came with it; a whole call has none.
+    fn call(&mut self, piece: CallPiece<'_>, place: Option<usize>, sink: &mut Sink<'_>) {
         let id = piece.id.as_deref().unwrap_or_default();
         let function = piece.function.unwrap_or(Function { name: None, arguments: None });
         let name = function.name.as_deref().unwrap_or_default();
-        let nth = self.meant(piece.index, id, name);
-        let call = &mut self.calls[nth];
-        if call.id.is_empty() {
-            call.id = id.to_owned();
-        }
-        // Some servers say the name again with every piece, a few bring it in parts.
-        if call.tool.is_empty() || (call.tool != name && call.arguments.is_empty()) {
-            call.tool.push_str(name);
-        }
         let arguments = function.arguments.map(|words| words.bytes).unwrap_or_default();
+        let known = place.and_then(|place| self.meant(piece.index, place, id, name, &arguments));
+        let nth = known.unwrap_or_else(|| {
+            self.calls.push(CallUnderWay::default());
+            self.calls.len() - 1
+        });
+        if let Some(index) = piece.index {
+            self.by_index.insert(index, nth);
+        }
+        let call = &mut self.calls[nth];
+        if call.id.is_empty() && !id.is_empty() {
+            call.id = id.to_owned();
+            self.by_id.insert(id.to_owned(), nth);
+        }
+        if call.tool.is_empty() {
+            call.tool = name.to_owned();
+        }
         let arguments = call.arguments.push(&arguments);
         sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
     }
 
-    /// Which call a piece belongs to: the one with its index, unless it has another id; without an index the one with its
-    /// id; with neither the last, unless it names a tool that one has not.
-    fn meant(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
-        let same_id = |call: &CallUnderWay| id.is_empty() || call.id.is_empty() || call.id == id;
-        let found = match index {
-            Some(_) => self.calls.iter().rposition(|call| call.index == index && same_id(call)),
-            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
-            None => {
-                let starts_anew = |call: &CallUnderWay| !name.is_empty() && !call.arguments.is_empty();
-                self.calls.len().checked_sub(1).filter(|last| !starts_anew(&self.calls[*last]))
-            }
+    /// Which call a piece goes on with; none if it begins a new one.
+    ///
+    /// Servers give calls an index, an id, both or neither. Where what they give says that a piece goes on with a call, it
+    /// still begins a new one if it names a tool and that call has another name, or another id, or is complete.
+    fn meant(&self, index: Option<u64>, place: usize, id: &str, name: &str, arguments: &[u8]) -> Option<usize> {
+        let last = self.calls.len().checked_sub(1);
+        let (nth, sure) = match index {
+            Some(index) => (*self.by_index.get(&index)?, true),
+            None if !id.is_empty() => match self.by_id.get(id) {
+                Some(nth) => (*nth, true),
+                None => (last?, false),
+            },
+            None => (last?, false),
         };
-        found.unwrap_or_else(|| {
-            self.calls.push(CallUnderWay { index, ..CallUnderWay::default() });
-            self.calls.len() - 1
-        })
+        if name.is_empty() {
+            return Some(nth);
+        }
+        let call = &self.calls[nth];
+        let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
+        let complete = || serde_json::from_str::<IgnoredAny>(call.arguments.as_str()).is_ok();
+        let begins = call.tool != name && !call.tool.is_empty()
+            || other_id
+            || (!sure && (place > 0 || (call.arguments.is_empty() && arguments.is_empty())))
+            || (id.is_empty() && !arguments.is_empty() && complete());
+        (!begins).then_some(nth)
     }
 
     fn sidecar(&self) -> Option<Json> {
@@ -327,7 +369,10 @@ impl Chat {
 /// The words of an event that holds nothing else, where they stand in it as they are.
 fn only_words<'a>(event: &Event<'a>) -> Option<&'a [u8]> {
     let Event { choices: Some(choices), usage: None, error: None } = event else { return None };
-    let [Choice { index: None | Some(0), delta: Some(piece), finish_reason: None }] = &choices[..] else { return None };
+    let [Choice { index: None | Some(0), delta: Some(piece), message: None, finish_reason: None }] = &choices[..]
+    else {
+        return None;
+    };
     let Piece {
         content: Some(Words { bytes: Cow::Borrowed(words), .. }),
         refusal: None,

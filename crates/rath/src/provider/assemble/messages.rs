@@ -1,6 +1,7 @@
 //! Answers in the shape of Anthropic's Messages.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::frame::Frame;
 use super::gather::Gather;
-use super::{Words, reported, tell};
+use super::{Words, is_failure, reported, tell};
 use crate::error::ErrorKind;
 use crate::provider::answer::{Answer, Delta, Facts, Failure, Sink};
 use crate::provider::usage;
@@ -17,7 +18,10 @@ use crate::provider::usage;
 /// An answer under way.
 #[derive(Default)]
 pub(super) struct Messages {
-    blocks: Vec<Option<Block>>,
+    /// In the order in which they began.
+    blocks: Vec<Block>,
+    /// Where the block with each index stands.
+    by_index: HashMap<usize, usize>,
     /// What stands around the words in most events, and the block that they belong to.
     frame: Frame,
     framed: usize,
@@ -25,6 +29,7 @@ pub(super) struct Messages {
     finish: Option<String>,
     usage: Map<String, Value>,
     facts: Facts,
+    begun: bool,
     pub(super) done: bool,
 }
 
@@ -52,10 +57,10 @@ enum Block {
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
+    kind: Option<Cow<'a, str>>,
     index: Option<usize>,
     #[serde(borrow)]
-    delta: Option<Piece<'a>>,
+    delta: Option<&'a RawValue>,
     #[serde(borrow)]
     content_block: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -66,8 +71,11 @@ struct Event<'a> {
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+/// More of a block; what else an event has to say of the whole.
+#[derive(Default, Deserialize)]
 struct Piece<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
     text: Option<Words<'a>>,
     #[serde(borrow)]
@@ -97,21 +105,19 @@ impl Messages {
             return Ok(());
         }
         if let Some(words) = self.frame.words(data)
-            && let Some(Some(Block::Text(text))) = self.blocks.get_mut(self.framed)
+            && let Some(Block::Text(text)) = self.blocks.get_mut(self.framed)
         {
             tell(Delta::Text(text.push(words)), sink);
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_slice(data).map_err(unlike)?;
-        if let Some((index, words)) = only_words(&event)
-            && self.frame.learn(data, words)
-        {
-            self.framed = index;
-        }
-        match &*event.kind {
+        let event: Event<'_> = match serde_json::from_slice(data) {
+            Ok(event) => event,
+            Err(error) => return if is_known(data) { Err(unlike(error)) } else { Ok(()) },
+        };
+        match event.kind.as_deref().unwrap_or_default() {
             "message_start" => {
                 if let Some(message) = event.message {
-                    self.about(serde_json::from_str(message.get()).map_err(unlike)?, sink)?;
+                    self.about(serde_json::from_str(message.get()).map_err(unlike)?, sink);
                 }
             }
             "content_block_start" => {
@@ -119,20 +125,23 @@ impl Messages {
                 self.open(event.index, serde_json::from_str(block).map_err(unlike)?, sink);
             }
             "content_block_delta" => {
-                if let Some(piece) = event.delta {
-                    self.piece(event.index, piece, sink);
+                let piece = event.delta.map(RawValue::get).unwrap_or("{}");
+                // A kind of piece that is yet to come says nothing that could be read.
+                if let Ok(piece) = serde_json::from_str::<Piece<'_>>(piece) {
+                    self.piece(event.index, piece, data, sink);
                 }
             }
             "message_delta" => {
-                if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
-                    self.finish = Some(reason.into_owned());
-                }
+                let delta = event.delta.map(RawValue::get).unwrap_or("{}");
+                let delta: Piece<'_> = serde_json::from_str(delta).map_err(unlike)?;
+                self.finish = delta.stop_reason.map(Cow::into_owned).or(self.finish.take());
                 if let Some(usage) = event.usage {
                     self.count(serde_json::from_str(usage.get()).unwrap_or_default());
                 }
             }
-            "message_stop" => self.done = true,
+            "message_stop" => self.done = self.begun,
             "error" => return Err(failure(event.error)),
+            "" if event.error.is_some() => return Err(failure(event.error)),
             // `ping`, the end of a block, and kinds that are yet to come.
             _ => {}
         }
@@ -153,9 +162,13 @@ impl Messages {
             return Err(failure(kind.error));
         }
         if kind.kind.as_deref() != Some("message") {
+            let body: Value = serde_json::from_slice(body).unwrap_or_default();
+            if is_failure(&body) {
+                return Err(reported(&body, None, ErrorKind::Refused));
+            }
             return Err(Failure::unreadable("wanted an answer of the Messages API: its type is not `message`"));
         }
-        self.about(serde_json::from_slice(body).map_err(unlike)?, sink)?;
+        self.about(serde_json::from_slice(body).map_err(unlike)?, sink);
         self.done = true;
         Ok(())
     }
@@ -181,7 +194,7 @@ impl Messages {
         usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
         let mut answer = Answer { finish, usage, facts: self.facts, ..Answer::default() };
         let mut layout = Vec::with_capacity(self.blocks.len());
-        for block in self.blocks.into_iter().flatten() {
+        for block in self.blocks {
             layout.extend(block.settle(&mut answer));
         }
         if layout.iter().any(|block| !matches!(block["type"].as_str(), Some("text" | "tool_use"))) {
@@ -190,7 +203,8 @@ impl Messages {
         Ok(answer)
     }
 
-    fn about(&mut self, message: Whole, sink: &mut Sink<'_>) -> Result<(), Failure> {
+    fn about(&mut self, message: Whole, sink: &mut Sink<'_>) {
+        self.begun = true;
         self.facts.set_some("id", message.id.as_deref());
         self.facts.set_some("model", message.model.as_deref());
         self.finish = message.stop_reason.or(self.finish.take());
@@ -198,13 +212,15 @@ impl Messages {
         for (index, block) in message.content.into_iter().enumerate() {
             self.open(Some(index), block, sink);
         }
-        Ok(())
     }
 
-    /// Later counts stand for earlier ones, but for what they do not name.
+    /// Later counts stand for earlier ones, but for what they do not name, or name as nothing.
     fn count(&mut self, usage: Value) {
-        if let Value::Object(usage) = usage {
-            self.usage.extend(usage.into_iter().filter(|(_, count)| !count.is_null()));
+        let Value::Object(usage) = usage else { return };
+        for (name, count) in usage {
+            if !count.is_null() && !(count == 0 && self.usage.contains_key(&name)) {
+                self.usage.insert(name, count);
+            }
         }
     }
 
@@ -236,13 +252,39 @@ impl Messages {
             }
             _ => Block::Opaque { block, json: Gather::default() },
         };
-        let index = self.place(index);
-        self.blocks[index] = Some(opened);
+        self.add(index, opened);
     }
 
-    fn piece(&mut self, index: Option<usize>, piece: Piece<'_>, sink: &mut Sink<'_>) {
-        let index = index.unwrap_or(self.blocks.len().saturating_sub(1));
-        let Some(Some(block)) = self.blocks.get_mut(index) else { return };
+    fn add(&mut self, index: Option<usize>, block: Block) {
+        self.frame = Frame::default();
+        self.by_index.extend(index.map(|index| (index, self.blocks.len())));
+        self.blocks.push(block);
+    }
+
+    fn piece(&mut self, index: Option<usize>, piece: Piece<'_>, data: &[u8], sink: &mut Sink<'_>) {
+        let known = match index {
+            Some(index) => self.by_index.get(&index).copied(),
+            None => self.blocks.len().checked_sub(1),
+        };
+        // A block whose beginning was not said begins with its first piece.
+        let nth = known.unwrap_or_else(|| {
+            let block = match piece.kind.as_deref() {
+                Some("thinking_delta" | "signature_delta") => {
+                    Block::Thinking { text: Gather::default(), signature: Gather::default() }
+                }
+                Some("text_delta") => Block::Text(Gather::default()),
+                _ => Block::Opaque { block: Value::Null, json: Gather::default() },
+            };
+            self.add(index, block);
+            self.blocks.len() - 1
+        });
+        if let (Some(Words { bytes: Cow::Borrowed(words), .. }), Some("text_delta")) =
+            (&piece.text, piece.kind.as_deref())
+            && self.frame.learn(data, words)
+        {
+            self.framed = nth;
+        }
+        let block = &mut self.blocks[nth];
         let bytes = |words: Option<Words<'_>>| words.map(|words| words.bytes.into_owned()).unwrap_or_default();
         match block {
             Block::Text(text) => {
@@ -266,16 +308,6 @@ impl Messages {
                 json.push(&bytes(piece.partial_json));
             }
         }
-    }
-
-    /// Where the block with this number goes. Numbers far ahead of all others are not believed.
-    fn place(&mut self, index: Option<usize>) -> usize {
-        let next = self.blocks.len();
-        let index = index.filter(|index| *index < next + 64).unwrap_or(next);
-        if index >= next {
-            self.blocks.resize_with(index + 1, || None);
-        }
-        index
     }
 }
 
@@ -319,15 +351,21 @@ impl Block {
     }
 }
 
-/// The words of an event that holds nothing else, where they stand in it as they are, and their block.
-fn only_words<'a>(event: &Event<'a>) -> Option<(usize, &'a [u8])> {
-    match &event.delta {
-        Some(Piece { text: Some(Words { bytes: Cow::Borrowed(words), .. }), .. })
-            if event.kind == "content_block_delta" =>
-        {
-            Some((event.index?, words))
+/// Whether an event that cannot be read is of a kind that should be.
+fn is_known(data: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Kind {
+        r#type: Option<Value>,
+    }
+    match serde_json::from_slice::<Kind>(data) {
+        Ok(Kind { r#type: Some(Value::String(kind)) }) => {
+            matches!(
+                &*kind,
+                "message_start" | "content_block_start" | "content_block_delta" | "message_delta" | "error"
+            )
         }
-        _ => None,
+        Ok(_) => false,
+        Err(_) => true,
     }
 }
 

@@ -4,6 +4,7 @@ use rath_record::Step;
 use rath_record::chunk::{Assistant, Image, Instructions};
 
 use super::{Away, Page, Sent, Target, here, members, sidecar};
+use crate::provider::assemble::REASONING;
 use crate::provider::report::{Fate, Part};
 use crate::provider::settings::Streaming;
 
@@ -135,12 +136,13 @@ fn reasoning(
 ) -> Result<(), Away> {
     let sidecar = sidecar(target, answer).and_then(members).unwrap_or_default();
     let mut sent = false;
-    if let Some(details) = sidecar.get("reasoning_details") {
+    if let Some(details) = sidecar.get("reasoning_details").filter(|details| details.get().starts_with('[')) {
         page.raw(r#","reasoning_details":"#);
         page.raw(details.get());
         sent = true;
     }
     let name = sidecar.get("reasoning").and_then(|name| serde_json::from_str::<String>(name.get()).ok());
+    let name = name.filter(|name| REASONING.contains(&&**name));
     let reasoning = here(step, &answer.reasoning)?;
     if let Some(name) = name.filter(|_| !sent && !calls.is_empty() && !reasoning.is_empty()) {
         page.raw(",");

@@ -95,7 +95,7 @@ pub(super) fn answer(
         page.note(step.id(), Part::Reasoning, if layout.is_some() { Fate::Kept } else { Fate::Dropped });
     }
     let layout = layout.unwrap_or_else(|| Layout::plain(text, calls.len()));
-    page.reasons = layout.reasons();
+    page.reasons.get_or_insert(layout.reasons());
     let mut comma = "";
     for piece in layout.pieces {
         page.raw(comma);
@@ -130,7 +130,7 @@ pub(super) fn answer(
 pub(super) fn close(page: &mut Page, target: Target<'_>) {
     page.raw("]");
     // Reasoning cannot begin in the middle of a turn: after calls that were made without it, it is not asked for.
-    let thinking = page.reasons || page.last != Some(Role::Results);
+    let thinking = page.reasons == Some(true) || page.last != Some(Role::Results);
     let tools = page.tools;
     if let Some(step) = page.answered.filter(|_| !thinking && target.settings.option("thinking").is_some()) {
         page.note(step, Part::Thinking, Fate::Dropped);
@@ -189,15 +189,26 @@ impl<'a> Layout<'a> {
             content: Vec<&'a RawValue>,
         }
         #[derive(Deserialize)]
-        struct Block {
+        struct Block<'a> {
             r#type: String,
             bytes: Option<usize>,
+            #[serde(borrow)]
+            thinking: Option<&'a RawValue>,
+            #[serde(borrow)]
+            signature: Option<&'a RawValue>,
+            #[serde(borrow)]
+            data: Option<&'a RawValue>,
+            #[serde(borrow)]
+            cache_control: Option<&'a RawValue>,
         }
+        let is_text =
+            |json: Option<&RawValue>| json.is_some_and(|json| json.get().len() > 2 && json.get().starts_with('"'));
         let sidecar: Sidecar<'a> = serde_json::from_str(sidecar).ok()?;
         let mut pieces = Vec::with_capacity(sidecar.content.len());
         let mut called = 0;
         for json in sidecar.content {
-            let block: Block = serde_json::from_str(json.get()).ok()?;
+            let block: Block<'_> = serde_json::from_str(json.get()).ok()?;
+            let opaque = |reasons| Piece::Opaque { json: json.get(), reasons };
             match (&*block.r#type, block.bytes) {
                 ("text", Some(bytes)) => {
                     let (piece, rest) = text.split_at_checked(bytes)?;
@@ -210,11 +221,18 @@ impl<'a> Layout<'a> {
                     pieces.push(Piece::Call(called));
                     called += 1;
                 }
-                (kind, _) => {
-                    let reasons = matches!(kind, "thinking" | "redacted_thinking");
-                    pieces.push(Piece::Opaque { json: json.get(), reasons });
-                }
+                // What no answer holds: somebody else wrote it.
+                ("text" | "tool_result" | "image" | "document", _) => return None,
+                _ if block.cache_control.is_some() => return None,
+                ("thinking", _) if is_text(block.thinking) && is_text(block.signature) => pieces.push(opaque(true)),
+                ("redacted_thinking", _) if is_text(block.data) => pieces.push(opaque(true)),
+                ("thinking" | "redacted_thinking", _) => return None,
+                _ => pieces.push(opaque(false)),
             }
+        }
+        // An answer that was cut off may end with reasoning; a message may not.
+        while matches!(pieces.last(), Some(Piece::Opaque { reasons: true, .. })) {
+            pieces.pop();
         }
         (text.is_empty() && called == calls).then_some(Layout { pieces })
     }

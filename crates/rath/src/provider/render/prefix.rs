@@ -119,6 +119,7 @@ impl Prefix {
             report: tail.report,
             tokens: tokens(text) + tail.images * TOKENS_PER_IMAGE,
             messages_end,
+            refused: Arc::default(),
         }
     }
 
