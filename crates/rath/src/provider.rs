@@ -54,7 +54,7 @@ use crate::budget::{Ask as BudgetAsk, Stop};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 
-/// A model that can be asked.
+/// A model that can be asked, on a tokio runtime with time and IO enabled.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -65,7 +65,7 @@ use crate::session::Session;
 /// assert_eq!(session.text(), Some("The Seine."));
 /// # Ok(())
 /// # }
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Provider {

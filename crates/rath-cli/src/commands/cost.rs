@@ -8,7 +8,7 @@ use rath::provider::{Cost, Money, Prices};
 use rath::record::draw::{Names, printable};
 use rath::record::{BranchId, StepId, Usage};
 
-use crate::output::{self, BRANCH, Done, Failure};
+use crate::output::{self, Done, Failure};
 
 /// Show what the model calls cost, by model and by branch
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let prices = match &args.prices {
         None => Prices::list(),
-        Some(path) => Prices::list().read(&read(path)?)?,
+        Some(path) => Prices::list().read(&read(path)?).map_err(|error| named(path, &error))?,
     };
     let opened = Session::open(&args.file)?;
     let status = output::warn(&args.file, &opened.report);
@@ -48,23 +48,34 @@ fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
+/// What is wrong with a file says which file.
+fn named(path: &Path, error: &rath::Error) -> Failure {
+    let told = error.to_string();
+    let what = told.lines().next().unwrap_or_default();
+    Failure::Told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default().to_owned())
+}
+
 fn print(out: &mut dyn Write, cost: &Cost, names: &Names) -> io::Result<()> {
-    let mut rows: Vec<(String, String, String)> = Vec::new();
-    for (model, usage, money) in &cost.by_model {
-        let model = model.as_ref().map_or_else(|| "no model named".to_owned(), ToString::to_string);
-        let money = money.map_or_else(|| "no price".to_owned(), |money| money.to_string());
-        rows.push((printable(&model), used(usage), money));
-    }
     let unpriced = cost.by_model.iter().any(|(_, _, money)| money.is_none());
-    let total = if unpriced { "total of what has a price" } else { "total" };
-    rows.push((total.to_owned(), String::new(), cost.total.to_string()));
-    let width = |cell: fn(&(String, String, String)) -> &String| rows.iter().map(|row| cell(row).chars().count()).max();
-    let (first, second) = (width(|row| &row.0).unwrap_or_default(), width(|row| &row.1).unwrap_or_default());
-    for (model, usage, money) in &rows {
-        writeln!(out, "{model:<first$}  {usage:<second$}  {money}")?;
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    for (model, usage, money) in &cost.by_model {
+        let model = model.as_ref().map_or_else(|| "model not recorded".to_owned(), ToString::to_string);
+        let money = money.map_or_else(|| "no price".to_owned(), |money| money.to_string());
+        rows.push([printable(&model), used(usage), money]);
     }
-    for (branch, money) in cost.by_branch.iter().filter(|_| cost.by_branch.len() > 1) {
-        writeln!(out, "{BRANCH}{}{BRANCH:#}  {money}", printable(names.of_branch(*branch)))?;
+    let total = if unpriced { "total of what has a price" } else { "total" };
+    rows.push([total.to_owned(), String::new(), cost.total.to_string()]);
+    if cost.by_branch.len() > 1 && cost.total > Money::default() {
+        let branches = cost.by_branch.iter();
+        rows.extend(branches.map(|(branch, money)| {
+            [format!("  on {}", printable(names.of_branch(*branch))), String::new(), money.to_string()]
+        }));
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let (first, second) = (width(0), width(1));
+    rows.iter().try_for_each(|[what, usage, money]| writeln!(out, "{what:<first$}  {usage:<second$}  {money}"))?;
+    if unpriced {
+        anstream::eprintln!("hint: `--prices FILE` sets prices of your own");
     }
     Ok(())
 }

@@ -168,6 +168,9 @@ fn body(step: &Step) -> String {
             format!("{head}\n{}", it.output)
         }
         Chunk::Note(it) => it.text.to_string(),
+        Chunk::Failed(it) => format!("{}: {}", it.error, it.message),
+        Chunk::Retry(it) => format!("attempt {} of {} failed: {}", it.attempt, it.of, it.error),
+        Chunk::Interrupted(it) => it.reason.to_string(),
         _ => {
             let texts = long_texts(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
             format!("{}{}", step.json(), texts.collect::<String>())

@@ -403,10 +403,11 @@ fn render_says_what_it_wants() {
         folder.path(),
         &["render", "s.rath", "--to", "gpt-5"],
         expect![[r#"
-        ! error: wanted a model to render for, found `gpt-5`
-        ! hint: write `openai:MODEL` or `anthropic:MODEL`
-        exit 1
-    "#]],
+            ! error: invalid value 'gpt-5' for '--to <openai:MODEL | anthropic:MODEL>': wanted `openai:MODEL` or `anthropic:MODEL`
+            ! 
+            ! For more information, try '--help'.
+            exit 2
+        "#]],
     );
     let user = printed(folder.path(), &["log", "s.rath", "--json"]);
     let user = user.lines().find(|line| line.contains(r#""kind":"user""#)).expect("the user spoke");
@@ -435,6 +436,7 @@ fn cost_shows_what_the_calls_cost() {
             anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
             script:script                30 in, 3 out          no price
             total of what has a price                          $6.01
+            ! hint: `--prices FILE` sets prices of your own
             exit 0
         "#]],
     );
@@ -442,20 +444,20 @@ fn cost_shows_what_the_calls_cost() {
         folder.path(),
         &["cost", "s.rath", "--prices", "p.json"],
         expect![[r#"
-        anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
-        script:script                30 in, 3 out          $0.006000
-        total                                              $6.02
-        exit 0
-    "#]],
+            anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
+            script:script                30 in, 3 out          $0.006
+            total                                              $6.02
+            exit 0
+        "#]],
     );
     check(
         folder.path(),
         &["cost", "s.rath", "--prices", "bad.json"],
         expect![[r#"
-        ! error: wanted prices by model: invalid type: string "much", expected f64 at line 1 column 34
-        ! hint: a price is dollars for a million tokens: {"openai:NAME": {"input": 1.25, "output": 10}}
-        exit 1
-    "#]],
+            ! error: bad.json: wanted prices by model: invalid type: string "much", expected f64 at line 1 column 34
+            ! hint: a price is dollars for a million tokens: {"openai:NAME": {"input": 1.25, "output": 10}}
+            exit 1
+        "#]],
     );
     check(
         folder.path(),
@@ -463,6 +465,16 @@ fn cost_shows_what_the_calls_cost() {
         expect![[r#"
         ! error: cannot read the prices in no.json: No such file or directory (os error 2)
         ! hint: it is a JSON object: prices by model
+        exit 1
+    "#]],
+    );
+    let forked = self::folder();
+    check(
+        forked.path(),
+        &["render", "s.rath"],
+        expect![[r#"
+        ! error: no answer in s.rath was given by a provider
+        ! hint: `rath render s.rath --to openai:MODEL` shows what a model would be sent
         exit 1
     "#]],
     );

@@ -342,10 +342,9 @@ impl Http {
     }
 
     fn scrub(&self, mut failure: Failure) -> Failure {
-        let hide = |text: String| self.keys.hide(&text).unwrap_or(text);
-        failure.message = hide(failure.message);
+        failure.message = self.keys.hide(&failure.message).unwrap_or(failure.message);
         failure.message.truncate(failure.message.floor_char_boundary(MESSAGE_MOST));
-        failure.hint = failure.hint.map(hide);
+        failure.hint = failure.hint.map(|hint| self.keys.hide(&hint).unwrap_or(hint));
         failure
     }
 }

@@ -54,11 +54,9 @@ impl Registry {
         let (kind, rest) = uri.split_once(':').unwrap_or((uri, ""));
         if let Some(open) = self.kinds.get(kind) {
             let rest = rest.trim();
-            if rest.starts_with("//") {
+            if let Some(model) = rest.strip_prefix("//") {
                 let message = format!("wanted a provider such as `{kind}:MODEL`, found `{uri}`");
-                return Err(
-                    Error::new(ErrorKind::Provider, message).with_hint(format!("write `{kind}:{}`", &rest[2..]))
-                );
+                return Err(Error::new(ErrorKind::Provider, message).with_hint(format!("write `{kind}:{model}`")));
             }
             return open(rest, env);
         }

@@ -218,7 +218,8 @@ impl Messages {
     fn count(&mut self, usage: Value) {
         let Value::Object(usage) = usage else { return };
         for (name, count) in usage {
-            if !count.is_null() && !(count == 0 && self.usage.contains_key(&name)) {
+            let nothing = count == 0 && self.usage.contains_key(&name);
+            if !count.is_null() && !nothing {
                 self.usage.insert(name, count);
             }
         }
