@@ -290,8 +290,9 @@ impl Http {
                 failure.hint = Some(format!("check the name of the model: {endpoint} does not serve it"));
             }
             _ if status == StatusCode::NOT_FOUND => {
-                let hint = format!("check the base URL, which often ends in /v1: the request went to {endpoint}{path}");
-                failure.hint = Some(hint);
+                let sent_to = format!("{endpoint}{path}");
+                let often = if sent_to.contains("/v1/") { "" } else { ", which often ends in /v1" };
+                failure.hint = Some(format!("check the base URL{often}: the request went to {sent_to}"));
             }
             _ => {}
         }
