@@ -349,9 +349,9 @@ mod aimock {
             Timeout: the answer stalled for 100ms
             Timeout: the answer stalled for 100ms
             Refused: No fixture matched (invalid_request_error, no_fixture_match, 404)
-            hint: check the base URL, which often ends in /v1: the request went to SERVER/v1/chat/completions
+            hint: check the base URL: the request went to SERVER/v1/chat/completions
             Refused: No fixture matched (invalid_request_error, 404)
-            hint: check the base URL, which often ends in /v1: the request went to SERVER/v1/messages
+            hint: check the base URL: the request went to SERVER/v1/messages
         "#]]
         .assert_eq(&report);
     }
@@ -517,9 +517,9 @@ mod llama {
         }
         expect![[r#"
             Refused: File Not Found (not_found_error, 404)
-            hint: check the base URL, which often ends in /v1: the request went to SERVER/nowhere/v1/chat/completions
+            hint: check the base URL: the request went to SERVER/nowhere/v1/chat/completions
             Refused: File Not Found (not_found_error, 404)
-            hint: check the base URL, which often ends in /v1: the request went to SERVER/nowhere/v1/messages
+            hint: check the base URL: the request went to SERVER/nowhere/v1/messages
             Key: Invalid API Key (authentication_error, 401)
             hint: check the key, and that it is one for this provider
             Key: Invalid API Key (authentication_error, 401)
