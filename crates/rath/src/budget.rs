@@ -13,9 +13,11 @@ use crate::provider::{Money, Prices, asked};
 
 /// What a session and everything that forks from it may use together.
 ///
-/// It is checked before every model call. What a session had used before is counted too, so a budget given to a resumed
-/// session goes on where the last one stopped; only time begins anew. Setting a limit again changes it for everyone who
-/// shares it.
+/// It is checked before every model call, for what the call sends: what the model will write is not known then, so the
+/// last call may go beyond a limit of tokens or money by its answer.
+///
+/// What a session had used before is counted too, so a budget given to a resumed session goes on where the last one
+/// stopped; only time begins anew. Setting a limit again changes it for everyone who shares it.
 ///
 /// ```
 /// use rath::prelude::*;

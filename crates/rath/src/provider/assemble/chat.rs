@@ -348,7 +348,8 @@ impl Chat {
         }
         let call = &self.calls[nth];
         let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
-        let complete = || serde_json::from_str::<IgnoredAny>(call.arguments.as_str()).is_ok();
+        let so_far = call.arguments.as_str();
+        let complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
         let begins = call.tool != name && !call.tool.is_empty()
             || other_id
             || (!sure && (place > 0 || (call.arguments.is_empty() && arguments.is_empty())))
