@@ -297,9 +297,9 @@ impl Hold {
     /// Counts what the call used that gave this answer.
     pub(crate) fn settle(self, answer: StepId, usage: Usage) {
         let mut state = self.budget.state();
-        if state.counted.insert(answer) {
-            state.spent.add(Some(&self.identity), usage);
-        }
+        // It was paid for, even if the same was answered before.
+        state.spent.add(Some(&self.identity), usage);
+        state.counted.insert(answer);
     }
 }
 

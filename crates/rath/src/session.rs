@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// A session that goes on from here and counts as a new beginning: it keeps what was said, and has no parent in the
-    /// graph of sessions.
+    /// graph of sessions. It draws on the same budget, and lies no deeper.
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.parting(None);
         Session { branch: Branch::new(), ..self.clone() }.and(Detached { nth, from })
@@ -121,7 +121,7 @@ impl Session {
     /// A session that goes on from an earlier step, as a fork.
     pub fn at(&self, step: StepId) -> Result<Self> {
         let found = self.find(step)?;
-        let mut session = self.leave(None);
+        let mut session = self.leave(None).deeper();
         if self.head() != Some(found) {
             session.record = Record::at(found.clone());
             if let Some(opening) = &mut session.branch.opening {

@@ -81,18 +81,21 @@ impl Answer {
         })
     }
 
-    /// Changes every text in it that `mend` has something to change in.
+    /// Changes what the model said wherever `mend` has something to change in it. What only the provider reads cannot be
+    /// changed, and is dropped.
     pub(crate) fn scrub(&mut self, mend: impl Fn(&str) -> Option<String>) {
-        self.facts.scrub(&mend);
-        self.text = mend(&self.text).unwrap_or(std::mem::take(&mut self.text));
-        self.reasoning = mend(&self.reasoning).unwrap_or(std::mem::take(&mut self.reasoning));
+        for text in [&mut self.text, &mut self.reasoning] {
+            if let Some(mended) = mend(text) {
+                *text = mended;
+                self.sidecar = None;
+            }
+        }
         for call in &mut self.calls {
             if let Some(mended) = call.arguments.as_str().and_then(&mend) {
                 call.arguments = mended.into();
             }
         }
-        let sidecar = self.sidecar.as_ref().and_then(|sidecar| mend(sidecar.as_str()));
-        self.sidecar = sidecar.map_or(self.sidecar.take(), |mended| Json::parse(&mended).ok());
+        self.sidecar = self.sidecar.take().filter(|sidecar| mend(sidecar.as_str()).is_none());
     }
 
     /// As it is recorded.

@@ -36,6 +36,8 @@ pub(super) const REASONING: [&str; 4] = ["reasoning_content", "reasoning", "reas
 pub struct Assembly {
     events: Events,
     shape: Shaped,
+    /// How many events have come that are more than a sign of life.
+    heard: u64,
 }
 
 enum Shaped {
@@ -50,13 +52,21 @@ impl Assembly {
             Shape::Chat => Shaped::Chat(Box::default()),
             Shape::Messages => Shaped::Messages(Box::default()),
         };
-        Assembly { events: Events::default(), shape }
+        Assembly { events: Events::default(), shape, heard: 0 }
     }
 
     /// Takes in more of a stream of events, split anywhere.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
-        let Assembly { events, shape } = self;
-        events.feed(bytes, |data| shape.event(data, sink))
+        let Assembly { events, shape, heard } = self;
+        events.feed(bytes, |data| {
+            *heard += u64::from(!is_ping(data));
+            shape.event(data, sink)
+        })
+    }
+
+    /// How many events have come that are more than a sign of life.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard
     }
 
     /// Whether the end has come, so that nothing more is to be waited for.
@@ -101,7 +111,7 @@ impl Shaped {
 
     fn end(mut self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
         // The blank line after the last event may be missing; that it is whole is known only if it is the end.
-        if rest.trim_ascii_end().ends_with(b"[DONE]") {
+        if rest.split(|byte| *byte == b'\n').next_back().is_some_and(|line| line.trim_ascii() == b"[DONE]") {
             self.event(rest, sink)?;
         }
         match self {
@@ -109,6 +119,11 @@ impl Shaped {
             Shaped::Messages(messages) => messages.end(sink),
         }
     }
+}
+
+/// Whether an event only says that the server is still there.
+fn is_ping(data: &[u8]) -> bool {
+    data.trim_ascii().is_empty() || (data.len() < 64 && memchr::memmem::find(data, br#""ping""#).is_some())
 }
 
 /// An object that tells of a failure without calling it an error: a message, with what else such an object has.

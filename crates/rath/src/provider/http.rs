@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Again, Answer, Delta, Failure, Sink};
+use super::answer::{Again, Answer, Failure, Sink};
 use super::assemble::{Assembly, reported};
 use super::keys::{Keys, Refused, Then};
 use super::render::Request;
@@ -69,8 +69,6 @@ pub(crate) struct Http {
 
 /// The most bytes that an answer may have, unless told otherwise.
 pub(crate) const MOST: usize = 64 << 20;
-/// How long a header or a part of a URL is that counts as a secret.
-const OTHER_SECRETS: usize = 12;
 /// How much of what a server says of a failure is kept: some repeat the request in it.
 const MESSAGE_MOST: usize = 2_000;
 /// How long the rest of an answer is waited for that is not needed any more.
@@ -82,12 +80,12 @@ const ERROR_MOST: usize = 64 << 10;
 
 impl Http {
     pub(crate) fn new(base: Url, auth: Auth, keys: Vec<SecretString>, headers: Vec<(HeaderName, HeaderValue)>) -> Self {
-        let values = headers.iter().filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
+        // A header or a part of the URL may be another kind of key, by its name.
+        let values = headers.iter().filter(|(name, _)| names_a_secret(name.as_str()));
+        let values = values.filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
         let password = base.password().map(str::to_owned);
-        let query: Vec<_> = base.query_pairs().map(|(_, value)| value.into_owned()).collect();
-        // A header or a part of the URL may be another kind of key; what is short is not.
-        let others = values.chain(password).chain(query).filter(|secret| secret.len() >= OTHER_SECRETS);
-        let keys = Keys::new(keys, others);
+        let query = base.query_pairs().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value.into_owned());
+        let keys = Keys::new(keys, values.chain(password).chain(query).collect::<Vec<_>>());
         let (timeouts, client) = (Timeouts::default(), OnceLock::new());
         Http { base, auth, keys, key_from: None, headers, timeouts, most: MOST, client }
     }
@@ -97,7 +95,8 @@ impl Http {
         let answer = self.attempt(path, request, sink).await;
         let mut answer = answer.map_err(|failure| self.scrub(failure))?;
         answer.facts.set("endpoint", self.endpoint());
-        answer.scrub(|text| self.keys.hide(text));
+        answer.facts.scrub(|text| self.keys.hide(text));
+        answer.scrub(|text| self.keys.hide_long(text));
         Ok(answer)
     }
 
@@ -118,21 +117,24 @@ impl Http {
         let mut body = self.post(path, request.bytes.clone(), &request.refused).await?;
         let mut assembly = Assembly::new(request.settings.shape);
         let headers = body.facts();
-        let first = if body.content_type.contains("event-stream") { body.chunk().await? } else { None };
-        // A server that fails early may forget to say that what it says is no stream.
-        let stream = first.clone().filter(|first| !matches!(start(first), [b'{' | b'<', ..]));
-        let mut answer = if let Some(first) = stream {
-            self.pieces(assembly, first, &mut body, sink).await?
+        let streams = body.content_type.contains("event-stream");
+        let mut bytes = Vec::new();
+        while streams && start(&bytes).is_empty() {
+            let Some(more) = body.chunk().await? else { return Err(Failure::cut()) };
+            bytes.extend_from_slice(&more);
+        }
+        // A server that fails early may forget to say that what it says is no stream, and another that it is one.
+        let mut answer = if streams && !matches!(start(&bytes), [b'{' | b'<', ..]) {
+            self.pieces(assembly, bytes.into(), &mut body, sink).await?
         } else {
-            let bytes = [first.unwrap_or_default(), body.all().await?].concat();
+            bytes.extend_from_slice(&body.all().await?);
+            let fields = [&b"data:"[..], b"event:", b"id:", b"retry:", b":"];
             match start(&bytes) {
                 whole @ [b'{', ..] => assembly.whole(whole, sink)?,
-                // A stream under another name.
-                [b'd', b'a', b't', b'a', b':', ..] | [b'e', b'v', b'e', b'n', b't', b':', ..] | [b':', ..] => {
+                stream if fields.iter().any(|field| stream.starts_with(field)) => {
                     assembly.feed(&bytes, sink)?;
                     assembly.finish(sink)?
                 }
-                [] if body.content_type.contains("event-stream") => return Err(Failure::cut()),
                 _ => return Err(self.not_json(&bytes)),
             }
         };
@@ -150,21 +152,16 @@ impl Http {
         body: &mut Body,
         sink: &mut Sink<'_>,
     ) -> Result<Answer, Failure> {
-        let mut pieces = 0_u64;
         let mut next = Some(first);
         body.patience = Some(in_time(self.timeouts.first_byte));
         while let Some(bytes) = next {
-            let before = pieces;
-            let mut count = |delta: Delta<'_>| {
-                pieces += 1;
-                sink(delta);
-            };
-            assembly.feed(&bytes, &mut count)?;
+            let before = assembly.heard();
+            assembly.feed(&bytes, sink)?;
             if assembly.is_done() {
                 body.drain().await;
                 break;
             }
-            if pieces > before {
+            if assembly.heard() > before {
                 body.patience = Some(in_time(self.timeouts.first_byte));
             }
             next = body.chunk().await?;
@@ -430,8 +427,14 @@ impl Body {
     }
 }
 
+/// Whether a header or a parameter of this name may hold a secret.
+fn names_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["auth", "cookie", "key", "password", "secret", "sig", "token"].iter().any(|part| name.contains(part))
+}
+
 /// A time ahead; one that no clock can show is as good as never.
-fn in_time(wait: Duration) -> Instant {
+pub(super) fn in_time(wait: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }

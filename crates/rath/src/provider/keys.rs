@@ -8,14 +8,16 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
+use super::http::in_time;
+
 /// The keys for a server.
 pub(crate) struct Keys {
     keys: Vec<SecretString>,
-    /// Which one to begin with: the one that was accepted last.
+    /// Which one to begin with: one that was not refused when it was last tried.
     first: AtomicUsize,
     /// Until when each is not to be used, because it was used too much.
     cooling: Mutex<Vec<Option<Instant>>>,
-    /// Everything that is secret, in every form in which a server may repeat it.
+    /// Everything that is secret, in every form in which a server may repeat it, the longest first.
     secrets: Vec<SecretString>,
 }
 
@@ -32,8 +34,8 @@ pub(crate) enum Then {
     Wait(Option<Duration>),
 }
 
-/// A secret that is shorter would take ordinary words with it.
-const SHORTEST: usize = 4;
+/// How long a secret is that is hidden wherever it stands; a shorter one may be a word that a model says.
+const LONG: usize = 16;
 /// How long a key rests where the server does not say.
 const REST: Duration = Duration::from_secs(1);
 
@@ -50,7 +52,7 @@ impl Keys {
             });
             HashSet::from([encoded.collect(), escaped, secret])
         });
-        let mut secrets: Vec<String> = forms.filter(|secret| secret.len() >= SHORTEST).collect();
+        let mut secrets: Vec<String> = forms.filter(|secret| is_secret(secret)).collect();
         // One may be a part of another.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let cooling = Mutex::new(vec![None; keys.len()]);
@@ -94,7 +96,7 @@ impl Keys {
         let refused = refused.lock();
         let mut cooling = self.cooling();
         if let Some(until) = cooling.get_mut(nth) {
-            *until = now.checked_add(wait.unwrap_or(REST));
+            *until = Some(in_time(wait.unwrap_or(REST)));
         }
         let ready = |nth: usize| cooling[nth].filter(|until| *until > now).map(|until| until - now);
         let waits: Vec<_> = (0..self.len()).filter(|nth| !refused.contains(nth)).map(ready).collect();
@@ -105,10 +107,19 @@ impl Keys {
         }
     }
 
-    /// The text without what is secret, if any is in it: a server may say the key that it was shown.
+    /// What a server says of itself without what is secret, if any is in it: it may say the key that it was shown.
     pub(crate) fn hide(&self, text: &str) -> Option<String> {
+        self.hide_from(text, 0)
+    }
+
+    /// The same of what a model says, which is not touched for a word that happens to be a key: a local server takes any.
+    pub(crate) fn hide_long(&self, text: &str) -> Option<String> {
+        self.hide_from(text, LONG)
+    }
+
+    fn hide_from(&self, text: &str, shortest: usize) -> Option<String> {
         let secrets = self.secrets.iter().map(ExposeSecret::expose_secret);
-        let found: Vec<_> = secrets.filter(|secret| text.contains(*secret)).collect();
+        let found: Vec<_> = secrets.filter(|secret| secret.len() >= shortest && text.contains(*secret)).collect();
         (!found.is_empty()).then(|| found.iter().fold(text.to_owned(), |text, secret| text.replace(*secret, "[key]")))
     }
 
@@ -116,6 +127,11 @@ impl Keys {
         // A time is set in one go, so a panic elsewhere leaves it whole.
         self.cooling.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a key is one, and not a word that stands in for one: `none`, `test`, `ollama`.
+fn is_secret(key: &str) -> bool {
+    key.len() >= 8 || (key.len() >= 4 && !key.bytes().all(|byte| byte.is_ascii_alphabetic()))
 }
 
 impl Refused {

@@ -7,15 +7,15 @@ mod chat;
 mod messages;
 mod prefix;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rath_record::chunk::{Assistant, Identity, Image, Instructions, ToolSpec};
 use rath_record::view::{Closing, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 pub(crate) use prefix::Reuse;
 
@@ -97,6 +97,8 @@ struct Page {
     last: Option<Role>,
     /// Whether tools are declared.
     tools: bool,
+    /// What those are called that could not keep their names.
+    renamed: Arc<HashMap<String, String>>,
     /// Whether any message holds calls.
     calls: bool,
     /// Whether the turn under way began with reasoning that goes back to its model; none since the user spoke.
@@ -123,6 +125,7 @@ impl Page {
             begun: false,
             last: None,
             tools: instructions.is_some_and(|(_, instructions)| !instructions.tools.is_empty()),
+            renamed: Arc::default(),
             calls: false,
             reasons: None,
             images: 0,
@@ -276,6 +279,9 @@ impl Page {
             return name.to_owned();
         }
         self.note(step.id(), Part::ToolName, Fate::Rewritten);
+        if let Some(told) = self.renamed.get(name) {
+            return told.clone();
+        }
         let name: String = name.chars().take(64).map(|c| if is_name_char(c) { c } else { '_' }).collect();
         if name.is_empty() { "unnamed".to_owned() } else { name }
     }
@@ -306,12 +312,14 @@ impl Page {
             }
             let mut name = self.tool_name(step, &tool.name);
             if name != tool.name {
+                let base = name.clone();
                 for nth in 2.. {
                     if used.insert(name.clone()) {
                         break;
                     }
-                    name = format!("{:.56}_{nth}", self.tool_name(step, &tool.name));
+                    name = format!("{base:.56}_{nth}");
                 }
+                Arc::make_mut(&mut self.renamed).insert(tool.name.clone(), name.clone());
             }
             let schema = self.schema(step, tool.parameters.as_str());
             named.push((name, &*tool.description, schema));
@@ -323,20 +331,13 @@ impl Page {
     fn schema(&mut self, step: &Step, text: &str) -> String {
         let mut schema = match serde_json::from_str(text) {
             Ok(Value::Object(schema)) => schema,
-            _ => serde_json::Map::new(),
+            _ => Map::new(),
         };
         let asked = schema.clone();
+        flatten(&mut schema);
         schema.insert("type".to_owned(), "object".into());
-        let choices: Vec<_> = ["allOf", "anyOf", "oneOf"].iter().filter_map(|name| schema.remove(*name)).collect();
         if !schema.get("properties").is_some_and(Value::is_object) {
-            schema.insert("properties".to_owned(), Value::Object(serde_json::Map::new()));
-        }
-        // What may be said in one of the choices may be said; whether it fits is checked when the tool is called.
-        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-            let options = choices.iter().filter_map(Value::as_array).flatten();
-            for (name, property) in options.filter_map(|option| option.get("properties")?.as_object()).flatten() {
-                properties.entry(name).or_insert_with(|| property.clone());
-            }
+            schema.insert("properties".to_owned(), Value::Object(Map::new()));
         }
         if schema == asked {
             return text.to_owned();
@@ -371,7 +372,7 @@ impl Page {
 
     /// An empty page that goes on where this one ends.
     fn tail(&self) -> Page {
-        Page { bytes: Vec::with_capacity(256), report: self.report.clone(), ..*self }
+        Page { bytes: Vec::with_capacity(256), report: self.report.clone(), renamed: self.renamed.clone(), ..*self }
     }
 
     fn text(&mut self, text: &str) {
@@ -396,6 +397,52 @@ impl Page {
             self.raw(value.as_str());
         }
     }
+}
+
+/// Takes the choices at the root of a schema into its properties: what may be said in one of them may be said, and what
+/// must be said in all of them must be. Whether it fits together is checked when the tool is called.
+fn flatten(schema: &mut Map<String, Value>) {
+    let root = Value::Object(schema.clone());
+    let parts = |value: &Value| value.as_array().map(|list| list.iter().map(|part| resolve(&root, part)).collect());
+    let itself = schema.remove("$ref").map(|name| vec![resolve(&root, &serde_json::json!({ "$ref": name }))]);
+    let all = [itself, schema.remove("allOf").as_ref().and_then(parts)];
+    let one = ["anyOf", "oneOf"].map(|name| schema.remove(name).as_ref().and_then(parts));
+    let required = |part: &Value| -> Vec<Value> { part["required"].as_array().cloned().unwrap_or_default() };
+    let mut must: Vec<Value> = required(&root);
+    must.extend(all.iter().flatten().flatten().flat_map(required));
+    for choices in one.iter().flatten() {
+        let mut common = choices.first().map(required).unwrap_or_default();
+        common.retain(|name| choices.iter().all(|choice| required(choice).contains(name)));
+        must.extend(common);
+    }
+    let mut said: Map<String, Value> = root["properties"].as_object().cloned().unwrap_or_default();
+    for part in all.iter().chain(&one).flatten().flatten() {
+        for (name, property) in part["properties"].as_object().into_iter().flatten() {
+            match said.get_mut(name) {
+                None => _ = said.insert(name.clone(), property.clone()),
+                Some(known) if known == property => {}
+                Some(known) => match known.get_mut("anyOf").and_then(Value::as_array_mut) {
+                    Some(choices) if !choices.contains(property) => choices.push(property.clone()),
+                    Some(_) => {}
+                    None => *known = serde_json::json!({ "anyOf": [known.take(), property] }),
+                },
+            }
+        }
+    }
+    if !said.is_empty() {
+        schema.insert("properties".to_owned(), Value::Object(said));
+    }
+    let mut seen = HashSet::new();
+    must.retain(|name| name.as_str().is_some_and(|name| seen.insert(name.to_owned())));
+    if !must.is_empty() {
+        schema.insert("required".to_owned(), must.into());
+    }
+}
+
+/// What a schema refers to, within the same document; itself where it refers to nothing.
+fn resolve(root: &Value, part: &Value) -> Value {
+    let target = part["$ref"].as_str().and_then(|name| root.pointer(name.strip_prefix('#')?));
+    target.unwrap_or(part).clone()
 }
 
 /// A call and its result, as they are sent.

@@ -130,6 +130,12 @@ fn each_answer_is_counted_once_however_often_it_is_met() {
     let both = [free.fork().within(budget.clone()), free.fork().within(budget.clone())];
     assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
     drop((again, both));
+
+    // What was paid for twice is spent twice, though both answers are the same step.
+    let session = Session::user("hi").within(Budget::new().turns(2));
+    let ask = || block_on(provider.ask(session.clone()).into_future());
+    assert_eq!(ask().expect("answered").head(), ask().expect("answered").head());
+    assert_eq!(ask().expect_err("it is used up").kind(), ErrorKind::Budget);
 }
 
 #[test]

@@ -347,6 +347,17 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
 }
 
 #[test]
+fn what_a_model_says_is_not_changed_for_a_word_that_serves_as_a_key() {
+    block_on(async {
+        let server = Server::always(Reply::stream(PIECES.replace("Hel", "ollama-interleaved"))).await;
+        let openai = OpenAi::new("m").key("ollama").header("x-beta", "interleaved-thinking").expect("a header");
+        let provider = Provider::from(openai.base_url(&server.url).expect("it is a URL"));
+        let session = provider.ask(Session::user("hi")).await.expect("it is answered");
+        assert_eq!(session.text(), Some("ollama-interleavedlo."));
+    });
+}
+
+#[test]
 fn a_provider_that_wants_a_key_is_not_asked_without_one() {
     let check = |provider: Provider, expected: &str| {
         let error = block_on(provider.ask(Session::user("hi")).into_future()).expect_err("there is no key");

@@ -154,6 +154,13 @@ fn instructions(which: usize) -> Instructions {
             tool("no good", r#"{"properties":{}}"#),
             tool("no_good", r#"{"type":["object","null"],"properties":{"a":{"type":"string"}}}"#),
             tool("no:good", r#"{"anyOf":[{"properties":{"b":{"type":"string"}},"required":["b"]}]}"#),
+            tool(
+                "shape",
+                r##"{"oneOf":[{"$ref":"#/$defs/Circle"},{"properties":{"kind":{"const":"square"},"a":{}},
+                "required":["kind","a"]}],"$defs":{"Circle":{"properties":{"kind":{"const":"circle"},"r":{}},
+                "required":["kind","r"]}}}"##,
+            ),
+            tool("plain", r#"{"type":"object", "properties":{"c":{"anyOf":[{"type":"string"}]}}, "required":["c"]}"#),
         ],
     };
     Instructions { text: ["be brief", " ", "be \"kind\""][which % 3].into(), tools, provider: None }
@@ -522,9 +529,11 @@ fn tools_keep_their_names_and_what_their_schemas_say() {
         {"description":"Looks.","name":"look","parameters":{"properties":{},"type":"object"}}
         {"description":"Looks.","name":"no_good_2","parameters":{"properties":{},"type":"object"}}
         {"description":"Looks.","name":"no_good","parameters":{"properties":{"a":{"type":"string"}},"type":"object"}}
-        {"description":"Looks.","name":"no_good_3","parameters":{"properties":{"b":{"type":"string"}},"type":"object"}}"#]].assert_eq(&told.join("\n"));
+        {"description":"Looks.","name":"no_good_3","parameters":{"properties":{"b":{"type":"string"}},"required":["b"],"type":"object"}}
+        {"description":"Looks.","name":"shape","parameters":{"$defs":{"Circle":{"properties":{"kind":{"const":"circle"},"r":{}},"required":["kind","r"]}},"properties":{"a":{},"kind":{"anyOf":[{"const":"circle"},{"const":"square"}]},"r":{}},"required":["kind"],"type":"object"}}
+        {"description":"Looks.","name":"plain","parameters":{"properties":{"c":{"anyOf":[{"type":"string"}]}},"required":["c"],"type":"object"}}"#]].assert_eq(&told.join("\n"));
     expect_test::expect![[r#"
-        rewritten: 5 tool names, 4 tool schemas
+        rewritten: 2 tool names, 5 tool schemas
         dropped: 1 repeated tool"#]]
     .assert_eq(&request.report.to_string());
 }
@@ -567,4 +576,22 @@ fn a_sidecar_that_no_provider_gave_is_not_sent() {
         String::from_utf8_lossy(&request.bytes)
             .contains(r#"{"role":"assistant","content":[{"type":"text","text":"well"}]}"#)
     );
+}
+
+#[test]
+fn a_call_is_told_under_the_name_that_its_tool_was_told_under() {
+    let house = House::new();
+    let mut session = Session::empty();
+    session.push(instructions(2));
+    session.push(Chunk::user("look"));
+    let calls =
+        vec![Call::new("c1", "no good", "{}"), Call::new("c2", "no:good", "{}"), Call::new("c3", "no_good", "{}")];
+    let (mut session, _) = house.ask(0, session, Answer { calls, ..Answer::default() }).expect("it is asked");
+    ["c1", "c2", "c3"].iter().for_each(|call| _ = session.push(Chunk::result(*call, "seen")));
+    let request = house.models[0].request(&session).expect("it is rendered");
+    let body: Value = serde_json::from_slice(&request.bytes).expect("it is JSON");
+    let told: Vec<_> = body["tools"].as_array().expect("tools").iter().map(|tool| &tool["function"]["name"]).collect();
+    let called = body["messages"][2]["tool_calls"].as_array().expect("calls");
+    let called: Vec<_> = called.iter().map(|call| &call["function"]["name"]).collect();
+    assert_eq!(told[1..4], [called[0], called[2], called[1]]);
 }

@@ -28,6 +28,8 @@ pub(super) struct Chat {
     /// Where the newest call with each index stands, and the one with each id.
     by_index: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
+    /// Where those stand that began with the newest piece that began any.
+    group: usize,
     finish: Option<String>,
     refused: bool,
     usage: Option<Box<RawValue>>,
@@ -42,6 +44,13 @@ pub(super) struct Chat {
     at_once: bool,
     /// Whether the end has come.
     pub(super) done: bool,
+}
+
+/// Where a piece of a call stands among those that came with it.
+#[derive(Clone, Copy)]
+struct Place {
+    nth: usize,
+    of: usize,
 }
 
 /// Whether a message came all at once.
@@ -298,13 +307,19 @@ impl Chat {
             self.refused = true;
             tell(Delta::Text(self.text.push(&words.bytes)), sink);
         }
-        for (place, call) in piece.tool_calls.into_iter().flatten().enumerate() {
-            self.call(call, if whole == Whole::Yes { None } else { Some(place) }, sink);
+        let known = self.calls.len();
+        let pieces = piece.tool_calls.unwrap_or_default();
+        let of = pieces.len();
+        for (nth, call) in pieces.into_iter().enumerate() {
+            self.call(call, Some(Place { nth, of }).filter(|_| whole == Whole::No), sink);
+        }
+        if self.calls.len() > known {
+            self.group = known;
         }
     }
 
     /// Takes in a piece of a call, at its place among those that came with it; a whole call has none.
-    fn call(&mut self, piece: CallPiece<'_>, place: Option<usize>, sink: &mut Sink<'_>) {
+    fn call(&mut self, piece: CallPiece<'_>, place: Option<Place>, sink: &mut Sink<'_>) {
         let id = piece.id.as_deref().unwrap_or_default();
         let function = piece.function.unwrap_or(Function { name: None, arguments: None });
         let name = function.name.as_deref().unwrap_or_default();
@@ -322,8 +337,8 @@ impl Chat {
             call.id = id.to_owned();
             self.by_id.insert(id.to_owned(), nth);
         }
-        if call.tool.is_empty() {
-            call.tool = name.to_owned();
+        if call.tool != name && call.arguments.is_empty() {
+            call.tool.push_str(name);
         }
         let arguments = call.arguments.push(&arguments);
         sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
@@ -331,29 +346,34 @@ impl Chat {
 
     /// Which call a piece goes on with; none if it begins a new one.
     ///
-    /// Servers give calls an index, an id, both or neither. Where what they give says that a piece goes on with a call, it
-    /// still begins a new one if it names a tool and that call has another name, or another id, or is complete.
-    fn meant(&self, index: Option<u64>, place: usize, id: &str, name: &str, arguments: &[u8]) -> Option<usize> {
+    /// Servers give calls an index, an id, both or neither, and a known id says most. Where what they give says that a
+    /// piece goes on with a call, it still begins a new one if it names a tool and that call has another name, or another
+    /// id, or is complete.
+    fn meant(&self, index: Option<u64>, place: Place, id: &str, name: &str, arguments: &[u8]) -> Option<usize> {
         let last = self.calls.len().checked_sub(1);
-        let (nth, sure) = match index {
-            Some(index) => (*self.by_index.get(&index)?, true),
-            None if !id.is_empty() => match self.by_id.get(id) {
-                Some(nth) => (*nth, true),
-                None => (last?, false),
-            },
-            None => (last?, false),
+        let by_id = self.by_id.get(id).copied();
+        let (nth, sure) = match (by_id, index) {
+            (Some(nth), _) => (nth, true),
+            (None, Some(index)) => (*self.by_index.get(&index)?, true),
+            // Calls that began together go on together.
+            (None, None) if name.is_empty() && id.is_empty() && place.of > 1 => {
+                ((self.group + place.nth).min(last?), false)
+            }
+            (None, None) => (last?, false),
         };
         if name.is_empty() {
             return Some(nth);
         }
         let call = &self.calls[nth];
-        let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
         let so_far = call.arguments.as_str();
         let complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
-        let begins = call.tool != name && !call.tool.is_empty()
+        let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
+        // A name in pieces, which an index makes sure of.
+        let other_name = call.tool != name && !call.tool.is_empty() && !(sure && so_far.is_empty());
+        let begins = other_name
             || other_id
-            || (!sure && (place > 0 || (call.arguments.is_empty() && arguments.is_empty())))
-            || (id.is_empty() && !arguments.is_empty() && complete());
+            || (!sure && (place.nth > 0 || (so_far.is_empty() && arguments.is_empty())))
+            || (!arguments.trim_ascii().is_empty() && complete());
         (!begins).then_some(nth)
     }
 

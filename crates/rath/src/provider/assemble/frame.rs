@@ -33,6 +33,7 @@ impl Frame {
             return None;
         }
         let words = event.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
-        memchr::memchr2(b'"', b'\\', words).is_none().then_some(words)
+        let plain = |byte: &u8| *byte >= b' ' && !matches!(byte, b'"' | b'\\');
+        words.iter().all(plain).then_some(words)
     }
 }

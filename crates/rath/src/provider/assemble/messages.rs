@@ -60,7 +60,7 @@ struct Event<'a> {
     kind: Option<Cow<'a, str>>,
     index: Option<usize>,
     #[serde(borrow)]
-    delta: Option<&'a RawValue>,
+    delta: Option<Piece<'a>>,
     #[serde(borrow)]
     content_block: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -72,7 +72,7 @@ struct Event<'a> {
 }
 
 /// More of a block; what else an event has to say of the whole.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Piece<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
@@ -112,7 +112,7 @@ impl Messages {
         }
         let event: Event<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
-            Err(error) => return if is_known(data) { Err(unlike(error)) } else { Ok(()) },
+            Err(error) => return if should_be_read(data) { Err(unlike(error)) } else { Ok(()) },
         };
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => {
@@ -125,16 +125,13 @@ impl Messages {
                 self.open(event.index, serde_json::from_str(block).map_err(unlike)?, sink);
             }
             "content_block_delta" => {
-                let piece = event.delta.map(RawValue::get).unwrap_or("{}");
-                // A kind of piece that is yet to come says nothing that could be read.
-                if let Ok(piece) = serde_json::from_str::<Piece<'_>>(piece) {
+                if let Some(piece) = event.delta {
                     self.piece(event.index, piece, data, sink);
                 }
             }
             "message_delta" => {
-                let delta = event.delta.map(RawValue::get).unwrap_or("{}");
-                let delta: Piece<'_> = serde_json::from_str(delta).map_err(unlike)?;
-                self.finish = delta.stop_reason.map(Cow::into_owned).or(self.finish.take());
+                let reason = event.delta.and_then(|delta| delta.stop_reason);
+                self.finish = reason.map(Cow::into_owned).or(self.finish.take());
                 if let Some(usage) = event.usage {
                     self.count(serde_json::from_str(usage.get()).unwrap_or_default());
                 }
@@ -352,21 +349,17 @@ impl Block {
     }
 }
 
-/// Whether an event that cannot be read is of a kind that should be.
-fn is_known(data: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Kind {
-        r#type: Option<Value>,
-    }
-    match serde_json::from_slice::<Kind>(data) {
-        Ok(Kind { r#type: Some(Value::String(kind)) }) => {
-            matches!(
-                &*kind,
-                "message_start" | "content_block_start" | "content_block_delta" | "message_delta" | "error"
-            )
+/// Whether an event that cannot be read is of a kind that should be. Kinds that are yet to come say nothing.
+fn should_be_read(data: &[u8]) -> bool {
+    let Ok(event) = serde_json::from_str::<Value>(&String::from_utf8_lossy(data)) else { return true };
+    let kind = |value: &Value| value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    match &*kind(&event) {
+        "content_block_delta" => {
+            let piece = event.get("delta").map(kind).unwrap_or_default();
+            matches!(&*piece, "text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta")
         }
-        Ok(_) => false,
-        Err(_) => true,
+        "message_start" | "content_block_start" | "message_delta" | "error" => true,
+        _ => false,
     }
 }
 

@@ -201,8 +201,8 @@ impl<'a> Layout<'a> {
             #[serde(borrow)]
             cache_control: Option<&'a RawValue>,
         }
-        let is_text =
-            |json: Option<&RawValue>| json.is_some_and(|json| json.get().len() > 2 && json.get().starts_with('"'));
+        let is_text = |json: Option<&RawValue>| json.is_some_and(|json| json.get().starts_with('"'));
+        let says = |json: Option<&RawValue>| is_text(json) && json.is_some_and(|json| json.get() != r#""""#);
         let sidecar: Sidecar<'a> = serde_json::from_str(sidecar).ok()?;
         let mut pieces = Vec::with_capacity(sidecar.content.len());
         let mut called = 0;
@@ -224,8 +224,8 @@ impl<'a> Layout<'a> {
                 // What no answer holds: somebody else wrote it.
                 ("text" | "tool_result" | "image" | "document", _) => return None,
                 _ if block.cache_control.is_some() => return None,
-                ("thinking", _) if is_text(block.thinking) && is_text(block.signature) => pieces.push(opaque(true)),
-                ("redacted_thinking", _) if is_text(block.data) => pieces.push(opaque(true)),
+                ("thinking", _) if is_text(block.thinking) && says(block.signature) => pieces.push(opaque(true)),
+                ("redacted_thinking", _) if says(block.data) => pieces.push(opaque(true)),
                 ("thinking" | "redacted_thinking", _) => return None,
                 _ => pieces.push(opaque(false)),
             }
