@@ -1,17 +1,12 @@
 //! Anthropic's Messages.
 
-use std::sync::Arc;
-
 use rath_record::chunk::Identity;
-use serde::Serialize;
 
-use super::answer::{Answer, Failure, Sink};
-use super::http::{self, Auth, Http, Timeouts};
+use super::Provider;
+use super::http::{self, Auth};
 use super::registry::Env;
-use super::render::Request;
-use super::server::Server;
-use super::settings::{Cache, Settings, Shape, Streaming};
-use super::{Provider, ProviderBackend};
+use super::server::{Backend, Server, server_methods};
+use super::settings::{Cache, Settings, Shape};
 use crate::error::Result;
 
 const BASE: &str = "https://api.anthropic.com";
@@ -40,45 +35,10 @@ impl Anthropic {
         Ok(Anthropic { model, server, settings: Settings::new(Shape::Messages) })
     }
 
-    /// Sets the key.
-    pub fn key(self, key: impl Into<String>) -> Self {
-        self.keys([key])
-    }
-
-    /// Sets several keys. If one is refused, the next is tried.
-    pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.server.set_keys(keys);
-        self
-    }
-
     /// Sets where requests go: what stands before `/v1/messages`.
     pub fn base_url(mut self, url: &str) -> Result<Self> {
         self.server.base = trim(http::base_url(url, BASE)?);
         Ok(self)
-    }
-
-    /// Adds a header to every request, `anthropic-beta` for one.
-    pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
-        self.server.add_header(name, value)?;
-        Ok(self)
-    }
-
-    /// Sets how long the server is waited for.
-    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.server.timeouts = timeouts;
-        self
-    }
-
-    /// Sets the most bytes that an answer may have.
-    pub fn most_bytes(mut self, most: usize) -> Self {
-        self.server.most = most;
-        self
-    }
-
-    /// Asks for answers in one piece.
-    pub fn whole(mut self) -> Self {
-        self.settings.stream = Streaming::Whole;
-        self
     }
 
     /// Sets how long the prompt is to be kept, or that it is not.
@@ -93,11 +53,7 @@ impl Anthropic {
         self
     }
 
-    /// Sets any further member of the request: `temperature`, `thinking`, ..
-    pub fn option(mut self, name: &str, value: impl Serialize) -> Result<Self> {
-        self.settings.set(name, value)?;
-        Ok(self)
-    }
+    server_methods!();
 }
 
 impl From<Anthropic> for Provider {
@@ -106,27 +62,7 @@ impl From<Anthropic> for Provider {
         let mut server = anthropic.server;
         server.add_header("anthropic-version", VERSION).expect("the version is a header");
         let http = server.into_http(Auth::ApiKey, BASE, KEY);
-        Provider::new(Backend { identity, settings: Arc::new(anthropic.settings), http })
-    }
-}
-
-struct Backend {
-    identity: Identity,
-    settings: Arc<Settings>,
-    http: Http,
-}
-
-impl ProviderBackend for Backend {
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn settings(&self) -> &Arc<Settings> {
-        &self.settings
-    }
-
-    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        self.http.ask("/v1/messages", request, sink).await
+        Provider::new(Backend::new(identity, anthropic.settings, http, "/v1/messages"))
     }
 }
 

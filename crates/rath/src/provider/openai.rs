@@ -1,18 +1,13 @@
 //! OpenAI, and the many servers that speak as it does.
 
-use std::sync::Arc;
-
 use rath_record::chunk::Identity;
-use serde::Serialize;
 
-use super::answer::{Answer, Failure, Sink};
+use super::Provider;
 use super::embed::Embedder;
-use super::http::{self, Auth, Http, Timeouts};
+use super::http::{self, Auth};
 use super::registry::Env;
-use super::render::Request;
-use super::server::Server;
-use super::settings::{Settings, Shape, Streaming};
-use super::{Provider, ProviderBackend};
+use super::server::{Backend, Server, server_methods};
+use super::settings::{Settings, Shape};
 use crate::error::Result;
 
 const BASE: &str = "https://api.openai.com/v1";
@@ -55,45 +50,10 @@ impl OpenAi {
         Ok(OpenAi { server, ..OpenAi::new(model) })
     }
 
-    /// Sets the key.
-    pub fn key(self, key: impl Into<String>) -> Self {
-        self.keys([key])
-    }
-
-    /// Sets several keys. If one is refused, the next is tried.
-    pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.server.set_keys(keys);
-        self
-    }
-
     /// Sets where requests go: what stands before `/chat/completions`.
     pub fn base_url(mut self, url: &str) -> Result<Self> {
         self.server.base = trim(http::base_url(url, BASE)?);
         Ok(self)
-    }
-
-    /// Adds a header to every request.
-    pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
-        self.server.add_header(name, value)?;
-        Ok(self)
-    }
-
-    /// Sets how long the server is waited for.
-    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.server.timeouts = timeouts;
-        self
-    }
-
-    /// Sets the most bytes that an answer may have.
-    pub fn most_bytes(mut self, most: usize) -> Self {
-        self.server.most = most;
-        self
-    }
-
-    /// Asks for answers in one piece.
-    pub fn whole(mut self) -> Self {
-        self.settings.stream = Streaming::Whole;
-        self
     }
 
     /// Limits the tokens of an answer.
@@ -102,17 +62,13 @@ impl OpenAi {
         self
     }
 
-    /// Sets any further member of the request: `temperature`, `tool_choice`, ..
-    pub fn option(mut self, name: &str, value: impl Serialize) -> Result<Self> {
-        self.settings.set(name, value)?;
-        Ok(self)
-    }
-
     /// A client for the server's embeddings, with this model.
     pub fn embedder(self) -> Embedder {
         let identity = Identity { provider: "openai".to_owned(), model: self.model };
         Embedder::new(identity, self.server.into_http(Auth::Bearer, BASE, KEY))
     }
+
+    server_methods!();
 }
 
 impl From<OpenAi> for Provider {
@@ -124,11 +80,8 @@ impl From<OpenAi> for Provider {
             settings.set(name, most).expect("a number is JSON");
         }
         let identity = Identity { provider: "openai".to_owned(), model };
-        Provider::new(Backend {
-            identity,
-            settings: Arc::new(settings),
-            http: server.into_http(Auth::Bearer, BASE, KEY),
-        })
+        let http = server.into_http(Auth::Bearer, BASE, KEY);
+        Provider::new(Backend::new(identity, settings, http, "/chat/completions"))
     }
 }
 
@@ -137,24 +90,4 @@ fn trim(mut base: reqwest::Url) -> reqwest::Url {
     let path = base.path().trim_end_matches('/').trim_end_matches("/chat/completions").to_owned();
     base.set_path(&path);
     base
-}
-
-struct Backend {
-    identity: Identity,
-    settings: Arc<Settings>,
-    http: Http,
-}
-
-impl ProviderBackend for Backend {
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn settings(&self) -> &Arc<Settings> {
-        &self.settings
-    }
-
-    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        self.http.ask("/chat/completions", request, sink).await
-    }
 }

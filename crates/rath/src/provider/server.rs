@@ -1,12 +1,18 @@
 //! How a server is reached: what both kinds of provider are built with.
 
 use std::fmt;
+use std::sync::Arc;
 
+use rath_record::chunk::Identity;
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
+use super::ProviderBackend;
+use super::answer::{Answer, Failure, Sink};
 use super::http::{self, Auth, Http, Timeouts};
 use super::registry::Env;
+use super::render::Request;
+use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a server is reached.
@@ -85,3 +91,79 @@ impl Server {
         http
     }
 }
+
+/// A model on a server.
+pub(super) struct Backend {
+    identity: Identity,
+    settings: Arc<Settings>,
+    http: Http,
+    /// Where below the base URL requests go.
+    path: &'static str,
+}
+
+impl Backend {
+    pub(super) fn new(identity: Identity, settings: Settings, http: Http, path: &'static str) -> Self {
+        Backend { identity, settings: Arc::new(settings), http, path }
+    }
+}
+
+impl ProviderBackend for Backend {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+        self.http.ask(self.path, request, sink).await
+    }
+}
+
+/// What is set in the same way for every provider that is a server: each has a `server` and `settings`.
+macro_rules! server_methods {
+    () => {
+        /// Sets the key.
+        pub fn key(self, key: impl Into<String>) -> Self {
+            self.keys([key])
+        }
+
+        /// Sets several keys. If one is refused, the next is tried.
+        pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+            self.server.set_keys(keys);
+            self
+        }
+
+        /// Sets how long the server is waited for.
+        pub fn timeouts(mut self, timeouts: $crate::provider::Timeouts) -> Self {
+            self.server.timeouts = timeouts;
+            self
+        }
+
+        /// Sets the most bytes that an answer may have.
+        pub fn most_bytes(mut self, most: usize) -> Self {
+            self.server.most = most;
+            self
+        }
+
+        /// Asks for answers in one piece.
+        pub fn whole(mut self) -> Self {
+            self.settings.stream = $crate::provider::Streaming::Whole;
+            self
+        }
+
+        /// Adds a header to every request.
+        pub fn header(mut self, name: &str, value: &str) -> $crate::Result<Self> {
+            self.server.add_header(name, value)?;
+            Ok(self)
+        }
+
+        /// Sets any further member of the request: `temperature`, `tool_choice`, `thinking`, ..
+        pub fn option(mut self, name: &str, value: impl serde::Serialize) -> $crate::Result<Self> {
+            self.settings.set(name, value)?;
+            Ok(self)
+        }
+    };
+}
+pub(super) use server_methods;
