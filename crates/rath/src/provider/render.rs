@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rath_record::chunk::{Assistant, Identity, Image, Instructions, ToolSpec};
+use rath_record::chunk::{Assistant, Identity, Image, Instructions, Outcome, ToolSpec};
 use rath_record::view::{Closing, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
 use serde_json::value::RawValue;
@@ -240,7 +240,7 @@ impl Page {
     ) -> Result<Sent<'a>, Away> {
         let call = exchange.call;
         let (output, failed) = match exchange.closing {
-            Closing::Result(result) => (here(step, &result.output)?, result.outcome != rath_record::chunk::Outcome::Ok),
+            Closing::Result(result) => (here(step, &result.output)?, result.outcome != Outcome::Ok),
             Closing::Nothing => (NO_RESULT, true),
         };
         Ok(Sent {
