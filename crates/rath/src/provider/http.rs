@@ -221,13 +221,14 @@ impl Http {
         let client = self.client.get_or_init(|| {
             // Somebody may have installed one before: either will do.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            reqwest::Client::builder()
+            let builder = reqwest::Client::builder()
                 .connect_timeout(self.timeouts.connect)
                 // A redirect could carry the key to another host.
                 .redirect(reqwest::redirect::Policy::none())
-                .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")))
-                .build()
-                .map_err(|error| error.to_string())
+                .user_agent(concat!("rath/", env!("CARGO_PKG_VERSION")));
+            // No proxy knows the way to this machine.
+            let builder = if is_local(&self.base) { builder.no_proxy() } else { builder };
+            builder.build().map_err(|error| error.to_string())
         });
         client.as_ref().map_err(|error| Failure::new(ErrorKind::Provider, error))
     }
@@ -425,6 +426,11 @@ impl Body {
         let named = self.headers.iter().filter(|(name, _)| said(name.as_str()));
         named.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
     }
+}
+
+fn is_local(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether a header or a parameter of this name may hold a secret.

@@ -45,7 +45,7 @@ struct Turn {
     reasoning: String,
     #[serde(default)]
     calls: Vec<Scripted>,
-    usage: Option<Usage>,
+    usage: Option<Used>,
     error: Option<Wrong>,
     #[serde(default)]
     delay_ms: u64,
@@ -65,10 +65,24 @@ struct Scripted {
     arguments: Value,
 }
 
+/// Tokens, under our names or under those of the providers.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Used {
+    #[serde(alias = "input_tokens", alias = "prompt_tokens")]
+    input: u64,
+    #[serde(alias = "output_tokens", alias = "completion_tokens")]
+    output: u64,
+    cached_read: u64,
+    cache_write: u64,
+    reasoning: u64,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wrong {
     status: u16,
+    #[serde(default)]
     message: String,
 }
 
@@ -239,8 +253,15 @@ impl Turn {
         }
         let finish = if calls.is_empty() { Finish::Stop } else { Finish::Calls };
         sink(Delta::Finish(finish));
-        self.usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
-        let (text, reasoning, usage) = (self.text, self.reasoning, self.usage);
+        let usage = self.usage.map(|Used { input, output, cached_read, cache_write, reasoning }| Usage {
+            input,
+            output,
+            cached_read,
+            cache_write,
+            reasoning,
+        });
+        usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
+        let (text, reasoning) = (self.text, self.reasoning);
         Answer { text, reasoning, calls, finish, usage, ..Answer::default() }
     }
 }

@@ -104,6 +104,18 @@ fn errors_are_tried_again_as_a_providers_would_be() {
     assert_eq!((error.kind(), error.to_string()), (ErrorKind::Refused, "never (400)".to_owned()));
 }
 
+#[test]
+fn usage_may_have_the_names_that_providers_use() {
+    for usage in [
+        r#"{"input":9,"output":2}"#,
+        r#"{"input_tokens":9,"output_tokens":2}"#,
+        r#"{"prompt_tokens":9,"completion_tokens":2}"#,
+    ] {
+        let provider = provider(&[&format!(r#"{{"text":"ok","usage":{usage}}}"#)]);
+        assert_eq!(ask(&provider, Session::user("hi")).expect("it is answered").usage(), Usage::new(9, 2));
+    }
+}
+
 #[track_caller]
 fn check_wrong(line: &str, expected: Expect) {
     expected.assert_eq(&Script::of([r#"{"text":"ok"}"#, line]).expect_err("it is no turn").to_string());
