@@ -60,7 +60,7 @@ impl From<Anthropic> for Provider {
     fn from(anthropic: Anthropic) -> Self {
         let identity = Identity { provider: "anthropic".to_owned(), model: anthropic.model };
         let mut server = anthropic.server;
-        server.add_header("anthropic-version", VERSION).expect("the version is a header");
+        server.default_header("anthropic-version", VERSION);
         let http = server.into_http(Auth::ApiKey, BASE, KEY);
         Provider::new(Backend::new(identity, anthropic.settings, http, "/v1/messages"))
     }

@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::answer::{Answer, Delta, Failure, Sink};
 use super::settings::Shape;
@@ -110,8 +110,9 @@ impl Shaped {
     }
 
     fn end(mut self, rest: &[u8], sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        // The blank line after the last event may be missing; that it is whole is known only if it is the end.
-        if rest.split(|byte| *byte == b'\n').next_back().is_some_and(|line| line.trim_ascii() == b"[DONE]") {
+        // The blank line after the last event may be missing. What is whole JSON, or says that it is the end, is not cut.
+        let last = rest.split(|byte| *byte == b'\n').next_back().unwrap_or_default().trim_ascii();
+        if last == b"[DONE]" || serde_json::from_slice::<Map<String, Value>>(last).is_ok() {
             self.event(rest, sink)?;
         }
         match self {

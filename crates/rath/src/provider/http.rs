@@ -83,9 +83,14 @@ impl Http {
         // A header or a part of the URL may be another kind of key, by its name.
         let values = headers.iter().filter(|(name, _)| names_a_secret(name.as_str()));
         let values = values.filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
-        let password = base.password().map(str::to_owned);
-        let query = base.query_pairs().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value.into_owned());
-        let keys = Keys::new(keys, values.chain(password).chain(query).collect::<Vec<_>>());
+        let user = [base.username().to_owned(), base.password().unwrap_or_default().to_owned()];
+        let query = base.query_pairs().filter(|(name, value)| names_a_secret(name) || value.is_empty());
+        let query = query.map(|(name, value)| if value.is_empty() { name.into_owned() } else { value.into_owned() });
+        let whole: Vec<String> = values.chain(user).chain(query).collect();
+        // Of `Bearer KEY` and `session=KEY` the key is the secret.
+        let parts = whole.iter().flat_map(|value| value.split([' ', ';', ',', '=']).map(str::to_owned));
+        let secrets: Vec<String> = parts.chain(whole.iter().cloned()).filter(|secret| secret.len() >= 8).collect();
+        let keys = Keys::new(keys, secrets);
         let (timeouts, client) = (Timeouts::default(), OnceLock::new());
         Http { base, auth, keys, key_from: None, headers, timeouts, most: MOST, client }
     }
@@ -119,6 +124,7 @@ impl Http {
         let headers = body.facts();
         let streams = body.content_type.contains("event-stream");
         let mut bytes = Vec::new();
+        body.patience = streams.then(|| in_time(self.timeouts.first_byte));
         while streams && start(&bytes).is_empty() {
             let Some(more) = body.chunk().await? else { return Err(Failure::cut()) };
             bytes.extend_from_slice(&more);
@@ -180,10 +186,7 @@ impl Http {
         let first_byte = in_time(self.timeouts.first_byte);
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
-        let mut builder = client.post(url).header(CONTENT_TYPE, "application/json").body(body);
-        for (name, value) in &self.headers {
-            builder = builder.header(name, value);
-        }
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         if let Some((_, key)) = key {
             let (name, value) = match self.auth {
                 Auth::Bearer => ("authorization", format!("Bearer {key}")),
@@ -192,8 +195,13 @@ impl Http {
             let mut value = HeaderValue::from_str(&value)
                 .map_err(|_| Failure::new(ErrorKind::Key, "the key has characters that a header cannot hold"))?;
             value.set_sensitive(true);
-            builder = builder.header(name, value);
+            headers.insert(name, value);
         }
+        // What a program sets stands in place of ours.
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        let builder = client.post(url).headers(headers).body(body);
         let sent = timeout_at(first_byte, builder.send()).await.map_err(|_| silent(&self.endpoint()))?;
         let response = sent.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
@@ -436,7 +444,9 @@ fn is_local(base: &Url) -> bool {
 /// Whether a header or a parameter of this name may hold a secret.
 fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["auth", "cookie", "key", "password", "secret", "sig", "token"].iter().any(|part| name.contains(part))
+    let parts =
+        ["auth", "bearer", "code", "cookie", "cred", "jwt", "key", "pass", "pwd", "secret", "session", "sig", "token"];
+    parts.iter().any(|part| name.contains(part))
 }
 
 /// A time ahead; one that no clock can show is as good as never.

@@ -6,6 +6,7 @@
 mod chat;
 mod messages;
 mod prefix;
+mod schema;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -327,18 +328,13 @@ impl Page {
         named
     }
 
-    /// A schema as every provider takes it: of an object, with properties, and no choice at its root.
+    /// A schema as it is, or in the form that every provider takes.
     fn schema(&mut self, step: &Step, text: &str) -> String {
-        let mut schema = match serde_json::from_str(text) {
+        let asked = match serde_json::from_str(text) {
             Ok(Value::Object(schema)) => schema,
             _ => Map::new(),
         };
-        let asked = schema.clone();
-        flatten(&mut schema);
-        schema.insert("type".to_owned(), "object".into());
-        if !schema.get("properties").is_some_and(Value::is_object) {
-            schema.insert("properties".to_owned(), Value::Object(Map::new()));
-        }
+        let schema = schema::regular(asked.clone());
         if schema == asked {
             return text.to_owned();
         }
@@ -397,52 +393,6 @@ impl Page {
             self.raw(value.as_str());
         }
     }
-}
-
-/// Takes the choices at the root of a schema into its properties: what may be said in one of them may be said, and what
-/// must be said in all of them must be. Whether it fits together is checked when the tool is called.
-fn flatten(schema: &mut Map<String, Value>) {
-    let root = Value::Object(schema.clone());
-    let parts = |value: &Value| value.as_array().map(|list| list.iter().map(|part| resolve(&root, part)).collect());
-    let itself = schema.remove("$ref").map(|name| vec![resolve(&root, &serde_json::json!({ "$ref": name }))]);
-    let all = [itself, schema.remove("allOf").as_ref().and_then(parts)];
-    let one = ["anyOf", "oneOf"].map(|name| schema.remove(name).as_ref().and_then(parts));
-    let required = |part: &Value| -> Vec<Value> { part["required"].as_array().cloned().unwrap_or_default() };
-    let mut must: Vec<Value> = required(&root);
-    must.extend(all.iter().flatten().flatten().flat_map(required));
-    for choices in one.iter().flatten() {
-        let mut common = choices.first().map(required).unwrap_or_default();
-        common.retain(|name| choices.iter().all(|choice| required(choice).contains(name)));
-        must.extend(common);
-    }
-    let mut said: Map<String, Value> = root["properties"].as_object().cloned().unwrap_or_default();
-    for part in all.iter().chain(&one).flatten().flatten() {
-        for (name, property) in part["properties"].as_object().into_iter().flatten() {
-            match said.get_mut(name) {
-                None => _ = said.insert(name.clone(), property.clone()),
-                Some(known) if known == property => {}
-                Some(known) => match known.get_mut("anyOf").and_then(Value::as_array_mut) {
-                    Some(choices) if !choices.contains(property) => choices.push(property.clone()),
-                    Some(_) => {}
-                    None => *known = serde_json::json!({ "anyOf": [known.take(), property] }),
-                },
-            }
-        }
-    }
-    if !said.is_empty() {
-        schema.insert("properties".to_owned(), Value::Object(said));
-    }
-    let mut seen = HashSet::new();
-    must.retain(|name| name.as_str().is_some_and(|name| seen.insert(name.to_owned())));
-    if !must.is_empty() {
-        schema.insert("required".to_owned(), must.into());
-    }
-}
-
-/// What a schema refers to, within the same document; itself where it refers to nothing.
-fn resolve(root: &Value, part: &Value) -> Value {
-    let target = part["$ref"].as_str().and_then(|name| root.pointer(name.strip_prefix('#')?));
-    target.unwrap_or(part).clone()
 }
 
 /// A call and its result, as they are sent.

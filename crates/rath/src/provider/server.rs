@@ -81,6 +81,13 @@ impl Server {
         Ok(())
     }
 
+    /// Adds a header, unless it was given.
+    pub(super) fn default_header(&mut self, name: &'static str, value: &'static str) {
+        if !self.headers.iter().any(|(known, _)| known == name) {
+            self.headers.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+        }
+    }
+
     /// `key_from` is the variable that names a key for the server at `base`, which wants one.
     pub(super) fn into_http(self, auth: Auth, base: &str, key_from: &'static str) -> Http {
         let wants_key = self.is_at(base);

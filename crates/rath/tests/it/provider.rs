@@ -131,6 +131,15 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
             failed: timeout: http://server/v1 sends nothing but keep-alives
         "#]],
     );
+    check_error(
+        Reply::stream("\n").then(Then::Blank),
+        fast,
+        expect![[r#"
+        Timeout, temporary: true
+        http://server/v1 sends nothing but keep-alives
+        failed: timeout: http://server/v1 sends nothing but keep-alives
+    "#]],
+    );
     let half = Reply::json(200, r#"{"choices":[{"message":{"content":"Hel"#).then(Then::Break);
     check_error(
         half,
@@ -321,14 +330,16 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
         Reply::new(200, "text/html", format!("<html>a long text about a credential {key} and more")),
         Reply::new(307, "text/plain", "").header(&format!("location: http://elsewhere.example/{encoded}/x")),
         Reply::json(401, r#"{"error":{"message":"azure-secret-0123456789"}}"#),
+        Reply::json(401, r#"{"error":{"message":"cookie-secret-0123 query-secret-0123 user-secret-0123"}}"#),
         Reply::stream(PIECES.replace("Hel", escaped).replace("\"m\"", &format!("\"{escaped}\""))),
     ];
     block_on(async {
         for (nth, reply) in replies.into_iter().enumerate() {
             let server = Server::always(reply).await;
             let openai = OpenAi::new("m").key(key).header("api-key", "azure-secret-0123456789").expect("a header");
-            let url = server.url.replace("http://", "http://user:hunter2-password@");
-            let openai = openai.base_url(&format!("{url}/v1?token=query-secret-0123")).expect("it is a URL");
+            let openai = openai.header("cookie", "a=b; session=cookie-secret-0123").expect("a header");
+            let url = server.url.replace("http://", "http://user-secret-0123:hunter2-password@");
+            let openai = openai.base_url(&format!("{url}/v1?code=query-secret-0123")).expect("it is a URL");
             let mut shown = format!("{openai:?}");
             let asked = Provider::from(openai).retry(Retry::never()).ask(Session::user("hi")).await;
             let session = match asked {
@@ -564,6 +575,14 @@ fn explicit_values_come_before_the_environment() {
         assert_eq!(asked.path, "/v1/messages");
         assert!(asked.headers.contains("x-api-key: sk-own") && asked.headers.contains("anthropic-version: 2023-06-01"));
         assert!(!asked.headers.contains("authorization"));
+
+        let anthropic = Anthropic::new("c").key("sk-own").base_url(&server.url).expect("it is a URL");
+        let anthropic = anthropic.header("x-api-key", "other").expect("a header");
+        let anthropic = anthropic.header("anthropic-version", "2099-01-01").expect("a header");
+        let _ = Provider::from(anthropic).retry(Retry::never()).ask(Session::user("hi")).await;
+        let headers = &server.asked()[2].headers;
+        assert!(headers.contains("x-api-key: other") && headers.contains("anthropic-version: 2099-01-01"), "{headers}");
+        assert_eq!(headers.matches("x-api-key").count() + headers.matches("anthropic-version").count(), 2);
     });
 }
 

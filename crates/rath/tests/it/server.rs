@@ -36,6 +36,8 @@ pub(crate) enum Then {
     Hang,
     /// Nothing more comes but signs of life.
     Ping,
+    /// Nothing more comes but blank lines.
+    Blank,
 }
 
 impl Reply {
@@ -133,7 +135,8 @@ async fn serve(
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body).await;
     let _ = stream.flush().await;
-    while then == Then::Ping && stream.write_all(b": still here\n\n").await.is_ok() {
+    let sign: &[u8] = if then == Then::Blank { b"\n" } else { b": still here\n\n" };
+    while matches!(then, Then::Ping | Then::Blank) && stream.write_all(sign).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     if then == Then::Hang {

@@ -352,9 +352,13 @@ impl Chat {
     fn meant(&self, index: Option<u64>, place: Place, id: &str, name: &str, arguments: &[u8]) -> Option<usize> {
         let last = self.calls.len().checked_sub(1);
         let by_id = self.by_id.get(id).copied();
+        let by_index = index.and_then(|index| self.by_index.get(&index)).copied();
         let (nth, sure) = match (by_id, index) {
+            // Calls may share an id: then the index tells them apart.
+            (Some(_), Some(_)) if by_index.is_none() && !name.is_empty() => return None,
+            (Some(_), Some(_)) if by_index.is_some_and(|nth| self.calls[nth].id == id) => (by_index?, true),
             (Some(nth), _) => (nth, true),
-            (None, Some(index)) => (*self.by_index.get(&index)?, true),
+            (None, Some(_)) => (by_index?, true),
             // Calls that began together go on together.
             (None, None) if name.is_empty() && id.is_empty() && place.of > 1 => {
                 ((self.group + place.nth).min(last?), false)
@@ -368,8 +372,9 @@ impl Chat {
         let so_far = call.arguments.as_str();
         let complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
         let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
-        // A name in pieces, which an index makes sure of.
-        let other_name = call.tool != name && !call.tool.is_empty() && !(sure && so_far.is_empty());
+        // A name may come in pieces, though never two at once.
+        let goes_on = sure && place.nth == 0 && so_far.is_empty();
+        let other_name = call.tool != name && !call.tool.is_empty() && !goes_on;
         let begins = other_name
             || other_id
             || (!sure && (place.nth > 0 || (so_far.is_empty() && arguments.is_empty())))

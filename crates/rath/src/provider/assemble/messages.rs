@@ -359,7 +359,7 @@ fn should_be_read(data: &[u8]) -> bool {
             matches!(&*piece, "text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta")
         }
         "message_start" | "content_block_start" | "message_delta" | "error" => true,
-        _ => false,
+        _ => event.get("error").is_some(),
     }
 }
 
