@@ -53,7 +53,7 @@ fn check_error(reply: Reply, make: impl FnOnce(OpenAi) -> OpenAi, expected: Expe
 
 #[test]
 fn bad_servers_give_clear_errors_and_the_session_is_kept() {
-    let fast = |openai: OpenAi| openai.timeouts(Timeouts::of(Duration::from_millis(100)));
+    let fast = |openai: OpenAi| openai.timeouts(Timeouts::of(Duration::from_millis(500)));
     check_error(
         Reply::json(
             401,
@@ -109,8 +109,8 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         fast,
         expect![[r#"
         Timeout, temporary: true
-        the answer stalled for 100ms
-        failed: timeout: the answer stalled for 100ms
+        the answer stalled for 500ms
+        failed: timeout: the answer stalled for 500ms
     "#]],
     );
     check_error(
