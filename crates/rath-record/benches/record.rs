@@ -49,7 +49,7 @@ fn push_turn(record: &mut Record, nth: usize) {
         2 => {
             let output = format!("{words}\nline \"{nth}\"\n").into();
             let call = format!("call_{}", nth - 1).into();
-            (ToolResult { call, outcome: Outcome::Ok, output, effects: vec![], tree: None }.into(), stamp)
+            (ToolResult { call, outcome: Outcome::Ok, output, whole: None, effects: vec![], tree: None }.into(), stamp)
         }
         _ => (Chunk::assistant(words), stamp.by("coder.agent").usage(Usage::new(1_100, 80))),
     };

@@ -163,6 +163,7 @@ pub fn says(chunk: &Chunk) -> String {
         Chunk::Merged(it) => match it.strategy {
             Strategy::Ancestor => kind.to_owned(),
             Strategy::Concat => format!("{kind} (concat)"),
+            Strategy::Aside => "kept aside".to_owned(),
         },
         Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, text(&it.error)),
         Chunk::Interrupted(it) => format!("{kind}: {}", text(&it.reason)),

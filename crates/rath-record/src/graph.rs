@@ -115,6 +115,7 @@ impl Origin {
                 let strategy = match merged.strategy {
                     Strategy::Ancestor => "ancestor",
                     Strategy::Concat => "concat",
+                    Strategy::Aside => "aside",
                 };
                 extras.push(("strategy", strategy.into()));
                 ("Session.merge", "op_merge")

@@ -1,7 +1,7 @@
 //! What is known of a whole line of steps, folded forward so that reading it costs nothing.
 
 use crate::chunk::{Chunk, Strategy};
-use crate::lineage::{Order, Split};
+use crate::lineage::{Order, Reading, Split};
 use crate::record::CONCAT_MAX;
 use crate::step::{Link, Parents, Step};
 use crate::turn::{OpenCalls, State};
@@ -22,12 +22,16 @@ pub(crate) struct Line {
     pub(crate) usage: Usage,
     /// Whose turn it is.
     pub(crate) turn: State,
-    /// Whether two branches meet anywhere on it.
+    /// Whether two branches meet anywhere on it, to be read together.
     pub(crate) merged: bool,
+    /// Whether anything on it was kept aside.
+    pub(crate) asides: bool,
     /// Whether a step of it is lost, so that generations are not to be relied on.
     pub(crate) gap: bool,
     /// Whether the step that ends it is a merge that shows all of theirs, shared or not.
     pub(crate) repeats: bool,
+    /// Whether the step that ends it keeps theirs aside.
+    pub(crate) aside: bool,
 }
 
 impl Line {
@@ -37,21 +41,29 @@ impl Line {
         let mut line = parent.map(|parent| parent.line().clone()).unwrap_or_default();
         line.gap |= parents.as_slice().iter().any(|link| link.step().is_none());
         line.repeats = false;
+        line.aside = false;
         line
+    }
+
+    /// The line that a step goes on from which keeps theirs aside, though one of its parents is lost.
+    pub(crate) fn before_aside(parents: &Parents) -> Self {
+        let ours = parents.as_slice().first().and_then(Link::step);
+        let line = ours.map(|ours| ours.line().clone()).unwrap_or_default();
+        Line { gap: true, repeats: false, aside: true, asides: true, ..line }
     }
 
     /// The line that a merge of two goes on from: what only theirs has, folded over ours.
     ///
     /// Costs the steps that differ, not the steps they share.
     pub(crate) fn joining(ours: &Step, theirs: &Step, strategy: Strategy, split: Split<'_>) -> (Self, OpenCalls) {
-        let added = Order::part(theirs, split.theirs).collect();
         let mut open = OpenCalls::at(ours);
         let mut line = ours.line().clone();
         let steps = ours.line().steps.saturating_add(theirs.line().steps);
         line.repeats = strategy == Strategy::Concat && steps < CONCAT_MAX;
-        for step in added {
+        line.aside = strategy == Strategy::Aside;
+        for (step, read) in Order::part(theirs, split.theirs).collect_all() {
             line.cost(step.chunk(), step.stamp().usage);
-            if !line.repeats {
+            if read == Reading::Aloud && !line.repeats && !line.aside {
                 line.read(step.chunk(), &mut open);
             }
         }
@@ -62,7 +74,8 @@ impl Line {
         }
         line.generation = ours.line().generation.max(theirs.line().generation);
         line.gap |= theirs.line().gap;
-        line.merged = true;
+        line.merged |= theirs.line().merged || !line.aside;
+        line.asides |= theirs.line().asides || line.aside;
         (line, open)
     }
 

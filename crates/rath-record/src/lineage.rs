@@ -312,9 +312,28 @@ impl Ord for Queued<'_> {
 /// Merging therefore appends to what ours already said, which is what keeps a provider's prompt cache warm. And
 /// because what comes later in the order never moves what came before, nesting merges one way or the other gives the
 /// same order: that is why every view is associative.
+///
+/// What is kept aside is passed over where a line is read, and given where every step is wanted. Passed over once, it is
+/// not read later either: of a line that is read twice the first reading counts.
 pub(crate) struct Order<'a> {
     tasks: Vec<Task<'a>>,
     only: Option<StepSet>,
+    wanted: Wanted,
+}
+
+/// Whether a step is read where it stands, or kept aside there.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Reading {
+    Aloud,
+    Aside,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    /// Only what is read.
+    Read,
+    /// What is kept aside too.
+    All,
 }
 
 /// Whether a concatenating merge shows what both its sides have twice, as it was asked to.
@@ -326,9 +345,9 @@ enum Repeats {
 
 enum Task<'a> {
     /// Emit the line of this step, then the step.
-    Visit(&'a Step, Repeats),
+    Visit(&'a Step, Repeats, Reading),
     /// Its parents are out: emit it.
-    Emit(&'a Step),
+    Emit(&'a Step, Reading),
     /// Forget for a while what was emitted before.
     Again,
     /// Remember it.
@@ -338,55 +357,74 @@ enum Task<'a> {
 impl<'a> Order<'a> {
     /// The reading order of the line that ends at `head`.
     pub(crate) fn of(head: &'a Step) -> Self {
-        Order { tasks: vec![Task::Visit(head, Repeats::Shown)], only: None }
+        let tasks = vec![Task::Visit(head, Repeats::Shown, Reading::Aloud)];
+        Order { tasks, only: None, wanted: Wanted::Read }
     }
 
     /// Every step behind `heads` once, whatever the merges on the way repeat.
     pub(crate) fn once(heads: impl DoubleEndedIterator<Item = &'a Step>) -> Self {
-        Order { tasks: heads.rev().map(|head| Task::Visit(head, Repeats::Hidden)).collect(), only: None }
+        let tasks = heads.rev().map(|head| Task::Visit(head, Repeats::Hidden, Reading::Aloud));
+        Order { tasks: tasks.collect(), only: None, wanted: Wanted::All }
     }
 
     /// The part of `head`'s line that is in `steps`, each step once. With a step `steps` holds its descendants on the
     /// line, as the sides of a [`Split`] do.
     pub(crate) fn part(head: &'a Step, steps: StepSet) -> Self {
-        Order { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: Some(steps) }
+        let tasks = vec![Task::Visit(head, Repeats::Hidden, Reading::Aloud)];
+        Order { tasks, only: Some(steps), wanted: Wanted::All }
+    }
+
+    /// The same without what is kept aside.
+    fn read(self) -> Self {
+        Order { wanted: Wanted::Read, ..self }
     }
 
     /// The steps, in order.
-    pub(crate) fn collect(mut self) -> Vec<&'a Step> {
-        if let [Task::Visit(head, _)] = self.tasks[..]
+    pub(crate) fn collect(self) -> Vec<&'a Step> {
+        if let [Task::Visit(head, ..)] = self.tasks[..]
             && self.only.is_none()
             && !head.line().merged
+            && (self.wanted == Wanted::Read || !head.line().asides)
         {
             return straight(head);
         }
+        let wanted = self.wanted;
+        let steps = self.collect_all().into_iter();
+        steps.filter(|(_, read)| wanted == Wanted::All || *read == Reading::Aloud).map(|(step, _)| step).collect()
+    }
+
+    /// The steps, in order, and which of them are read.
+    pub(crate) fn collect_all(mut self) -> Vec<(&'a Step, Reading)> {
         let mut out = Vec::new();
         // One set for each `Again` that waits for its `Enough`, and one for the whole.
         let mut seen = vec![StepSet::default()];
         while let Some(task) = self.tasks.pop() {
             let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
             match task {
-                Task::Visit(step, repeats) => {
+                Task::Visit(step, repeats, read) => {
                     if self.only.as_ref().is_some_and(|only| !only.contains(&step.id())) || !emitted.insert(step.id()) {
                         continue;
                     }
-                    self.tasks.push(Task::Emit(step));
+                    self.tasks.push(Task::Emit(step, read));
                     match (step.joined(), repeats, step.line().repeats) {
                         (Some((ours, theirs)), Repeats::Shown, true) => self.tasks.extend([
                             Task::Enough,
-                            Task::Visit(theirs, Repeats::Shown),
+                            Task::Visit(theirs, Repeats::Shown, read),
                             Task::Again,
-                            Task::Visit(ours, Repeats::Shown),
+                            Task::Visit(ours, Repeats::Shown, read),
                         ]),
                         (Some((ours, theirs)), _, _) => {
-                            self.tasks.extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]);
+                            let theirs = Task::Visit(theirs, Repeats::Hidden, read);
+                            self.tasks.extend([theirs, Task::Visit(ours, repeats, read)]);
                         }
                         (None, _, _) => {
-                            self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats)));
+                            let aside = step.kept_aside();
+                            self.tasks.extend(aside.map(|aside| Task::Visit(aside, Repeats::Hidden, Reading::Aside)));
+                            self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats, read)));
                         }
                     }
                 }
-                Task::Emit(step) => out.push(step),
+                Task::Emit(step, read) => out.push((step, read)),
                 Task::Again => seen.push(StepSet::default()),
                 Task::Enough => {
                     let again = seen.pop().unwrap_or_default();
@@ -398,7 +436,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// The line of a head that no two branches meet on.
+/// The line of a head on which no two branches are read together.
 fn straight(head: &Step) -> Vec<&Step> {
     let mut out = Vec::with_capacity(usize::try_from(head.line().generation).unwrap_or_default());
     out.extend(std::iter::successors(Some(head), |step| step.first_parent()));
@@ -438,7 +476,7 @@ impl<'a> Newest<'a> {
         }
         let split = compare(ours, theirs);
         self.visited += split.visited;
-        self.rest = Order::part(theirs, split.theirs).collect();
+        self.rest = Order::part(theirs, split.theirs).read().collect();
         Some(ours)
     }
 }

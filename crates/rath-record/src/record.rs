@@ -56,7 +56,13 @@ impl Record {
         let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else {
             return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
         };
-        for (side, head) in [(Side::Ours, our_head), (Side::Theirs, their_head)] {
+        // What is kept aside is not read, so its calls are nobody's business, and it cannot part ours from their results.
+        let sides = if how.strategy == Strategy::Aside {
+            &[][..]
+        } else {
+            &[(Side::Ours, our_head), (Side::Theirs, their_head)]
+        };
+        for &(side, head) in sides {
             if let [open, ..] = &turn::open_calls(head)[..] {
                 return Err(MergeError::OpenCall {
                     side,
@@ -78,6 +84,11 @@ impl Record {
                     return Ok(theirs.clone());
                 }
             }
+            Strategy::Aside => {
+                if split.theirs.is_empty() {
+                    return Ok(self.clone());
+                }
+            }
             Strategy::Concat => {
                 let steps = our_head.line().steps.saturating_add(their_head.line().steps);
                 if steps >= CONCAT_MAX {
@@ -93,7 +104,7 @@ impl Record {
         self.head().map(|head| Order::of(head).collect()).unwrap_or_default()
     }
 
-    /// The steps in reading order, each once even where a merge repeats it.
+    /// The steps in reading order, each once even where a merge repeats it, with what is kept aside.
     pub(crate) fn lineage_order(&self) -> Vec<&Step> {
         Order::once(self.head().into_iter()).collect()
     }
@@ -124,9 +135,10 @@ impl Record {
         Some(after)
     }
 
-    /// The step with this id, if it is part of this record.
+    /// The step with this id, if it is part of this record, kept aside or not.
     pub fn find(&self, id: StepId) -> Option<&Step> {
-        self.newest_first().find(|step| step.id() == id)
+        let read = self.newest_first().find(|step| step.id() == id);
+        read.or_else(|| self.lineage_order().into_iter().find(|step| step.id() == id))
     }
 
     /// How many chunks there are, markers left out.

@@ -156,10 +156,15 @@ impl Step {
     }
 
     fn line_before(parents: &Parents, chunk: &Chunk, open: &mut OpenCalls) -> Line {
-        let Parents::Two([Link::Step(ours), Link::Step(theirs)]) = parents else { return Line::before(parents) };
         let strategy = match chunk {
             Chunk::Merged(merged) => merged.strategy,
             _ => Strategy::Ancestor,
+        };
+        let Parents::Two([Link::Step(ours), Link::Step(theirs)]) = parents else {
+            return match (strategy, parents) {
+                (Strategy::Aside, Parents::Two(_)) => Line::before_aside(parents),
+                _ => Line::before(parents),
+            };
         };
         let (line, joined) = Line::joining(ours, theirs, strategy, lineage::compare(ours, theirs));
         *open = joined;
@@ -237,17 +242,23 @@ impl Step {
         }
     }
 
-    /// The parent whose line comes first, of those that are here.
+    /// The parent whose line comes first, of those that are here to be read.
     pub(crate) fn first_parent(&self) -> Option<&Step> {
-        self.parents().iter().find_map(Link::step)
+        let read = if self.line().aside { &self.parents()[..1] } else { self.parents() };
+        read.iter().find_map(Link::step)
     }
 
-    /// The two parents of a merge, where both are here.
+    /// The two parents of a merge that are read together, where both are here.
     pub(crate) fn joined(&self) -> Option<(&Step, &Step)> {
         match &self.0.parents {
-            Parents::Two([Link::Step(ours), Link::Step(theirs)]) => Some((ours, theirs)),
+            Parents::Two([Link::Step(ours), Link::Step(theirs)]) if !self.line().aside => Some((ours, theirs)),
             _ => None,
         }
+    }
+
+    /// The head of what this step keeps aside, where it is here.
+    pub(crate) fn kept_aside(&self) -> Option<&Step> {
+        self.line().aside.then(|| self.parents().get(1).and_then(Link::step)).flatten()
     }
 }
 

@@ -211,9 +211,9 @@ impl<'a> Open<'a> {
         for step in turn {
             match step.chunk() {
                 Chunk::Assistant(answer) => open.ask(step.id(), &answer.calls),
-                Chunk::ToolStarted(started) => open.mark(&started.call, Slot::Started),
-                Chunk::Approved(approved) => open.mark(&approved.call, Slot::Approved),
-                Chunk::Denied(denied) => open.mark(&denied.call, Slot::Denied(&denied.reason)),
+                Chunk::ToolStarted(started) => open.start(&started.call),
+                Chunk::Approved(approved) => open.decide(&approved.call, Slot::Approved),
+                Chunk::Denied(denied) => open.decide(&denied.call, Slot::Denied(&denied.reason)),
                 Chunk::ToolResult(result) => {
                     if let Some(closed) = open.waiting.close(&result.call) {
                         open.calls[closed].2 = Slot::Closed;
@@ -232,8 +232,19 @@ impl<'a> Open<'a> {
     }
 
     /// Of two calls with one name, the second start means the second call.
-    fn mark(&mut self, call: &CallId, slot: Slot<'a>) {
+    fn start(&mut self, call: &CallId) {
         if let Some(&at) = self.waiting.named(call).find(|at| self.calls[**at].2 != Slot::Started) {
+            self.calls[at].2 = Slot::Started;
+        }
+    }
+
+    /// Of calls with one name, a decision means the first that has none yet, then one that nobody knows the end of, and
+    /// where all are decided it takes back the first.
+    fn decide(&mut self, call: &CallId, slot: Slot<'a>) {
+        let named = |slot: Option<Slot<'_>>| {
+            self.waiting.named(call).copied().find(|at| slot.is_none_or(|slot| self.calls[*at].2 == slot))
+        };
+        if let Some(at) = named(Some(Slot::New)).or_else(|| named(Some(Slot::Started))).or_else(|| named(None)) {
             self.calls[at].2 = slot;
         }
     }

@@ -2,10 +2,12 @@
 
 mod checks;
 mod files;
+mod folds;
 mod messages;
 mod spending;
 
 pub use checks::{Check, Checks, Freshness, checks};
 pub use files::{File, Files, files};
-pub use messages::{Carry, Closing, Exchange, Message, Messages, messages, messages_after};
+pub use folds::{Fold, folds};
+pub use messages::{Carry, Closing, Exchange, Message, Messages, instructions, messages, messages_after};
 pub use spending::{Spending, Spent, spending};

@@ -58,6 +58,20 @@ pub enum ErrorKind {
     Request,
     /// A script does not fit what happens.
     Script,
+    /// A tool is not one that a model can be told about.
+    Tool,
+    /// A call waits for a person's decision.
+    Approval,
+    /// A limit that is not a budget's was reached.
+    Limit,
+    /// A selector's reply names no route.
+    Route,
+    /// A summary cannot stand for what it would hide.
+    Summary,
+    /// A memory could not be asked or written.
+    Memory,
+    /// The run was stopped from outside.
+    Cancelled,
 }
 
 impl ErrorKind {
@@ -87,6 +101,13 @@ impl ErrorKind {
             ErrorKind::Payload => "payload",
             ErrorKind::Request => "request",
             ErrorKind::Script => "script",
+            ErrorKind::Tool => "tool",
+            ErrorKind::Approval => "approval",
+            ErrorKind::Limit => "limit",
+            ErrorKind::Route => "route",
+            ErrorKind::Summary => "summary",
+            ErrorKind::Memory => "memory",
+            ErrorKind::Cancelled => "cancelled",
         }
     }
 }
@@ -141,6 +162,17 @@ impl Error {
     /// The session as far as it came.
     pub fn session(&self) -> Option<&Session> {
         self.0.session.as_ref()
+    }
+
+    /// The same with its session, if it carries one, made into another.
+    pub(crate) fn map_session(mut self, map: impl FnOnce(Session) -> Session) -> Self {
+        self.0.session = self.0.session.map(map);
+        self
+    }
+
+    /// What went wrong, without the hint.
+    pub fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// The same, to go on with.

@@ -7,17 +7,27 @@
 #![doc = concat!("```\n", include_str!("../../../examples/01_session.rs"), "```")]
 
 mod budget;
+mod cancel;
 mod error;
+mod event;
 mod file;
+pub mod flow;
+mod limits;
+pub mod memory;
 mod place;
 pub mod provider;
 mod session;
+pub mod tool;
 
 pub use budget::{Budget, Limits};
+pub use cancel::Cancel;
 pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, EventKind};
 pub use file::{Opened, verify, verify_graph};
+pub use memory::Memory;
 pub use place::{Place, PlaceError};
 pub use provider::Provider;
+pub use rath_macros::{Module, tool};
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use session::Session;
@@ -34,8 +44,16 @@ pub mod prelude {
     pub use crate::chunk::{
         Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,
     };
+    pub use crate::flow::{
+        Agent, Branch, Compressor, Fan, Joined, Module, Run, Running, Selector, Sequential, Workflow, fork_join,
+    };
     pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
     pub use crate::record::graph::Ids;
+    pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
-    pub use crate::{Budget, Error, ErrorKind, Place, Result, Session, StepId, Text, Usage, view};
+    pub use crate::{
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Session, StepId, Text, Usage, view,
+    };
+    pub use rath_macros::{Module, tool};
+    pub use schemars::JsonSchema;
 }

@@ -1,6 +1,9 @@
 //! Where a session's tools run.
 
+use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fmt;
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
@@ -25,6 +28,86 @@ impl Place {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The directory on this machine that it is.
+    pub(crate) fn open_local(&self) -> Result<Local, Error> {
+        let Some(directory) = self.0.strip_prefix("local:") else {
+            let scheme = self.0.split(':').next().unwrap_or_default();
+            return Err(Error::new(ErrorKind::Place, format_args!("unknown kind of place `{scheme}`; known: local")));
+        };
+        let root = Path::new(directory).canonicalize().map_err(|error| {
+            Error::new(ErrorKind::Place, format_args!("cannot work in `{self}`: {error}"))
+                .with_hint("the directory has to be there")
+                .because(error)
+        })?;
+        Ok(Local { root })
+    }
+}
+
+/// A directory on this machine.
+pub(crate) struct Local {
+    root: PathBuf,
+}
+
+/// How many links are followed for one path.
+const LINKS_MOST: usize = 40;
+
+impl Local {
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The one file that a path means, whatever links lead there; none where it lies outside.
+    ///
+    /// What is not there yet may be named too, a link to nothing included: it would be made where the link leads.
+    pub(crate) fn resolve(&self, path: &str) -> Option<PathBuf> {
+        let mut at = self.root.clone();
+        let mut left = parts(Path::new(path));
+        let mut links = 0;
+        while let Some(part) = left.pop_front() {
+            match part {
+                Part::Root => at = PathBuf::from("/"),
+                Part::Up => _ = at.pop(),
+                Part::Down(name) => {
+                    at.push(name);
+                    if let Ok(target) = at.read_link() {
+                        links += 1;
+                        if links > LINKS_MOST {
+                            return None;
+                        }
+                        at.pop();
+                        for part in parts(&target).into_iter().rev() {
+                            left.push_front(part);
+                        }
+                    }
+                }
+            }
+        }
+        at.starts_with(&self.root).then_some(at)
+    }
+
+    /// The same, relative to the directory, as a name to compare.
+    pub(crate) fn name(&self, path: &str) -> Option<String> {
+        let resolved = self.resolve(path)?;
+        let inside = resolved.strip_prefix(&self.root).ok()?;
+        Some(inside.to_string_lossy().into_owned())
+    }
+}
+
+enum Part {
+    Root,
+    Up,
+    Down(OsString),
+}
+
+fn parts(path: &Path) -> VecDeque<Part> {
+    let part = |part| match part {
+        Component::RootDir | Component::Prefix(_) => Some(Part::Root),
+        Component::ParentDir => Some(Part::Up),
+        Component::CurDir => None,
+        Component::Normal(name) => Some(Part::Down(name.to_owned())),
+    };
+    path.components().filter_map(part).collect()
 }
 
 impl fmt::Display for Place {

@@ -28,9 +28,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rath_record::chunk::{Assistant, Chunk, Failed, Identity, Image, Interrupted, Retry as RetryChunk, User};
+use rath_record::chunk::{Assistant, Chunk, Failed, Identity, Image, Retry as RetryChunk, User};
 use rath_record::turn::Next;
-use rath_record::{Digest, StepId, Usage};
+use rath_record::{Digest, StepId, Text, Usage};
 
 pub use answer::{Again, Answer, Delta, Facts, Failure, Sink};
 pub use anthropic::Anthropic;
@@ -50,8 +50,10 @@ pub use settings::{Cache, Settings, Shape, Streaming};
 pub(crate) use price::{asked, cost};
 pub(crate) use render::{Reuse, Target};
 
-use crate::budget::{Ask as BudgetAsk, Stop};
+use crate::budget::Ask as BudgetAsk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::limits::{Stopped, within_limits};
 use crate::session::Session;
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
@@ -171,6 +173,26 @@ impl Provider {
         session.render(self.target())
     }
 
+    /// About how many tokens the next request has.
+    ///
+    /// Counted from what the provider said of the last one where the session only went on from there.
+    pub fn tokens(&self, session: &Session) -> Result<u64> {
+        let mut since = 0;
+        for step in session.record().newest_first() {
+            match (step.chunk(), step.stamp().usage) {
+                (Chunk::Assistant(answer), Some(usage)) if answer.provider.as_ref() == Some(self.identity()) => {
+                    return Ok(usage.total() + render::tokens(since));
+                }
+                // What the request held is no longer what the last one held.
+                (Chunk::Assistant(_) | Chunk::Instructions(_) | Chunk::Compressed(_) | Chunk::Merged(_), _) => break,
+                (Chunk::User(user), _) => since += length(&user.text),
+                (Chunk::ToolResult(result), _) => since += length(&result.output),
+                _ => {}
+            }
+        }
+        Ok(self.request(session)?.tokens)
+    }
+
     /// How much of the next request the provider may have in its prompt cache.
     pub fn forecast(&self, session: &Session) -> Result<Forecast> {
         forecast::forecast(session, self.target())
@@ -217,22 +239,34 @@ impl<'a> Ask<'a> {
             Some((budget, depth)) => {
                 let (identity, prices) = (&request.identity, &*provider.prices);
                 let hold = budget.hold(&BudgetAsk { identity, tokens: request.tokens, depth, prices });
-                Some(hold.map_err(|stop| stopped(&mut session, &stop))?)
+                Some(hold.map_err(|stop| Stopped::Budget(stop).record(&mut session))?)
             }
             None => None,
         };
         note_losses(&mut session, &request);
         let mut keys = 0;
         for made in 1.. {
-            let sent = within_time(&session, provider.backend.send(&request, &mut *sink)).await;
+            let told = (!session.hub().is_empty()).then(|| (session.quiet(), session.hub().clone()));
+            let mut both = |delta: Delta<'_>| {
+                sink(delta);
+                if let Some((session, hub)) = &told
+                    && let Some(event) = event(delta)
+                {
+                    hub.emit(session, || event);
+                }
+            };
+            let sent = within_limits(&session, provider.backend.send(&request, &mut both)).await;
             let failure = match sent {
                 Ok(Ok(answer)) => {
                     let (step, usage) = record(&mut session, &request, answer);
-                    hold.into_iter().for_each(|hold| hold.settle(step, usage));
+                    if let Some(hold) = hold {
+                        hold.settle(step, usage);
+                        tell_budget(&session);
+                    }
                     return Ok(session);
                 }
                 Ok(Err(failure)) => failure,
-                Err(stop) => return Err(stopped(&mut session, &stop)),
+                Err(stopped) => return Err(stopped.record(&mut session)),
             };
             // Another key is tried beside the attempts that are allowed.
             keys += u32::from(failure.again == Again::OtherKey);
@@ -244,10 +278,11 @@ impl<'a> Ask<'a> {
             };
             let (attempt, of) = (made, provider.retry.attempts.max(1).saturating_add(keys));
             sink(Delta::Retry { attempt, of, error: &failure.message, wait });
+            session.emit(|| EventKind::Retry { attempt, of, error: failure.message.clone(), wait });
             session.push(RetryChunk { attempt, of, error: failure.message.into() });
             if !wait.is_zero() {
-                let waited = within_time(&session, tokio::time::sleep(wait)).await;
-                waited.map_err(|stop| stopped(&mut session, &stop))?;
+                let waited = within_limits(&session, tokio::time::sleep(wait)).await;
+                waited.map_err(|stopped| stopped.record(&mut session))?;
             }
         }
         unreachable!("attempts and keys are both counted")
@@ -280,19 +315,24 @@ fn check_turn(session: &Session) -> Result<()> {
     Err(wrong.with_session(session))
 }
 
-/// Waits for `work`, but not longer than the session's budget allows.
-async fn within_time<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, Stop> {
-    let budget = session.budget();
-    match budget.and_then(|budget| Some((budget, budget.time_left()?))) {
-        None => Ok(work.await),
-        Some((budget, left)) => tokio::time::timeout(left, work).await.map_err(|_| budget.out_of_time()),
+fn length(text: &Text) -> u64 {
+    text.as_str().map_or(0, |text| text.len() as u64)
+}
+
+/// What those who listen to the session are told of a piece of an answer.
+fn event(delta: Delta<'_>) -> Option<EventKind> {
+    match delta {
+        Delta::Text(text) => Some(EventKind::Text(text.to_owned())),
+        Delta::Reasoning(text) => Some(EventKind::Reasoning(text.to_owned())),
+        _ => None,
     }
 }
 
-/// A stop that a person can lift: it is recorded, and asking again goes on from it.
-fn stopped(session: &mut Session, stop: &Stop) -> Error {
-    session.push(Interrupted { reason: stop.to_string().into() });
-    Error::new(ErrorKind::Budget, stop).with_hint(stop.hint).with_session(session)
+fn tell_budget(session: &Session) {
+    if let Some(budget) = session.budget() {
+        let (tokens, turns, limits) = (budget.spent_tokens(), budget.spent_turns(), budget.limits());
+        session.emit(|| EventKind::Budget { tokens, turns, limits });
+    }
 }
 
 /// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.

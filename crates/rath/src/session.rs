@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rath_record::chunk::{Chunk, Detached, Forked, Merged, Placed, Strategy};
+use rath_record::chunk::{Approved, Chunk, Denied, Detached, Forked, Merged, Placed, Strategy};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, MergeError, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
+use rath_record::{
+    BranchId, CallId, MergeError, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view,
+};
 
 use crate::budget::Budget;
+use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::{EventKind, Hub};
+use crate::flow::Scope;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
 
@@ -40,6 +45,18 @@ pub struct Session {
     purse: Option<(Budget, u32)>,
     /// What can be reused of the last request.
     rendered: Reuse,
+    live: Live,
+}
+
+/// What is live around a session and no part of its record. A fork shares it.
+#[derive(Clone, Default)]
+struct Live {
+    hub: Hub,
+    cancel: Option<Cancel>,
+    /// The module that runs, and those below it.
+    scope: Option<Arc<Scope>>,
+    /// Whether this is the work of a tool: nobody can be asked for a decision here.
+    nested: bool,
 }
 
 /// The line of work that a session appends to.
@@ -87,6 +104,24 @@ impl Session {
     pub fn by(mut self, module: impl Into<Arc<str>>) -> Self {
         self.by = Some(module.into());
         self
+    }
+
+    /// Lets `cancel` stop whatever is done with this session, and with everything that forks from it.
+    pub fn until(mut self, cancel: &Cancel) -> Self {
+        self.live.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// Lets a call go ahead that waits for a decision, or that nobody knows the end of.
+    pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
+        let call = self.open_call(call.into())?;
+        Ok(self.push(Approved { call }))
+    }
+
+    /// Refuses such a call. The model reads the reason.
+    pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
+        let call = self.open_call(call.into())?;
+        Ok(self.push(Denied { call, reason: reason.into() }))
     }
 
     /// Appends a step.
@@ -181,6 +216,33 @@ impl Session {
         Ok(sessions.pop().unwrap_or_else(Session::empty))
     }
 
+    /// A session in which nothing was said, for work beside this one: the same place, the same budget, one fork deeper.
+    ///
+    /// What comes of it is put on this record with [`keep_aside`](Session::keep_aside).
+    pub fn aside(&self, name: impl Into<String>) -> Self {
+        let mut opening = self.parting(Some(name.into()));
+        opening.from = opening.from.or(self.head().map(Step::id));
+        let branch = Branch { opening: Some(opening), ..Branch::new() };
+        let mut aside = Session { record: Record::new(), branch, rendered: Reuse::default(), ..self.clone() }.deeper();
+        if let Some(place) = self.place() {
+            aside.push(Placed { place: place.to_string() });
+        }
+        aside
+    }
+
+    /// Keeps the work of another session on this record, aside: what it cost and what it changed counts, the log shows
+    /// it, and no model that is asked from here reads it. It may have calls without a result, and so may this one.
+    pub fn keep_aside(&mut self, work: &Session) {
+        self.begin();
+        let Forked { nth, from, .. } = self.parting(None);
+        let stamp = self.stamp(&self.branch, None);
+        let kept = self.record.merge(&work.record, Merged { strategy: Strategy::Aside, nth, from }, stamp);
+        let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
+        let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
+        self.record = kept;
+        step.into_iter().for_each(|step| self.emit(|| EventKind::Step(step)));
+    }
+
     /// The id of the branch that this session appends to.
     pub fn id(&self) -> BranchId {
         self.branch.id
@@ -209,6 +271,11 @@ impl Session {
     /// The graph of steps behind the session. Displayed, it is the log.
     pub fn lineage(&self) -> Lineage {
         self.record.lineage()
+    }
+
+    /// The path of the module that appends, `readme.agent` for one.
+    pub fn module(&self) -> Option<&str> {
+        self.by.as_deref()
     }
 
     /// The model's last words.
@@ -240,6 +307,11 @@ impl Session {
     /// What a model sees.
     pub fn messages(&self) -> view::Messages<'_> {
         view::messages(&self.record)
+    }
+
+    /// What was folded into summaries, each with all that it stands for.
+    pub fn folds(&self) -> Vec<view::Fold<'_>> {
+        view::folds(&self.record)
     }
 
     /// What changed in the workspace, and by which call.
@@ -316,7 +388,94 @@ impl Session {
     }
 
     fn on(record: Record, branch: Branch) -> Self {
-        Session { record, branch, by: None, purse: None, rendered: Reuse::default() }
+        Session { record, branch, by: None, purse: None, rendered: Reuse::default(), live: Live::default() }
+    }
+
+    /// The same for reading: it tells nobody what is done with it, and does not keep the last request from being reused.
+    pub(crate) fn quiet(&self) -> Self {
+        let live = Live { hub: Hub::default(), ..self.live.clone() };
+        Session {
+            record: self.record.clone(),
+            branch: self.branch.clone(),
+            by: self.by.clone(),
+            purse: self.purse.clone(),
+            rendered: Reuse::default(),
+            live,
+        }
+    }
+
+    /// The same for a tool, which may tell how it gets on.
+    pub(crate) fn for_tool(&self) -> Self {
+        self.quiet().heard_by(self.live.hub.clone())
+    }
+
+    /// Who listens.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.live.hub
+    }
+
+    /// The same with other listeners.
+    pub(crate) fn heard_by(mut self, hub: Hub) -> Self {
+        self.live.hub = hub;
+        self
+    }
+
+    /// Tells whoever listens.
+    pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
+        self.live.hub.emit(self, kind);
+    }
+
+    /// What can stop it.
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        self.live.cancel.as_ref()
+    }
+
+    /// The module that runs, and those below it.
+    pub(crate) fn scope(&self) -> Option<&Arc<Scope>> {
+        self.live.scope.as_ref()
+    }
+
+    /// The same in the hands of another module.
+    pub(crate) fn within_scope(mut self, by: Option<Arc<str>>, scope: Option<Arc<Scope>>) -> Self {
+        self.by = by;
+        self.live.scope = scope;
+        self
+    }
+
+    /// Says on whose behalf steps are appended, and who it was before.
+    pub(crate) fn set_by(&mut self, by: Option<Arc<str>>) -> Option<Arc<str>> {
+        std::mem::replace(&mut self.by, by)
+    }
+
+    /// Whether this is the work of a tool.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.live.nested
+    }
+
+    /// The same as the work of a tool.
+    pub(crate) fn nested(mut self) -> Self {
+        self.live.nested = true;
+        self
+    }
+
+    /// The name of a call that has no result.
+    fn open_call(&self, call: CallId) -> Result<CallId> {
+        let open = match self.next() {
+            turn::Next::RunTools(open) => open,
+            turn::Next::AskModel | turn::Next::Done => Vec::new(),
+        };
+        if open.iter().any(|pending| pending.call.id == call) {
+            return Ok(call);
+        }
+        let hint = match &open[..] {
+            [] => "every call in this session has its result".to_owned(),
+            open => {
+                let calls = open.iter().map(|pending| format!("`{}` ({})", pending.call.id, pending.call.tool));
+                format!("calls without a result: {}", calls.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let message = format!("no call `{call}` waits for a decision");
+        Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self))
     }
 
     /// The same, one fork deeper below the session that was given the budget.
@@ -348,7 +507,13 @@ impl Session {
     fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
         self.begin();
         let stamp = self.stamp(&self.branch, usage);
-        self.record.push(chunk, stamp).id()
+        let step = self.record.push(chunk, stamp);
+        let id = step.id();
+        if !self.live.hub.is_empty() {
+            let step = step.clone();
+            self.emit(|| EventKind::Step(step));
+        }
+        id
     }
 
     /// Leaves the head that others may fork from: what forks from the next one is counted anew.

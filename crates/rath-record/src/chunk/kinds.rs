@@ -138,6 +138,9 @@ pub struct ToolResult {
     pub outcome: Outcome,
     /// What the model reads.
     pub output: Text,
+    /// All that the tool said, where the model reads only a part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Text>,
     /// What changed in the workspace, as observed there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
@@ -394,6 +397,8 @@ pub enum Strategy {
     Ancestor,
     /// All of ours, then all of theirs, so what they share is there twice.
     Concat,
+    /// Only ours is read. Theirs is kept aside: what it cost and what it changed counts, and the log shows it.
+    Aside,
 }
 
 /// A branch cut its lineage here: it keeps what was said and has no parent branch.
@@ -532,7 +537,8 @@ impl Image {
 impl ToolResult {
     /// A result that changed nothing in the workspace.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
-        ToolResult { call: call.into(), outcome, output: output.into(), effects: Vec::new(), tree: None }
+        let (call, output) = (call.into(), output.into());
+        ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None }
     }
 }
 

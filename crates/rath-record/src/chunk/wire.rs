@@ -149,7 +149,7 @@ macro_rules! texts {
                 let calls = it.calls.$iter().map(|call| &$($mut)? call.arguments);
                 [&$($mut)? it.text, &$($mut)? it.reasoning].into_iter().chain(calls).collect()
             }
-            Chunk::ToolResult(it) => vec![&$($mut)? it.output],
+            Chunk::ToolResult(it) => [&$($mut)? it.output].into_iter().chain(it.whole.$iter()).collect(),
             Chunk::Memory(it) => match &$($mut)? it.event {
                 MemoryEvent::Remember { text } => vec![text],
                 MemoryEvent::Recall { query, found } => {

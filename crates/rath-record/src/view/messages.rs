@@ -83,7 +83,7 @@ pub fn messages(record: &Record) -> Messages<'_> {
         }
         seen.follow(step, folds.hidden.contains(&step.id()));
     }
-    let instructions = instructions(&steps, &folds.hidden);
+    let instructions = newest_instructions(&steps, &folds.hidden);
     Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry: Carry { ids: seen.ids } }
 }
 
@@ -108,8 +108,14 @@ pub struct Carry {
     ids: HashMap<CallId, u64>,
 }
 
+/// What a model that goes on from `record` is told.
+pub fn instructions(record: &Record) -> Option<(&Step, &Instructions)> {
+    let steps = record.steps();
+    newest_instructions(&steps, &Folds::of(&steps).hidden)
+}
+
 /// Our newest instructions; where there are none, the newest of all.
-fn instructions<'a>(steps: &[&'a Step], hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
+fn newest_instructions<'a>(steps: &[&'a Step], hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
     let visible = |step: &'a Step| match step.chunk() {
         Chunk::Instructions(instructions) if !hidden.contains(&step.id()) => Some((step, instructions)),
         _ => None,

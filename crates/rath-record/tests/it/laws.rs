@@ -22,6 +22,7 @@ enum Act {
     Compress(usize, u8),
     Fork(usize),
     Merge(usize, usize),
+    Aside(usize, usize),
     Concat(usize, usize),
 }
 
@@ -45,6 +46,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (at.clone(), 0..3_u8).prop_map(|(at, word)| Act::Instruct(at, word)),
         1 => (at.clone(), 1..9_u8).prop_map(|(at, hidden)| Act::Compress(at, hidden)),
         4 => at.clone().prop_map(Act::Fork),
+        2 => (at.clone(), at.clone()).prop_map(|(ours, theirs)| Act::Aside(ours, theirs)),
         4 => (at.clone(), at).prop_map(|(ours, theirs)| Act::Merge(ours, theirs)),
     ]
 }
@@ -120,6 +122,11 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 let nth = u64::try_from(branches).unwrap_or_default();
                 fork.push(Chunk::Forked(Forked { nth, name: None, from: None }), stamp(None));
                 pool.push(fork);
+            }
+            Act::Aside(ours, theirs) => {
+                let (ours, theirs) = (pick(ours), pick(theirs));
+                let kept = pool[ours].merge(&pool[theirs].clone(), chunk::Strategy::Aside, stamp(None));
+                pool[ours] = kept.expect("nothing can be in the way");
             }
             Act::Merge(ours, theirs) | Act::Concat(ours, theirs) => {
                 let strategy =

@@ -70,6 +70,11 @@ impl World {
                 let merged = self.in_hand().clone().merge(self.branch(rest), Strategy::Ancestor, stamp);
                 self.branches[self.hand] = (name, merged.expect("nothing is open"));
             }
+            "aside" => {
+                let name = self.branches[self.hand].0.clone();
+                let kept = self.in_hand().clone().merge(self.branch(rest), Strategy::Aside, Stamp::on(branch(&name)));
+                self.branches[self.hand].1 = kept.expect("nothing can be in the way");
+            }
             _ => {
                 let chunk = self.chunk(verb, rest);
                 let name = self.branches.get(self.hand).map_or("main", |(name, _)| name).to_owned();
@@ -128,14 +133,7 @@ impl World {
                 "",
                 vec![Effect { path: more.to_owned(), change: Change::Deleted, before: None, after: None }],
             ),
-            "unknown" => ToolResult {
-                call: word.into(),
-                outcome: Outcome::Unknown,
-                output: "".into(),
-                effects: vec![],
-                tree: None,
-            }
-            .into(),
+            "unknown" => ToolResult::new(word, Outcome::Unknown, "").into(),
             "approved" => Approved { call: word.into() }.into(),
             "denied" => Denied { call: word.into(), reason: more.into() }.into(),
             "placed" => Placed { place: rest.to_owned() }.into(),
@@ -179,7 +177,7 @@ pub(crate) fn calls(list: &str) -> Chunk {
 }
 
 pub(crate) fn result(call: &str, output: &str, effects: Vec<Effect>) -> Chunk {
-    ToolResult { call: call.into(), outcome: Outcome::Ok, output: output.into(), effects, tree: None }.into()
+    ToolResult { effects, ..ToolResult::new(call, Outcome::Ok, output) }.into()
 }
 
 fn memory(event: MemoryEvent) -> Chunk {

@@ -69,6 +69,30 @@ fn a_decision_belongs_to_one_call() {
 }
 
 #[test]
+fn of_calls_with_one_name_each_needs_a_decision_of_its_own() {
+    check("user hi; calls rm#1 rm#1; approved 1", "run rm#1 approved, rm#1");
+    check("user hi; calls rm#1 rm#1; approved 1; approved 1", "run rm#1 approved, rm#1 approved");
+    check("user hi; calls rm#1 rm#1; denied 1 no; approved 1", "run rm#1 denied: no, rm#1 approved");
+    check("user hi; calls rm#1; approved 1; denied 1 no", "run rm#1 denied: no");
+}
+
+#[test]
+fn a_call_in_doubt_can_be_decided() {
+    check("user hi; calls rm#1; started 1; approved 1", "run rm#1 approved");
+    check("user hi; calls rm#1; started 1; denied 1 no", "run rm#1 denied: no");
+    check("user hi; calls rm#1; started 1; approved 1; started 1", "run rm#1 unknown");
+}
+
+#[test]
+fn what_is_kept_aside_changes_nobodys_turn() {
+    check("user hi; fork b1; assistant hello; on main; aside b1", "ask the model");
+    check("user hi; fork b1; calls ls#1; on main; aside b1", "ask the model");
+    check("user hi; assistant hello; fork b1; user more; on main; aside b1", "done");
+    check("user hi; calls ls#1; fork b1; result 1; on main; aside b1", "run ls#1");
+    check("user hi; calls ls#1; fork b1; result 1; on main; aside b1; result 1", "ask the model");
+}
+
+#[test]
 fn a_result_closes_the_newest_call_of_its_name_once() {
     check("user hi; calls ls#1; result 1; calls ls#1", "run ls#1");
     check("user hi; calls ls#1; user wait; calls ls#1; result 1", "run ls#1");

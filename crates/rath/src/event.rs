@@ -1,0 +1,254 @@
+//! What happens, while it happens.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use rath_record::chunk::{Call, Outcome};
+use rath_record::{CallId, Step};
+use tokio::sync::oneshot;
+
+use crate::budget::Limits;
+use crate::session::Session;
+
+/// Something that happens in a running session.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The session as it was at that moment, to be read: `event.session.module()` says who acts.
+    pub session: Session,
+    /// What happens.
+    pub kind: EventKind,
+}
+
+/// What happens in a running session.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A model is asked.
+    Turn {
+        /// For which time in this run, from 1.
+        turn: u64,
+    },
+    /// The model says more.
+    Text(String),
+    /// The model thinks on.
+    Reasoning(String),
+    /// A model call failed: what came of it is void, and it is tried again after a while.
+    Retry {
+        /// Which attempt failed, from 1.
+        attempt: u32,
+        /// How many there may be.
+        of: u32,
+        /// What went wrong.
+        error: String,
+        /// How long until the next one.
+        wait: Duration,
+    },
+    /// A tool starts to work.
+    ToolStarted(Call),
+    /// A tool says how it gets on.
+    ToolOutput {
+        /// The call.
+        call: CallId,
+        /// What it says.
+        text: String,
+    },
+    /// A tool is done. Its result is appended when those before it are.
+    ToolFinished {
+        /// The call.
+        call: CallId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// A step was appended.
+    Step(Step),
+    /// A model call was paid for from a budget.
+    Budget {
+        /// Tokens used so far, by all who share it.
+        tokens: u64,
+        /// Model calls so far.
+        turns: u64,
+        /// What it allows.
+        limits: Limits,
+    },
+    /// The subscriber was too slow, and this many events were left out. Steps are in the session all the same.
+    Missed(u64),
+}
+
+/// A subscriber that is this many events behind is told later how many it missed.
+const BEHIND_MOST: u64 = 1 << 16;
+
+/// Everybody who listens to a session.
+#[derive(Clone, Default)]
+pub(crate) struct Hub(Option<Arc<[Subscriber]>>);
+
+#[derive(Clone)]
+enum Subscriber {
+    Callback(Arc<Callback>),
+    Queue(Arc<Queue>),
+    Newest(Arc<Newest>),
+}
+
+impl Hub {
+    /// Tells everybody, if there is anybody.
+    pub(crate) fn emit(&self, session: &Session, kind: impl FnOnce() -> EventKind) {
+        let Some(subscribers) = &self.0 else { return };
+        let event = Event { session: session.quiet(), kind: kind() };
+        for subscriber in subscribers.iter() {
+            match subscriber {
+                Subscriber::Callback(callback) => callback.send(&event),
+                Subscriber::Queue(queue) => queue.push(event.clone()),
+                Subscriber::Newest(newest) => newest.see(&event.session),
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn and(&self, subscriber: Subscriber) -> Self {
+        let known = self.0.iter().flat_map(|known| known.iter()).cloned();
+        Hub(Some(known.chain([subscriber]).collect()))
+    }
+
+    pub(crate) fn with_callback(&self, callback: &Arc<Callback>) -> Self {
+        self.and(Subscriber::Callback(callback.clone()))
+    }
+
+    pub(crate) fn with_queue(&self, queue: &Arc<Queue>) -> Self {
+        self.and(Subscriber::Queue(queue.clone()))
+    }
+
+    pub(crate) fn with_newest(&self, newest: &Arc<Newest>) -> Self {
+        self.and(Subscriber::Newest(newest.clone()))
+    }
+}
+
+/// A function that is called with every event, on a thread of its own: however slow it is, and even if it panics, no
+/// session but the one that waits for it in the end takes notice.
+pub(crate) struct Callback {
+    to: mpsc::Sender<Letter>,
+    /// How many events it is behind.
+    behind: Arc<AtomicU64>,
+    /// How many were left out since it was told.
+    missed: AtomicU64,
+}
+
+enum Letter {
+    Event(Box<Event>),
+    /// All that was sent before has been read.
+    Caught(oneshot::Sender<()>),
+}
+
+impl Callback {
+    pub(crate) fn new(mut call: impl FnMut(&Event) + Send + 'static) -> std::io::Result<Arc<Self>> {
+        let (to, from) = mpsc::channel();
+        let behind = Arc::new(AtomicU64::new(0));
+        let read = behind.clone();
+        let listen = move || {
+            let mut broken = false;
+            for letter in from {
+                match letter {
+                    Letter::Event(event) => {
+                        read.fetch_sub(1, Ordering::Relaxed);
+                        // One that has panicked once is not called again: what it holds may be half done.
+                        broken = broken || catch_unwind(AssertUnwindSafe(|| call(&event))).is_err();
+                    }
+                    Letter::Caught(told) => _ = told.send(()),
+                }
+            }
+        };
+        thread::Builder::new().name("rath events".to_owned()).spawn(listen)?;
+        Ok(Arc::new(Callback { to, behind, missed: AtomicU64::new(0) }))
+    }
+
+    fn send(&self, event: &Event) {
+        if self.behind.load(Ordering::Relaxed) >= BEHIND_MOST {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let missed = self.missed.swap(0, Ordering::Relaxed);
+        if missed > 0 {
+            self.post(Event { session: event.session.clone(), kind: EventKind::Missed(missed) });
+        }
+        self.post(event.clone());
+    }
+
+    fn post(&self, event: Event) {
+        self.behind.fetch_add(1, Ordering::Relaxed);
+        // The thread goes on for as long as there is a sender.
+        let _ = self.to.send(Letter::Event(Box::new(event)));
+    }
+
+    /// Waits until it has read what was sent so far.
+    pub(crate) fn caught_up(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (told, caught) = oneshot::channel();
+        let _ = self.to.send(Letter::Caught(told));
+        async move { _ = caught.await }
+    }
+}
+
+/// Events that wait to be taken by whoever drives the run.
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<(VecDeque<Event>, Option<Waker>)>);
+
+impl Queue {
+    fn push(&self, event: Event) {
+        let waker = {
+            let mut queue = self.lock();
+            queue.0.push_back(event);
+            queue.1.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn take(&self) -> Option<Event> {
+        self.lock().0.pop_front()
+    }
+
+    /// Wakes whoever waits when the next event comes, which a thread of a tool's own may bring.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        self.lock().1 = Some(waker.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Event>, Option<Waker>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the newest state of one session, so that it is there even if the work on it is dropped.
+pub(crate) struct Newest(Mutex<Session>);
+
+impl Newest {
+    pub(crate) fn of(session: &Session) -> Arc<Self> {
+        Arc::new(Newest(Mutex::new(session.quiet())))
+    }
+
+    fn see(&self, session: &Session) {
+        let mut newest = self.lock();
+        if newest.id() == session.id() {
+            *newest = session.clone();
+        }
+    }
+
+    pub(crate) fn get(&self) -> Session {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Session> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hub({})", self.0.as_ref().map_or(0, |subscribers| subscribers.len()))
+    }
+}

@@ -1,0 +1,468 @@
+//! An agent: a prompt, a model, and what it can do.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rath_record::chunk::{Chunk, Failed, Instructions, Memory as MemoryChunk, MemoryEvent, Recalled, ToolSpec};
+use rath_record::turn::Next;
+use rath_record::{Text, view};
+use serde_json::{Value, json};
+
+use super::compressor::Compressor;
+use super::module::{Acting, Binding, Module, tree};
+use super::{Run, Workflow};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::memory::{self, Memory};
+use crate::place::Place;
+use crate::provider::Provider;
+use crate::session::Session;
+use crate::tool::{Handle, Output, ReadOutput, Shown, Tool, ToolCx, Toolbox, run_calls};
+
+/// A prompt, a model, and what it can do.
+///
+/// Run on a session, it asks the model and makes the calls that the model asks for, until the model has said all it has to
+/// say. What it was told, with its tools, is a chunk of its own, and never part of the conversation.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// /// Count the words in a short text.
+/// #[tool]
+/// async fn word_count(/// Text to count.
+///                     text: String) -> Result<usize> { Ok(text.split_whitespace().count()) }
+///
+/// # async fn example() -> Result<()> {
+/// let script = [r#"{"calls": [{"name": "word_count", "arguments": {"text": "to be or not"}}]}"#, r#"{"text": "Four."}"#];
+/// let agent = Agent::new("You count words.", &Script::of(script)?.into()).tool(word_count);
+/// let session = agent.run(Session::user("How many words are in `to be or not`?")).await?;
+/// assert_eq!(session.text(), Some("Four."));
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Agent {
+    prompt: Text,
+    provider: Provider,
+    name: Option<String>,
+    description: String,
+    tools: Vec<Handle>,
+    delegates: Vec<Delegate>,
+    memory: Option<Memory>,
+    place: Option<Place>,
+    compressor: Option<Box<Compressor>>,
+    turns: u64,
+    at_once: usize,
+}
+
+/// How often a model is asked in one run, unless told otherwise.
+const TURNS: u64 = 100;
+/// How many calls run at once, unless told otherwise.
+const AT_ONCE: usize = 64;
+/// How much of what a memory knows is shown to a model.
+const RECALLED_MOST: usize = 4;
+
+impl Agent {
+    /// An agent with this prompt that asks this model.
+    pub fn new(prompt: impl Into<Text>, provider: &Provider) -> Self {
+        Agent {
+            prompt: prompt.into(),
+            provider: provider.clone(),
+            name: None,
+            description: String::new(),
+            tools: Vec::new(),
+            delegates: Vec::new(),
+            memory: None,
+            place: None,
+            compressor: None,
+            turns: TURNS,
+            at_once: AT_ONCE,
+        }
+    }
+
+    /// Gives it a name, for where it is not a field of a module.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Says what it is for, in words that a selector or another agent reads.
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// Gives it a tool.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Handle::new(tool));
+        self
+    }
+
+    /// Lets it give tasks to another workflow, an agent for one, as if that were a tool of this name.
+    ///
+    /// The model reads the workflow's description. It reads nothing of what happens on the way, only the answer; all of it
+    /// is kept aside on the record.
+    pub fn delegate(mut self, name: impl Into<String>, workflow: impl Run + Clone) -> Self {
+        let delegate = Delegate { name: name.into(), workflow: Arc::new(workflow) };
+        self.tools.push(Handle::new(delegate.clone()));
+        self.delegates.push(delegate);
+        self
+    }
+
+    /// Gives it a memory. What it knows about the user's words is recalled before the model is asked.
+    pub fn memory(mut self, memory: &Memory) -> Self {
+        self.memory = Some(memory.clone());
+        self
+    }
+
+    /// Folds the conversation before it fills the model's context window: see [`Compressor::window`].
+    pub fn compress(mut self, compressor: Compressor) -> Self {
+        self.compressor = Some(Box::new(compressor));
+        self
+    }
+
+    /// Limits how often the model is asked in one run; 100 times unless told.
+    pub fn turns(mut self, most: u64) -> Self {
+        self.turns = most;
+        self
+    }
+
+    /// Limits how many calls run at once; 64 unless told.
+    pub fn calls_at_once(mut self, most: usize) -> Self {
+        self.at_once = most.max(1);
+        self
+    }
+
+    /// The model it asks.
+    pub fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    /// Hands a fact over to the agent's memory. It gets there when it is committed.
+    pub async fn remember(&self, session: &mut Session, fact: impl Into<Text>) -> Result<()> {
+        let memory = self.known_memory(session)?;
+        Acting::new(session, self).push(event(memory, MemoryEvent::Remember { text: fact.into() }));
+        Ok(())
+    }
+
+    /// Makes durable what was handed over since the last time.
+    pub async fn commit(&self, session: &mut Session) -> Result<()> {
+        let memory = self.known_memory(session)?;
+        let facts: Vec<String> = pending(session, memory).iter().map(ToString::to_string).collect();
+        let mut session = Acting::new(session, self);
+        let committed = memory.commit(&facts).await.map_err(|error| failed(&mut session, error));
+        let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));
+        session.done(committed).map(|_| ())
+    }
+
+    /// Removes entries from the agent's memory.
+    pub async fn forget(&self, session: &mut Session, entries: &[String]) -> Result<()> {
+        let memory = self.known_memory(session)?;
+        let mut session = Acting::new(session, self);
+        let forgotten = memory.forget(entries).await.map_err(|error| failed(&mut session, error));
+        let forgotten = forgotten.map(|entries| session.push(event(memory, MemoryEvent::Forget { entries })));
+        session.done(forgotten).map(|_| ())
+    }
+
+    fn known_memory(&self, session: &Session) -> Result<&Memory> {
+        self.memory.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Memory, "this agent has no memory")
+                .with_hint("give it one: `Agent::new(..).memory(&memory)`")
+                .with_session(session)
+        })
+    }
+
+    /// Runs until the model has nothing more to ask for. `more` is told to the model below the prompt.
+    pub(super) async fn go(&self, mut session: Session, more: &str) -> Result<Session> {
+        self.check(&session)?;
+        if let Some(place) = &self.place
+            && session.place().as_ref() != Some(place)
+        {
+            session = session.to(place.clone());
+        }
+        let mut tools = self.tools.clone();
+        if ReadOutput::is_needed(&session) {
+            tools.push(Handle::new(ReadOutput));
+        }
+        self.instruct(&mut session, &tools, more);
+        let mut turn = 0;
+        let mut compressing = Compressing::default();
+        loop {
+            match session.next() {
+                Next::Done => return Ok(session),
+                Next::AskModel => {
+                    if turn == self.turns {
+                        return Err(self.too_many_turns(&mut session));
+                    }
+                    turn += 1;
+                    session = self.compressed(session, turn, &mut compressing).await?;
+                    if turn == 1 {
+                        self.recall(&mut session).await?;
+                    }
+                    session.emit(|| EventKind::Turn { turn });
+                    session = self.provider.ask(session).await?;
+                }
+                Next::RunTools(calls) => {
+                    let toolbox = Toolbox { tools: &tools, at_once: self.at_once };
+                    let shown = run_calls(&mut session, &toolbox, calls).await?;
+                    if shown == Shown::Part && tools.len() == self.tools.len() {
+                        tools.push(Handle::new(ReadOutput));
+                        self.instruct(&mut session, &tools, more);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the tools can be told to a model.
+    fn check(&self, session: &Session) -> Result<()> {
+        let problem = self.tools.iter().enumerate().find_map(|(nth, tool)| {
+            let twice = self.tools[..nth].iter().any(|earlier| earlier.name() == tool.name());
+            let twice =
+                twice.then(|| Error::new(ErrorKind::Tool, format_args!("two tools are called `{}`", tool.name())));
+            tool.problem().or(twice)
+        });
+        problem.map_or(Ok(()), |problem| Err(problem.with_session(session)))
+    }
+
+    /// Tells the model what it is, unless that is what it was told last.
+    fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
+        let told = Instructions {
+            text: if more.is_empty() { self.prompt.clone() } else { format!("{}\n\n{more}", self.prompt).into() },
+            tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
+            provider: Some(self.provider.identity().clone()),
+        };
+        let known = view::instructions(session.record()).is_some_and(|(_, known)| *known == told);
+        if !known {
+            session.push(told);
+        }
+    }
+
+    fn too_many_turns(&self, session: &mut Session) -> Error {
+        let message = format!("the model was asked {} times in one run, and still wants to go on", self.turns);
+        session.push(Failed { error: ErrorKind::Limit.name().to_owned(), message: message.as_str().into() });
+        Error::new(ErrorKind::Limit, message)
+            .with_hint("run it again to go on from there, or allow more with `Agent::turns`")
+            .with_session(session)
+    }
+
+    /// Asks the memory about what the user said, once for each time the user spoke.
+    async fn recall(&self, session: &mut Session) -> Result<()> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let Some(query) = question(session, memory) else { return Ok(()) };
+        let known = memory.recall(query.as_str().unwrap_or_default(), RECALLED_MOST).await;
+        let known = known.map_err(|error| failed(session, error))?;
+        // What this session is still to hand over is known here too, if nowhere else.
+        let own = pending(session, memory).into_iter().map(|fact| {
+            let text = fact.as_str().unwrap_or_default();
+            Recalled { entry: memory::entry(text), text: fact.clone() }
+        });
+        let seen = recalled(session, memory);
+        let mut found: Vec<Recalled> = Vec::new();
+        for one in own.chain(known) {
+            if !seen.contains(one.entry.as_str()) && found.iter().all(|other| other.entry != one.entry) {
+                found.push(one);
+            }
+        }
+        session.push(event(memory, MemoryEvent::Recall { query, found }));
+        Ok(())
+    }
+
+    /// Folds the conversation if it is about to fill the context window.
+    async fn compressed(&self, session: Session, turn: u64, compressing: &mut Compressing) -> Result<Session> {
+        let Some(compressor) = &self.compressor else { return Ok(session) };
+        if turn < compressing.not_before || !compressor.is_due(&session, &self.provider)? {
+            return Ok(session);
+        }
+        // What cannot be folded now will not be folded better a turn later.
+        compressing.not_before = turn + TRY_AGAIN;
+        match compressor.run(session).await {
+            Err(error) if error.kind() == ErrorKind::Summary => {
+                let why = format!("not compressed: {}", error.message());
+                let mut session = error.into_session().expect("a run's error carries its session");
+                session.push(Chunk::note(why));
+                Ok(session)
+            }
+            folded => folded,
+        }
+    }
+}
+
+/// After how many turns a conversation is folded again, at the soonest.
+const TRY_AGAIN: u64 = 4;
+
+#[derive(Default)]
+struct Compressing {
+    not_before: u64,
+}
+
+impl Module for Agent {
+    fn kind(&self) -> &str {
+        "Agent"
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn detail(&self) -> String {
+        let mut detail = self.provider.identity().to_string();
+        if !self.tools.is_empty() {
+            let names = self.tools.iter().map(Handle::name).collect::<Vec<_>>();
+            detail.push_str(&format!(", tools: {}", names.join(", ")));
+        }
+        if let Some(memory) = &self.memory {
+            detail.push_str(&format!(", memory: {}", memory.uri()));
+        }
+        detail
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        let delegates =
+            self.delegates.iter().map(|delegate| (delegate.name.clone(), &*delegate.workflow as &dyn Module));
+        let compressor = self.compressor.iter().map(|it| ("compressor".to_owned(), &**it as &dyn Module));
+        delegates.chain(compressor).collect()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        match binding {
+            Binding::Provider(provider) => self.provider = provider.clone(),
+            Binding::Place(place) => self.place = Some(place.clone()),
+        }
+        self.compressor.iter_mut().for_each(|compressor| compressor.bind(binding));
+        for delegate in &mut self.delegates {
+            delegate.bind(binding);
+            let tool = Handle::new(delegate.clone());
+            self.tools.iter_mut().filter(|known| known.name() == delegate.name).for_each(|known| *known = tool.clone());
+        }
+    }
+}
+
+impl Workflow for Agent {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        self.go(session, "").await
+    }
+}
+
+/// The tree.
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&tree(self))
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Another workflow as a tool.
+#[derive(Clone)]
+struct Delegate {
+    name: String,
+    /// Shared by the tool that runs it and the tree that names it.
+    workflow: Arc<dyn Cloned>,
+}
+
+impl Delegate {
+    fn bind(&mut self, binding: &Binding) {
+        let mut workflow = self.workflow.cloned();
+        workflow.bind(binding);
+        self.workflow = workflow.into();
+    }
+}
+
+impl Tool for Delegate {
+    fn spec(&self) -> ToolSpec {
+        let schema = json!({
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "What is to be done, with all that has to be known."}},
+            "required": ["task"],
+            "additionalProperties": false,
+        });
+        let description = Some(self.workflow.description()).filter(|description| !description.is_empty());
+        ToolSpec::new(&self.name, description.unwrap_or("Does a task and gives back the answer."), schema)
+    }
+
+    /// What it does has limits of its own: turns, the budget, and those of its tools.
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(24 * 60 * 60)
+    }
+
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
+        let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
+        let answer = session.text().ok_or_else(|| Error::new(ErrorKind::Answer, "it gave no answer"))?;
+        Ok(answer.into())
+    }
+}
+
+/// A workflow that can be copied, so that one that is part of two agents can be bound for one of them.
+trait Cloned: Run {
+    fn cloned(&self) -> Box<dyn Cloned>;
+}
+
+impl<R: Run + Clone> Cloned for R {
+    fn cloned(&self) -> Box<dyn Cloned> {
+        Box::new(self.clone())
+    }
+}
+
+fn event(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
+    MemoryChunk { memory: memory.uri().to_owned(), event }
+}
+
+/// What happened to a memory, newest first.
+fn events<'a>(session: &'a Session, memory: &'a Memory) -> impl Iterator<Item = &'a MemoryEvent> {
+    session.record().newest_first().filter_map(|step| match step.chunk() {
+        Chunk::Memory(chunk) if chunk.memory == memory.uri() => Some(&chunk.event),
+        _ => None,
+    })
+}
+
+/// The facts that were handed over and not committed, oldest first.
+fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
+    let since = events(session, memory).take_while(|event| !matches!(event, MemoryEvent::Commit { .. }));
+    let mut facts: Vec<_> = since
+        .filter_map(|event| match event {
+            MemoryEvent::Remember { text } => Some(text),
+            _ => None,
+        })
+        .collect();
+    facts.reverse();
+    facts
+}
+
+/// The entries that the model has been shown.
+fn recalled<'a>(session: &'a Session, memory: &'a Memory) -> HashSet<&'a str> {
+    let found = events(session, memory).filter_map(|event| match event {
+        MemoryEvent::Recall { found, .. } => Some(found),
+        _ => None,
+    });
+    found.flatten().map(|one| one.entry.as_str()).collect()
+}
+
+/// What the user said last, unless the memory has been asked about it.
+fn question(session: &Session, memory: &Memory) -> Option<Text> {
+    session.record().newest_first().find_map(|step| match step.chunk() {
+        Chunk::User(user) => Some(Some(user.text.clone())),
+        Chunk::Memory(chunk) if chunk.memory == memory.uri() => match chunk.event {
+            MemoryEvent::Recall { .. } => Some(None),
+            _ => None,
+        },
+        _ => None,
+    })?
+}
+
+/// A memory that fails stops the run: what it would have said is missing, and nobody would know.
+fn failed(session: &mut Session, error: Error) -> Error {
+    session.push(Failed { error: error.kind().name().to_owned(), message: error.message().into() });
+    error.with_session(session)
+}

@@ -1,0 +1,336 @@
+//! What modules are made of, and what they are called.
+
+use std::any::TypeId;
+use std::fmt::Write;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::Run;
+use crate::error::Result;
+use crate::place::Place;
+use crate::provider::Provider;
+use crate::session::Session;
+
+/// A part of a program, with parts of its own.
+///
+/// `#[derive(Module)]` writes it: every field is a child under its name, and the doc comment is the description. A field
+/// that is not a module is marked `#[module(skip)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a module",
+    label = "a field of a module has to be a module too",
+    note = "mark the field `#[module(skip)]` if it is not part of the tree, or add `#[derive(Module)]` to its type"
+)]
+pub trait Module: Send + Sync + 'static {
+    /// What kind of module it is: the name of its type.
+    fn kind(&self) -> &str;
+
+    /// The name that it gave itself, for where no parent gives it one.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// What it is for, in words that a selector reads.
+    fn description(&self) -> &str {
+        ""
+    }
+
+    /// What else is worth knowing, on one line: shown in the tree.
+    fn detail(&self) -> String {
+        String::new()
+    }
+
+    /// Its children with their names, in order.
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        Vec::new()
+    }
+
+    /// Binds it, and everything below it, to a provider or a place.
+    fn bind(&mut self, binding: &Binding) {
+        let _ = binding;
+    }
+
+    /// Binds the whole of it to a provider that all its agents ask from now on, or to a place where their tools run.
+    fn to(mut self, binding: impl Into<Binding>) -> Self
+    where
+        Self: Sized,
+    {
+        self.bind(&binding.into());
+        self
+    }
+
+    /// Every module in it with its path, itself first with an empty one.
+    fn named_modules(&self) -> Modules<'_>
+    where
+        Self: Sized,
+    {
+        let mut all = Vec::new();
+        below("", self, &mut all);
+        all.insert(0, (String::new(), self as &dyn Module));
+        Modules(all.into_iter())
+    }
+
+    /// What tells this module from every other that is there at the same time.
+    #[doc(hidden)]
+    fn identity(&self) -> (usize, TypeId) {
+        ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>())
+    }
+}
+
+/// What a module can be bound to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Binding {
+    /// Models are asked here.
+    Provider(Provider),
+    /// Tools run here.
+    Place(Place),
+}
+
+impl From<Provider> for Binding {
+    fn from(provider: Provider) -> Self {
+        Binding::Provider(provider)
+    }
+}
+
+impl From<&Provider> for Binding {
+    fn from(provider: &Provider) -> Self {
+        Binding::Provider(provider.clone())
+    }
+}
+
+impl From<Place> for Binding {
+    fn from(place: Place) -> Self {
+        Binding::Place(place)
+    }
+}
+
+/// The modules of a tree with their paths, parents first.
+pub struct Modules<'a>(std::vec::IntoIter<(String, &'a dyn Module)>);
+
+impl<'a> Iterator for Modules<'a> {
+    type Item = (String, &'a dyn Module);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+/// Draws a module and everything below it, one line each.
+pub fn tree(module: &dyn Module) -> String {
+    let mut drawn = String::new();
+    draw(&mut drawn, None, module, 0);
+    drawn
+}
+
+fn draw(out: &mut String, name: Option<&str>, module: &dyn Module, depth: usize) {
+    let (kind, detail) = (module.kind(), module.detail());
+    let name = name.map(|name| format!("({name}): ")).unwrap_or_default();
+    let children = module.children();
+    let _ = write!(out, "{:1$}{name}{kind}(", "", depth * 2);
+    out.push_str(&detail);
+    for (name, child) in &children {
+        out.push('\n');
+        draw(out, Some(name), *child, depth + 1);
+    }
+    if !children.is_empty() {
+        let _ = write!(out, "\n{:1$}", "", depth * 2);
+    }
+    out.push(')');
+}
+
+/// Everything below a module, with the paths from it on.
+fn below<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn Module)>) {
+    for (name, child) in module.children() {
+        let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+        all.push((path.clone(), child));
+        below(&path, child, all);
+    }
+}
+
+/// The module that a session is in the hands of.
+///
+/// A module does not know what its parent calls it. So whoever runs leaves a list of what is below it, by where it lies in
+/// memory, and a child finds its own name there: while the parent runs, nothing of it moves.
+pub(crate) struct Scope {
+    below: Vec<((usize, TypeId), Arc<str>)>,
+}
+
+impl Scope {
+    /// Hands a session to a module.
+    pub(crate) fn enter(session: Session, module: &dyn Module) -> Session {
+        let path = Scope::path(&session, module);
+        let mut all = Vec::new();
+        below("", module, &mut all);
+        let below = all.into_iter().map(|(path, module)| (module.identity(), path.into()));
+        session.within_scope(Some(path), Some(Arc::new(Scope { below: below.collect() })))
+    }
+
+    /// The path of a module from where the session is.
+    fn path(session: &Session, module: &dyn Module) -> Arc<str> {
+        let name = Scope::name(session, module);
+        match session.module() {
+            Some(outer) => format!("{outer}.{name}").into(),
+            None => name.into(),
+        }
+    }
+
+    /// What a module is called where the session is.
+    pub(crate) fn name(session: &Session, module: &dyn Module) -> String {
+        let identity = module.identity();
+        let given = session.scope().and_then(|scope| scope.below.iter().find(|(known, _)| *known == identity));
+        match given {
+            Some((_, name)) => name.to_string(),
+            None => module.name().map_or_else(|| snake(module.kind()), str::to_owned),
+        }
+    }
+}
+
+/// A session in the hands of a module that appends to it and gives it back.
+pub(super) struct Acting<'a> {
+    session: &'a mut Session,
+    by: Option<Arc<str>>,
+}
+
+impl<'a> Acting<'a> {
+    pub(super) fn new(session: &'a mut Session, module: &dyn Module) -> Self {
+        let by = session.set_by(Some(Scope::path(session, module)));
+        Acting { session, by }
+    }
+
+    /// Gives it back, and that of an error too.
+    pub(super) fn done<T>(self, result: Result<T>) -> Result<T> {
+        let by = self.by.clone();
+        result.map_err(|error| {
+            error.map_session(|mut session| {
+                session.set_by(by);
+                session
+            })
+        })
+    }
+}
+
+impl Deref for Acting<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl DerefMut for Acting<'_> {
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session
+    }
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.session.set_by(self.by.take());
+    }
+}
+
+/// `ReviewLoop` as `review_loop`.
+fn snake(kind: &str) -> String {
+    let mut name = String::with_capacity(kind.len() + 4);
+    let mut before = None::<char>;
+    for c in kind.chars() {
+        if c.is_uppercase() && before.is_some_and(|before| before.is_lowercase() || before.is_ascii_digit()) {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+        before = Some(c);
+    }
+    name
+}
+
+/// A module that may not be there.
+impl<M: Module> Module for Option<M> {
+    fn kind(&self) -> &str {
+        "Option"
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        self.iter().map(|module| ("some".to_owned(), module as &dyn Module)).collect()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        self.iter_mut().for_each(|module| module.bind(binding));
+    }
+}
+
+/// Modules by number.
+impl<M: Module> Module for Vec<M> {
+    fn kind(&self) -> &str {
+        "Vec"
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        self.iter().enumerate().map(|(nth, module)| (nth.to_string(), module as &dyn Module)).collect()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        self.iter_mut().for_each(|module| module.bind(binding));
+    }
+}
+
+/// Any workflow.
+impl Module for Box<dyn Run> {
+    fn kind(&self) -> &str {
+        (**self).kind()
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+
+    fn description(&self) -> &str {
+        (**self).description()
+    }
+
+    fn detail(&self) -> String {
+        (**self).detail()
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        (**self).children()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        (**self).bind(binding);
+    }
+
+    fn identity(&self) -> (usize, TypeId) {
+        (**self).identity()
+    }
+}
+
+/// The module that is shared. Bound, it is one's own.
+impl<M: Module + Clone> Module for Arc<M> {
+    fn kind(&self) -> &str {
+        (**self).kind()
+    }
+
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
+
+    fn description(&self) -> &str {
+        (**self).description()
+    }
+
+    fn detail(&self) -> String {
+        (**self).detail()
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        (**self).children()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        Arc::make_mut(self).bind(binding);
+    }
+
+    fn identity(&self) -> (usize, TypeId) {
+        (**self).identity()
+    }
+}

@@ -1,0 +1,259 @@
+//! Choosing what to do next.
+
+use std::fmt;
+
+use rath_record::Text;
+use rath_record::chunk::{Assistant, Choice, Chunk, Failed, Instructions, Route, Selected};
+
+use super::Run;
+use super::compressor::ask_aside;
+use super::module::{Acting, Binding, Module, Scope, tree};
+use crate::error::{Error, ErrorKind, Result};
+use crate::provider::Provider;
+use crate::session::Session;
+
+/// Asks a model which of several workflows is to go on with a session.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # async fn example(selector: Selector, billing: Agent, tech: Agent, mut session: Session) -> Result<Session> {
+/// while let Some(next) = selector.pick(&mut session, &[&billing, &tech]).await? {
+///     session = next.run(session).await?;
+/// }
+/// # Ok(session)
+/// # }
+/// ```
+///
+/// The model reads the conversation, and the name and description of each route. What it was asked is kept aside; what
+/// came of it, with the menu and the reply, is a step.
+#[derive(Clone)]
+pub struct Selector {
+    provider: Provider,
+    prompt: Text,
+    most: u64,
+    forced: Vec<String>,
+}
+
+const PROMPT: &str = "\
+You direct a conversation: you say who goes on with it. Answer with the number of one of the routes below and nothing else. \
+Answer 0 when what the user asked for is done.";
+
+/// What the model is asked in the end: the conversation above is not a task for it.
+const PICK: &str = "Which route is next? Answer with its number, or 0 when everything is done.";
+
+/// How often one selector is asked in a row, unless told otherwise.
+const PICKS: u64 = 32;
+
+/// The route that ends a conversation, where routes are named.
+const DONE: &str = "done";
+
+impl Selector {
+    /// One that asks this model.
+    pub fn new(provider: &Provider) -> Self {
+        Selector { provider: provider.clone(), prompt: PROMPT.into(), most: PICKS, forced: Vec::new() }
+    }
+
+    /// Sets what the model is told above the list of routes.
+    pub fn prompt(mut self, prompt: impl Into<Text>) -> Self {
+        self.prompt = prompt.into();
+        self
+    }
+
+    /// Limits how many routes are picked until one pick says done; 32 unless told.
+    pub fn most(mut self, picks: u64) -> Self {
+        self.most = picks;
+        self
+    }
+
+    /// Picks these routes, by name, instead of asking: the first pick in a session takes the first, and so on; `done` ends
+    /// the conversation. When they are used up, the model is asked again.
+    pub fn force<N: Into<String>>(mut self, routes: impl IntoIterator<Item = N>) -> Self {
+        self.forced = routes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Picks what was picked in a recorded session, in the same order.
+    pub fn follow(self, session: &Session) -> Self {
+        let routes = session.chunks().filter_map(|chunk| match chunk {
+            Chunk::Selected(Selected { choice: Choice::Chosen { route }, .. }) => Some(route.clone()),
+            Chunk::Selected(Selected { choice: Choice::Done, .. }) => Some(DONE.to_owned()),
+            _ => None,
+        });
+        self.force(routes)
+    }
+
+    /// Picks the route that is to go on with the session; none when everything is done.
+    ///
+    /// A reply that names no route is recorded as it is, and is an error: nobody guesses what was meant.
+    pub async fn pick<'a>(&self, session: &mut Session, routes: &[&'a dyn Run]) -> Result<Option<&'a dyn Run>> {
+        let menu = menu(session, routes);
+        let mut session = Acting::new(session, self);
+        let picked = self.pick_from(&mut session, menu).await;
+        session.done(picked).map(|picked| picked.map(|at| routes[at]))
+    }
+
+    /// Picks a place on the menu.
+    async fn pick_from(&self, session: &mut Session, menu: Vec<Route>) -> Result<Option<usize>> {
+        let picks = Picks::of(session);
+        if picks.since_done >= self.most {
+            return Err(self.too_many(session));
+        }
+        let (reply, choice, request) = match usize::try_from(picks.all).ok().and_then(|nth| self.forced.get(nth)) {
+            Some(name) => (Text::default(), named(name, &menu), None),
+            None => self.ask(session, &menu).await?,
+        };
+        let what = outcome(&choice, reply.as_str().unwrap_or_default(), &menu);
+        let picked = match &choice {
+            Choice::Chosen { route } => menu.iter().position(|known| known.name == *route),
+            _ => None,
+        };
+        session.push(Selected { menu, reply, choice, request });
+        match what {
+            None => Ok(picked),
+            Some(wrong) => Err(Error::new(ErrorKind::Route, wrong)
+                .with_hint("pick again, or say in the selector's prompt what the answer has to be")
+                .with_session(session)),
+        }
+    }
+
+    async fn ask(&self, session: &mut Session, menu: &[Route]) -> Result<(Text, Choice, Option<rath_record::Digest>)> {
+        let mut text = self.prompt.to_string();
+        for (nth, route) in menu.iter().enumerate() {
+            text.push_str(&format!("\n\n{}. {}", nth + 1, route.name));
+            if !route.description.is_empty() {
+                text.push_str(&format!(": {}", route.description));
+            }
+        }
+        let mut aside = session.fork_named("selector");
+        let provider = Some(self.provider.identity().clone());
+        aside.push(Instructions { text: text.into(), tools: Vec::new(), provider });
+        aside.push(Chunk::user(PICK));
+        let aside = ask_aside(&self.provider, session, aside).await?;
+        let answer = aside.head().map(|step| step.chunk());
+        let Some(Chunk::Assistant(Assistant { text, request, .. })) = answer else {
+            return Ok((Text::default(), Choice::Empty, None));
+        };
+        Ok((text.clone(), read(text.as_str().unwrap_or_default(), menu), *request))
+    }
+
+    fn too_many(&self, session: &mut Session) -> Error {
+        let message = format!("{} routes were picked in a row, and none of the picks said done", self.most);
+        session.push(Failed { error: ErrorKind::Limit.name().to_owned(), message: message.as_str().into() });
+        Error::new(ErrorKind::Limit, message).with_hint("allow more with `Selector::most`").with_session(session)
+    }
+}
+
+impl Module for Selector {
+    fn kind(&self) -> &str {
+        "Selector"
+    }
+
+    fn detail(&self) -> String {
+        self.provider.identity().to_string()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        if let Binding::Provider(provider) = binding {
+            self.provider = provider.clone();
+        }
+    }
+}
+
+/// The tree.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&tree(self))
+    }
+}
+
+/// What is on offer. Two of one name are told apart by a number.
+fn menu(session: &Session, routes: &[&dyn Run]) -> Vec<Route> {
+    let mut menu: Vec<Route> = Vec::with_capacity(routes.len());
+    for route in routes {
+        let name = Scope::name(session, *route);
+        let mut unique = name.clone();
+        for nth in 2.. {
+            if unique != DONE && menu.iter().all(|known| known.name != unique) {
+                break;
+            }
+            unique = format!("{name}_{nth}");
+        }
+        menu.push(Route { name: unique, description: route.description().to_owned() });
+    }
+    menu
+}
+
+/// What a reply means.
+fn read(reply: &str, menu: &[Route]) -> Choice {
+    let reply = reply.trim().trim_end_matches('.').trim_matches(['`', '"', '\'']);
+    if reply.is_empty() {
+        return Choice::Empty;
+    }
+    let digits =
+        !reply.trim_start_matches('-').is_empty() && reply.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit());
+    if digits {
+        return match reply.parse::<usize>() {
+            Ok(0) => Choice::Done,
+            Ok(nth) if nth <= menu.len() => Choice::Chosen { route: menu[nth - 1].name.clone() },
+            _ => Choice::OutOfRange,
+        };
+    }
+    if reply.eq_ignore_ascii_case(DONE) {
+        return Choice::Done;
+    }
+    match menu.iter().find(|route| route.name.eq_ignore_ascii_case(reply)) {
+        Some(route) => Choice::Chosen { route: route.name.clone() },
+        None => Choice::Unparseable,
+    }
+}
+
+/// A route by its name.
+fn named(name: &str, menu: &[Route]) -> Choice {
+    match menu.iter().find(|route| route.name == name) {
+        Some(route) => Choice::Chosen { route: route.name.clone() },
+        None if name == DONE => Choice::Done,
+        None => Choice::OutOfRange,
+    }
+}
+
+/// What is wrong with a choice, if anything.
+fn outcome(choice: &Choice, reply: &str, menu: &[Route]) -> Option<String> {
+    let wanted = match menu.len() {
+        0 => "0, since there is no route".to_owned(),
+        most => format!("a number from 0 to {most}"),
+    };
+    let found = rath_record::draw::preview(reply);
+    match choice {
+        Choice::Chosen { .. } | Choice::Done => None,
+        Choice::OutOfRange if reply.is_empty() => Some("the forced route is not on the menu".to_owned()),
+        Choice::OutOfRange => Some(format!("the reply is out of range: wanted {wanted}, found `{found}`")),
+        Choice::Unparseable => Some(format!("the reply cannot be read: wanted {wanted}, found `{found}`")),
+        Choice::Empty => Some(format!("the reply is empty: wanted {wanted}")),
+    }
+}
+
+/// What was picked in a session before.
+#[derive(Default)]
+struct Picks {
+    all: u64,
+    since_done: u64,
+}
+
+impl Picks {
+    fn of(session: &Session) -> Self {
+        let mut picks = Picks::default();
+        let mut done = false;
+        for step in session.record().newest_first() {
+            let Chunk::Selected(selected) = step.chunk() else { continue };
+            // Picks of another selector, in another module, are its own business.
+            if step.stamp().by.as_deref() != session.module() {
+                continue;
+            }
+            done |= selected.choice == Choice::Done;
+            picks.all += 1;
+            picks.since_done += u64::from(!done);
+        }
+        picks
+    }
+}

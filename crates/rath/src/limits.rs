@@ -1,0 +1,58 @@
+//! What can end work early: a budget's time, and whoever holds the switch.
+
+use std::future::Future;
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use rath_record::chunk::Interrupted;
+
+use crate::budget::Stop;
+use crate::cancel::Cancel;
+use crate::error::{Error, ErrorKind};
+use crate::session::Session;
+
+/// Why work was ended.
+pub(crate) enum Stopped {
+    Budget(Stop),
+    Cancelled,
+}
+
+impl Stopped {
+    /// A stop that a person can lift: it is recorded, and running again goes on from it.
+    pub(crate) fn record(self, session: &mut Session) -> Error {
+        let (kind, why, hint) = match self {
+            Stopped::Budget(stop) => (ErrorKind::Budget, stop.to_string(), stop.hint),
+            Stopped::Cancelled => {
+                let hint = "run the session that the error carries again, under another switch";
+                (ErrorKind::Cancelled, "the run was cancelled".to_owned(), hint)
+            }
+        };
+        session.push(Interrupted { reason: why.as_str().into() });
+        Error::new(kind, why).with_hint(hint).with_session(session)
+    }
+}
+
+/// Waits for `work`, but not longer than the session's budget allows, nor after it was cancelled.
+pub(crate) async fn within_limits<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, Stopped> {
+    let within_time = async {
+        match session.budget().and_then(|budget| Some((budget, budget.time_left()?))) {
+            None => Ok(work.await),
+            Some((budget, left)) => {
+                tokio::time::timeout(left, work).await.map_err(|_| Stopped::Budget(budget.out_of_time()))
+            }
+        }
+    };
+    match session.cancel() {
+        None => within_time.await,
+        Some(cancel) if cancel.is_cancelled() => Err(Stopped::Cancelled),
+        Some(cancel) => unless(cancel, within_time).await?,
+    }
+}
+
+/// Work first: what it started may be stopped by the same switch, and has something to say then.
+async fn unless<T>(cancel: &Cancel, work: impl Future<Output = T>) -> Result<T, Stopped> {
+    match select(pin!(work), pin!(cancel.cancelled())).await {
+        Either::Left((done, _)) => Ok(done),
+        Either::Right(_) => Err(Stopped::Cancelled),
+    }
+}

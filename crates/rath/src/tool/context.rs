@@ -1,0 +1,92 @@
+//! What a tool knows of the call it answers.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rath_record::Text;
+use rath_record::chunk::{Call, Chunk};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{EventKind, Newest};
+use crate::flow::{Run, Scope};
+use crate::place::Place;
+use crate::session::Session;
+
+/// What a tool knows of the call it answers.
+pub struct ToolCx {
+    /// As it was when the call was made.
+    session: Session,
+    call: Call,
+    key: String,
+    /// The work of others that was done for this call.
+    work: Mutex<Vec<Arc<Newest>>>,
+}
+
+impl ToolCx {
+    pub(super) fn new(session: Session, call: Call, key: String) -> Self {
+        ToolCx { session, call, key, work: Mutex::default() }
+    }
+
+    /// The session that the call is part of, as it was when the call was made.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The call.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// A key for whoever must not do the same thing twice: the same whenever this call is made, and no other call's.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Where the session's tools run.
+    pub fn place(&self) -> Option<Place> {
+        self.session.place()
+    }
+
+    /// The file that a path means in the session's place, which has to be a directory on this machine.
+    ///
+    /// The path is relative to it, and may not lead out of it, by `..` or by a link.
+    pub fn path(&self, path: &str) -> Result<PathBuf> {
+        self.local()?.resolve(path).ok_or_else(|| {
+            Error::new(ErrorKind::Place, format_args!("`{path}` is outside the workspace"))
+                .with_hint("paths are relative to the workspace, and stay in it")
+        })
+    }
+
+    /// The directory on this machine that is the session's place.
+    pub(crate) fn local(&self) -> Result<crate::place::Local> {
+        let place = self.place().ok_or_else(|| {
+            Error::new(ErrorKind::Place, "the session has no place to work in")
+                .with_hint("place it with `session.to(..)`")
+        })?;
+        place.open_local()
+    }
+
+    /// Tells whoever listens how the work gets on. The model does not read it.
+    pub fn output(&self, text: impl Into<String>) {
+        self.session.emit(|| EventKind::ToolOutput { call: self.call.id.clone(), text: text.into() });
+    }
+
+    /// Gives a task to a workflow, in a session of its own, and gives back what came of it: `session.text()` is its answer.
+    ///
+    /// It works in the same place and on the same budget. What it did is kept aside on the record of the session that the
+    /// call is part of, however it ended. Nobody can be asked for a decision on the way: a tool that needs one is denied.
+    pub async fn run(&self, workflow: &dyn Run, task: impl Into<Text>) -> Result<Session> {
+        let mut session = self.session.aside(Scope::name(&self.session, workflow)).nested();
+        let work = Newest::of(&session);
+        session = session.clone().heard_by(session.hub().with_newest(&work));
+        session.push(Chunk::user(task));
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+        workflow.run(session).await
+    }
+
+    /// The work of others that was done for this call, as far as it came.
+    pub(super) fn work(&self) -> Vec<Session> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        work.iter().map(|work| work.get()).filter(|session| session.head().is_some()).collect()
+    }
+}

@@ -1,0 +1,356 @@
+//! One round of calls: those that may run side by side do, and their results are appended in the order of the calls.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rath_record::chunk::{Call, Outcome, ToolResult, ToolStarted};
+use rath_record::turn::{Pending, Progress};
+use rath_record::{Digest, Text};
+use serde_json::Value;
+
+use super::output::shown;
+use super::schedule::{Held, plain};
+use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::limits::within_limits;
+use crate::place::Local;
+use crate::session::Session;
+
+/// The tools that calls are looked up in.
+pub(crate) struct Toolbox<'a> {
+    pub(crate) tools: &'a [Handle],
+    /// How many calls run at once.
+    pub(crate) at_once: usize,
+}
+
+/// Whether the model was shown all that the tools said.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Shown {
+    All,
+    Part,
+}
+
+/// Makes the calls that have no result yet, and appends what comes of them.
+///
+/// Where one of them waits for a decision, none is made.
+pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pending: Vec<Pending>) -> Result<Shown> {
+    let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
+    if let Some(error) = undecided(&plans) {
+        return Err(error.with_session(session));
+    }
+    let mut round = Round::of(plans);
+    let mut running = FuturesUnordered::new();
+    loop {
+        for (nth, ready, cx) in round.start(session, toolbox.at_once.saturating_sub(running.len())) {
+            running.push(call(nth, ready, cx));
+        }
+        round.append(session);
+        if running.is_empty() {
+            return Ok(round.shown);
+        }
+        match within_limits(session, running.next()).await {
+            Ok(Some((nth, said))) => round.finish(session, nth, said),
+            Ok(None) => {}
+            Err(stopped) => {
+                drop(running);
+                round.break_off(session);
+                return Err(stopped.record(session));
+            }
+        }
+    }
+}
+
+/// What is to be done about a call.
+struct Plan {
+    call: Call,
+    what: What,
+}
+
+enum What {
+    /// It is clear what the model will read.
+    Say(Said),
+    Make(Ready),
+    /// A person has to decide.
+    Ask(Doubt),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Doubt {
+    NeedsApproval,
+    /// It was started once, and nobody knows how it ended.
+    Unknown,
+}
+
+/// A call that can be made.
+struct Ready {
+    tool: Handle,
+    arguments: Value,
+    nature: Nature,
+    touches: Vec<Touch>,
+    key: String,
+    /// Whether the record says already that it was started.
+    started: bool,
+}
+
+/// How a call ended, and what there is to say about it.
+struct Said {
+    outcome: Outcome,
+    text: String,
+    /// How much of it the model is shown.
+    limit: usize,
+}
+
+impl Said {
+    fn new(outcome: Outcome, text: impl Into<String>) -> Self {
+        Said { outcome, text: text.into(), limit: OUTPUT_LIMIT }
+    }
+}
+
+/// Decides what is to be done about a call.
+fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
+    let Pending { step, call, progress } = pending;
+    let what = if let Progress::Denied { reason } = &progress {
+        What::Say(Said::new(Outcome::Denied, format!("denied: {reason}")))
+    } else {
+        match read(tools, &call) {
+            Err(said) => What::Say(said),
+            Ok((tool, arguments)) => {
+                let own_key = Digest::of(format!("{step} {}", call.id).as_bytes()).to_string();
+                let make = AssertUnwindSafe(|| decide(session, tool, arguments, own_key, &progress));
+                catch_unwind(make).unwrap_or_else(|_| What::Say(Said::new(Outcome::Failed, PANICKED)))
+            }
+        }
+    };
+    Plan { call, what }
+}
+
+const PANICKED: &str = "failed: the tool panicked";
+
+/// The tool that a call means, and its arguments; or what the model has to be told about them.
+fn read<'a>(tools: &'a [Handle], call: &Call) -> Result<(&'a Handle, Value), Said> {
+    let Some(tool) = tools.iter().find(|tool| tool.name() == &*call.tool) else {
+        let known = tools.iter().map(|tool| format!("`{}`", tool.name())).collect::<Vec<_>>();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(Said::new(Outcome::UnknownTool, format!("unknown tool `{}`; tools: {known}", call.tool)));
+    };
+    let Some(text) = call.arguments.as_str() else {
+        return Err(Said::new(Outcome::BadJson, format!("bad JSON: the arguments are not here: {}", call.arguments)));
+    };
+    // A call without arguments is a call with none.
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    let arguments: Value = serde_json::from_str(text)
+        .map_err(|error| Said::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}")))?;
+    match tool.check(&arguments) {
+        Ok(()) => Ok((tool, arguments)),
+        Err(wrong) => Err(Said::new(Outcome::BadArguments, format!("bad arguments: {wrong}"))),
+    }
+}
+
+fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: String, progress: &Progress) -> What {
+    let nature = tool.tool().nature(&arguments);
+    match progress {
+        Progress::New if tool.tool().needs_approval(&arguments) => {
+            if session.is_nested() {
+                let why = "denied: it needs a person's approval, and nobody can be asked here";
+                return What::Say(Said::new(Outcome::Denied, why));
+            }
+            return What::Ask(Doubt::NeedsApproval);
+        }
+        Progress::Unknown if nature == Nature::Effectful => return What::Ask(Doubt::Unknown),
+        _ => {}
+    }
+    let touches = tool.tool().touches(&arguments);
+    let key = match &nature {
+        Nature::Idempotent { key: Some(key) } => key.clone(),
+        _ => own_key,
+    };
+    let started = *progress == Progress::Unknown;
+    What::Make(Ready { tool: tool.clone(), arguments, nature, touches, key, started })
+}
+
+/// Names every call that a person has to decide on.
+fn undecided(plans: &[Plan]) -> Option<Error> {
+    let named = |doubt: Doubt| {
+        let calls = plans.iter().filter(|plan| matches!(plan.what, What::Ask(why) if why == doubt));
+        calls.map(|plan| format!("`{}` ({})", plan.call.id, plan.call.tool)).collect::<Vec<_>>()
+    };
+    let (waiting, unknown) = (named(Doubt::NeedsApproval), named(Doubt::Unknown));
+    if waiting.is_empty() && unknown.is_empty() {
+        return None;
+    }
+    let mut why = Vec::new();
+    if !waiting.is_empty() {
+        why.push(format!("waiting for approval: {}", waiting.join(", ")));
+    }
+    if !unknown.is_empty() {
+        why.push(format!("started once, and nobody knows how it ended: {}", unknown.join(", ")));
+    }
+    let hint = "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again";
+    Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))
+}
+
+type Ending = Pin<Box<dyn Future<Output = (usize, Said)> + Send>>;
+
+/// Makes one call. Whatever happens in there, something comes of it that a model can read.
+fn call(nth: usize, ready: Ready, cx: Arc<ToolCx>) -> Ending {
+    Box::pin(async move {
+        let (limit, time) = (ready.tool.tool().output_limit(), ready.tool.tool().time_limit());
+        let work = AssertUnwindSafe(ready.tool.tool().call(&cx, ready.arguments)).catch_unwind();
+        let said = match tokio::time::timeout(time, work).await {
+            Ok(Ok(Ok(Output { text }))) => Said { outcome: Outcome::Ok, text, limit },
+            Ok(Ok(Err(error))) => Said { limit, ..Said::new(Outcome::Failed, format!("failed: {}", error.message())) },
+            Ok(Err(_)) => Said::new(Outcome::Failed, PANICKED),
+            Err(_) => Said::new(Outcome::TimedOut, format!("timed out: it may take {}", length(time))),
+        };
+        (nth, said)
+    })
+}
+
+/// A time limit in words.
+fn length(time: Duration) -> String {
+    if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { format!("{} ms", time.as_millis()) }
+}
+
+/// How far the calls of a round are.
+struct Round {
+    slots: Vec<Slot>,
+    /// How many results are appended.
+    appended: usize,
+    /// How many calls have ended that may have changed what a path means.
+    changes: u64,
+    shown: Shown,
+}
+
+struct Slot {
+    call: Call,
+    state: State,
+}
+
+enum State {
+    Waiting { ready: Box<Ready>, touches: Option<(u64, Vec<Touch>)> },
+    Running { cx: Arc<ToolCx>, nature: Nature, touches: Vec<Touch> },
+    Over { said: Said, cx: Option<Arc<ToolCx>> },
+    Appended,
+}
+
+impl Round {
+    fn of(plans: Vec<Plan>) -> Self {
+        let slots = plans.into_iter().map(|Plan { call, what }| {
+            let state = match what {
+                What::Say(said) => State::Over { said, cx: None },
+                What::Make(ready) => State::Waiting { ready: Box::new(ready), touches: None },
+                What::Ask(_) => unreachable!("nothing is made while something waits for a decision"),
+            };
+            Slot { call, state }
+        });
+        Round { slots: slots.collect(), appended: 0, changes: 0, shown: Shown::All }
+    }
+
+    /// Starts up to `most` calls that nothing before them is in the way of.
+    fn start(&mut self, session: &mut Session, most: usize) -> Vec<(usize, Ready, Arc<ToolCx>)> {
+        let mut started = Vec::new();
+        let mut held = Held::default();
+        let mut place = None;
+        for (nth, slot) in self.slots.iter_mut().enumerate() {
+            match &mut slot.state {
+                State::Running { touches, .. } => held.add(touches),
+                State::Waiting { ready, touches } => {
+                    if started.len() == most {
+                        break;
+                    }
+                    let resolved = match touches.take() {
+                        Some((changes, resolved)) if changes == self.changes => resolved,
+                        _ if ready.touches.is_empty() => Vec::new(),
+                        _ => resolve(&ready.touches, place.get_or_insert_with(|| local(session))),
+                    };
+                    let waits = held.conflicts(&resolved);
+                    held.add(&resolved);
+                    if waits {
+                        *touches = Some((self.changes, resolved));
+                        continue;
+                    }
+                    if !ready.started {
+                        let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.clone());
+                        session.push(ToolStarted { call: slot.call.id.clone(), key });
+                    }
+                    session.emit(|| EventKind::ToolStarted(slot.call.clone()));
+                    let cx = Arc::new(ToolCx::new(session.for_tool(), slot.call.clone(), ready.key.clone()));
+                    let state = State::Running { cx: cx.clone(), nature: ready.nature.clone(), touches: resolved };
+                    if let State::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
+                        started.push((nth, *ready, cx));
+                    }
+                }
+                State::Over { .. } | State::Appended => {}
+            }
+        }
+        started
+    }
+
+    fn finish(&mut self, session: &Session, nth: usize, mut said: Said) {
+        let slot = &mut self.slots[nth];
+        let State::Running { cx, touches, .. } = std::mem::replace(&mut slot.state, State::Appended) else { return };
+        // What a tool says when it was stopped with everything else is that it was stopped.
+        if said.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
+            said.outcome = Outcome::Cancelled;
+        }
+        self.changes += u64::from(!touches.is_empty());
+        session.emit(|| EventKind::ToolFinished { call: slot.call.id.clone(), outcome: said.outcome });
+        slot.state = State::Over { said, cx: Some(cx) };
+    }
+
+    /// Appends the results that no earlier one is missing before.
+    fn append(&mut self, session: &mut Session) {
+        while let Some(slot) = self.slots.get_mut(self.appended) {
+            let State::Over { .. } = slot.state else { return };
+            self.shown = slot.append(session, self.shown);
+            self.appended += 1;
+        }
+    }
+
+    /// Appends what can be said when the round is ended early. A call that changes nothing, or nothing further, stays
+    /// open: it is made again when the session goes on, and so is one that was not started.
+    fn break_off(&mut self, session: &mut Session) {
+        const WHY: &str = "cancelled: the run was stopped before it ended; whether it took effect is not known";
+        for slot in &mut self.slots[self.appended..] {
+            if let State::Running { cx, nature, .. } = &slot.state {
+                let (cx, again) = (cx.clone(), *nature != Nature::Effectful);
+                if again {
+                    cx.work().iter().for_each(|work| session.keep_aside(work));
+                    continue;
+                }
+                session.emit(|| EventKind::ToolFinished { call: slot.call.id.clone(), outcome: Outcome::Cancelled });
+                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx) };
+            }
+            if let State::Over { .. } = slot.state {
+                self.shown = slot.append(session, self.shown);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn append(&mut self, session: &mut Session, before: Shown) -> Shown {
+        let State::Over { said, cx } = std::mem::replace(&mut self.state, State::Appended) else { return before };
+        cx.iter().flat_map(|cx| cx.work()).for_each(|work| session.keep_aside(&work));
+        let (output, whole): (Text, Option<Text>) = shown(said.text, said.limit);
+        let shown = if whole.is_some() { Shown::Part } else { before };
+        session.push(ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) });
+        shown
+    }
+}
+
+/// The directory whose links say which paths are the same, if the session is placed in one.
+fn local(session: &Session) -> Option<Local> {
+    session.place().and_then(|place| place.open_local().ok())
+}
+
+fn resolve(touches: &[Touch], place: &Option<Local>) -> Vec<Touch> {
+    let name = |path: &str| place.as_ref().and_then(|place| place.name(path)).unwrap_or_else(|| plain(path));
+    touches.iter().map(|touch| touch.resolved(name)).collect()
+}
