@@ -122,9 +122,12 @@ pub fn says(chunk: &Chunk) -> String {
         Chunk::Assistant(it) => format!("{kind}{}", answer(it)),
         Chunk::ToolStarted(it) => format!("tool started: {}", preview(&it.call.0)),
         Chunk::ToolResult(it) => {
-            let mut line = format!("tool result: {} {}", preview(&it.call.0), outcome(it.outcome));
-            if !it.output.is_empty() {
-                line.push_str(&format!(": {}", text(&it.output)));
+            let (output, outcome) = (text(&it.output), outcome(it.outcome));
+            let mut line = format!("tool result: {} {outcome}", preview(&it.call.0));
+            if !output.is_empty() {
+                // What a model reads of a failure begins with these words too.
+                let rest = output.strip_prefix(outcome).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&output);
+                line.push_str(&format!(": {rest}"));
             }
             for effect in &it.effects {
                 line.push_str(&format!(" {}", changed(effect)));

@@ -55,8 +55,8 @@ struct Live {
     cancel: Option<Cancel>,
     /// The module that runs, and those below it.
     scope: Option<Arc<Scope>>,
-    /// Whether this is the work of a tool: nobody can be asked for a decision here.
-    nested: bool,
+    /// How many tools deep this work is. In one, nobody can be asked for a decision.
+    nested: u32,
 }
 
 /// The line of work that a session appends to.
@@ -447,14 +447,14 @@ impl Session {
         std::mem::replace(&mut self.by, by)
     }
 
-    /// Whether this is the work of a tool.
-    pub(crate) fn is_nested(&self) -> bool {
+    /// How many tools deep this work is.
+    pub(crate) fn nesting(&self) -> u32 {
         self.live.nested
     }
 
     /// The same as the work of a tool.
     pub(crate) fn nested(mut self) -> Self {
-        self.live.nested = true;
+        self.live.nested += 1;
         self
     }
 

@@ -152,6 +152,9 @@ impl Agent {
     pub async fn commit(&self, session: &mut Session) -> Result<()> {
         let memory = self.known_memory(session)?;
         let facts: Vec<String> = pending(session, memory).iter().map(ToString::to_string).collect();
+        if facts.is_empty() {
+            return Ok(());
+        }
         let mut session = Acting::new(session, self);
         let committed = memory.commit(&facts).await.map_err(|error| failed(&mut session, error));
         let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));

@@ -17,8 +17,8 @@ use crate::session::Session;
 /// that is not a module is marked `#[module(skip)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
-    label = "a field of a module has to be a module too",
-    note = "mark the field `#[module(skip)]` if it is not part of the tree, or add `#[derive(Module)]` to its type"
+    label = "this is not a module",
+    note = "add `#[derive(Module)]` to the type; a field that is no part of the tree is marked `#[module(skip)]`"
 )]
 pub trait Module: Send + Sync + 'static {
     /// What kind of module it is: the name of its type.
@@ -243,18 +243,35 @@ fn snake(kind: &str) -> String {
     name
 }
 
-/// A module that may not be there.
+/// The module, where there is one.
 impl<M: Module> Module for Option<M> {
     fn kind(&self) -> &str {
-        "Option"
+        self.as_ref().map_or("None", Module::kind)
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.as_ref().and_then(Module::name)
+    }
+
+    fn description(&self) -> &str {
+        self.as_ref().map_or("", Module::description)
+    }
+
+    fn detail(&self) -> String {
+        self.as_ref().map(Module::detail).unwrap_or_default()
     }
 
     fn children(&self) -> Vec<(String, &dyn Module)> {
-        self.iter().map(|module| ("some".to_owned(), module as &dyn Module)).collect()
+        self.as_ref().map(Module::children).unwrap_or_default()
     }
 
     fn bind(&mut self, binding: &Binding) {
         self.iter_mut().for_each(|module| module.bind(binding));
+    }
+
+    fn identity(&self) -> (usize, TypeId) {
+        let place = ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>());
+        self.as_ref().map_or(place, Module::identity)
     }
 }
 
@@ -273,64 +290,49 @@ impl<M: Module> Module for Vec<M> {
     }
 }
 
+/// What is behind a pointer is the module, and not the pointer.
+macro_rules! behind_a_pointer {
+    () => {
+        fn kind(&self) -> &str {
+            (**self).kind()
+        }
+
+        fn name(&self) -> Option<&str> {
+            (**self).name()
+        }
+
+        fn description(&self) -> &str {
+            (**self).description()
+        }
+
+        fn detail(&self) -> String {
+            (**self).detail()
+        }
+
+        fn children(&self) -> Vec<(String, &dyn Module)> {
+            (**self).children()
+        }
+
+        fn identity(&self) -> (usize, TypeId) {
+            (**self).identity()
+        }
+    };
+}
+
 /// Any workflow.
 impl Module for Box<dyn Run> {
-    fn kind(&self) -> &str {
-        (**self).kind()
-    }
-
-    fn name(&self) -> Option<&str> {
-        (**self).name()
-    }
-
-    fn description(&self) -> &str {
-        (**self).description()
-    }
-
-    fn detail(&self) -> String {
-        (**self).detail()
-    }
-
-    fn children(&self) -> Vec<(String, &dyn Module)> {
-        (**self).children()
-    }
+    behind_a_pointer!();
 
     fn bind(&mut self, binding: &Binding) {
         (**self).bind(binding);
     }
-
-    fn identity(&self) -> (usize, TypeId) {
-        (**self).identity()
-    }
 }
 
-/// The module that is shared. Bound, it is one's own.
+/// A module that is shared. Bound, it is one's own.
 impl<M: Module + Clone> Module for Arc<M> {
-    fn kind(&self) -> &str {
-        (**self).kind()
-    }
-
-    fn name(&self) -> Option<&str> {
-        (**self).name()
-    }
-
-    fn description(&self) -> &str {
-        (**self).description()
-    }
-
-    fn detail(&self) -> String {
-        (**self).detail()
-    }
-
-    fn children(&self) -> Vec<(String, &dyn Module)> {
-        (**self).children()
-    }
+    behind_a_pointer!();
 
     fn bind(&mut self, binding: &Binding) {
         Arc::make_mut(self).bind(binding);
-    }
-
-    fn identity(&self) -> (usize, TypeId) {
-        (**self).identity()
     }
 }

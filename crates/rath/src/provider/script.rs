@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// |---|---|
 /// | `text`, `reasoning` | what the model says |
 /// | `calls` | what it calls: a list of `{"name", "arguments"}` |
+/// | `finish` | why it stops, if not because it is done or wants tools to run: `length` or `filtered` |
 /// | `usage` | what it costs: `{"input", "output", "cached_read", "cache_write", "reasoning"}` |
 /// | `error` | what goes wrong instead: `{"status", "message"}`; 429 and 5xx are tried again, on the next line |
 /// | `delay_ms` | how long it takes |
@@ -45,6 +46,7 @@ struct Turn {
     reasoning: String,
     #[serde(default)]
     calls: Vec<Scripted>,
+    finish: Option<Finish>,
     usage: Option<Used>,
     error: Option<Wrong>,
     #[serde(default)]
@@ -112,6 +114,12 @@ impl Script {
         // The path is not part of its name: where a file lies on this machine is nobody's business.
         let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Script::parse(name, text.lines())
+    }
+
+    /// Gives it another name, by which the record knows it.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// A script of these lines.
@@ -251,7 +259,7 @@ impl Turn {
             let arguments = call.arguments.as_str().unwrap_or_default();
             sink(Delta::Call { nth, id: &call.id.0, tool: &call.tool, arguments });
         }
-        let finish = if calls.is_empty() { Finish::Stop } else { Finish::Calls };
+        let finish = self.finish.unwrap_or(if calls.is_empty() { Finish::Stop } else { Finish::Calls });
         sink(Delta::Finish(finish));
         let usage = self.usage.map(|Used { input, output, cached_read, cache_write, reasoning }| Usage {
             input,

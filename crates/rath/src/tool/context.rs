@@ -12,6 +12,9 @@ use crate::flow::{Run, Scope};
 use crate::place::Place;
 use crate::session::Session;
 
+/// How many tools deep work can be: an agent that gives its own task to itself ends here.
+const NESTED_MOST: u32 = 16;
+
 /// What a tool knows of the call it answers.
 pub struct ToolCx {
     /// As it was when the call was made.
@@ -76,6 +79,10 @@ impl ToolCx {
     /// It works in the same place and on the same budget. What it did is kept aside on the record of the session that the
     /// call is part of, however it ended. Nobody can be asked for a decision on the way: a tool that needs one is denied.
     pub async fn run(&self, workflow: &dyn Run, task: impl Into<Text>) -> Result<Session> {
+        if self.session.nesting() >= NESTED_MOST {
+            let message = format!("work is {NESTED_MOST} tools deep already");
+            return Err(Error::new(ErrorKind::Limit, message).with_session(&self.session));
+        }
         let mut session = self.session.aside(Scope::name(&self.session, workflow)).nested();
         let work = Newest::of(&session);
         session = session.clone().heard_by(session.hub().with_newest(&work));

@@ -156,7 +156,7 @@ fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: String, p
     let nature = tool.tool().nature(&arguments);
     match progress {
         Progress::New if tool.tool().needs_approval(&arguments) => {
-            if session.is_nested() {
+            if session.nesting() > 0 {
                 let why = "denied: it needs a person's approval, and nobody can be asked here";
                 return What::Say(Said::new(Outcome::Denied, why));
             }

@@ -1,14 +1,18 @@
 //! What a session promises.
 
 mod budget;
+mod compile;
 mod file;
+mod flow;
 mod laws;
 mod openrath;
 mod provider;
 mod real;
 mod render;
+mod running;
 mod script;
 mod server;
 mod session;
 mod support;
+mod tool;
 mod wire;

@@ -1,0 +1,10 @@
+use rath::prelude::*;
+
+/// Writes.
+#[derive(Module)]
+struct Desk {
+    writer: Agent,
+    copies: usize,
+}
+
+fn main() {}

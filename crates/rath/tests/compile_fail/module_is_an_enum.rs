@@ -1,0 +1,8 @@
+use rath::prelude::*;
+
+#[derive(Module)]
+enum Desk {
+    Writer(Agent),
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use rath::prelude::*;
+
+/// Adds.
+#[tool(readonly)]
+async fn add(a: u32, b: u32) -> u32 {
+    a + b
+}
+
+fn main() {}

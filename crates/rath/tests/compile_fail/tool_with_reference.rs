@@ -1,0 +1,9 @@
+use rath::prelude::*;
+
+/// Counts.
+#[tool]
+async fn count(text: &str) -> usize {
+    text.len()
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+use rath::prelude::*;
+
+struct Shop;
+
+impl Shop {
+    /// Sells.
+    #[tool]
+    async fn sell(&self, what: String) -> String {
+        what
+    }
+}
+
+fn main() {}

@@ -1,0 +1,398 @@
+//! Workflows: what they are made of, what they are called, what they do with a session.
+
+use expect_test::expect;
+use rath::flow::tree;
+use rath::prelude::*;
+
+use crate::support::{block_on, log, script};
+
+/// Writes.
+#[derive(Clone, Module)]
+struct Desk {
+    writer: Agent,
+    editor: Agent,
+}
+
+impl Workflow for Desk {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        let session = self.writer.run(session).await?;
+        self.editor.run(session).await
+    }
+}
+
+/// Publishes what a desk wrote.
+#[derive(Module)]
+struct House {
+    desk: Desk,
+    readers: Vec<Agent>,
+    printer: Option<Agent>,
+    #[module(skip)]
+    copies: usize,
+}
+
+impl Workflow for House {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        let mut session = self.desk.run(session).await?;
+        for reader in &self.readers {
+            session = reader.run(session).await?;
+        }
+        if let Some(printer) = &self.printer {
+            session = printer.run(session).await?;
+        }
+        session.push(Chunk::note(format!("{} copies", self.copies)));
+        Ok(session)
+    }
+}
+
+fn house(provider: &Provider) -> House {
+    let agent = |prompt: &str| Agent::new(prompt, provider);
+    House {
+        desk: Desk { writer: agent("Write."), editor: agent("Edit.") },
+        readers: vec![agent("Read."), agent("Read again.")],
+        printer: Some(agent("Print.")),
+        copies: 7,
+    }
+}
+
+fn says(texts: &[&str]) -> Provider {
+    let turns =
+        texts.iter().map(|text| serde_json::json!({"text": text, "usage": {"input": 10, "output": 1}}).to_string());
+    script(turns)
+}
+
+#[test]
+fn every_step_says_which_module_appended_it_by_its_full_path() {
+    let house = house(&says(&["a", "b", "c", "d", "e"]));
+    let session = block_on(house.run(Session::user("go"))).expect("a run");
+    expect![[r#"
+        user: go
+        instructions: Write.  [house.desk.writer]
+        assistant: a  [house.desk.writer]  (10 in, 1 out)
+        instructions: Edit.  [house.desk.editor]
+        assistant: b  [house.desk.editor]  (10 in, 1 out)
+        instructions: Read.  [house.readers.0]
+        assistant: c  [house.readers.0]  (10 in, 1 out)
+        instructions: Read again.  [house.readers.1]
+        assistant: d  [house.readers.1]  (10 in, 1 out)
+        instructions: Print.  [house.printer]
+        assistant: e  [house.printer]  (10 in, 1 out)
+        note: 7 copies  [house]
+    "#]]
+    .assert_eq(&log(&session));
+    assert_eq!(session.module(), None);
+    assert_eq!(session.usage(), Usage::new(50, 5));
+}
+
+#[test]
+fn a_module_shows_its_tree_and_lists_what_is_in_it() {
+    let provider = says(&["a"]);
+    let house = house(&provider);
+    expect![[r#"
+        House(
+          (desk): Desk(
+            (writer): Agent(script:script)
+            (editor): Agent(script:script)
+          )
+          (readers): Vec(
+            (0): Agent(script:script)
+            (1): Agent(script:script)
+          )
+          (printer): Agent(script:script)
+        )"#]]
+    .assert_eq(&house.to_string());
+    let names: Vec<_> = house.named_modules().map(|(path, module)| format!("{path}: {}", module.kind())).collect();
+    expect![[r#"
+        [
+            ": House",
+            "desk: Desk",
+            "desk.writer: Agent",
+            "desk.editor: Agent",
+            "readers: Vec",
+            "readers.0: Agent",
+            "readers.1: Agent",
+            "printer: Agent",
+        ]
+    "#]]
+    .assert_debug_eq(&names);
+    assert_eq!(house.description(), "Publishes what a desk wrote.");
+}
+
+#[test]
+fn to_binds_a_whole_workflow_to_a_provider_or_a_place() {
+    let house = house(&says(&["never asked"]));
+    let other = Provider::from(Script::of([r#"{"text": "x"}"#; 5]).expect("a script").named("other"));
+    let house = house.to(&other).to(Place::local("."));
+    let session = block_on(house.run(Session::user("go"))).expect("a run");
+    assert_eq!(session.place(), Some(Place::local(".")));
+    let asked: Vec<_> = session
+        .chunks()
+        .filter_map(|chunk| match chunk {
+            Chunk::Assistant(answer) => answer.provider.as_ref().map(ToString::to_string),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, ["script:other"; 5]);
+    // Said once: the second agent finds the session where it wants it.
+    assert_eq!(session.chunks().filter(|chunk| matches!(chunk, Chunk::Placed(_))).count(), 1);
+}
+
+#[test]
+fn closures_and_sequences_are_workflows_too() {
+    let provider = says(&["a", "b"]);
+    let steps = Sequential::new()
+        .then("draft", Agent::new("Draft.", &provider))
+        .then("mark", |mut session: Session| async move {
+            session.push(Chunk::note("between"));
+            Ok(session)
+        })
+        .then("polish", Agent::new("Polish.", &provider));
+    expect![[r#"
+        Sequential(
+          (draft): Agent(script:script)
+          (mark): Closure()
+          (polish): Agent(script:script)
+        )"#]]
+    .assert_eq(&tree(&steps));
+    let session = block_on(steps.run(Session::user("go"))).expect("a run");
+    expect![[r#"
+        user: go
+        instructions: Draft.  [sequential.draft]
+        assistant: a  [sequential.draft]  (10 in, 1 out)
+        note: between  [sequential.mark]
+        instructions: Polish.  [sequential.polish]
+        assistant: b  [sequential.polish]  (10 in, 1 out)
+    "#]]
+    .assert_eq(&log(&session));
+}
+
+#[test]
+fn two_agents_work_side_by_side_and_are_merged() {
+    let provider = script([r#"{"agent": "writer", "text": "w"}"#, r#"{"agent": "critic", "text": "c"}"#]);
+    let writer = Agent::new("Write.", &provider).named("writer");
+    let critic = Agent::new("Criticise.", &provider).named("critic");
+    let session = Session::user("go");
+    let merged = block_on(async {
+        let (ours, theirs) = tokio::try_join!(writer.run(session.fork()), critic.run(session.fork()))?;
+        ours.merge(&theirs)
+    });
+    expect![[r#"
+        user: go
+        instructions: Write.  [writer]
+        assistant: w  [writer]  (39 in, 1 out)
+        instructions: Criticise.  [critic]
+        assistant: c  [critic]  (40 in, 1 out)
+    "#]]
+    .assert_eq(&log(&merged.expect("a merge")));
+}
+
+#[test]
+fn the_same_agent_run_again_has_nothing_to_add() {
+    let agent = Agent::new("Be brief.", &says(&["a", "b"]));
+    block_on(async {
+        let once = agent.run(Session::user("go")).await.expect("a run");
+        let twice = agent.run(once.clone()).await.expect("a run");
+        assert_eq!(once.head(), twice.head());
+        let mut more = twice;
+        more.push(Chunk::user("and now?"));
+        let more = agent.run(more).await.expect("a run");
+        assert_eq!(more.text(), Some("b"));
+        // It was told once what it is.
+        assert_eq!(more.chunks().filter(|chunk| matches!(chunk, Chunk::Instructions(_))).count(), 1);
+    });
+}
+
+#[test]
+fn an_error_of_ones_own_carries_the_session_too() {
+    let flow = |session: Session| async move {
+        drop(session);
+        Err(Error::new(ErrorKind::Io, "the printer is on fire"))
+    };
+    let error = block_on(flow.run(Session::user("go"))).expect_err("it fails");
+    assert_eq!(error.to_string(), "the printer is on fire");
+    assert_eq!(log(error.session().expect("the session as it went in")), "user: go\n");
+}
+
+#[test]
+fn a_run_that_fails_below_comes_back_to_whoever_called_it() {
+    let house = house(&script([r#"{"text": "a"}"#, r#"{"error": {"status": 400, "message": "no"}}"#]));
+    let error = block_on(house.run(Session::user("go"))).expect_err("the script refuses");
+    let session = error.into_session().expect("the session so far");
+    assert_eq!(session.module(), None);
+    expect![[r#"
+        user: go
+        instructions: Write.  [house.desk.writer]
+        assistant: a  [house.desk.writer]  (39 in, 1 out)
+        instructions: Edit.  [house.desk.editor]
+        failed: refused: no (400)  [house.desk.editor]
+    "#]]
+    .assert_eq(&log(&session));
+}
+
+#[test]
+fn a_branch_that_fails_does_not_lose_the_others() {
+    let provider = script((0..8).map(|nth| {
+        let agent = format!("agent{nth}");
+        match nth {
+            3 => serde_json::json!({"agent": agent, "error": {"status": 400, "message": "no"}}).to_string(),
+            _ => serde_json::json!({"agent": agent, "text": format!("answer {nth}"), "usage": {"input": 10, "output": 1}})
+                .to_string(),
+        }
+    }));
+    let agents: Vec<_> = (0..8).map(|nth| Agent::new("Go.", &provider).named(format!("agent{nth}"))).collect();
+    let branches = || agents.iter().enumerate().map(|(nth, agent)| Branch::new(format!("b{nth}"), agent));
+    let session = Session::user("go");
+    let joined = block_on(async { fork_join(&session, branches()).at_once(3).await });
+    assert!(joined.branches[3].1.is_err());
+    let merged = joined.merge().expect("seven branches");
+    let answers: Vec<_> = merged.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).collect();
+    assert_eq!(answers.len(), 7);
+    assert_eq!(merged.usage(), Usage::new(70, 7));
+    // What failed is on the record as well.
+    assert!(merged.lineage().to_string().contains("failed: refused: no"));
+}
+
+#[test]
+fn branches_have_places_of_their_own() {
+    let agent = Agent::new("Go.", &says(&["a", "b"]));
+    let session = Session::user("go").to(Place::local("here"));
+    let there = Branch::new("there", &agent).to(Place::local("there"));
+    let joined = block_on(async { fork_join(&session, [Branch::new("here", &agent), there]).await });
+    let places: Vec<_> = joined
+        .branches
+        .iter()
+        .map(|(_, branch)| branch.as_ref().expect("a branch").place().expect("a place").to_string())
+        .collect();
+    assert_eq!(places, ["local:here", "local:there"]);
+}
+
+#[test]
+fn where_all_branches_fail_everything_is_in_the_session_that_the_error_carries() {
+    let agent = Agent::new("Go.", &script([r#"{"error": {"status": 400, "message": "no"}}"#; 2]));
+    let session = Session::user("go");
+    let branches = [Branch::new("one", &agent), Branch::new("two", &agent)];
+    let error = block_on(async { fork_join(&session, branches).await }).merge().expect_err("both fail");
+    assert_eq!(error.to_string(), "2 of 2 branches failed: `one`: no (400); `two`: no (400)");
+    let session = error.into_session().expect("a session");
+    assert_eq!(log(&session), "user: go\n");
+    assert_eq!(session.lineage().to_string().matches("failed: refused: no").count(), 2);
+}
+
+#[test]
+fn no_route_picked_in_a_row_goes_on_for_ever() {
+    let provider = script([r#"{"text": "1"}"#; 10]);
+    let route = |session: Session| async move { Ok(session) };
+    let picking = move |mut session: Session| {
+        let selector = Selector::new(&provider).most(3);
+        async move {
+            while let Some(next) = selector.pick(&mut session, &[&route]).await? {
+                session = next.run(session).await?;
+            }
+            Ok(session)
+        }
+    };
+    let error = block_on(picking.run(Session::user("go"))).expect_err("nobody says done");
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    let session = error.into_session().expect("a session");
+    assert_eq!(session.chunks().filter(|chunk| matches!(chunk, Chunk::Selected(_))).count(), 3);
+}
+
+/// Support for customers.
+#[derive(Module)]
+struct Support {
+    selector: Selector,
+    billing: Agent,
+    tech: Agent,
+}
+
+impl Workflow for Support {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        while let Some(next) = self.selector.pick(&mut session, &[&self.billing, &self.tech]).await? {
+            session = next.run(session).await?;
+        }
+        Ok(session)
+    }
+}
+
+fn support(provider: &Provider) -> Support {
+    Support {
+        selector: Selector::new(provider),
+        billing: Agent::new("You do billing.", provider).describe("Knows about invoices."),
+        tech: Agent::new("You do tech.", provider).describe("Knows about machines."),
+    }
+}
+
+#[test]
+fn a_selector_asks_records_and_is_paid_for() {
+    let provider = script([
+        r#"{"agent": "support.selector", "expect": {"contains": ["1. billing: Knows about invoices.", "2. tech"]}, "text": "2", "usage": {"input": 30, "output": 1}}"#,
+        r#"{"agent": "support.tech", "text": "Turn it off and on.", "usage": {"input": 20, "output": 5}}"#,
+        r#"{"agent": "support.selector", "text": "0", "usage": {"input": 40, "output": 1}}"#,
+    ]);
+    let support = support(&provider);
+    let session = block_on(support.run(Session::user("It is broken."))).expect("a run");
+    expect![[r#"
+        user: It is broken.
+        selected: tech (of 2)  [support.selector]
+        instructions: You do tech.  [support.tech]
+        assistant: Turn it off and on.  [support.tech]  (20 in, 5 out)
+        selected: done (of 2)  [support.selector]
+    "#]]
+    .assert_eq(&log(&session));
+    assert_eq!(session.usage(), Usage::new(90, 7));
+    let by_module: Vec<_> =
+        session.spending().by_module.iter().map(|(module, spent)| (module.clone(), spent.calls)).collect();
+    assert_eq!(by_module, [(Some("support.selector".into()), 2), (Some("support.tech".into()), 1)]);
+    // What the selector was sent can be rebuilt, byte for byte.
+    let answers: Vec<_> = session.lineage().walk().into_iter().cloned().collect();
+    for step in answers.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_))) {
+        session.request(step.id()).expect("its request");
+    }
+    // And followed without a model.
+    let replay = Support {
+        selector: Selector::new(&script([r#"{"text": "never asked"}"#])).follow(&session),
+        ..self::support(&script([r#"{"text": "Turn it off and on."}"#]))
+    };
+    let again = block_on(replay.run(Session::user("It is broken."))).expect("a run");
+    assert_eq!(again.text(), session.text());
+}
+
+#[test]
+fn every_reply_of_a_selector_is_recorded_and_only_a_choice_is_silent() {
+    let check = |reply: &str, expected: &str| {
+        let provider = script([serde_json::json!({ "text": reply }).to_string()]);
+        let support = support(&provider);
+        let mut session = Session::user("It is broken.");
+        let picked = block_on(support.selector.pick(&mut session, &[&support.billing, &support.tech]));
+        let told = match &picked {
+            Ok(Some(route)) => format!("goes on with `{}`", route.description()),
+            Ok(None) => "is done".to_owned(),
+            Err(error) => format!("{:?}: {}", error.kind(), error.message()),
+        };
+        let Some(Chunk::Selected(selected)) = session.chunks().last() else { panic!("nothing recorded") };
+        assert_eq!(selected.reply.as_str(), Some(reply));
+        assert_eq!(selected.menu.len(), 2);
+        assert_eq!(format!("{:?}: {told}", selected.choice), expected, "{reply}");
+    };
+    check("1", r#"Chosen { route: "agent" }: goes on with `Knows about invoices.`"#);
+    check(" 2.\n", r#"Chosen { route: "agent_2" }: goes on with `Knows about machines.`"#);
+    check("Agent", r#"Chosen { route: "agent" }: goes on with `Knows about invoices.`"#);
+    check("0", "Done: is done");
+    check("done", "Done: is done");
+    check("3", "OutOfRange: Route: the reply is out of range: wanted a number from 0 to 2, found `3`");
+    check("-1", "OutOfRange: Route: the reply is out of range: wanted a number from 0 to 2, found `-1`");
+    check(
+        "billing, I think",
+        "Unparseable: Route: the reply cannot be read: wanted a number from 0 to 2, found `billing, I think`",
+    );
+    check("", "Empty: Route: the reply is empty: wanted a number from 0 to 2");
+}
+
+#[test]
+fn a_forced_route_that_is_not_on_the_menu_is_an_error() {
+    let support = support(&script([r#"{"text": "never asked"}"#]));
+    let selector = Selector::new(&script([r#"{"text": "never asked"}"#])).force(["sales"]);
+    let mut session = Session::user("go");
+    let picked = block_on(selector.pick(&mut session, &[&support.billing]));
+    let error = picked.err().expect("an error");
+    assert_eq!(error.message(), "the forced route is not on the menu");
+}

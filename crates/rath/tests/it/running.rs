@@ -1,0 +1,592 @@
+//! Work under way: what is heard of it, how it is stopped, what is left of it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use expect_test::expect;
+use futures_util::Stream;
+use rath::chunk::Identity;
+use rath::prelude::*;
+use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::tool::builtin::Shell;
+use rath::turn::Progress;
+use serde_json::{Value, json};
+
+use crate::support::{block_on, log, script};
+
+/// A model that decides by what it is told and how much has happened, and takes its time: each answer comes after a few
+/// chances to do something else.
+struct Model {
+    identity: Identity,
+    settings: Arc<Settings>,
+}
+
+impl Model {
+    fn new() -> Provider {
+        let identity = Identity { provider: "model".to_owned(), model: "slow".to_owned() };
+        Provider::new(Model { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
+    }
+
+    /// What it says to a request: the turns are told apart by how many results it has read since the user spoke.
+    fn answer(request: &Value) -> Answer {
+        let messages = request["messages"].as_array().expect("messages");
+        let told = messages[0]["content"].as_str().unwrap_or_default();
+        let asked = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
+        let results = messages[asked..].iter().filter(|message| message["role"] == "tool").count();
+        let say = |text: &str| Answer { text: text.to_owned(), usage: Some(Usage::new(10, 1)), ..Answer::default() };
+        let call = |calls: &[(&str, Value)]| Answer {
+            calls: calls
+                .iter()
+                .enumerate()
+                .map(|(nth, (tool, arguments))| {
+                    Call::new(format!("{tool}_{results}_{nth}"), *tool, arguments.to_string())
+                })
+                .collect(),
+            finish: Finish::Calls,
+            ..say("")
+        };
+        match (told.split(['.', '\n']).next().unwrap_or_default(), results) {
+            ("Work", 0) => call(&[("wait", json!({})), ("send", json!({})), ("help", json!({"task": "Help."}))]),
+            ("Work", 3) => call(&[("wait", json!({}))]),
+            ("Work", _) => say("worked"),
+            ("Help", 0) => call(&[("wait", json!({}))]),
+            ("Help", _) => say("helped"),
+            ("You fold conversations", _) => say("folded"),
+            ("You direct a conversation: you say who goes on with it", _) => {
+                say(if messages.iter().any(|message| message["content"] == "worked") { "0" } else { "1" })
+            }
+            other => panic!("nobody says {other:?}"),
+        }
+    }
+}
+
+impl ProviderBackend for Model {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+        tokio::task::yield_now().await;
+        let answer = Model::answer(&serde_json::from_slice(&request.bytes).expect("JSON"));
+        sink(Delta::Text(&answer.text));
+        tokio::task::yield_now().await;
+        Ok(answer)
+    }
+}
+
+/// Wait a little.
+#[tool(read_only)]
+async fn wait() -> &'static str {
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    "waited"
+}
+
+/// Send a letter.
+#[tool]
+async fn send() -> &'static str {
+    tokio::task::yield_now().await;
+    "sent"
+}
+
+/// Everything that can be under way.
+#[derive(Module)]
+struct All {
+    selector: Selector,
+    worker: Agent,
+    compressor: Compressor,
+}
+
+impl Workflow for All {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        while let Some(next) = self.selector.pick(&mut session, &[&self.worker]).await? {
+            session = next.run(session).await?;
+        }
+        self.compressor.run(session).await
+    }
+}
+
+fn all() -> All {
+    let provider = Model::new();
+    let helper = Agent::new("Help.", &provider).tool(wait);
+    All {
+        selector: Selector::new(&provider),
+        worker: Agent::new("Work.", &provider).tool(wait).tool(send).delegate("help", helper),
+        compressor: Compressor::new(&provider).keep(1),
+    }
+}
+
+/// Polls a run, and does something after so many polls. Gives its newest state, and what came of it if it ended.
+fn poll(flow: &All, session: Session, moment: usize, then: impl Fn() -> Then) -> (Session, Option<Result<Session>>) {
+    let mut newest = session.clone();
+    let mut events = flow.run(session).events();
+    let mut context = Context::from_waker(Waker::noop());
+    for polled in 0.. {
+        if polled == moment && then() == Then::Drop {
+            return (newest, None);
+        }
+        assert!(polled < moment + 10_000, "it does not end");
+        match Pin::new(&mut events).poll_next(&mut context) {
+            Poll::Ready(Some(event)) => {
+                // Others speak too: those who work for it.
+                if newest.id() == event.session.id() {
+                    newest = event.session;
+                }
+            }
+            Poll::Ready(None) => {
+                let Poll::Ready(result) = Box::pin(events.finish()).as_mut().poll(&mut context) else {
+                    panic!("it is over")
+                };
+                return (newest, Some(result));
+            }
+            Poll::Pending => {}
+        }
+    }
+    unreachable!("the loop ends with the run")
+}
+
+#[derive(PartialEq)]
+enum Then {
+    GoOn,
+    Drop,
+}
+
+/// What is left can be saved, opened and rendered, and the work can go on from it to the same end.
+fn check_whole(session: &Session, wanted: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("left.rath");
+    session.save(&path).expect("a file");
+    let opened = Session::open(&path).expect("a file of ours");
+    assert!(opened.report.is_whole(), "{:?}", opened.report);
+    Model::new().request(session).expect("a request");
+    let all = all();
+    let mut session = opened.session;
+    let done = block_on(async {
+        loop {
+            // Whoever was in the middle of a turn ends it; then all begins anew with what is there.
+            let run = match session.next() {
+                Next::RunTools(_) => all.worker.run(session.clone()),
+                Next::AskModel | Next::Done => all.run(session.clone()),
+            };
+            match run.await {
+                Ok(more) if more.folds().is_empty() => session = more,
+                Ok(done) => return done,
+                // A letter of which nobody knows whether it was sent, and help that nobody knows the end of.
+                Err(error) if error.kind() == ErrorKind::Approval => {
+                    session = error.into_session().expect("a session");
+                    let Next::RunTools(calls) = session.next() else { panic!("nothing is open") };
+                    for pending in calls.iter().filter(|pending| pending.progress == Progress::Unknown) {
+                        if &*pending.call.tool != "wait" {
+                            session.deny(pending.call.id.clone(), "let it be").expect("it is in doubt");
+                        }
+                    }
+                }
+                Err(error) => panic!("{error}\n{}", session.lineage()),
+            }
+        }
+    });
+    assert_eq!(done.text(), Some(wanted), "{}", done.lineage());
+    let letters =
+        done.chunks().filter(|chunk| matches!(chunk, Chunk::ToolStarted(it) if it.call.0.starts_with("send")));
+    assert!(letters.count() <= 1, "a letter was sent twice\n{}", done.lineage());
+}
+
+/// Runs it for every moment until it ends by itself before that, and says how many moments there were.
+fn at_every_moment(check: impl Fn(usize) -> bool) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    (0..)
+        .take_while(|moment| {
+            // Polled by hand, but where there are clocks. What goes on from there has a runtime of its own.
+            let _inside = runtime.enter();
+            check(*moment)
+        })
+        .count()
+}
+
+#[test]
+fn a_run_that_is_cancelled_at_any_moment_leaves_a_session_that_can_go_on() {
+    let moments = at_every_moment(|moment| {
+        let cancel = Cancel::new();
+        let flow = all();
+        let session = Session::user("go").until(&cancel);
+        let (_, result) = poll(&flow, session, moment, || {
+            cancel.cancel();
+            Then::GoOn
+        });
+        match result.expect("it ends when it is cancelled") {
+            Ok(session) => {
+                assert_eq!(session.text(), Some("worked"));
+                false
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+                let session = error.into_session().expect("a session");
+                assert!(session.lineage().to_string().contains("interrupted: the run was cancelled"));
+                check_whole(&session.until(&Cancel::new()), "worked");
+                true
+            }
+        }
+    });
+    assert!(moments > 50, "{moments} moments");
+}
+
+#[test]
+fn a_run_that_is_dropped_at_any_moment_has_left_a_whole_record() {
+    let moments = at_every_moment(|moment| {
+        let flow = all();
+        let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
+        if result.is_none() {
+            check_whole(&newest, "worked");
+        }
+        result.is_none()
+    });
+    assert!(moments > 50, "{moments} moments");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_process_ends_with_the_call_that_started_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    // The process that is waited for, and one that it left behind.
+    let command = "sleep 1000 >/dev/null 2>&1 & echo $! > left; echo $$ > own.tmp; mv own.tmp own; sleep 1000";
+    let turn = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]}).to_string();
+    let provider = script([&turn, &turn]);
+    let agent = Agent::new("Go.", &provider).tool(Shell);
+    let started = || async {
+        while !folder.path().join("own").exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let ended = || {
+        for name in ["own", "left"] {
+            let id = std::fs::read_to_string(folder.path().join(name)).expect("an id");
+            let state = || {
+                let status = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).ok()?;
+                Some(status.rsplit(')').next()?.trim().chars().next()?)
+            };
+            let mut tries = 0;
+            while state().is_some_and(|state| state != 'Z') {
+                tries += 1;
+                assert!(tries < 1_000, "process {name} is still there");
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            std::fs::remove_file(folder.path().join(name)).expect("a file");
+        }
+    };
+    // Dropped.
+    block_on(async {
+        let run = agent.run(Session::user("go").to(place.clone()));
+        tokio::select! {
+            _ = run => panic!("it sleeps"),
+            () = started() => {}
+        }
+    });
+    ended();
+    // Cancelled.
+    let cancel = Cancel::new();
+    let error = block_on(async {
+        let run = agent.run(Session::user("go").to(place.clone()).until(&cancel));
+        let stop = async {
+            started().await;
+            cancel.cancel();
+        };
+        futures_util::future::join(run, stop).await.0.expect_err("it is cancelled")
+    });
+    ended();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let log = log(error.session().expect("a session"));
+    let (_, end) = log.split_once("tool started").expect("it was started");
+    expect![[r#"
+        : call_2_1  [agent]
+        tool result: call_2_1 cancelled: the run was stopped before it ended; whether it …  [agent]
+        interrupted: the run was cancelled  [agent]
+    "#]]
+    .assert_eq(end);
+}
+
+#[test]
+fn what_happens_is_heard_in_order_and_the_session_can_be_read() {
+    let provider = script([
+        r#"{"text": "Let me see.", "reasoning": "Hm.", "calls": [{"name": "talk"}], "chunks": 2}"#,
+        r#"{"text": "Seen."}"#,
+    ]);
+    /// Talk.
+    #[tool(read_only)]
+    async fn talk(cx: &ToolCx) -> &'static str {
+        cx.output("half way");
+        "seen"
+    }
+    let agent = Agent::new("Look.", &provider).tool(talk);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let told = heard.clone();
+    let session = Session::user("go").within(Budget::new().turns(9));
+    let run = agent.run(session).on_event(move |event| {
+        let kind = match &event.kind {
+            EventKind::Step(step) => format!("step {}", step.chunk().kind()),
+            EventKind::Budget { turns, .. } => format!("budget {turns} turns"),
+            EventKind::ToolStarted(call) => format!("started {}", call.tool),
+            other => format!("{other:?}"),
+        };
+        told.lock().expect("nobody panics").push(format!("{kind}, {} chunks", event.session.chunk_count()));
+    });
+    let session = block_on(run).expect("a run");
+    expect![[r#"
+        step instructions, 2 chunks
+        Turn { turn: 1 }, 2 chunks
+        Reasoning("Hm."), 2 chunks
+        Text("Let m"), 2 chunks
+        Text("e see."), 2 chunks
+        step assistant, 3 chunks
+        budget 1 turns, 3 chunks
+        step tool_started, 4 chunks
+        started talk, 4 chunks
+        ToolOutput { call: call_1_1, text: "half way" }, 4 chunks
+        ToolFinished { call: call_1_1, outcome: Ok }, 4 chunks
+        step tool_result, 5 chunks
+        Turn { turn: 2 }, 5 chunks
+        Text("Seen."), 5 chunks
+        step assistant, 6 chunks
+        budget 2 turns, 6 chunks"#]]
+    .assert_eq(&heard.lock().expect("nobody panics").join("\n"));
+    // Whoever listened to the run hears nothing of what is done later.
+    let before = heard.lock().expect("nobody panics").len();
+    let mut later = session;
+    later.push(Chunk::note("later"));
+    assert_eq!(heard.lock().expect("nobody panics").len(), before);
+}
+
+#[test]
+fn a_slow_or_panicking_listener_is_nobody_elses_business() {
+    let turn = [r#"{"calls": [{"name": "wait"}]}"#, r#"{"text": "done"}"#];
+    let (slow, other) = (Agent::new("Go.", &script(turn)).tool(wait), Agent::new("Go.", &script(turn)).tool(wait));
+    let broken = Agent::new("Go.", &script(turn)).tool(wait);
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let order = runtime.block_on(async {
+        let order = Mutex::new(Vec::new());
+        let note = |name| order.lock().expect("nobody panics").push(name);
+        let first = async {
+            // The listener does not return before the others are done, on a runtime that has one thread for all of them.
+            let mut waits = true;
+            let run = slow.run(Session::user("go")).on_event(move |_| {
+                if std::mem::take(&mut waits) {
+                    held.recv().expect("a word");
+                }
+            });
+            let session = run.await.expect("a run");
+            note("slow");
+            session
+        };
+        let second = async {
+            let session = other.run(Session::user("go")).await.expect("a run");
+            note("other");
+            session
+        };
+        let third = async {
+            let run = broken.run(Session::user("go")).on_event(|_| panic!("a listener's own problem"));
+            let session = run.await.expect("a run");
+            note("broken");
+            let_go.send(()).expect("it listens");
+            session
+        };
+        let (first, second, third) = futures_util::join!(first, second, third);
+        assert_eq!([first.text(), second.text(), third.text()], [Some("done"); 3]);
+        order.into_inner().expect("nobody panics")
+    });
+    assert_eq!(order.last(), Some(&"slow"));
+}
+
+#[test]
+fn events_can_be_taken_one_by_one() {
+    let agent = Agent::new("Go.", &script([r#"{"text": "one two three", "chunks": 3}"#]));
+    let (texts, session) = block_on(async {
+        let mut events = agent.run(Session::user("go")).events();
+        let mut texts = Vec::new();
+        while let Some(event) = events.next().await {
+            if let EventKind::Text(text) = event.kind {
+                texts.push(text);
+            }
+        }
+        (texts, events.finish().await)
+    });
+    assert_eq!(texts.concat(), "one two three");
+    assert_eq!(texts.len(), 3);
+    assert_eq!(session.expect("a run").text(), Some("one two three"));
+}
+
+#[test]
+fn an_answer_can_be_a_value() {
+    #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
+    struct River {
+        /// In French.
+        name: String,
+        km: u32,
+    }
+    let provider = script([
+        r#"{"text": "It is the Seine.", "expect": {"contains": "In French."}}"#,
+        r#"{"text": "{\"name\": \"Seine\", \"km\": \"long\"}", "expect": {"contains": "it is not JSON"}}"#,
+        r#"{"text": "```json\n{\"name\": \"Seine\", \"km\": 777}\n```", "expect": {"contains": "`km`: wanted an integer, found a string: \"long\""}}"#,
+        r#"{"text": "no"}"#,
+        r#"{"text": "no"}"#,
+        r#"{"text": "no"}"#,
+    ]);
+    let agent = Agent::new("You know rivers.", &provider);
+    let (session, river) = block_on(agent.answer::<River>(Session::user("Which river?"))).expect("an answer");
+    assert_eq!(river, River { name: "Seine".to_owned(), km: 777 });
+    assert_eq!(session.module(), None);
+    let error = block_on(agent.answer::<River>(Session::user("Which river?"))).expect_err("it never fits");
+    assert_eq!(error.kind(), ErrorKind::Answer);
+    expect![[r#"
+        user: Which river?
+        instructions: You know rivers. Answer with one JSON value, and nothing el…  [agent]
+        assistant: no  [agent]  (113 in, 1 out)
+        user: The answer does not fit: it is not JSON: expected ident at …  [agent]
+        assistant: no  [agent]  (162 in, 1 out)
+        user: The answer does not fit: it is not JSON: expected ident at …  [agent]
+        assistant: no  [agent]  (211 in, 1 out)
+    "#]]
+    .assert_eq(&log(error.session().expect("a session")));
+}
+
+#[test]
+fn what_is_remembered_is_recalled_once_and_never_piles_up() {
+    let memory = Memory::in_process("notes");
+    let provider = script([r#"{"text": "ok"}"#; 9]);
+    let agent = Agent::new("Go.", &provider).memory(&memory);
+    let session = block_on(async {
+        let mut session = Session::user("Which colour is best?");
+        agent.remember(&mut session, "The best colour is green.").await?;
+        session = agent.run(session).await?;
+        agent.commit(&mut session).await?;
+        agent.commit(&mut session).await?;
+        for _ in 0..3 {
+            session.push(Chunk::user("Which colour is the best of all?"));
+            session = agent.run(session).await?;
+        }
+        Ok::<_, Error>(session)
+    });
+    expect![[r#"
+        user: Which colour is best?
+        remember: The best colour is green.  [agent]
+        instructions: Go.  [agent]
+        recall: Which colour is best? (1 found)  [agent]
+        assistant: ok  [agent]  (69 in, 1 out)
+        commit: e29a30cae479748a  [agent]
+        user: Which colour is the best of all?
+        recall: Which colour is the best of all? (0 found)  [agent]
+        assistant: ok  [agent]  (93 in, 1 out)
+        user: Which colour is the best of all?
+        recall: Which colour is the best of all? (0 found)  [agent]
+        assistant: ok  [agent]  (117 in, 1 out)
+        user: Which colour is the best of all?
+        recall: Which colour is the best of all? (0 found)  [agent]
+        assistant: ok  [agent]  (141 in, 1 out)
+    "#]]
+    .assert_eq(&log(&session.expect("a run")));
+    // Another session finds what the first one left.
+    let session = block_on(agent.run(Session::user("Tell me about the colour."))).expect("a run");
+    assert!(log(&session).contains("(1 found)"), "{}", log(&session));
+    let session = block_on(agent.run(Session::user("Tell me about fish."))).expect("a run");
+    assert!(log(&session).contains("(0 found)"), "{}", log(&session));
+}
+
+#[test]
+fn a_conversation_is_folded_before_it_fills_the_window_and_can_be_read_back() {
+    let worker = (0..12).map(|nth| {
+        let usage = json!({"input": 100 * (nth % 6 + 1), "output": 10});
+        json!({"agent": "agent", "calls": [{"name": "wait"}], "usage": usage}).to_string()
+    });
+    let folder = (0..5).map(|nth| {
+        json!({"agent": "agent.compressor", "text": format!("summary {nth}"), "usage": {"input": 7, "output": 1}})
+            .to_string()
+    });
+    let last = [json!({"agent": "agent", "text": "done", "usage": {"input": 50, "output": 10}}).to_string()];
+    let provider = script(worker.chain(folder).chain(last).collect::<Vec<_>>());
+    let compressor = Compressor::new(&provider).window(1_000).share(0.5).keep(2);
+    let agent = Agent::new("Work.", &provider).tool(wait).compress(compressor);
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    expect![[r#"
+        user: go
+        instructions: Work. (tools: wait)  [agent]
+        assistant calls wait({})  [agent]  (100 in, 10 out)
+        tool started: call_1_1  [agent]
+        tool result: call_1_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (200 in, 10 out)
+        tool started: call_2_1  [agent]
+        tool result: call_2_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (300 in, 10 out)
+        tool started: call_3_1  [agent]
+        tool result: call_3_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (400 in, 10 out)
+        tool started: call_4_1  [agent]
+        tool result: call_4_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (500 in, 10 out)
+        tool started: call_5_1  [agent]
+        tool result: call_5_1 ok: waited  [agent]
+        compressed: 9 steps into: summary 0  [agent.compressor]
+        assistant calls wait({})  [agent]  (600 in, 10 out)
+        tool started: call_6_1  [agent]
+        tool result: call_6_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (100 in, 10 out)
+        tool started: call_7_1  [agent]
+        tool result: call_7_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (200 in, 10 out)
+        tool started: call_8_1  [agent]
+        tool result: call_8_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (300 in, 10 out)
+        tool started: call_9_1  [agent]
+        tool result: call_9_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (400 in, 10 out)
+        tool started: call_10_1  [agent]
+        tool result: call_10_1 ok: waited  [agent]
+        assistant calls wait({})  [agent]  (500 in, 10 out)
+        tool started: call_11_1  [agent]
+        tool result: call_11_1 ok: waited  [agent]
+        compressed: 19 steps into: summary 1  [agent.compressor]
+        assistant calls wait({})  [agent]  (600 in, 10 out)
+        tool started: call_12_1  [agent]
+        tool result: call_12_1 ok: waited  [agent]
+        assistant: done  [agent]  (50 in, 10 out)
+    "#]]
+    .assert_eq(&log(&session));
+    // Nothing is lost: what a summary stands for is there, and every step is hidden or kept by name.
+    let folds = session.folds();
+    for fold in &folds {
+        assert_eq!(fold.hidden.len(), fold.compressed.hidden.len());
+        let pairs = |wanted: fn(&Chunk) -> bool| fold.hidden.iter().filter(|step| wanted(step.chunk())).count();
+        let answers = pairs(|chunk| matches!(chunk, Chunk::Assistant(_)));
+        assert_eq!(answers, pairs(|chunk| matches!(chunk, Chunk::ToolResult(_))));
+        assert_eq!(answers, pairs(|chunk| matches!(chunk, Chunk::ToolStarted(_))));
+    }
+    assert_eq!(session.usage().input, 2 * 2_100 + 50 + 7 * folds.len() as u64);
+}
+
+#[test]
+fn a_summary_that_cannot_stand_for_what_it_hides_is_refused() {
+    // What the model says instead of a summary, and why that is none.
+    let check = |turn: &str, expected: &str| {
+        let provider = script([r#"{"text": "one"}"#, r#"{"text": "two"}"#, turn]);
+        let agent = Agent::new("Go.", &provider);
+        let error = block_on(async {
+            let mut session = agent.run(Session::user("go")).await?;
+            session.push(Chunk::user("and?"));
+            Compressor::new(&provider).keep(1).run(agent.run(session).await?).await
+        });
+        let error = error.expect_err("no summary");
+        assert_eq!(error.message(), expected);
+        let session = error.into_session().expect("a session");
+        assert!(session.folds().is_empty());
+        // The call was made and is paid for.
+        assert!(session.lineage().to_string().contains("kept aside"), "{}", session.lineage());
+    };
+    check(r#"{"text": "The user wan", "finish": "length"}"#, "the summary cannot be used: the model ran out of tokens");
+    check(r#"{"text": " "}"#, "the summary cannot be used: it is empty");
+    check(r#"{"calls": [{"name": "x"}]}"#, "the summary cannot be used: the model asked for tools instead");
+    check(r#"{"error": {"status": 400, "message": "no"}}"#, "no (400)");
+}

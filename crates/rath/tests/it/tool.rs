@@ -1,0 +1,668 @@
+//! Tools: what a model is told of them, what it may ask, and what it reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use expect_test::{Expect, expect};
+use rath::chunk::ToolSpec;
+use rath::prelude::*;
+use rath::tool::builtin::{ListFiles, ReadFile, Shell, WriteFile};
+use rath::tool::{Nature, Touch};
+use serde_json::{Value, json};
+
+use crate::support::{block_on, log, script};
+
+/// Search the files for a pattern.
+///
+/// Gives one line for each match.
+#[tool(read_only, reads(paths), time_limit = 1, output_limit = 64)]
+async fn grep(
+    cx: &ToolCx,
+    /// What to look for.
+    pattern: String,
+    /// Where to look; everywhere if left out.
+    paths: Option<Vec<String>>,
+    /// How many lines to give at most.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1, max = 100))]
+    most: u32,
+) -> Result<String> {
+    match pattern.as_str() {
+        "slow" => {
+            std::future::pending::<()>().await;
+            unreachable!()
+        }
+        "panic" => panic!("at {}", file!()),
+        "fail" => Err(Error::new(ErrorKind::Io, "the disk is gone").with_hint("buy another")),
+        "long" => Ok("ä".repeat(100)),
+        _ => Ok(format!("{pattern} in {paths:?}, at most {most}, for {}", cx.call().id)),
+    }
+}
+
+fn ten() -> u32 {
+    10
+}
+
+/// Say nothing.
+#[tool]
+async fn nothing() {}
+
+/// Runs one turn with these calls, and gives the results as the model reads them.
+fn results(agent: impl FnOnce(&Provider) -> Agent, calls: &[(&str, &str)]) -> (Session, String) {
+    let calls: Vec<_> = calls.iter().map(|(name, arguments)| json!({"name": name, "arguments": arguments})).collect();
+    let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
+    let session = block_on(agent(&provider).run(Session::user("go"))).expect("a run");
+    let told = session.chunks().filter_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => Some(format!("{:?}: {}\n", result.outcome, result.output)),
+        _ => None,
+    });
+    let told = told.collect();
+    (session, told)
+}
+
+fn check(calls: &[(&str, &str)], expected: Expect) {
+    let (_, told) = results(|provider| Agent::new("Look.", provider).tool(grep).tool(nothing), calls);
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn a_function_tells_the_model_what_it_is_and_what_it_takes() {
+    let ToolSpec { name, description, parameters } = grep.spec();
+    let parameters: Value = serde_json::from_str(parameters.as_str()).expect("a schema");
+    expect![[r#"
+        grep: Search the files for a pattern.
+
+        Gives one line for each match.
+        {
+          "additionalProperties": false,
+          "properties": {
+            "most": {
+              "default": 10,
+              "description": "How many lines to give at most.",
+              "format": "uint32",
+              "maximum": 100,
+              "minimum": 1,
+              "type": "integer"
+            },
+            "paths": {
+              "description": "Where to look; everywhere if left out.",
+              "items": {
+                "type": "string"
+              },
+              "type": [
+                "array",
+                "null"
+              ]
+            },
+            "pattern": {
+              "description": "What to look for.",
+              "type": "string"
+            }
+          },
+          "required": [
+            "pattern"
+          ],
+          "type": "object"
+        }
+    "#]]
+    .assert_eq(&format!("{name}: {description}\n{parameters:#}\n"));
+    assert_eq!(grep.nature(&json!({})), Nature::ReadOnly);
+    assert_eq!(grep.touches(&json!({"paths": ["a", "b"]})), [Touch::read("a"), Touch::read("b")]);
+    assert_eq!(nothing.nature(&json!({})), Nature::Effectful);
+}
+
+#[test]
+fn the_ways_a_call_goes_wrong_are_told_apart_and_the_run_goes_on() {
+    check(
+        &[
+            ("grpe", "{}"),
+            ("grep", r#"{"pattern": "x"#),
+            ("grep", r#"{"pattern": 3, "paths": ["a", 7], "most": 1000, "limit": 5}"#),
+            ("grep", "{}"),
+            ("grep", r#"["x"]"#),
+            ("grep", r#"{"pattern": "fail"}"#),
+            ("grep", r#"{"pattern": "panic"}"#),
+            ("grep", r#"{"pattern": "slow"}"#),
+        ],
+        expect![[r#"
+            UnknownTool: unknown tool `grpe`; tools: `grep`, `nothing`
+            BadJson: bad JSON: the arguments cannot be read: EOF while parsing a string at line 1 column 14
+            BadArguments: bad arguments: `most`: wanted at most 100, found 1000; `paths[1]`: wanted a string, found 7; `pattern`: wanted a string, found 3; `limit`: there is no such field
+            BadArguments: bad arguments: `pattern`: it is missing
+            BadArguments: bad arguments: the arguments: wanted an object, found an array: ["x"]
+            Failed: failed: the disk is gone
+            Failed: failed: the tool panicked
+            TimedOut: timed out: it may take 1 s
+        "#]],
+    );
+}
+
+#[test]
+fn arguments_that_fit_reach_the_function_as_they_are() {
+    check(
+        &[
+            ("grep", r#"{"pattern": "x", "paths": ["a"], "most": 3}"#),
+            ("grep", r#"{"pattern": "x", "paths": null}"#),
+            ("nothing", ""),
+            ("nothing", "{}"),
+        ],
+        expect![[r#"
+            Ok: x in Some(["a"]), at most 3, for call_1_1
+            Ok: x in None, at most 10, for call_1_2
+            Ok: done
+            Ok: done
+        "#]],
+    );
+}
+
+#[test]
+fn an_output_that_is_too_long_is_cut_kept_and_can_be_read_on() {
+    let digest = rath::Digest::of("ä".repeat(100).as_bytes()).to_string();
+    let read = format!(r#"{{"digest": "{digest}", "offset": 64}}"#);
+    let provider = script([
+        json!({"calls": [{"name": "grep", "arguments": {"pattern": "long"}}]}).to_string(),
+        json!({"calls": [{"name": "read_output", "arguments": read}], "expect": {"contains": ["read_output", &digest]}})
+            .to_string(),
+        r#"{"text": "done"}"#.to_owned(),
+    ]);
+    let agent = Agent::new("Look.", &provider).tool(grep);
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    expect![[r#"
+        user: go
+        instructions: Look. (tools: grep)  [agent]
+        assistant calls grep({"pattern":"long"})  [agent]  (175 in, 6 out)
+        tool started: call_1_1  [agent]
+        tool result: call_1_1 ok: ääääääääääääääääääääääääääääääää [cut after 64 of 200 bytes…  [agent]
+        instructions: Look. (tools: grep, read_output)  [agent]
+        assistant calls read_output({"digest": "58ddbe0b9a46e8af156e2ce98c895e1be84d8652b3120a0…)  [agent]  (380 in, 26 out)
+        tool started: call_2_1  [agent]
+        tool result: call_2_1 ok: äääääääääääääääääääääääääääääääääääääääääääääääääääääääääää…  [agent]
+        assistant: done  [agent]  (486 in, 1 out)
+    "#]].assert_eq(&log(&session));
+    let whole = session.chunks().find_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => result.whole.clone(),
+        _ => None,
+    });
+    assert_eq!(whole.expect("the whole output").as_str(), Some("ä".repeat(100).as_str()));
+}
+
+#[test]
+fn a_long_output_survives_a_file_by_its_digest() {
+    /// Say much.
+    #[tool]
+    async fn much() -> String {
+        "0123456789".repeat(10_000)
+    }
+    let (session, _) = results(|provider| Agent::new("Say much.", provider).tool(much), &[("much", "")]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("much.rath");
+    session.save(&path).expect("a file");
+    let opened = Session::open(&path).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    let whole = opened.session.chunks().find_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => result.whole.clone(),
+        _ => None,
+    });
+    assert_eq!(whole.expect("the whole output").as_str().map(str::len), Some(100_000));
+}
+
+#[test]
+fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let provider = script([
+        json!({"calls": [
+            {"name": "read_file", "arguments": {"path": "none.txt"}},
+            {"name": "read_file", "arguments": {"path": "../../etc/passwd"}},
+            {"name": "read_file", "arguments": {"path": "/etc/passwd"}},
+            {"name": "list_files", "arguments": {"path": "."}},
+            {"name": "write_file", "arguments": {"path": "a/b.txt", "text": "hello"}},
+            {"name": "list_files", "arguments": {}},
+            {"name": "read_file", "arguments": {"path": "a"}},
+            {"name": "shell", "arguments": {"command": "cat a/b.txt; ls none; exit 3"}},
+            {"name": "grep", "arguments": {"pattern": "panic"}},
+            {"name": "grep", "arguments": {"pattern": "slow"}},
+        ]})
+        .to_string(),
+        r#"{"text": "done"}"#.to_owned(),
+    ]);
+    let agent = Agent::new("Look.", &provider).tool(ReadFile).tool(WriteFile).tool(ListFiles).tool(Shell).tool(grep);
+    let session = block_on(agent.run(Session::user("go").to(place))).expect("a run");
+    let request = String::from_utf8(provider_request(&provider, &session)).expect("UTF-8");
+    assert!(!request.contains(folder.path().to_str().expect("UTF-8")), "{request}");
+    assert!(!request.contains(env!("CARGO_MANIFEST_DIR")), "{request}");
+    let told: String = session
+        .chunks()
+        .filter_map(|chunk| match chunk {
+            Chunk::ToolResult(result) => Some(format!("{:?}: {}\n", result.outcome, result.output)),
+            _ => None,
+        })
+        .collect();
+    expect![[r#"
+        Failed: failed: cannot read `none.txt`: there is no such file
+        Failed: failed: `../../etc/passwd` is outside the workspace
+        Failed: failed: `/etc/passwd` is outside the workspace
+        Ok: 
+        Ok: wrote 5 bytes
+        Ok: a/
+        Failed: failed: cannot read `a`: it is a directory
+        Failed: failed: exit code 3
+        hello
+        ls: cannot access 'none': No such file or directory
+
+        Failed: failed: the tool panicked
+        TimedOut: timed out: it may take 1 s
+    "#]]
+    .assert_eq(&told);
+}
+
+fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
+    let mut session = session.clone();
+    session.push(Chunk::user("and?"));
+    provider.request(&session).expect("a request").bytes.to_vec()
+}
+
+#[test]
+fn a_read_sees_the_write_before_it_whatever_the_path_is_called() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("real")).expect("a folder");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("real", folder.path().join("link")).expect("a link");
+    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    for (written, read) in [("a", "a"), ("./a", "a"), ("a", "./x/../a"), ("link/a", "real/a"), ("real/a", "link/a")] {
+        let (calls, wanted): (Vec<_>, Vec<_>) = (0..16)
+            .map(|nth| {
+                let text = format!("{written} {nth}");
+                let write = json!({"name": "slow_write", "arguments": {"path": written, "text": text}});
+                ([write, json!({"name": "read_file", "arguments": {"path": read}})], text)
+            })
+            .unzip();
+        let provider = script([json!({ "calls": calls.concat() }).to_string(), r#"{"text": "done"}"#.to_owned()]);
+        let agent = Agent::new("Work.", &provider).tool(slow_write).tool(ReadFile);
+        let session = block_on(agent.run(Session::user("go").to(place.clone()))).expect("a run");
+        let outputs: Vec<_> = session
+            .chunks()
+            .filter_map(|chunk| match chunk {
+                Chunk::ToolResult(result) => Some(result.output.to_string()),
+                _ => None,
+            })
+            .collect();
+        let read: Vec<_> = outputs.iter().skip(1).step_by(2).cloned().collect();
+        assert_eq!(read, wanted);
+    }
+}
+
+/// Write a file, after others had every chance to run first.
+#[tool(writes(path))]
+async fn slow_write(cx: &ToolCx, path: String, text: String) -> Result<String> {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    std::fs::write(cx.path(&path)?, &text).map_err(|error| Error::new(ErrorKind::Io, error))?;
+    Ok(String::new())
+}
+
+/// Counts how many of its calls run at once.
+#[derive(Clone, Default)]
+struct Busy {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Tool for Busy {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("busy", "Works.", json!({"type": "object", "properties": {"at": {"type": "string"}}}))
+    }
+
+    fn touches(&self, arguments: &Value) -> Vec<Touch> {
+        arguments["at"].as_str().map(Touch::write_name).into_iter().collect()
+    }
+
+    async fn call(&self, _: &ToolCx, arguments: Value) -> Result<Output> {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        Output::of(&arguments)
+    }
+}
+
+#[test]
+fn many_calls_of_one_turn_all_finish_side_by_side_and_answer_in_order() {
+    for count in [1, 8, 64, 512] {
+        let calls: Vec<_> = (0..count).map(|nth| ("busy", format!(r#"{{"n": {nth}}}"#))).collect();
+        let calls: Vec<_> = calls.iter().map(|(name, arguments)| (*name, arguments.as_str())).collect();
+        let busy = Busy::default();
+        let tool = busy.clone();
+        let (_, told) = results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(count), &calls);
+        let wanted: String = (0..count).map(|nth| format!("Ok: {{\"n\":{nth}}}\n")).collect();
+        assert_eq!(told, wanted);
+        assert_eq!(busy.most.load(Ordering::SeqCst), count);
+    }
+}
+
+#[test]
+fn no_more_calls_run_at_once_than_are_allowed_and_those_that_conflict_never_do() {
+    let calls = vec![("busy", "{}"); 40];
+    let busy = Busy::default();
+    let tool = busy.clone();
+    results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(7), &calls);
+    assert_eq!(busy.most.load(Ordering::SeqCst), 7);
+
+    let calls = vec![("busy", r#"{"at": "the desk"}"#); 40];
+    let busy = Busy::default();
+    let tool = busy.clone();
+    results(|provider| Agent::new("Work.", provider).tool(tool), &calls);
+    assert_eq!(busy.most.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_tool_that_no_model_could_be_told_about_is_refused_before_anything_is_asked() {
+    struct Odd(ToolSpec);
+    impl Tool for Odd {
+        fn spec(&self) -> ToolSpec {
+            self.0.clone()
+        }
+        async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+            Ok(Output::default())
+        }
+    }
+    let check = |specs: &[ToolSpec], expected: Expect| {
+        let provider = script([r#"{"text": "never asked"}"#]);
+        let agent = specs.iter().fold(Agent::new("Work.", &provider), |agent, spec| agent.tool(Odd(spec.clone())));
+        let error = block_on(agent.run(Session::user("go"))).expect_err("no tool");
+        assert_eq!(log(error.session().expect("the session")), "user: go\n");
+        expected.assert_eq(&error.to_string());
+    };
+    check(
+        &[ToolSpec::new("read file", "x", json!({}))],
+        expect!["`read file` is no tool: its name has to be 1 to 64 letters, digits, `_` and `-`"],
+    );
+    check(
+        &[ToolSpec::new("x", "x", json!({"type": "nonsense"}))],
+        expect![[
+            r#"`x` is no tool: its schema is not one: "nonsense" is not valid under any of the schemas listed in the 'anyOf' keyword"#
+        ]],
+    );
+    check(
+        &[ToolSpec::new("x", "x", json!({})), ToolSpec::new("x", "y", json!({}))],
+        expect!["two tools are called `x`"],
+    );
+}
+
+/// Send money.
+#[tool(approval)]
+async fn pay(
+    /// To whom.
+    to: String,
+) -> String {
+    format!("paid {to}")
+}
+
+/// Look something up.
+#[tool(read_only)]
+async fn look() -> &'static str {
+    "seen"
+}
+
+#[test]
+fn two_calls_that_need_approval_need_two_decisions() {
+    let provider = script([
+        r#"{"calls": [{"name": "pay", "arguments": {"to": "Ann"}}, {"name": "look"}, {"name": "pay", "arguments": {"to": "Bob"}}]}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let agent = Agent::new("Pay.", &provider).tool(pay).tool(look);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pay.rath");
+    // Every stop outlives the process.
+    let stop = |session: Session| {
+        let error = block_on(agent.run(session)).expect_err("a decision is missing");
+        assert_eq!(error.kind(), ErrorKind::Approval);
+        let message = error.to_string();
+        error.into_session().expect("the session").save(&path).expect("a file");
+        (Session::open(&path).expect("a file").session, message)
+    };
+    let (mut session, message) = stop(Session::user("go"));
+    expect![[r#"
+        waiting for approval: `call_1_1` (pay), `call_1_3` (pay)
+        hint: decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again"#]]
+    .assert_eq(&message);
+    session.approve("call_1_1").expect("it waits");
+    let (mut session, message) = stop(session);
+    expect![[r#"
+        waiting for approval: `call_1_3` (pay)
+        hint: decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again"#]]
+    .assert_eq(&message);
+    session.deny("call_1_3", "Bob has enough").expect("it waits");
+    let error = session.approve("call_1_9").expect_err("no such call");
+    expect![[r#"
+        no call `call_1_9` waits for a decision
+        hint: calls without a result: `call_1_1` (pay), `call_1_2` (look), `call_1_3` (pay)"#]]
+    .assert_eq(&error.to_string());
+    let session = block_on(agent.run(session)).expect("a run");
+    expect![[r#"
+        user: go
+        instructions: Pay. (tools: pay, look)  [agent]
+        assistant calls pay({"to":"Ann"}), look({}), pay({"to":"Bob"})  [agent]  (134 in, 9 out)
+        approved: call_1_1
+        denied: call_1_3: Bob has enough
+        tool started: call_1_1  [agent]
+        tool started: call_1_2  [agent]
+        tool result: call_1_1 ok: paid Ann  [agent]
+        tool result: call_1_2 ok: seen  [agent]
+        tool result: call_1_3 denied: Bob has enough  [agent]
+        assistant: done  [agent]  (263 in, 1 out)
+    "#]]
+    .assert_eq(&log(&session));
+}
+
+#[test]
+fn a_call_that_nobody_knows_the_end_of_runs_again_only_if_that_does_no_harm() {
+    /// Store a value.
+    #[tool(idempotent)]
+    async fn store(cx: &ToolCx) -> String {
+        format!("stored under a key of {} digits", cx.key().len())
+    }
+    /// Send a letter.
+    #[tool]
+    async fn send() -> &'static str {
+        "sent"
+    }
+    let crashed = |tools: &[&str]| {
+        let mut session = Session::user("go");
+        let calls = tools.iter().map(|tool| Call::new(*tool, *tool, "{}"));
+        session.push(Chunk::calls(calls));
+        for tool in tools {
+            session.push(rath::chunk::ToolStarted { call: (*tool).into(), key: None });
+        }
+        session
+    };
+    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#; 3])).tool(store).tool(send).tool(look);
+    let session = block_on(agent.run(crashed(&["look", "store"]))).expect("both run again");
+    expect![[r#"
+        user: go
+        assistant calls look({}), store({})
+        tool started: look
+        tool started: store
+        instructions: Go. (tools: store, send, look)  [agent]
+        tool result: look ok: seen  [agent]
+        tool result: store ok: stored under a key of 64 digits  [agent]
+        assistant: done  [agent]  (243 in, 1 out)
+    "#]]
+    .assert_eq(&log(&session));
+    let error = block_on(agent.run(crashed(&["look", "send"]))).expect_err("a letter cannot be taken back");
+    expect![[r#"
+        started once, and nobody knows how it ended: `send` (send)
+        hint: decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again"#]]
+    .assert_eq(&error.to_string());
+    let mut session = error.into_session().expect("a session");
+    session.approve("send").expect("it is in doubt");
+    let session = block_on(agent.run(session)).expect("a run");
+    expect![[r#"
+        user: go
+        assistant calls look({}), send({})
+        tool started: look
+        tool started: send
+        instructions: Go. (tools: store, send, look)  [agent]
+        approved: send
+        tool started: send  [agent]
+        tool result: look ok: seen  [agent]
+        tool result: send ok: sent  [agent]
+        assistant: done  [agent]  (235 in, 1 out)
+    "#]]
+    .assert_eq(&log(&session));
+}
+
+#[test]
+fn a_sub_agent_gives_its_final_text_and_its_work_is_kept_aside_and_paid_for() {
+    let provider = script([
+        r#"{"agent": "agent", "calls": [{"name": "research", "arguments": {"task": "Find the river."}}, {"name": "research", "arguments": {"task": "Find the tower."}}], "usage": {"input": 10, "output": 1}}"#,
+        r#"{"agent": "agent.research", "expect": {"contains": "Find the river."}, "calls": [{"name": "look"}], "usage": {"input": 20, "output": 2}}"#,
+        r#"{"agent": "agent.research", "expect": {"contains": "seen"}, "text": "The Seine.", "usage": {"input": 40, "output": 4}}"#,
+        r#"{"agent": "agent.research", "expect": {"contains": "Find the tower."}, "text": "The Eiffel Tower.", "usage": {"input": 30, "output": 3}}"#,
+        r#"{"agent": "agent", "text": "Seine and Eiffel.", "usage": {"input": 50, "output": 5}}"#,
+    ]);
+    let researcher = Agent::new("You look things up.", &provider).tool(look).describe("Looks things up.");
+    let agent = Agent::new("You answer.", &provider).delegate("research", researcher);
+    let session = Session::user("What is in Paris?").within(Budget::new().tokens(10_000));
+    let session = block_on(agent.run(session)).expect("a run");
+    expect![[r#"
+        ○  9330b9a3 main  assistant: Seine and Eiffel.  [agent]  (50 in, 5 out)
+        ○  04428927 main  tool result: call_1_2 ok: The Eiffel Tower.  [agent]
+        ◆    754a4e52 main  kept aside  [agent]
+        ├─╮
+        │ ○  c067d883 research~2  assistant: The Eiffel Tower.  [agent.research]  (30 in, 3 out)
+        │ ○  1cc1f599 research~2  instructions: You look things up. (tools: look)  [agent.research]
+        │ ○  001546b2 research~2  user: Find the tower.  [agent]
+        │ ○  068d7fa0 research~2  forked  [agent]
+        ○  ea43032f main  tool result: call_1_1 ok: The Seine.  [agent]
+        ◆    c85bc2b9 main  kept aside  [agent]
+        ├─╮
+        │ ○  f89c6e38 research  assistant: The Seine.  [agent.research]  (40 in, 4 out)
+        │ ○  73b85239 research  tool result: call_2_1 ok: seen  [agent.research]
+        │ ○  5a795153 research  tool started: call_2_1  [agent.research]
+        │ ○  c4334999 research  assistant calls look({})  [agent.research]  (20 in, 2 out)
+        │ ○  f7ae4c14 research  instructions: You look things up. (tools: look)  [agent.research]
+        │ ○  ac588ab4 research  user: Find the river.  [agent]
+        │ ○  637dff09 research  forked  [agent]
+        ○  2ffb8d57 main  tool started: call_1_2  [agent]
+        ○  8b23063d main  tool started: call_1_1  [agent]
+        ○  75b27d10 main  assistant calls research({"task":"Find the river."}), research({"task":"Find the tower."})  [agent]  (10 in, 1 out)
+        ○  1f92d3ff main  instructions: You answer. (tools: research)  [agent]
+        ○  3d10699e main  user: What is in Paris?"#]].assert_eq(&session.lineage().to_string());
+    assert_eq!(session.usage(), Usage::new(150, 15));
+    assert_eq!(session.budget().expect("a budget").spent_tokens(), 165);
+    expect![[r#"
+        Agent(script:script, tools: research
+          (research): Agent(script:script, tools: look)
+        )"#]]
+    .assert_eq(&agent.to_string());
+    // The model that goes on reads nothing of it.
+    let request = String::from_utf8(provider_request(&provider, &session)).expect("UTF-8");
+    assert!(!request.contains("You look things up."), "{request}");
+}
+
+#[test]
+fn a_tool_of_ones_own_can_run_an_agent_too() {
+    struct Ask(Agent);
+    impl Tool for Ask {
+        fn spec(&self) -> ToolSpec {
+            ToolSpec::new("ask", "Asks somebody.", json!({"type": "object"}))
+        }
+        async fn call(&self, cx: &ToolCx, _: Value) -> Result<Output> {
+            let session = cx.run(&self.0, "What do you think?").await?;
+            Ok(session.text().unwrap_or_default().into())
+        }
+    }
+    let provider =
+        script([r#"{"calls": [{"name": "ask"}]}"#, r#"{"text": "A lot."}"#, r#"{"text": "It thinks a lot."}"#]);
+    let agent = Agent::new("Ask.", &provider).tool(Ask(Agent::new("Think.", &provider).named("thinker")));
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(log(&session).contains("ok: A lot."), "{}", log(&session));
+    assert!(session.lineage().to_string().contains("[agent.thinker]"), "{}", session.lineage());
+}
+
+#[test]
+fn in_a_sub_agent_nobody_can_be_asked_for_a_decision() {
+    let provider = script([
+        r#"{"calls": [{"name": "clerk", "arguments": {"task": "Pay Ann."}}]}"#,
+        r#"{"calls": [{"name": "pay", "arguments": {"to": "Ann"}}]}"#,
+        r#"{"text": "I may not."}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let clerk = Agent::new("You pay.", &provider).tool(pay);
+    let agent = Agent::new("Go.", &provider).delegate("clerk", clerk);
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(session.lineage().to_string().contains("denied: it needs a person's approval"), "{}", session.lineage());
+}
+
+#[test]
+fn a_sub_agent_that_fails_is_a_failed_call_and_what_it_did_is_kept() {
+    let provider = script([
+        r#"{"calls": [{"name": "clerk", "arguments": {"task": "Look."}}]}"#,
+        r#"{"calls": [{"name": "look"}]}"#,
+        r#"{"error": {"status": 400, "message": "no"}}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let agent = Agent::new("Go.", &provider).delegate("clerk", Agent::new("You look.", &provider).tool(look));
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(log(&session).contains("call_1_1 failed: no (400)"), "{}", log(&session));
+    assert!(session.lineage().to_string().contains("ok: seen"), "{}", session.lineage());
+}
+
+/// A tool whose agent has the same tool.
+#[derive(Clone)]
+struct Again(Provider);
+
+impl Tool for Again {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("again", "Asks another.", json!({"type": "object"}))
+    }
+
+    async fn call(&self, cx: &ToolCx, _: Value) -> Result<Output> {
+        let agent = Agent::new("Go on.", &self.0).tool(self.clone());
+        let session = cx.run(&agent, "Go on.").await?;
+        Ok(session.text().unwrap_or_default().into())
+    }
+}
+
+#[test]
+fn agents_that_call_themselves_come_to_an_end() {
+    let check = |budget: Budget, deep: usize, expected: &str| {
+        let calls = vec![r#"{"calls": [{"name": "again"}]}"#; deep + 1];
+        let provider = script([calls, vec![r#"{"text": "enough"}"#; deep + 1]].concat());
+        let agent = Agent::new("Go on.", &provider).tool(Again(provider.clone()));
+        let session = block_on(agent.run(Session::user("go").within(budget))).expect("the others go on");
+        assert!(session.lineage().to_string().contains(expected), "{}", session.lineage());
+    };
+    check(Budget::new().depth(5), 5, "the budget allows branches 5 forks deep");
+    check(Budget::new(), 16, "work is 16 tools deep already");
+}
+
+#[test]
+fn the_model_fails_after_forty_results_and_nothing_is_lost() {
+    let calls = json!({"calls": vec![json!({"name": "look"}); 40]}).to_string();
+    let provider =
+        script([calls, r#"{"error": {"status": 400, "message": "no"}}"#.to_owned(), r#"{"text": "done"}"#.to_owned()]);
+    let agent = Agent::new("Go.", &provider).tool(look);
+    let error = block_on(agent.run(Session::user("go"))).expect_err("the model fails");
+    let session = error.into_session().expect("the session");
+    let results = session.chunks().filter(|chunk| matches!(chunk, Chunk::ToolResult(_))).count();
+    assert_eq!(results, 40);
+    let session = block_on(agent.run(session)).expect("it goes on");
+    assert_eq!(session.text(), Some("done"));
+    assert_eq!(session.chunks().filter(|chunk| matches!(chunk, Chunk::ToolResult(_))).count(), 40);
+}
+
+#[test]
+fn a_model_that_never_stops_is_stopped() {
+    let agent = Agent::new("Go.", &script([r#"{"calls": [{"name": "look"}]}"#; 9])).tool(look).turns(3);
+    let error = block_on(agent.run(Session::user("go"))).expect_err("three turns are allowed");
+    expect![[r#"
+        the model was asked 3 times in one run, and still wants to go on
+        hint: run it again to go on from there, or allow more with `Agent::turns`"#]]
+    .assert_eq(&error.to_string());
+    assert_eq!(error.session().expect("the session").next(), Next::AskModel);
+}
