@@ -23,7 +23,7 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Provider {
+    fn provider() -> Provider {
         let identity = Identity { provider: "model".to_owned(), model: "slow".to_owned() };
         Provider::new(Model { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
     }
@@ -112,7 +112,7 @@ impl Workflow for All {
 }
 
 fn all() -> All {
-    let provider = Model::new();
+    let provider = Model::provider();
     let helper = Agent::new("Help.", &provider).tool(wait);
     All {
         selector: Selector::new(&provider),
@@ -163,7 +163,7 @@ fn check_whole(session: &Session, wanted: &str) {
     session.save(&path).expect("a file");
     let opened = Session::open(&path).expect("a file of ours");
     assert!(opened.report.is_whole(), "{:?}", opened.report);
-    Model::new().request(session).expect("a request");
+    Model::provider().request(session).expect("a request");
     let all = all();
     let mut session = opened.session;
     let done = block_on(async {
@@ -268,7 +268,7 @@ fn a_process_ends_with_the_call_that_started_it() {
             let id = std::fs::read_to_string(folder.path().join(name)).expect("an id");
             let state = || {
                 let status = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).ok()?;
-                Some(status.rsplit(')').next()?.trim().chars().next()?)
+                status.rsplit(')').next()?.trim().chars().next()
             };
             let mut tries = 0;
             while state().is_some_and(|state| state != 'Z') {
