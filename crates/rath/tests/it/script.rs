@@ -132,7 +132,7 @@ fn a_line_that_is_no_turn_is_named() {
     check_wrong(
         r#"{"txet":"hello"}"#,
         expect![[r#"
-            line 2 of the script `script` is no turn: unknown field `txet`, expected one of `text`, `reasoning`, `calls`, `usage`, `error`, `delay_ms`, `chunks`, `agent`, `expect`
+            line 2 of the script `script` is no turn: unknown field `txet`, expected one of `text`, `reasoning`, `calls`, `finish`, `usage`, `error`, `delay_ms`, `chunks`, `agent`, `expect`
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     check_wrong(
