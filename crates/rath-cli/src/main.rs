@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{cost, export, log, render, show, verify};
+use crate::commands::{cost, demo, export, log, render, run, show, verify};
 use crate::output::Status;
 
-/// Read, check and export what agents did.
+/// Run agents, and read, check and export what they did.
 #[derive(Parser)]
 #[command(name = "rath", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -20,6 +20,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Args),
+    Demo(demo::Args),
     Log(log::Args),
     Show(show::Args),
     Render(render::Args),
@@ -33,6 +35,8 @@ const EXIT_CODES: &str =
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Log(args) => log::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Render(args) => render::run(&args),

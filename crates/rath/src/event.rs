@@ -62,7 +62,7 @@ pub enum EventKind {
     /// A tool is done. Its result is appended when those before it are.
     ToolFinished {
         /// The call.
-        call: CallId,
+        call: Call,
         /// How it ended.
         outcome: Outcome,
     },

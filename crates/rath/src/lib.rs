@@ -2,9 +2,9 @@
 //!
 //! A [`Session`] is a value that holds everything that happened: what was said, what was called, where tools ran, what
 //! it cost. Fork it, merge it, save it, ask it where any of it came from. A [`Provider`] takes one and gives it back with a
-//! model's answer.
+//! model's answer; a [`flow::Workflow`] takes one and gives it back with all that agents and their tools did.
 //!
-#![doc = concat!("```\n", include_str!("../../../examples/01_session.rs"), "```")]
+#![doc = concat!("```\n", include_str!("../../../examples/03_workflow.rs"), "```")]
 
 mod budget;
 mod cancel;
@@ -35,6 +35,8 @@ pub use session::Session;
 /// The programs in the guide are compiled and run with the tests.
 #[cfg(doctest)]
 mod guide {
+    #[doc = include_str!("../../../docs/guide/agents.md")]
+    struct Agents;
     #[doc = include_str!("../../../docs/guide/providers.md")]
     struct Providers;
 }

@@ -29,6 +29,11 @@ impl Place {
         &self.0
     }
 
+    /// Whether tools can run there.
+    pub fn check(&self) -> Result<(), Error> {
+        self.open_local().map(|_| ())
+    }
+
     /// The directory on this machine that it is.
     pub(crate) fn open_local(&self) -> Result<Local, Error> {
         let Some(directory) = self.0.strip_prefix("local:") else {

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let limit = args.limit.unwrap_or(usize::MAX);
     if args.json {
         let mut newest = lineage.walk().into_iter().rev().take(limit);
-        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::of(step, &names))))?;
+        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::of(step, Some(&names)))))?;
         return Ok(output::warn(&args.file, &opened.report));
     }
     output::text(|out| {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let names = Names::of(&opened.lineage);
     let step = find(&opened.lineage, &args.step, &args.file)?;
     if args.json {
-        output::data(|out| output::json_line(out, &StepJson::of(step, &names)))?;
+        output::data(|out| output::json_line(out, &StepJson::of(step, Some(&names))))?;
     } else {
         output::text(|out| print(out, step, &names))?;
     }
@@ -45,7 +45,8 @@ pub(crate) struct StepJson<'a> {
     id: StepId,
     parents: Vec<StepId>,
     branch: BranchId,
-    branch_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branch_name: Option<&'a str>,
     by: Option<&'a str>,
     usage: Option<Usage>,
     at: Option<String>,
@@ -56,13 +57,13 @@ pub(crate) struct StepJson<'a> {
 }
 
 impl<'a> StepJson<'a> {
-    pub(crate) fn of(step: &'a Step, names: &'a Names) -> Self {
+    pub(crate) fn of(step: &'a Step, names: Option<&'a Names>) -> Self {
         let stamp = step.stamp();
         StepJson {
             id: step.id(),
             parents: step.parents().iter().map(Link::id).collect(),
             branch: stamp.branch,
-            branch_name: names.of_step(step),
+            branch_name: names.map(|names| names.of_step(step)),
             by: stamp.by.as_deref(),
             usage: stamp.usage,
             at: stamp.at.map(output::time),
@@ -165,7 +166,7 @@ fn body(step: &Step) -> String {
         Chunk::ToolResult(it) => {
             let effects = it.effects.iter().map(|effect| format!("\n{}", draw::changed(effect)));
             let head = format!("call {}: {}{}", it.call, draw::outcome(it.outcome), effects.collect::<String>());
-            format!("{head}\n{}", it.output)
+            format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
         }
         Chunk::Note(it) => it.text.to_string(),
         Chunk::Failed(it) => format!("{}: {}", it.error, it.message),

@@ -222,11 +222,14 @@ fn holding_it_wrong_is_told_kindly() {
         folder.path(),
         &["--help"],
         expect![[r#"
-            Read, check and export what agents did
+            Run agents, and read, check and export what they did
 
             Usage: rath <COMMAND>
 
             Commands:
+              run     Let an agent work on a prompt
+              demo    Show a small run: tools, a sub-agent, two branches at once, and the session that comes of
+                      it
               log     Show what happened, newest first
               show    Show one step, whole
               render  Show the request that a model was sent, or would be
@@ -482,4 +485,305 @@ fn cost_shows_what_the_calls_cost() {
     assert!(json.contains(
         r#""provider":"anthropic","model":"claude-sonnet-4-5","usage":{"input":2000000,"output":1000},"dollars":6.015"#
     ));
+}
+
+/// A folder with a script, and a directory to work in.
+fn workshop(script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(folder.path().join("work")).expect("a directory");
+    std::fs::write(folder.path().join("work/a.txt"), "hello\n").expect("a file");
+    std::fs::write(folder.path().join("script.jsonl"), script).expect("a file");
+    folder
+}
+
+const LOOK: &str = r#"
+{"text": "Let me look.", "calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}, {"name": "shell", "arguments": {"command": "exit 3"}}]}
+{"text": "It says hello."}
+{"text": "Still hello.", "expect": {"contains": ["It says hello.", "And now?"]}}
+"#;
+
+#[test]
+fn demo_shows_a_whole_run_without_a_key() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    check(
+        folder.path(),
+        &["demo", "--save", "demo.rath"],
+        expect![[r#"
+        A workflow of four agents, the last of which can hand tasks to a fifth:
+
+        Demo(
+          (writer): Agent(script:demo, tools: word_count)
+          (critic): Agent(script:demo)
+          (checker): Agent(script:demo)
+          (editor): Agent(script:demo, tools: count
+            (count): Agent(script:demo, tools: word_count)
+          )
+        )
+
+        What happened, newest first:
+
+        ○  b18398e7 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
+        ○  34671521 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
+        ◆    2bca7acb b3  kept aside  [demo.editor]
+        ├─╮
+        │ ○  8516ad8b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
+        │ ○  d15953f2 count  tool result: call_10_1 ok: 9  [demo.editor.count]
+        │ ○  b5bd89e7 count  tool started: call_10_1  [demo.editor.count]
+        │ ○  fc3d2c12 count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
+        │ ○  c49b208c count  instructions: You count words. (tools: word_count)  [demo.editor.count]
+        │ ○  b39db5ae count  user: How many words: A session is everything that happened, as o…  [demo.editor]
+        │ ○  5a57df54 count  forked  [demo.editor]
+        ○  a2041bc1 b3  tool started: call_9_1  [demo.editor]
+        ○  07550132 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
+        ○  0c276782 b3  instructions: You settle matters. (tools: count)  [demo.editor]
+        ◆    aae03b8a b3  merged  [demo]
+        ├─╮
+        │ ○  f836e6c4 checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
+        │ ○  64c61c1f checker  instructions: You check facts.  [demo.checker]
+        │ ○  76e92796 checker  forked  [demo.checker]
+        ○ │  0b71920c critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
+        ○ │  ad47a6bf critic  instructions: You find what is wrong.  [demo.critic]
+        ○ │  247ad999 critic  forked  [demo.critic]
+        ├─╯
+        ○  e33174db main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
+        ○  41d279f7 main  tool result: call_3_1 ok: 13  [demo.writer]
+        ○  da1e7182 main  tool started: call_3_1  [demo.writer]
+        ○  60980ce5 main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
+        ○  7e9c4fde main  tool result: call_2_1 bad arguments: `txt`: there is no such field; `text`: it is…  [demo.writer]
+        ○  1041e985 main  assistant calls word_count({"txt":"A session is everything that happened, as one value…)  [demo.writer]  (81 in, 22 out)
+        ○  1cba7350 main  instructions: You write short sentences. (tools: word_count)  [demo.writer]
+        ○  5303884c main  user: Say in at most ten words what a session is.
+
+        The answer: A session is everything that happened, as one value.
+        session b18398e7: 17 chunks, 1391 in, 132 out, done
+        ! 
+        ! look at it: rath log demo.rath, rath show demo.rath head, rath render demo.rath, rath cost demo.rath, rath verify demo.rath
+        exit 0
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["verify", "demo.rath"],
+        expect![[r#"
+        whole: 30 rows, 28 steps, 14903 bytes
+        exit 0
+    "#]],
+    );
+    check(
+        folder.path(),
+        &["cost", "demo.rath"],
+        expect![[r#"
+        script:demo                1391 in, 132 out  no price
+        total of what has a price                    $0.00
+        ! hint: `--prices FILE` sets prices of your own
+        exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn run_works_in_a_directory_and_keeps_the_session() {
+    let folder = workshop(LOOK);
+    let model = ["--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
+    check(
+        folder.path(),
+        &[&["run", "What is here?"], &model[..]].concat(),
+        expect![[r#"
+            Let me look.
+            It says hello.
+            ! · read_file {"path":"a.txt"}
+            ! · shell {"command":"exit 3"}
+            ! · shell failed
+            ! session 24e47350: 9 chunks, placed at local:work, 857 in, 20 out, done
+            ! `rath log s.rath` shows what happened
+            exit 0
+        "#]],
+    );
+    // The same script from its beginning: what it says first belongs to a new question.
+    std::fs::write(folder.path().join("script.jsonl"), LOOK.lines().last().expect("a line")).expect("a file");
+    check(
+        folder.path(),
+        &[&["run", "And now?"], &model[..]].concat(),
+        expect![[r#"
+            Still hello.
+            ! session 3e6270fe: 11 chunks, placed at local:work, 1357 in, 23 out, done
+            ! `rath log s.rath` shows what happened
+            exit 0
+        "#]],
+    );
+    check(
+        folder.path(),
+        &["log", "s.rath"],
+        expect![[r#"
+            ○  3e6270fe main  assistant: Still hello.  [agent]  (500 in, 3 out)
+            ○  ad2a1bac main  user: And now?
+            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
+            ○  f2ef2f2d main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  abfd9f15 main  tool started: call_2_2  [agent]
+            ○  4cf6aea7 main  tool result: call_2_1 ok: hello  [agent]
+            ○  f4e15c41 main  tool started: call_2_1  [agent]
+            ○  0e878256 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
+            ○  feb35d5b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            ○  f3d6eadc main  placed: local:work
+            ○  8f7384ec main  user: What is here?
+            exit 0
+        "#]],
+    );
+}
+
+#[test]
+fn run_prints_what_happens_as_json() {
+    let folder = workshop(LOOK);
+    let out = printed(folder.path(), &["run", "What is here?", "--model", "script:script.jsonl", "--json"]);
+    let events: Vec<String> = out
+        .lines()
+        .map(|line| {
+            let event: serde_json::Value = serde_json::from_str(line).expect("a JSON object a line");
+            let kind = event["event"].as_str().expect("what happens").to_owned();
+            match &event["step"]["chunk"]["kind"] {
+                serde_json::Value::String(chunk) => format!("{kind} {chunk}"),
+                _ => kind,
+            }
+        })
+        .collect();
+    expect![[r#"
+        step instructions
+        turn
+        text
+        step assistant
+        step tool_result
+        step tool_result
+        turn
+        text
+        step assistant
+        done"#]]
+    .assert_eq(&events.join("\n"));
+}
+
+#[test]
+fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
+    let folder = workshop(
+        r#"{"calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
+           {"error": {"status": 400, "message": "no"}}"#,
+    );
+    let model = ["--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
+    check(
+        folder.path(),
+        &[&["run", "What is here?"], &model[..]].concat(),
+        expect![[r#"
+        ! · read_file {"path":"a.txt"}
+        ! error: no (400)
+        exit 1
+    "#]],
+    );
+    std::fs::write(folder.path().join("script.jsonl"), r#"{"text": "hello", "expect": {"contains": "hello"}}"#)
+        .expect("a file");
+    check(
+        folder.path(),
+        &[&["run"], &model[..]].concat(),
+        expect![[r#"
+        hello
+        ! session c45dd81d: 8 chunks, placed at local:work, 810 in, 9 out, done
+        ! `rath log s.rath` shows what happened
+        exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn run_leaves_a_call_in_doubt_to_a_person() {
+    let folder = workshop(r#"{"text": "done"}"#);
+    let mut session = Session::user("go").to(Place::local("work"));
+    session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
+    session.push(rath::chunk::ToolStarted { call: "c1".into(), key: None });
+    session.save(folder.path().join("s.rath")).expect("saved");
+    let model = ["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
+    check(
+        folder.path(),
+        &model,
+        expect![[r#"
+        ! error: started once, and nobody knows how it ended: `c1` (shell)
+        ! hint: `rath run --model script:script.jsonl --store file:s.rath --sandbox local:work --approve CALL` or `--deny CALL` decides, and goes on
+        exit 1
+    "#]],
+    );
+    check(
+        folder.path(),
+        &[&model[..], &["--deny", "c1"]].concat(),
+        expect![[r#"
+        done
+        ! session f4e90459: 8 chunks, placed at local:work, 432 in, 1 out, done
+        ! `rath log s.rath` shows what happened
+        exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn run_says_what_is_wrong_before_anything_is_done() {
+    let folder = workshop(LOOK);
+    let check = |args: &[&str], expected: Expect| check(folder.path(), &[&["run", "hi"], args].concat(), expected);
+    check(
+        &["--model", "foo:x"],
+        expect![[r#"
+        ! error: unknown kind of provider `foo`; known: anthropic, openai, script
+        ! hint: a kind of your own is added with `Registry::kind`
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--sandbox", "local:none"],
+        expect![[r#"
+        ! error: cannot work in `local:none`: No such file or directory (os error 2)
+        ! hint: the directory has to be there
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--sandbox", "docker:x"],
+        expect![[r#"
+        ! error: unknown kind of place `docker`; known: local
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--sandbox", "work"],
+        expect![[r#"
+        ! error: wanted a place such as `local:./`, found `work`
+        ! hint: write the kind of sandbox, a colon, and where: `local:./`
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--store", "file:none/s.rath"],
+        expect![[r#"
+        ! error: cannot write none/s.rath: No such file or directory (os error 2)
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--store", "file:script.jsonl"],
+        expect![[r#"
+        ! error: script.jsonl: not a rath session file: no line of it is a row
+        ! hint: a session file begins with `{"seal":` and is written by `Session::save`
+        exit 1
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--store", "sqlite:x"],
+        expect![[r#"
+        ! error: invalid value 'sqlite:x' for '--store <file:PATH>': unknown kind of store `sqlite`; known: file
+        ! 
+        ! For more information, try '--help'.
+        exit 2
+    "#]],
+    );
+    check(
+        &["--model", "script:script.jsonl", "--approve", "c1"],
+        expect![[r#"
+        ! error: no call `c1` waits for a decision
+        ! hint: every call in this session has its result
+        exit 1
+    "#]],
+    );
 }

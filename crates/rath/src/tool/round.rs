@@ -47,10 +47,10 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
     let mut round = Round::of(plans);
     let mut running = FuturesUnordered::new();
     loop {
+        round.append(session);
         for (nth, ready, cx) in round.start(session, toolbox.at_once.saturating_sub(running.len())) {
             running.push(call(nth, ready, cx));
         }
-        round.append(session);
         if running.is_empty() {
             return Ok(round.shown);
         }
@@ -300,7 +300,7 @@ impl Round {
             said.outcome = Outcome::Cancelled;
         }
         self.changes += u64::from(!touches.is_empty());
-        session.emit(|| EventKind::ToolFinished { call: slot.call.id.clone(), outcome: said.outcome });
+        session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: said.outcome });
         slot.state = State::Over { said, cx: Some(cx) };
     }
 
@@ -324,7 +324,7 @@ impl Round {
                     cx.work().iter().for_each(|work| session.keep_aside(work));
                     continue;
                 }
-                session.emit(|| EventKind::ToolFinished { call: slot.call.id.clone(), outcome: Outcome::Cancelled });
+                session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
                 slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx) };
             }
             if let State::Over { .. } = slot.state {

@@ -331,6 +331,7 @@ fn what_happens_is_heard_in_order_and_the_session_can_be_read() {
             EventKind::Step(step) => format!("step {}", step.chunk().kind()),
             EventKind::Budget { turns, .. } => format!("budget {turns} turns"),
             EventKind::ToolStarted(call) => format!("started {}", call.tool),
+            EventKind::ToolFinished { call, outcome } => format!("finished {}: {outcome:?}", call.tool),
             other => format!("{other:?}"),
         };
         told.lock().expect("nobody panics").push(format!("{kind}, {} chunks", event.session.chunk_count()));
@@ -347,7 +348,7 @@ fn what_happens_is_heard_in_order_and_the_session_can_be_read() {
         step tool_started, 4 chunks
         started talk, 4 chunks
         ToolOutput { call: call_1_1, text: "half way" }, 4 chunks
-        ToolFinished { call: call_1_1, outcome: Ok }, 4 chunks
+        finished talk: Ok, 4 chunks
         step tool_result, 5 chunks
         Turn { turn: 2 }, 5 chunks
         Text("Seen."), 5 chunks
