@@ -37,8 +37,9 @@ fn ci() -> Result<(), String> {
 }
 
 fn bench() -> Result<(), String> {
-    cargo(&["bench", "--quiet", "--package", "rath", "--bench", "session"], &[])?;
-    cargo(&["bench", "--quiet", "--package", "rath", "--bench", "provider"], &[])?;
+    for bench in ["session", "provider", "flow"] {
+        cargo(&["bench", "--quiet", "--package", "rath", "--bench", bench], &[])?;
+    }
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])
 }
 

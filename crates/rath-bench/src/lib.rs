@@ -50,6 +50,44 @@ pub fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
+/// How much CPU time all threads of this process have used.
+pub fn cpu_now() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or_default())
+}
+
+/// How much CPU time a piece of work takes, on all threads of this process.
+pub fn cpu_time(work: impl FnOnce()) -> Duration {
+    let start = cpu_now();
+    work();
+    cpu_now() - start
+}
+
+/// How many bytes of memory this process holds.
+pub fn memory() -> usize {
+    status("VmRSS:")
+}
+
+/// How many bytes of memory this process held at its peak.
+pub fn peak_memory() -> usize {
+    status("VmHWM:")
+}
+
+/// A number of kilobytes that the system tells about this process, as bytes; 0 where there is no such system.
+fn status(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0_usize) * 1024
+}
+
+/// Lets this process hold as many files and connections as the system allows.
+pub fn many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Times two pieces of work in turn, so that what disturbs the machine disturbs both, and returns their medians.
 pub fn medians(rounds: usize, mut one: impl FnMut(), mut other: impl FnMut()) -> (Duration, Duration) {
     time(&mut one);

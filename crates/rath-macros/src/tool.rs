@@ -1,13 +1,15 @@
 //! `#[tool]`.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, FnArg, Ident, ItemFn, Lit, LitInt, LitStr, Meta, Pat, Result, ReturnType, Type};
 
 pub(crate) fn expand(options: TokenStream, function: TokenStream) -> Result<TokenStream> {
-    let function: ItemFn = syn::parse2(function)?;
+    let function: ItemFn = syn::parse2(function)
+        .map_err(|error| Error::new(error.span(), "a tool is an async function: `#[tool] async fn name(..) -> ..`"))?;
     let mut options = Options::parse(options)?;
     check(&function)?;
     let description = doc(&function.attrs);
@@ -20,16 +22,26 @@ pub(crate) fn expand(options: TokenStream, function: TokenStream) -> Result<Toke
 
     let ident = &function.sig.ident;
     let visibility = &function.vis;
-    let name = options.name.take().unwrap_or_else(|| ident.to_string().trim_start_matches("r#").to_owned());
-    let kept = function.attrs.iter().filter(|attribute| !attribute.path().is_ident("doc"));
-    let docs: Vec<_> = function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).collect();
-    let arguments = format_ident!("__{}Arguments", ident);
+    let name = match options.name.take() {
+        Some(name) => name,
+        None => {
+            let name = ident.unraw().to_string();
+            check_name(&name, ident.span())?;
+            name
+        }
+    };
+    let (docs, kept): (Vec<_>, Vec<_>) = function.attrs.iter().partition(|attribute| attribute.path().is_ident("doc"));
+    let arguments = format_ident!("__{}Arguments", ident.unraw());
     let fields = parameters.iter().filter_map(Parameter::as_field);
     let passed = parameters.iter().map(Parameter::as_passed);
     let inputs = parameters.iter().map(|parameter| &parameter.plain);
     let (output, block) = (&function.sig.output, &function.block);
-    let called = quote!(#ident::invoke(#(#passed),*).await);
-    let value = if returns_result(output) { quote!(#called.map_err(::rath::tool::macros::failed)?) } else { called };
+    let returned = match output {
+        ReturnType::Default => ident.span(),
+        ReturnType::Type(_, ty) => ty.span(),
+    };
+    // Where the value is turned into an output the compiler points at its type.
+    let said = quote_spanned!(returned=> (&&&&&&__said).output());
     let declared = options.declared();
     Ok(quote! {
         #(#docs)*
@@ -38,9 +50,11 @@ pub(crate) fn expand(options: TokenStream, function: TokenStream) -> Result<Toke
         #visibility struct #ident;
 
         const _: () = {
-            use ::rath::tool::macros::{schemars, serde};
+            // A parameter may have the tool's name: a function of that name can be shadowed, a struct cannot.
+            #[allow(dead_code, non_snake_case)]
+            fn #ident() {}
 
-            #[derive(serde::Deserialize, schemars::JsonSchema)]
+            #[derive(::rath::tool::macros::serde::Deserialize, ::rath::tool::macros::schemars::JsonSchema)]
             #[serde(crate = "::rath::tool::macros::serde", deny_unknown_fields)]
             #[schemars(crate = "::rath::tool::macros::schemars")]
             #[allow(non_camel_case_types)]
@@ -54,6 +68,7 @@ pub(crate) fn expand(options: TokenStream, function: TokenStream) -> Result<Toke
                 #visibility async fn invoke(#(#inputs),*) #output #block
             }
 
+            #[allow(deprecated, clippy::all, clippy::pedantic)]
             impl ::rath::tool::Tool for #ident {
                 fn spec(&self) -> ::rath::chunk::ToolSpec {
                     ::rath::tool::macros::spec::<#arguments>(#name, #description)
@@ -66,15 +81,19 @@ pub(crate) fn expand(options: TokenStream, function: TokenStream) -> Result<Toke
                     __cx: &::rath::tool::ToolCx,
                     __arguments: ::rath::tool::macros::serde_json::Value,
                 ) -> ::rath::Result<::rath::tool::Output> {
-                    let __arguments: #arguments = ::rath::tool::macros::serde_json::from_value(__arguments)
-                        .map_err(::rath::tool::macros::failed)?;
+                    #[allow(unused_imports)]
+                    use ::rath::tool::macros::say::*;
+                    let __arguments: #arguments = ::rath::tool::macros::arguments(__arguments)?;
                     let _ = &__arguments;
-                    ::rath::tool::Output::of(&#value)
+                    let __said = ::rath::tool::macros::say::Said::new(<#ident>::invoke(#(#passed),*).await);
+                    #said
                 }
             }
         };
     })
 }
+
+const GENERIC: &str = "a tool cannot be generic: the model is told its exact arguments";
 
 /// What a function has to be to be a tool.
 fn check(function: &ItemFn) -> Result<()> {
@@ -83,13 +102,24 @@ fn check(function: &ItemFn) -> Result<()> {
         return Err(Error::new(signature.fn_token.span, "a tool is an async function: write `async fn`"));
     }
     if !signature.generics.params.is_empty() {
-        let why = "a tool cannot be generic: the model is told its exact arguments";
-        return Err(Error::new(signature.generics.span(), why));
+        return Err(Error::new(signature.generics.span(), GENERIC));
     }
     if let syn::Safety::Unsafe(token) = &signature.safety {
         return Err(Error::new(token.span, "a tool is called by a model: it cannot be unsafe"));
     }
     Ok(())
+}
+
+/// Every provider takes these names.
+fn check_name(name: &str, at: Span) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if (1..=64).contains(&name.len()) && name.chars().all(fits) {
+        return Ok(());
+    }
+    Err(Error::new(
+        at,
+        "a tool's name is 1 to 64 letters, digits, `_` and `-`: give it one with `#[tool(name = \"..\")]`",
+    ))
 }
 
 /// One parameter of the function.
@@ -117,28 +147,6 @@ impl Parameter {
 }
 
 fn parameters(function: &ItemFn) -> Result<Vec<Parameter>> {
-    let parameter = |input: &FnArg| {
-        let FnArg::Typed(typed) = input else {
-            let why = "a tool has no `self`: write a function, or implement `Tool` for the type";
-            return Err(Error::new(input.span(), why));
-        };
-        let Pat::Ident(pattern) = &*typed.pat else {
-            return Err(Error::new(typed.pat.span(), "a tool's parameter needs a name: the model is told it"));
-        };
-        let context = is_context(&typed.ty).then(|| typed.ty.span());
-        if let (Type::Reference(reference), None) = (&*typed.ty, context) {
-            let why = "a tool's parameter is a value of its own, such as `String`; only `&ToolCx` is a reference";
-            return Err(Error::new(reference.span(), why));
-        }
-        let (mutability, ident, ty) = (&pattern.mutability, &pattern.ident, &typed.ty);
-        Ok(Parameter {
-            ident: ident.clone(),
-            ty: (**ty).clone(),
-            attributes: typed.attrs.clone(),
-            context,
-            plain: quote!(#mutability #ident: #ty),
-        })
-    };
     let parameters = function.sig.inputs.iter().map(parameter).collect::<Result<Vec<_>>>()?;
     if let Some(second) = parameters.iter().filter_map(|parameter| parameter.context).nth(1) {
         return Err(Error::new(second, "a tool has one `&ToolCx`"));
@@ -146,17 +154,57 @@ fn parameters(function: &ItemFn) -> Result<Vec<Parameter>> {
     Ok(parameters)
 }
 
+fn parameter(input: &FnArg) -> Result<Parameter> {
+    let FnArg::Typed(typed) = input else {
+        let why = "a tool has no `self`: write a function, or implement `Tool` for the type";
+        return Err(Error::new(input.span(), why));
+    };
+    let Pat::Ident(pattern) = &*typed.pat else {
+        return Err(Error::new(typed.pat.span(), "a tool's parameter needs a name: the model is told it"));
+    };
+    let at = typed.ty.span();
+    let context = match &*typed.ty {
+        Type::Reference(reference) if is_context(&reference.elem) => {
+            if reference.mutability.is_some() {
+                return Err(Error::new(at, "write `&ToolCx`"));
+            }
+            Some(at)
+        }
+        Type::Reference(_) => {
+            let why = "a tool's parameter is a value of its own, such as `String`; only `&ToolCx` is a reference";
+            return Err(Error::new(at, why));
+        }
+        Type::ImplTrait(_) => return Err(Error::new(at, GENERIC)),
+        ty if is_context(ty) => return Err(Error::new(at, "write `&ToolCx`")),
+        _ => None,
+    };
+    let is_for_the_field =
+        |attribute: &&Attribute| ["doc", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name));
+    let (attributes, others): (Vec<_>, Vec<_>) = typed.attrs.iter().partition(is_for_the_field);
+    let attributes: Vec<Attribute> = attributes.into_iter().cloned().collect();
+    if let Some(flatten) = attributes.iter().find(|attribute| has_word(attribute, "flatten")) {
+        let why = "a parameter cannot be flattened: the model is told the name of each";
+        return Err(Error::new(flatten.span(), why));
+    }
+    let (mutability, ident, ty) = (&pattern.mutability, &pattern.ident, &typed.ty);
+    Ok(Parameter {
+        ident: ident.clone(),
+        ty: (**ty).clone(),
+        attributes,
+        context,
+        plain: quote!(#(#others)* #mutability #ident: #ty),
+    })
+}
+
 fn is_context(ty: &Type) -> bool {
-    let Type::Reference(reference) = ty else { return false };
-    let Type::Path(path) = &*reference.elem else { return false };
+    let Type::Path(path) = ty else { return false };
     path.path.segments.last().is_some_and(|segment| segment.ident == "ToolCx")
 }
 
-/// Whether the function can fail: by the name of its type, since a macro sees no more.
-fn returns_result(output: &ReturnType) -> bool {
-    let ReturnType::Type(_, ty) = output else { return false };
-    let Type::Path(path) = &**ty else { return false };
-    path.path.segments.last().is_some_and(|segment| segment.ident == "Result")
+/// Whether a word stands in an attribute.
+fn has_word(attribute: &Attribute, word: &str) -> bool {
+    let Meta::List(list) = &attribute.meta else { return false };
+    list.tokens.clone().into_iter().any(|token| matches!(&token, TokenTree::Ident(ident) if ident == word))
 }
 
 /// The text of a doc comment.
@@ -208,10 +256,9 @@ impl Options {
                 });
             } else if is("reads") || is("writes") {
                 let into = if is("reads") { &mut options.reads } else { &mut options.writes };
-                option.parse_nested_meta(|parameter| {
-                    into.push(parameter.path.require_ident()?.clone());
-                    Ok(())
-                })?;
+                let names;
+                syn::parenthesized!(names in option.input);
+                into.extend(names.parse_terminated(Ident::parse_any, syn::Token![,])?);
             } else if is("everything") {
                 options.everything = true;
             } else if is("approval") {
@@ -222,10 +269,7 @@ impl Options {
                 options.output_limit = Some(option.value()?.parse()?);
             } else if is("name") {
                 let name: LitStr = option.value()?.parse()?;
-                let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-                if !(1..=64).contains(&name.value().len()) || !name.value().chars().all(fits) {
-                    return Err(Error::new(name.span(), "a tool's name is 1 to 64 letters, digits, `_` and `-`"));
-                }
+                check_name(&name.value(), name.span())?;
                 options.name = Some(name.value());
             } else {
                 return Err(option.error(KNOWN));
@@ -239,8 +283,14 @@ impl Options {
     /// Whether every path is a parameter.
     fn check_paths(&self, parameters: &[Parameter]) -> Result<()> {
         for path in self.reads.iter().chain(&self.writes) {
-            if !parameters.iter().any(|parameter| parameter.context.is_none() && parameter.ident == *path) {
+            let is_it = |parameter: &&Parameter| parameter.context.is_none() && parameter.ident.unraw() == path.unraw();
+            let Some(parameter) = parameters.iter().find(is_it) else {
                 return Err(Error::new(path.span(), format!("there is no parameter `{path}`")));
+            };
+            if let Some(rename) = parameter.attributes.iter().find(|it| has_word(it, "rename") || has_word(it, "alias"))
+            {
+                let why = "a path that is declared cannot have another name: rename the parameter itself";
+                return Err(Error::new(rename.span(), why));
             }
         }
         Ok(())
@@ -254,7 +304,7 @@ impl Options {
             declared.extend(quote!(fn nature(&self, _: &#value) -> ::rath::tool::Nature { #nature }));
         }
         let touch = |access: TokenStream, path: &Ident| {
-            let name = path.to_string();
+            let name = path.unraw().to_string();
             quote!(touches.extend(::rath::tool::Touch::paths(::rath::tool::Access::#access, &arguments[#name]));)
         };
         let touches: Vec<_> = (self.reads.iter().map(|path| touch(quote!(Read), path)))

@@ -1,7 +1,7 @@
 //! What is known of a whole line of steps, folded forward so that reading it costs nothing.
 
 use crate::chunk::{Chunk, Strategy};
-use crate::lineage::{Order, Reading, Split};
+use crate::lineage::{self, Order, Split};
 use crate::record::CONCAT_MAX;
 use crate::step::{Link, Parents, Step};
 use crate::turn::{OpenCalls, State};
@@ -61,9 +61,16 @@ impl Line {
         let steps = ours.line().steps.saturating_add(theirs.line().steps);
         line.repeats = strategy == Strategy::Concat && steps < CONCAT_MAX;
         line.aside = strategy == Strategy::Aside;
-        for (step, read) in Order::part(theirs, split.theirs).collect_all() {
+        let asides = ours.line().asides || theirs.line().asides;
+        let is_read = !line.repeats && !line.aside;
+        for step in Order::part(theirs, split.theirs).collect() {
             line.cost(step.chunk(), step.stamp().usage);
-            if read == Reading::Aloud && !line.repeats && !line.aside {
+            if is_read && !asides {
+                line.read(step.chunk(), &mut open);
+            }
+        }
+        if is_read && asides {
+            for step in lineage::read_by_theirs_only(ours, theirs) {
                 line.read(step.chunk(), &mut open);
             }
         }

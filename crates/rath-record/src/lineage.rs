@@ -313,19 +313,11 @@ impl Ord for Queued<'_> {
 /// because what comes later in the order never moves what came before, nesting merges one way or the other gives the
 /// same order: that is why every view is associative.
 ///
-/// What is kept aside is passed over where a line is read, and given where every step is wanted. Passed over once, it is
-/// not read later either: of a line that is read twice the first reading counts.
+/// What is kept aside is passed over where a line is read, and given where every step is wanted.
 pub(crate) struct Order<'a> {
     tasks: Vec<Task<'a>>,
     only: Option<StepSet>,
     wanted: Wanted,
-}
-
-/// Whether a step is read where it stands, or kept aside there.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Reading {
-    Aloud,
-    Aside,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -345,9 +337,9 @@ enum Repeats {
 
 enum Task<'a> {
     /// Emit the line of this step, then the step.
-    Visit(&'a Step, Repeats, Reading),
+    Visit(&'a Step, Repeats),
     /// Its parents are out: emit it.
-    Emit(&'a Step, Reading),
+    Emit(&'a Step),
     /// Forget for a while what was emitted before.
     Again,
     /// Remember it.
@@ -357,74 +349,64 @@ enum Task<'a> {
 impl<'a> Order<'a> {
     /// The reading order of the line that ends at `head`.
     pub(crate) fn of(head: &'a Step) -> Self {
-        let tasks = vec![Task::Visit(head, Repeats::Shown, Reading::Aloud)];
-        Order { tasks, only: None, wanted: Wanted::Read }
+        Order { tasks: vec![Task::Visit(head, Repeats::Shown)], only: None, wanted: Wanted::Read }
     }
 
     /// Every step behind `heads` once, whatever the merges on the way repeat.
     pub(crate) fn once(heads: impl DoubleEndedIterator<Item = &'a Step>) -> Self {
-        let tasks = heads.rev().map(|head| Task::Visit(head, Repeats::Hidden, Reading::Aloud));
+        let tasks = heads.rev().map(|head| Task::Visit(head, Repeats::Hidden));
         Order { tasks: tasks.collect(), only: None, wanted: Wanted::All }
+    }
+
+    /// What is read on the line that ends at `head`, each step once.
+    fn read_once(head: &'a Step) -> Vec<&'a Step> {
+        Order { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: None, wanted: Wanted::Read }.collect()
     }
 
     /// The part of `head`'s line that is in `steps`, each step once. With a step `steps` holds its descendants on the
     /// line, as the sides of a [`Split`] do.
     pub(crate) fn part(head: &'a Step, steps: StepSet) -> Self {
-        let tasks = vec![Task::Visit(head, Repeats::Hidden, Reading::Aloud)];
-        Order { tasks, only: Some(steps), wanted: Wanted::All }
-    }
-
-    /// The same without what is kept aside.
-    fn read(self) -> Self {
-        Order { wanted: Wanted::Read, ..self }
+        Order { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: Some(steps), wanted: Wanted::All }
     }
 
     /// The steps, in order.
-    pub(crate) fn collect(self) -> Vec<&'a Step> {
-        if let [Task::Visit(head, ..)] = self.tasks[..]
+    pub(crate) fn collect(mut self) -> Vec<&'a Step> {
+        if let [Task::Visit(head, _)] = self.tasks[..]
             && self.only.is_none()
             && !head.line().merged
             && (self.wanted == Wanted::Read || !head.line().asides)
         {
             return straight(head);
         }
-        let wanted = self.wanted;
-        let steps = self.collect_all().into_iter();
-        steps.filter(|(_, read)| wanted == Wanted::All || *read == Reading::Aloud).map(|(step, _)| step).collect()
-    }
-
-    /// The steps, in order, and which of them are read.
-    pub(crate) fn collect_all(mut self) -> Vec<(&'a Step, Reading)> {
         let mut out = Vec::new();
         // One set for each `Again` that waits for its `Enough`, and one for the whole.
         let mut seen = vec![StepSet::default()];
         while let Some(task) = self.tasks.pop() {
             let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
             match task {
-                Task::Visit(step, repeats, read) => {
+                Task::Visit(step, repeats) => {
                     if self.only.as_ref().is_some_and(|only| !only.contains(&step.id())) || !emitted.insert(step.id()) {
                         continue;
                     }
-                    self.tasks.push(Task::Emit(step, read));
+                    self.tasks.push(Task::Emit(step));
                     match (step.joined(), repeats, step.line().repeats) {
                         (Some((ours, theirs)), Repeats::Shown, true) => self.tasks.extend([
                             Task::Enough,
-                            Task::Visit(theirs, Repeats::Shown, read),
+                            Task::Visit(theirs, Repeats::Shown),
                             Task::Again,
-                            Task::Visit(ours, Repeats::Shown, read),
+                            Task::Visit(ours, Repeats::Shown),
                         ]),
                         (Some((ours, theirs)), _, _) => {
-                            let theirs = Task::Visit(theirs, Repeats::Hidden, read);
-                            self.tasks.extend([theirs, Task::Visit(ours, repeats, read)]);
+                            self.tasks.extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]);
                         }
                         (None, _, _) => {
-                            let aside = step.kept_aside();
-                            self.tasks.extend(aside.map(|aside| Task::Visit(aside, Repeats::Hidden, Reading::Aside)));
-                            self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats, read)));
+                            let aside = step.kept_aside().filter(|_| self.wanted == Wanted::All);
+                            self.tasks.extend(aside.map(|aside| Task::Visit(aside, Repeats::Hidden)));
+                            self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats)));
                         }
                     }
                 }
-                Task::Emit(step, read) => out.push((step, read)),
+                Task::Emit(step) => out.push(step),
                 Task::Again => seen.push(StepSet::default()),
                 Task::Enough => {
                     let again = seen.pop().unwrap_or_default();
@@ -434,6 +416,14 @@ impl<'a> Order<'a> {
         }
         out
     }
+}
+
+/// What is read on their line and not on ours, oldest first, where something was kept aside on either.
+///
+/// What ours keeps aside theirs may read, and what both have may be read by neither: only a look at all of it tells.
+pub(crate) fn read_by_theirs_only<'a>(ours: &Step, theirs: &'a Step) -> Vec<&'a Step> {
+    let ours: StepSet = Order::read_once(ours).into_iter().map(Step::id).collect();
+    Order::read_once(theirs).into_iter().filter(|step| !ours.contains(&step.id())).collect()
 }
 
 /// The line of a head on which no two branches are read together.
@@ -468,15 +458,16 @@ impl<'a> Newest<'a> {
             self.rest = Order::of(theirs).collect();
             return Some(ours);
         }
-        // A few merges are best looked into one by one; very many would each look through those before.
-        if self.visited > self.given + LOOKED_AT {
+        // A few merges are best looked into one by one; very many would each look through those before, and where something
+        // was kept aside each would look through everything.
+        if self.visited > self.given + LOOKED_AT || step.line().asides {
             self.rest = Order::of(step).collect();
             self.rest.pop();
             return None;
         }
         let split = compare(ours, theirs);
         self.visited += split.visited;
-        self.rest = Order::part(theirs, split.theirs).read().collect();
+        self.rest = Order::part(theirs, split.theirs).collect();
         Some(ours)
     }
 }

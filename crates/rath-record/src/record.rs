@@ -75,7 +75,10 @@ impl Record {
         let split = lineage::compare(our_head, their_head);
         match how.strategy {
             Strategy::Ancestor => {
-                if split.theirs.is_empty() {
+                // What ours keeps aside is here, and still to be read.
+                let unread =
+                    || our_head.line().asides && !lineage::read_by_theirs_only(our_head, their_head).is_empty();
+                if split.theirs.is_empty() && !unread() {
                     return Ok(self.clone());
                 }
                 // Theirs can stand for both only if it is read as ours was, up to where ours ends. Otherwise ours would

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::chunk::{Call, Chunk};
+use crate::chunk::{Call, Choice, Chunk};
 use crate::id::{CallId, StepId};
 use crate::lineage::Newest;
 use crate::pairing::Waiting;
@@ -19,7 +19,7 @@ pub fn next(record: &Record) -> Next {
     let state = &head.line().turn;
     match state.tail {
         _ if state.open > 0 => Next::RunTools(open_calls(head)),
-        Tail::Asked => Next::AskModel,
+        Tail::Asked | Tail::Chosen => Next::AskModel,
         Tail::Quiet | Tail::Answered => Next::Done,
     }
 }
@@ -79,6 +79,8 @@ enum Tail {
     Asked,
     /// The model has spoken.
     Answered,
+    /// The model has spoken, and a selector said who goes on.
+    Chosen,
 }
 
 impl State {
@@ -86,7 +88,12 @@ impl State {
         match chunk {
             Chunk::User(_) => self.tail = Tail::Asked,
             // A new agent takes over a conversation; with nothing said yet it has nothing to answer.
-            Chunk::Instructions(_) if self.tail == Tail::Answered => self.tail = Tail::Asked,
+            Chunk::Instructions(_) if matches!(self.tail, Tail::Answered | Tail::Chosen) => self.tail = Tail::Asked,
+            Chunk::Selected(selected) => match (&selected.choice, self.tail) {
+                (Choice::Chosen { .. }, Tail::Answered) => self.tail = Tail::Chosen,
+                (Choice::Done, Tail::Chosen) => self.tail = Tail::Answered,
+                _ => {}
+            },
             Chunk::Assistant(answer) => {
                 self.tail = Tail::Answered;
                 open.ask(&answer.calls);

@@ -70,8 +70,12 @@ pub enum ErrorKind {
     Summary,
     /// A memory could not be asked or written.
     Memory,
+    /// Arguments do not fit what they are for.
+    Arguments,
     /// The run was stopped from outside.
     Cancelled,
+    /// What a workflow was to do failed, for a reason of its own.
+    Other,
 }
 
 impl ErrorKind {
@@ -107,7 +111,9 @@ impl ErrorKind {
             ErrorKind::Route => "route",
             ErrorKind::Summary => "summary",
             ErrorKind::Memory => "memory",
+            ErrorKind::Arguments => "arguments",
             ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Other => "other",
         }
     }
 }
@@ -117,6 +123,14 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         let message = message.to_string();
         Error(Box::new(Inner { kind, message, hint: None, session: None, source: None }))
+    }
+
+    /// An error of one's own, from any other.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let error = error.into();
+        let mut other = Error::new(ErrorKind::Other, &error);
+        other.0.source = Some(error);
+        other
     }
 
     /// Adds what the person who can act may do.
@@ -195,6 +209,12 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Error::new(ErrorKind::Io, &error).because(error)
     }
 }
 

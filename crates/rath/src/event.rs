@@ -134,17 +134,18 @@ impl Hub {
 /// A function that is called with every event, on a thread of its own: however slow it is, and even if it panics, no
 /// session but the one that waits for it in the end takes notice.
 pub(crate) struct Callback {
-    to: mpsc::Sender<Letter>,
+    /// None when the run is over: a fork that outlives it tells nobody.
+    to: Mutex<Option<mpsc::Sender<Letter>>>,
     /// How many events it is behind.
     behind: Arc<AtomicU64>,
-    /// How many were left out since it was told.
-    missed: AtomicU64,
+    /// How many were left out since it was told, and the session at that moment.
+    missed: Mutex<Option<(u64, Session)>>,
 }
 
 enum Letter {
     Event(Box<Event>),
-    /// All that was sent before has been read.
-    Caught(oneshot::Sender<()>),
+    /// The last one: all that was sent before has been read.
+    Over(oneshot::Sender<()>),
 }
 
 impl Callback {
@@ -154,43 +155,59 @@ impl Callback {
         let read = behind.clone();
         let listen = move || {
             let mut broken = false;
-            for letter in from {
+            while let Ok(letter) = from.recv() {
                 match letter {
                     Letter::Event(event) => {
                         read.fetch_sub(1, Ordering::Relaxed);
                         // One that has panicked once is not called again: what it holds may be half done.
                         broken = broken || catch_unwind(AssertUnwindSafe(|| call(&event))).is_err();
                     }
-                    Letter::Caught(told) => _ = told.send(()),
+                    Letter::Over(told) => {
+                        // What the listener holds is let go before anybody hears that it is over.
+                        drop(call);
+                        let _ = told.send(());
+                        return;
+                    }
                 }
             }
         };
         thread::Builder::new().name("rath events".to_owned()).spawn(listen)?;
-        Ok(Arc::new(Callback { to, behind, missed: AtomicU64::new(0) }))
+        Ok(Arc::new(Callback { to: Mutex::new(Some(to)), behind, missed: Mutex::default() }))
     }
 
     fn send(&self, event: &Event) {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
         if self.behind.load(Ordering::Relaxed) >= BEHIND_MOST {
-            self.missed.fetch_add(1, Ordering::Relaxed);
+            missed.get_or_insert_with(|| (0, event.session.clone())).0 += 1;
             return;
         }
-        let missed = self.missed.swap(0, Ordering::Relaxed);
-        if missed > 0 {
-            self.post(Event { session: event.session.clone(), kind: EventKind::Missed(missed) });
-        }
+        self.own_up(missed.take());
         self.post(event.clone());
     }
 
-    fn post(&self, event: Event) {
-        self.behind.fetch_add(1, Ordering::Relaxed);
-        // The thread goes on for as long as there is a sender.
-        let _ = self.to.send(Letter::Event(Box::new(event)));
+    /// Says how many events were left out.
+    fn own_up(&self, missed: Option<(u64, Session)>) {
+        if let Some((count, session)) = missed {
+            self.post(Event { session, kind: EventKind::Missed(count) });
+        }
     }
 
-    /// Waits until it has read what was sent so far.
-    pub(crate) fn caught_up(&self) -> impl Future<Output = ()> + Send + 'static {
+    fn post(&self, event: Event) {
+        if let Some(to) = &*self.to.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.behind.fetch_add(1, Ordering::Relaxed);
+            // The thread listens until it is told that it is over.
+            let _ = to.send(Letter::Event(Box::new(event)));
+        }
+    }
+
+    /// Sends nothing further, and waits until it has read what was sent so far.
+    pub(crate) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.own_up(missed);
         let (told, caught) = oneshot::channel();
-        let _ = self.to.send(Letter::Caught(told));
+        if let Some(to) = self.to.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = to.send(Letter::Over(told));
+        }
         async move { _ = caught.await }
     }
 }
@@ -223,27 +240,52 @@ impl Queue {
     }
 }
 
-/// Keeps the newest state of one session, so that it is there even if the work on it is dropped.
-pub(crate) struct Newest(Mutex<Session>);
+/// Keeps the newest state of everything that is done with a session and what forks from it, so that it is there even if
+/// the work is dropped.
+pub(crate) struct Newest {
+    begun: Session,
+    /// One for each branch, in the order in which they were last seen.
+    seen: Mutex<Vec<Session>>,
+}
 
 impl Newest {
     pub(crate) fn of(session: &Session) -> Arc<Self> {
-        Arc::new(Newest(Mutex::new(session.quiet())))
+        Arc::new(Newest { begun: session.quiet(), seen: Mutex::default() })
     }
 
-    fn see(&self, session: &Session) {
-        let mut newest = self.lock();
-        if newest.id() == session.id() {
-            *newest = session.clone();
+    pub(crate) fn see(&self, session: &Session) {
+        let mut seen = self.lock();
+        // Nearly always the one that was seen last.
+        if let Some(last) = seen.last_mut().filter(|last| last.id() == session.id()) {
+            *last = session.quiet();
+            return;
         }
+        seen.retain(|known| known.id() != session.id());
+        seen.push(session.quiet());
     }
 
-    pub(crate) fn get(&self) -> Session {
-        self.lock().clone()
+    /// The newest state of every branch, those that were seen last first.
+    pub(crate) fn all(&self) -> Vec<Session> {
+        self.lock().iter().rev().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Session> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a session goes on from the one that it began with.
+    pub(crate) fn is_behind(&self, session: &Session) -> bool {
+        let begun = self.begun.head();
+        session.nesting() == self.begun.nesting()
+            && begun.is_none_or(|begun| session.record().find(begun.id()).is_some())
+    }
+
+    /// How far the session itself came, with everything else that was done kept aside.
+    pub(crate) fn whole(&self) -> Session {
+        let all = self.all();
+        let mut whole = all.iter().find(|session| self.is_behind(session)).unwrap_or(&self.begun).clone();
+        all.iter().for_each(|work| whole.keep_aside(work));
+        whole
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,8 @@ mod selector;
 mod sequential;
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 
 pub use agent::Agent;
 pub use compressor::Compressor;
@@ -25,6 +27,7 @@ pub use sequential::Sequential;
 pub(crate) use module::Scope;
 
 use crate::error::Result;
+use crate::event::Newest;
 use crate::session::Session;
 
 /// A module that does something with a session.
@@ -67,13 +70,36 @@ pub trait Workflow: Module {
 pub trait Run: Module {
     /// Runs it on a session. Await it for the session that comes of it.
     ///
-    /// Every step that is appended on the way says which module did it, by its path: `readme.agent`.
+    /// Every step that is appended on the way says which module did it, by its path: `readme.agent`. An error carries the
+    /// session as far as it came.
     fn run(&self, session: Session) -> Running<'_>;
+
+    /// What it does, without saying that it is the one who does it.
+    #[doc(hidden)]
+    fn forward_boxed(&self, session: Session) -> Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>>;
 }
 
 impl<W: Workflow> Run for W {
     fn run(&self, session: Session) -> Running<'_> {
         Running::new(session, move |session| Box::pin(enter(self, session, |session| self.forward(session))))
+    }
+
+    fn forward_boxed(&self, session: Session) -> Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>> {
+        Box::pin(self.forward(session))
+    }
+}
+
+/// Any workflow.
+impl Workflow for Box<dyn Run> {
+    fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send {
+        (**self).forward_boxed(session)
+    }
+}
+
+/// A workflow that is shared.
+impl<W: Workflow + Clone> Workflow for Arc<W> {
+    fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send {
+        (**self).forward(session)
     }
 }
 
@@ -82,13 +108,45 @@ async fn enter<Fut>(module: &dyn Module, session: Session, work: impl FnOnce(Ses
 where
     Fut: Future<Output = Result<Session>>,
 {
-    let entered = session.quiet();
-    let (by, scope) = (session.module().map(Into::into), session.scope().cloned());
-    let leave = |session: Session| session.within_scope(by, scope);
-    match work(Scope::enter(session, module)).await {
+    let (by, scope, hub) = (session.module().map(Into::into), session.scope().cloned(), session.hub().clone());
+    let leave = |session: Session| session.within_scope(by, scope).heard_by(hub);
+    // What people write may fail without the session in hand: then what was seen of it last is what there is.
+    let newest = (!module.errors_carry_the_session()).then(|| Newest::of(&session));
+    let entered = match &newest {
+        None => session,
+        Some(newest) => {
+            let hub = session.hub().with_newest(newest);
+            session.heard_by(hub)
+        }
+    };
+    match work(Scope::enter(entered, module)).await {
         Ok(session) => Ok(leave(session)),
-        Err(error) if error.session().is_none() => Err(error.with_session(&entered)),
-        Err(error) => Err(error.map_session(leave)),
+        Err(error) => Err(match newest {
+            Some(newest) if !error.session().is_some_and(|session| newest.is_behind(session)) => {
+                let mut whole = newest.whole();
+                // It may be the session of somebody who was asked on the way.
+                error.session().into_iter().for_each(|other| whole.keep_aside(other));
+                error.with_session(&leave(whole))
+            }
+            _ => error.map_session(leave),
+        }),
+    }
+}
+
+/// A workflow that can be copied, so that one that is part of two agents can be bound for one of them.
+pub(crate) trait Cloned: Run {
+    fn cloned(&self) -> Box<dyn Cloned>;
+}
+
+impl<R: Run + Clone> Cloned for R {
+    fn cloned(&self) -> Box<dyn Cloned> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Cloned> {
+    fn clone(&self) -> Self {
+        (**self).cloned()
     }
 }
 

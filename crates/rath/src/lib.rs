@@ -30,6 +30,7 @@ pub use provider::Provider;
 pub use rath_macros::{Module, tool};
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
+pub use schemars;
 pub use session::Session;
 
 /// The programs in the guide are compiled and run with the tests.

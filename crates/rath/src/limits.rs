@@ -32,6 +32,15 @@ impl Stopped {
     }
 }
 
+/// Why nothing further may be begun, if so.
+pub(crate) fn stopped(session: &Session) -> Option<Stopped> {
+    if session.cancel().is_some_and(Cancel::is_cancelled) {
+        return Some(Stopped::Cancelled);
+    }
+    let budget = session.budget()?;
+    (budget.time_left()?.is_zero()).then(|| Stopped::Budget(budget.out_of_time()))
+}
+
 /// Waits for `work`, but not longer than the session's budget allows, nor after it was cancelled.
 pub(crate) async fn within_limits<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, Stopped> {
     let within_time = async {

@@ -155,22 +155,31 @@ impl MemoryBackend for InProcess {
     }
 }
 
-/// The words of a text, each once; where there are no spaces between words, single characters.
+/// Words that say nothing about what a text is about.
+const EMPTY: &str = " a about an and are at be but by did do for from had has have how i in is it its me my not of on or our \
+                     so tell that the their them they this to us was we were what when where which who why will with you your ";
+
+/// The words of a text that say something, each once. Where words are not set apart, pairs of characters.
 fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     let mut add = |word: String| {
-        if !word.is_empty() && !words.contains(&word) {
+        if !words.contains(&word) {
             words.push(word);
         }
     };
-    for word in text.split(|c: char| !c.is_alphanumeric()) {
-        let (ideographs, letters): (String, String) =
-            word.chars().partition(|c| !c.is_ascii() && !c.is_lowercase() && !c.is_uppercase());
-        ideographs.chars().for_each(|c| add(c.to_string()));
-        // Short words say little about what a text is about.
-        if letters.chars().count() > 3 {
-            add(letters.to_lowercase());
+    for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        let characters: Vec<char> = word.chars().collect();
+        match characters.iter().any(|c| is_unspaced(*c)) {
+            true if characters.len() > 1 => characters.windows(2).for_each(|pair| add(pair.iter().collect())),
+            true => add(word.to_owned()),
+            false if EMPTY.contains(&format!(" {} ", word.to_lowercase())) => {}
+            false => add(word.to_lowercase()),
         }
     }
     words
+}
+
+/// Chinese, Japanese and Korean.
+fn is_unspaced(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{20000}'..='\u{3ffff}')
 }

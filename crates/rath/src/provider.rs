@@ -23,14 +23,15 @@ mod settings;
 mod sse;
 mod usage;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rath_record::chunk::{Assistant, Chunk, Failed, Identity, Image, Retry as RetryChunk, User};
+use rath_record::chunk::{Assistant, Call, Chunk, Failed, Identity, Image, Retry as RetryChunk, User};
 use rath_record::turn::Next;
-use rath_record::{Digest, StepId, Text, Usage};
+use rath_record::{CallId, Digest, StepId, Text, Usage};
 
 pub use answer::{Again, Answer, Delta, Facts, Failure, Sink};
 pub use anthropic::Anthropic;
@@ -181,7 +182,7 @@ impl Provider {
         for step in session.record().newest_first() {
             match (step.chunk(), step.stamp().usage) {
                 (Chunk::Assistant(answer), Some(usage)) if answer.provider.as_ref() == Some(self.identity()) => {
-                    return Ok(usage.total() + render::tokens(since));
+                    return Ok(usage.total().saturating_add(render::tokens(since)));
                 }
                 // What the request held is no longer what the last one held.
                 (Chunk::Assistant(_) | Chunk::Instructions(_) | Chunk::Compressed(_) | Chunk::Merged(_), _) => break,
@@ -351,8 +352,23 @@ fn note_losses(session: &mut Session, request: &Request) {
 }
 
 fn record(session: &mut Session, request: &Request, mut answer: Answer) -> (StepId, Usage) {
+    tell_apart(&mut answer.calls);
     let usage = answer.cost(request);
     (session.push_with_usage(answer.into_chunk(request), usage), usage)
+}
+
+/// Some servers give two calls of one answer the same name: whoever decides on one of them has to be able to say which.
+fn tell_apart(calls: &mut [Call]) {
+    let mut named = HashSet::with_capacity(calls.len());
+    for call in calls {
+        let name = call.id.clone();
+        for nth in 2.. {
+            if named.insert(call.id.clone()) {
+                break;
+            }
+            call.id = CallId::from(format!("{name}_{nth}").as_str());
+        }
+    }
 }
 
 /// The request that an answer in the record came of, byte for byte.

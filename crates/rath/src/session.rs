@@ -1,8 +1,8 @@
 //! The value that programs pass around.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rath_record::chunk::{Approved, Chunk, Denied, Detached, Forked, Merged, Placed, Strategy};
@@ -45,6 +45,8 @@ pub struct Session {
     purse: Option<(Budget, u32)>,
     /// What can be reused of the last request.
     rendered: Reuse,
+    /// Where tools run, once it has been looked for.
+    placed: Arc<OnceLock<Option<Place>>>,
     live: Live,
 }
 
@@ -159,6 +161,7 @@ impl Session {
         let mut session = self.leave(None).deeper();
         if self.head() != Some(found) {
             session.record = Record::at(found.clone());
+            session.placed = Arc::default();
             if let Some(opening) = &mut session.branch.opening {
                 opening.from = opening.from.or(self.head().map(Step::id));
             }
@@ -194,11 +197,15 @@ impl Session {
         } else if record.head() == theirs.record.head() {
             theirs.fork()
         } else {
-            Session { record, branch, ..self.clone() }
+            let step = record.head().cloned();
+            let merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
+            step.into_iter().for_each(|step| merged.emit(|| EventKind::Step(step)));
+            merged
         };
         // However they are joined, what comes of it lies where ours lay.
         merged.purse = self.purse.clone().or(theirs.purse.clone());
         merged.by = self.by.clone();
+        merged.live = self.live.clone();
         Ok(merged)
     }
 
@@ -223,7 +230,14 @@ impl Session {
         let mut opening = self.parting(Some(name.into()));
         opening.from = opening.from.or(self.head().map(Step::id));
         let branch = Branch { opening: Some(opening), ..Branch::new() };
-        let mut aside = Session { record: Record::new(), branch, rendered: Reuse::default(), ..self.clone() }.deeper();
+        let mut aside = Session {
+            record: Record::new(),
+            branch,
+            rendered: Reuse::default(),
+            placed: Arc::default(),
+            ..self.clone()
+        }
+        .deeper();
         if let Some(place) = self.place() {
             aside.push(Placed { place: place.to_string() });
         }
@@ -233,6 +247,10 @@ impl Session {
     /// Keeps the work of another session on this record, aside: what it cost and what it changed counts, the log shows
     /// it, and no model that is asked from here reads it. It may have calls without a result, and so may this one.
     pub fn keep_aside(&mut self, work: &Session) {
+        // There has to be a line that it can stand beside.
+        if self.head().is_none() {
+            self.push(Chunk::note("begins with work that is kept aside"));
+        }
         self.begin();
         let Forked { nth, from, .. } = self.parting(None);
         let stamp = self.stamp(&self.branch, None);
@@ -286,6 +304,14 @@ impl Session {
         })
     }
 
+    /// What the model said last, if anything: its words, which may be none.
+    pub(crate) fn last_words(&self) -> Option<&str> {
+        self.record.newest_first().find_map(|step| match step.chunk() {
+            Chunk::Assistant(answer) => Some(answer.text.as_str().unwrap_or_default()),
+            _ => None,
+        })
+    }
+
     /// What all model calls cost together, each counted once however many branches contain it.
     pub fn usage(&self) -> Usage {
         self.record.usage()
@@ -293,10 +319,13 @@ impl Session {
 
     /// Where tools run.
     pub fn place(&self) -> Option<Place> {
-        self.record.newest_first().find_map(|step| match step.chunk() {
-            Chunk::Placed(placed) => Some(Place::recorded(&placed.place)),
-            _ => None,
-        })
+        let look = || {
+            self.record.newest_first().find_map(|step| match step.chunk() {
+                Chunk::Placed(placed) => Some(Place::recorded(&placed.place)),
+                _ => None,
+            })
+        };
+        self.placed.get_or_init(look).clone()
     }
 
     /// What an agent has to do next.
@@ -388,7 +417,15 @@ impl Session {
     }
 
     fn on(record: Record, branch: Branch) -> Self {
-        Session { record, branch, by: None, purse: None, rendered: Reuse::default(), live: Live::default() }
+        Session {
+            record,
+            branch,
+            by: None,
+            purse: None,
+            rendered: Reuse::default(),
+            placed: Arc::default(),
+            live: Live::default(),
+        }
     }
 
     /// The same for reading: it tells nobody what is done with it, and does not keep the last request from being reused.
@@ -400,6 +437,7 @@ impl Session {
             by: self.by.clone(),
             purse: self.purse.clone(),
             rendered: Reuse::default(),
+            placed: self.placed.clone(),
             live,
         }
     }
@@ -506,7 +544,15 @@ impl Session {
 
     fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
         self.begin();
+        if matches!(chunk, Chunk::Placed(_)) {
+            self.placed = Arc::default();
+        }
         let stamp = self.stamp(&self.branch, usage);
+        self.write(chunk, stamp)
+    }
+
+    /// Appends a step and tells whoever listens.
+    fn write(&mut self, chunk: Chunk, stamp: Stamp) -> StepId {
         let step = self.record.push(chunk, stamp);
         let id = step.id();
         if !self.live.hub.is_empty() {
@@ -520,7 +566,7 @@ impl Session {
     fn begin(&mut self) {
         if let Some(opening) = self.branch.opening.take() {
             let stamp = self.stamp(&self.branch, None);
-            self.record.push(opening.into(), stamp);
+            self.write(opening.into(), stamp);
         }
         if Arc::strong_count(&self.branch.left) > 1 || self.branch.left.load(Ordering::Relaxed) > 0 {
             self.branch.left = Arc::default();

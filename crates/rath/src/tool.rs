@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rath_record::chunk::{Json, ToolSpec};
+use rath_record::chunk::ToolSpec;
 use serde_json::Value;
 
 pub use context::ToolCx;
@@ -25,6 +25,7 @@ pub use output::Output;
 pub use schedule::{Access, Touch};
 
 pub(crate) use check::Check;
+pub(crate) use output::READ_ON;
 pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{Shown, Toolbox, run_calls};
 
@@ -209,24 +210,7 @@ impl<T: Tool> Erased for T {
 
 /// What the macro's code calls.
 #[doc(hidden)]
-pub mod macros {
-    use super::{Error, ErrorKind, Json, ToolSpec};
-
-    pub use {schemars, serde, serde_json};
-
-    /// What the model is told of a function.
-    pub fn spec<A: schemars::JsonSchema>(name: &str, description: &str) -> ToolSpec {
-        ToolSpec::new(name, description, Json::from(super::schema_of::<A>()))
-    }
-
-    /// What the model reads where a function failed.
-    pub fn failed<E: std::fmt::Display + 'static>(error: E) -> Error {
-        let ours = (&error as &dyn std::any::Any).downcast_ref::<Error>();
-        // A hint is for the person who can act, and not for the model.
-        let message = ours.map_or_else(|| error.to_string(), |error| error.message().to_owned());
-        Error::new(ErrorKind::Tool, message)
-    }
-}
+pub mod macros;
 
 /// The JSON schema of a type.
 pub(crate) fn schema_of<A: schemars::JsonSchema>() -> Value {

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 
 use rath_record::chunk::{
-    Approved, Assistant, Call, Change, Checked, Chunk, Compressed, Denied, Effect, Failed, Finish, Forked, Interrupted,
-    Memory, MemoryEvent, Outcome, Placed, Recalled, Retry, Strategy, ToolResult, ToolStarted, Verdict,
+    Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Denied, Effect, Failed, Finish, Forked,
+    Interrupted, Memory, MemoryEvent, Outcome, Placed, Recalled, Retry, Selected, Strategy, ToolResult, ToolStarted,
+    Verdict,
 };
 use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
 
@@ -162,6 +163,14 @@ impl World {
             "retry" => Retry { attempt: 1, of: 3, error: rest.into() }.into(),
             "interrupted" => Interrupted { reason: rest.into() }.into(),
             "failed" => Failed { error: "provider".to_owned(), message: rest.into() }.into(),
+            "selected" => {
+                let choice = match rest {
+                    "done" => Choice::Done,
+                    "nothing" => Choice::Unparseable,
+                    route => Choice::Chosen { route: route.to_owned() },
+                };
+                Selected { menu: vec![], reply: rest.into(), choice, request: None }.into()
+            }
             "note" => Chunk::note(rest),
             _ => panic!("no such statement: {verb}"),
         }

@@ -84,6 +84,16 @@ fn a_call_in_doubt_can_be_decided() {
 }
 
 #[test]
+fn whoever_is_chosen_goes_on_though_nobody_else_spoke() {
+    check("user hi; assistant hello; selected writer", "ask the model");
+    check("user hi; assistant hello; selected writer; assistant more", "done");
+    check("user hi; assistant hello; selected done", "done");
+    check("user hi; assistant hello; selected writer; selected done", "done");
+    check("user hi; assistant hello; selected nothing", "done");
+    check("user hi; selected writer; selected done", "ask the model");
+}
+
+#[test]
 fn what_is_kept_aside_changes_nobodys_turn() {
     check("user hi; fork b1; assistant hello; on main; aside b1", "ask the model");
     check("user hi; fork b1; calls ls#1; on main; aside b1", "ask the model");

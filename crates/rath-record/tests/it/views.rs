@@ -96,6 +96,22 @@ fn a_call_id_is_unique_in_a_view_however_often_the_provider_used_it() {
 }
 
 #[test]
+fn what_is_kept_aside_is_read_by_nobody_until_it_is_merged() {
+    let kept = record("user hi; fork b1; assistant aside; on main; aside b1; assistant hello");
+    assert_eq!(kept.steps().len(), 3);
+    assert_eq!(kept.lineage().walk().len(), 5);
+    assert_eq!(kept.usage(), rath_record::Usage::new(20, 2));
+    // Gone on with and merged, all of it is read.
+    let merged = record("user hi; fork b1; assistant aside; on main; aside b1; on b1; user more; on main; merge b1");
+    let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::says(step.chunk())).collect();
+    assert_eq!(read, ["user: hi", "kept aside", "forked", "assistant: aside", "user: more", "merged"]);
+    assert_eq!(merged.usage(), rath_record::Usage::new(10, 1));
+    // So is what was only kept.
+    let merged = record("user hi; fork b1; assistant aside; on main; aside b1; merge b1");
+    assert_eq!(merged.chunk_count(), 2);
+}
+
+#[test]
 fn a_summary_stands_where_what_it_hides_stood() {
     check(
         "user zero; x= user one; y= assistant two; user three; compress x y: one and two; assistant four",

@@ -7,24 +7,30 @@ use std::time::Duration;
 
 use rath_record::chunk::{Chunk, Failed, Instructions, Memory as MemoryChunk, MemoryEvent, Recalled, ToolSpec};
 use rath_record::turn::Next;
-use rath_record::{Text, view};
+use rath_record::view::Message;
+use rath_record::{Record, Step, StepId, Text, view};
 use serde_json::{Value, json};
 
 use super::compressor::Compressor;
 use super::module::{Acting, Binding, Module, tree};
-use super::{Run, Workflow};
+use super::{Cloned, Run, Workflow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
+use crate::limits::within_limits;
 use crate::memory::{self, Memory};
 use crate::place::Place;
 use crate::provider::Provider;
 use crate::session::Session;
-use crate::tool::{Handle, Output, ReadOutput, Shown, Tool, ToolCx, Toolbox, run_calls};
+use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, run_calls};
 
 /// A prompt, a model, and what it can do.
 ///
 /// Run on a session, it asks the model and makes the calls that the model asks for, until the model has said all it has to
 /// say. What it was told, with its tools, is a chunk of its own, and never part of the conversation.
+///
+/// It has nothing to add where it had the last word, so running it twice in a row asks once: push what the user says, let
+/// another agent speak, or have a [`Selector`](super::Selector) pick it. And it leaves a session as it is that another
+/// agent is in the middle of a turn with: a workflow that is run again from its beginning gets to that agent by itself.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -156,7 +162,7 @@ impl Agent {
             return Ok(());
         }
         let mut session = Acting::new(session, self);
-        let committed = memory.commit(&facts).await.map_err(|error| failed(&mut session, error));
+        let committed = in_time(&mut session, memory.commit(&facts)).await;
         let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));
         session.done(committed).map(|_| ())
     }
@@ -165,7 +171,7 @@ impl Agent {
     pub async fn forget(&self, session: &mut Session, entries: &[String]) -> Result<()> {
         let memory = self.known_memory(session)?;
         let mut session = Acting::new(session, self);
-        let forgotten = memory.forget(entries).await.map_err(|error| failed(&mut session, error));
+        let forgotten = in_time(&mut session, memory.forget(entries)).await;
         let forgotten = forgotten.map(|entries| session.push(event(memory, MemoryEvent::Forget { entries })));
         session.done(forgotten).map(|_| ())
     }
@@ -181,6 +187,9 @@ impl Agent {
     /// Runs until the model has nothing more to ask for. `more` is told to the model below the prompt.
     pub(super) async fn go(&self, mut session: Session, more: &str) -> Result<Session> {
         self.check(&session)?;
+        if self.is_others_turn(&session, more) {
+            return Ok(session);
+        }
         if let Some(place) = &self.place
             && session.place().as_ref() != Some(place)
         {
@@ -190,6 +199,10 @@ impl Agent {
         if ReadOutput::is_needed(&session) {
             tools.push(Handle::new(ReadOutput));
         }
+        // What the agent itself says to the model, about an answer that does not fit, is nothing to ask a memory about.
+        let own_words = session.head().is_some_and(|head| {
+            matches!(head.chunk(), Chunk::User(_)) && head.stamp().by.as_deref() == session.module()
+        });
         self.instruct(&mut session, &tools, more);
         let mut turn = 0;
         let mut compressing = Compressing::default();
@@ -202,7 +215,7 @@ impl Agent {
                     }
                     turn += 1;
                     session = self.compressed(session, turn, &mut compressing).await?;
-                    if turn == 1 {
+                    if turn == 1 && !own_words {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
@@ -224,24 +237,49 @@ impl Agent {
     fn check(&self, session: &Session) -> Result<()> {
         let problem = self.tools.iter().enumerate().find_map(|(nth, tool)| {
             let twice = self.tools[..nth].iter().any(|earlier| earlier.name() == tool.name());
-            let twice =
-                twice.then(|| Error::new(ErrorKind::Tool, format_args!("two tools are called `{}`", tool.name())));
-            tool.problem().or(twice)
+            let wrong = if twice {
+                Some(format!("two tools are called `{}`", tool.name()))
+            } else {
+                let taken = || format!("a tool cannot be called `{READ_ON}`: agents have one of that name");
+                (tool.name() == READ_ON).then(taken)
+            };
+            tool.problem().or(wrong.map(|wrong| Error::new(ErrorKind::Tool, wrong)))
         });
         problem.map_or(Ok(()), |problem| Err(problem.with_session(session)))
     }
 
-    /// Tells the model what it is, unless that is what it was told last.
-    fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
-        let told = Instructions {
+    /// What the model is told.
+    fn told(&self, tools: &[Handle], more: &str) -> Instructions {
+        Instructions {
             text: if more.is_empty() { self.prompt.clone() } else { format!("{}\n\n{more}", self.prompt).into() },
             tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
             provider: Some(self.provider.identity().clone()),
-        };
+        }
+    }
+
+    /// Tells the model what it is, unless that is what it was told last.
+    fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
+        let told = self.told(tools, more);
         let known = view::instructions(session.record()).is_some_and(|(_, known)| *known == told);
         if !known {
             session.push(told);
         }
+    }
+
+    /// Whether somebody else is in the middle of a turn: calls are made by the agent that they were asked of, which is the
+    /// one at this path, or one that was told the same.
+    fn is_others_turn(&self, session: &Session, more: &str) -> bool {
+        let Next::RunTools(calls) = session.next() else { return false };
+        let asked = calls.first().and_then(|pending| session.record().find(pending.step));
+        let by = asked.and_then(|step| step.stamp().by.as_deref());
+        if by.is_none() || by == session.module() {
+            return false;
+        }
+        let told = self.told(&self.tools, more);
+        view::instructions(session.record()).is_some_and(|(_, known)| {
+            let own = known.tools.iter().filter(|tool| tool.name != READ_ON);
+            (&known.text, &known.provider) != (&told.text, &told.provider) || !own.eq(&told.tools)
+        })
     }
 
     fn too_many_turns(&self, session: &mut Session) -> Error {
@@ -256,8 +294,8 @@ impl Agent {
     async fn recall(&self, session: &mut Session) -> Result<()> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let Some(query) = question(session, memory) else { return Ok(()) };
-        let known = memory.recall(query.as_str().unwrap_or_default(), RECALLED_MOST).await;
-        let known = known.map_err(|error| failed(session, error))?;
+        let known = memory.recall(query.as_str().unwrap_or_default(), RECALLED_MOST);
+        let known = in_time(session, known).await?;
         // What this session is still to hand over is known here too, if nowhere else.
         let own = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
@@ -346,6 +384,10 @@ impl Module for Agent {
             self.tools.iter_mut().filter(|known| known.name() == delegate.name).for_each(|known| *known = tool.clone());
         }
     }
+
+    fn errors_carry_the_session(&self) -> bool {
+        true
+    }
 }
 
 impl Workflow for Agent {
@@ -402,19 +444,8 @@ impl Tool for Delegate {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
-        let answer = session.text().ok_or_else(|| Error::new(ErrorKind::Answer, "it gave no answer"))?;
-        Ok(answer.into())
-    }
-}
-
-/// A workflow that can be copied, so that one that is part of two agents can be bound for one of them.
-trait Cloned: Run {
-    fn cloned(&self) -> Box<dyn Cloned>;
-}
-
-impl<R: Run + Clone> Cloned for R {
-    fn cloned(&self) -> Box<dyn Cloned> {
-        Box::new(self.clone())
+        let answer = session.last_words().filter(|words| !words.trim().is_empty());
+        Ok(answer.ok_or_else(|| Error::new(ErrorKind::Answer, "it gave no answer"))?.into())
     }
 }
 
@@ -422,34 +453,40 @@ fn event(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
     MemoryChunk { memory: memory.uri().to_owned(), event }
 }
 
-/// What happened to a memory, newest first.
-fn events<'a>(session: &'a Session, memory: &'a Memory) -> impl Iterator<Item = &'a MemoryEvent> {
-    session.record().newest_first().filter_map(|step| match step.chunk() {
-        Chunk::Memory(chunk) if chunk.memory == memory.uri() => Some(&chunk.event),
+/// What happened to a memory on a record, newest first.
+fn events<'a>(record: &'a Record, memory: &'a Memory) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
+    record.newest_first().filter_map(|step| match step.chunk() {
+        Chunk::Memory(chunk) if chunk.memory == memory.uri() => Some((step, &chunk.event)),
         _ => None,
     })
 }
 
 /// The facts that were handed over and not committed, oldest first.
 fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
-    let since = events(session, memory).take_while(|event| !matches!(event, MemoryEvent::Commit { .. }));
-    let mut facts: Vec<_> = since
-        .filter_map(|event| match event {
-            MemoryEvent::Remember { text } => Some(text),
-            _ => None,
-        })
-        .collect();
-    facts.reverse();
-    facts
+    // A commit takes what was handed over before it on its own line, and nothing that a merge put before it since.
+    let mut committed: HashSet<StepId> = HashSet::new();
+    let mut facts = Vec::new();
+    for (step, event) in events(session.record(), memory) {
+        match event {
+            MemoryEvent::Commit { .. } => {
+                let before = Record::at(step.clone());
+                let taken = events(&before, memory).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
+                committed.extend(taken.map(|(step, _)| step.id()));
+            }
+            MemoryEvent::Remember { text } => facts.push((step.id(), text)),
+            MemoryEvent::Recall { .. } | MemoryEvent::Forget { .. } => {}
+        }
+    }
+    facts.iter().rev().filter(|(step, _)| !committed.contains(step)).map(|(_, fact)| *fact).collect()
 }
 
-/// The entries that the model has been shown.
-fn recalled<'a>(session: &'a Session, memory: &'a Memory) -> HashSet<&'a str> {
-    let found = events(session, memory).filter_map(|event| match event {
-        MemoryEvent::Recall { found, .. } => Some(found),
+/// The entries that the model sees.
+fn recalled<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
+    let seen = session.messages().list.into_iter().filter_map(|message| match (&message, message.step().chunk()) {
+        (Message::Recalled(_, found), Chunk::Memory(chunk)) if chunk.memory == memory.uri() => Some(*found),
         _ => None,
     });
-    found.flatten().map(|one| one.entry.as_str()).collect()
+    seen.flatten().map(|one| one.entry.as_str()).collect()
 }
 
 /// What the user said last, unless the memory has been asked about it.
@@ -464,8 +501,15 @@ fn question(session: &Session, memory: &Memory) -> Option<Text> {
     })?
 }
 
-/// A memory that fails stops the run: what it would have said is missing, and nobody would know.
-fn failed(session: &mut Session, error: Error) -> Error {
-    session.push(Failed { error: error.kind().name().to_owned(), message: error.message().into() });
-    error.with_session(session)
+/// Waits for a memory, within the session's limits. One that fails stops the run: what it would have said is missing, and
+/// nobody would know.
+async fn in_time<T>(session: &mut Session, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match within_limits(session, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            session.push(Failed { error: error.kind().name().to_owned(), message: error.message().into() });
+            Err(error.with_session(session))
+        }
+        Err(stopped) => Err(stopped.record(session)),
+    }
 }

@@ -81,7 +81,7 @@ impl Form {
 
     /// The value that the model's last words are, or what is wrong with them.
     fn read<T: DeserializeOwned>(&self, session: &Session) -> Result<T, String> {
-        let text = session.text().unwrap_or_default();
+        let text = session.last_words().unwrap_or_default();
         let value: Value = serde_json::from_str(bare(text)).map_err(|error| format!("it is not JSON: {error}"))?;
         self.check.arguments(&value)?;
         serde_json::from_value(value).map_err(|error| error.to_string())

@@ -131,6 +131,16 @@ impl Module for Compressor {
             self.provider = provider.clone();
         }
     }
+
+    fn errors_carry_the_session(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The tree.

@@ -1,16 +1,23 @@
 //! Many branches of one session at once.
 
 use std::future::IntoFuture;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
+use rath_record::turn::Next;
 
 use super::Run;
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::Newest;
 use crate::place::Place;
 use crate::session::Session;
 
 /// Forks a session once for each branch and runs the branches side by side. Await it for what became of each.
+///
+/// A branch that fails, or panics, or stops because a call waits for a decision, does not lose the others: it is in
+/// [`Joined::branches`] with its error, and merging keeps its work aside.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -67,13 +74,26 @@ impl<'a> Fan<'a> {
         let Fan { session, branches, at_once } = self;
         // All forks are made before any runs, so that their numbers do not depend on who is faster.
         let mut running = Vec::with_capacity(branches.len());
-        for Branch { name, workflow, place } in branches {
+        for (nth, Branch { name, workflow, place }) in branches.into_iter().enumerate() {
             let fork = session.fork_named(&name);
             let fork = place.into_iter().fold(fork, Session::to);
-            running.push(async move { (name, workflow.run(fork).await) });
+            running.push(async move { (nth, name, one(workflow, fork).await) });
         }
-        let branches = stream::iter(running).buffered(at_once).collect().await;
-        Joined { session, branches }
+        let mut done: Vec<_> = stream::iter(running).buffer_unordered(at_once).collect().await;
+        done.sort_by_key(|(nth, ..)| *nth);
+        Joined { session, branches: done.into_iter().map(|(_, name, result)| (name, result)).collect() }
+    }
+}
+
+/// Runs one branch. If it panics, that is its own failure.
+async fn one(workflow: &dyn Run, fork: Session) -> Result<Session> {
+    let newest = Newest::of(&fork);
+    let (outer, hub) = (fork.hub().clone(), fork.hub().with_newest(&newest));
+    let done = AssertUnwindSafe(workflow.run(fork.heard_by(hub))).catch_unwind().await;
+    let done = done.unwrap_or_else(|_| Err(Error::new(ErrorKind::Other, "it panicked").with_session(&newest.whole())));
+    match done {
+        Ok(session) => Ok(session.heard_by(outer)),
+        Err(error) => Err(error.map_session(|session| session.heard_by(outer))),
     }
 }
 
@@ -109,16 +129,30 @@ impl Joined {
 
     fn join(self, failures: Failures) -> Result<Session> {
         let Joined { session, branches } = self;
-        let (mut good, mut bad) = (vec![session.clone()], Vec::new());
-        let all = branches.len();
+        let (all, mut good, mut bad) = (branches.len(), vec![session.clone()], Vec::new());
         for (name, branch) in branches {
             match branch {
-                Ok(branch) => good.push(branch),
+                Ok(branch) => match branch.next() {
+                    // Nobody could tell where its result belongs.
+                    Next::RunTools(_) => {
+                        let why = "it came back with a call that has no result";
+                        bad.push((name, Error::new(ErrorKind::Turn, why).with_session(&branch)));
+                    }
+                    Next::AskModel | Next::Done => good.push(branch),
+                },
                 Err(error) => bad.push((name, error)),
             }
         }
         let none_is_good = good.len() == 1 && !bad.is_empty();
-        let mut joined = Session::merge_all(good)?;
+        let mut joined = match Session::merge_all(good.iter().cloned()) {
+            Ok(joined) => joined,
+            Err(error) => {
+                let mut kept = session;
+                let work = good.iter().skip(1).chain(bad.iter().filter_map(|(_, error)| error.session()));
+                work.for_each(|work| kept.keep_aside(work));
+                return Err(error.with_session(&kept));
+            }
+        };
         bad.iter().filter_map(|(_, error)| error.session()).for_each(|work| joined.keep_aside(work));
         let refused = failures == Failures::Refused && !bad.is_empty();
         if !none_is_good && !refused {

@@ -1,6 +1,7 @@
 //! What modules are made of, and what they are called.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -67,6 +68,12 @@ pub trait Module: Send + Sync + 'static {
         below("", self, &mut all);
         all.insert(0, (String::new(), self as &dyn Module));
         Modules(all.into_iter())
+    }
+
+    /// Whether every error of it carries the session as far as it came.
+    #[doc(hidden)]
+    fn errors_carry_the_session(&self) -> bool {
+        false
     }
 
     /// What tells this module from every other that is there at the same time.
@@ -153,6 +160,8 @@ fn below<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn 
 /// memory, and a child finds its own name there: while the parent runs, nothing of it moves.
 pub(crate) struct Scope {
     below: Vec<((usize, TypeId), Arc<str>)>,
+    /// What the next one to be handed the session is called, whoever it is.
+    next: Option<Arc<str>>,
 }
 
 impl Scope {
@@ -162,12 +171,21 @@ impl Scope {
         let mut all = Vec::new();
         below("", module, &mut all);
         let below = all.into_iter().map(|(path, module)| (module.identity(), path.into()));
-        session.within_scope(Some(path), Some(Arc::new(Scope { below: below.collect() })))
+        session.within_scope(Some(path), Some(Arc::new(Scope { below: below.collect(), next: None })))
+    }
+
+    /// Says what the next module is called that the session is handed to.
+    pub(crate) fn next_is(session: Session, name: &str) -> Session {
+        let (by, scope) = (session.module().map(Into::into), Scope { below: Vec::new(), next: Some(name.into()) });
+        session.within_scope(by, Some(Arc::new(scope)))
     }
 
     /// The path of a module from where the session is.
     fn path(session: &Session, module: &dyn Module) -> Arc<str> {
-        let name = Scope::name(session, module);
+        let name = match session.scope().and_then(|scope| scope.next.clone()) {
+            Some(name) => name.to_string(),
+            None => Scope::name(session, module),
+        };
         match session.module() {
             Some(outer) => format!("{outer}.{name}").into(),
             None => name.into(),
@@ -229,12 +247,16 @@ impl Drop for Acting<'_> {
     }
 }
 
-/// `ReviewLoop` as `review_loop`.
+/// `ReviewLoop` as `review_loop`, `HTTPFetcher` as `http_fetcher`.
 fn snake(kind: &str) -> String {
     let mut name = String::with_capacity(kind.len() + 4);
     let mut before = None::<char>;
-    for c in kind.chars() {
-        if c.is_uppercase() && before.is_some_and(|before| before.is_lowercase() || before.is_ascii_digit()) {
+    let mut chars = kind.chars().peekable();
+    while let Some(c) = chars.next() {
+        let begins = before.is_some_and(|before| {
+            before.is_lowercase() || before.is_ascii_digit() || chars.peek().is_some_and(|next| next.is_lowercase())
+        });
+        if c.is_uppercase() && begins {
             name.push('_');
         }
         name.extend(c.to_lowercase());
@@ -282,11 +304,45 @@ impl<M: Module> Module for Vec<M> {
     }
 
     fn children(&self) -> Vec<(String, &dyn Module)> {
-        self.iter().enumerate().map(|(nth, module)| (nth.to_string(), module as &dyn Module)).collect()
+        numbered(self)
     }
 
     fn bind(&mut self, binding: &Binding) {
         self.iter_mut().for_each(|module| module.bind(binding));
+    }
+}
+
+/// Modules by number.
+impl<M: Module, const N: usize> Module for [M; N] {
+    fn kind(&self) -> &str {
+        "Array"
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        numbered(self)
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        self.iter_mut().for_each(|module| module.bind(binding));
+    }
+}
+
+fn numbered<M: Module>(modules: &[M]) -> Vec<(String, &dyn Module)> {
+    modules.iter().enumerate().map(|(nth, module)| (nth.to_string(), module as &dyn Module)).collect()
+}
+
+/// Modules by name.
+impl<M: Module> Module for BTreeMap<String, M> {
+    fn kind(&self) -> &str {
+        "BTreeMap"
+    }
+
+    fn children(&self) -> Vec<(String, &dyn Module)> {
+        self.iter().map(|(name, module)| (name.clone(), module as &dyn Module)).collect()
+    }
+
+    fn bind(&mut self, binding: &Binding) {
+        self.values_mut().for_each(|module| module.bind(binding));
     }
 }
 
@@ -311,6 +367,10 @@ macro_rules! behind_a_pointer {
 
         fn children(&self) -> Vec<(String, &dyn Module)> {
             (**self).children()
+        }
+
+        fn errors_carry_the_session(&self) -> bool {
+            (**self).errors_carry_the_session()
         }
 
         fn identity(&self) -> (usize, TypeId) {

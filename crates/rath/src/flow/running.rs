@@ -1,13 +1,15 @@
 //! Work that is under way.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select};
 use futures_util::stream::Stream;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Callback, Event, Hub, Queue};
 use crate::session::Session;
@@ -23,6 +25,7 @@ pub struct Running<'a> {
     state: State<'a>,
     /// Who listened before: whoever listens to this run only is told nothing of what is done with its session later.
     outer: Hub,
+    cancel: Option<Cancel>,
     callbacks: Vec<Arc<Callback>>,
 }
 
@@ -36,8 +39,8 @@ enum State<'a> {
 
 impl<'a> Running<'a> {
     pub(crate) fn new(session: Session, begin: impl FnOnce(Session) -> Work<'a> + Send + 'a) -> Self {
-        let outer = session.hub().clone();
-        Running { state: State::Ready(session, Box::new(begin)), outer, callbacks: Vec::new() }
+        let (outer, cancel) = (session.hub().clone(), session.cancel().cloned());
+        Running { state: State::Ready(session, Box::new(begin)), outer, cancel, callbacks: Vec::new() }
     }
 
     /// Calls `listener` with everything that happens, on a thread of its own.
@@ -102,8 +105,9 @@ impl Future for Running<'_> {
                     if self.callbacks.is_empty() {
                         return Poll::Ready(result);
                     }
-                    let told: Vec<_> = self.callbacks.iter().map(|callback| callback.caught_up()).collect();
-                    State::Telling(Box::pin(async { _ = join_all(told).await }), result)
+                    let told: Vec<_> = self.callbacks.iter().map(|callback| callback.end()).collect();
+                    let (told, cancel) = (join_all(told), self.cancel.take());
+                    State::Telling(Box::pin(tell(told, cancel)), result)
                 }
                 State::Telling(mut told, result) => match told.as_mut().poll(context) {
                     Poll::Ready(()) => return Poll::Ready(result),
@@ -115,6 +119,26 @@ impl Future for Running<'_> {
                 State::Over => panic!("a run was polled after it was over"),
             };
         }
+    }
+}
+
+/// Waits until listeners have been told everything, but not for one that never returns once the run is cancelled.
+async fn tell(told: impl Future, cancel: Option<Cancel>) {
+    match cancel {
+        None => _ = told.await,
+        Some(cancel) => _ = select(pin!(told), pin!(cancel.cancelled())).await,
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.callbacks.iter().for_each(|callback| drop(callback.end()));
+    }
+}
+
+impl fmt::Debug for Running<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Choosing what to do next.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rath_record::Text;
 use rath_record::chunk::{Assistant, Choice, Chunk, Failed, Instructions, Route, Selected};
@@ -30,9 +31,18 @@ use crate::session::Session;
 #[derive(Clone)]
 pub struct Selector {
     provider: Provider,
+    name: Option<String>,
     prompt: Text,
     most: u64,
-    forced: Vec<String>,
+    forced: Vec<Forced>,
+}
+
+/// A route that is picked without asking.
+#[derive(Clone)]
+struct Forced {
+    /// By the selector at this path; by any, if none.
+    by: Option<Arc<str>>,
+    route: String,
 }
 
 const PROMPT: &str = "\
@@ -51,7 +61,13 @@ const DONE: &str = "done";
 impl Selector {
     /// One that asks this model.
     pub fn new(provider: &Provider) -> Self {
-        Selector { provider: provider.clone(), prompt: PROMPT.into(), most: PICKS, forced: Vec::new() }
+        Selector { provider: provider.clone(), name: None, prompt: PROMPT.into(), most: PICKS, forced: Vec::new() }
+    }
+
+    /// Gives it a name, for where it is not a field of a module. Two selectors of one name count their picks together.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Sets what the model is told above the list of routes.
@@ -60,7 +76,7 @@ impl Selector {
         self
     }
 
-    /// Limits how many routes are picked until one pick says done; 32 unless told.
+    /// Limits how many routes are picked until one pick says done or the user speaks; 32 unless told.
     pub fn most(mut self, picks: u64) -> Self {
         self.most = picks;
         self
@@ -69,18 +85,30 @@ impl Selector {
     /// Picks these routes, by name, instead of asking: the first pick in a session takes the first, and so on; `done` ends
     /// the conversation. When they are used up, the model is asked again.
     pub fn force<N: Into<String>>(mut self, routes: impl IntoIterator<Item = N>) -> Self {
-        self.forced = routes.into_iter().map(Into::into).collect();
+        self.forced = routes.into_iter().map(|route| Forced { by: None, route: route.into() }).collect();
         self
     }
 
-    /// Picks what was picked in a recorded session, in the same order.
-    pub fn follow(self, session: &Session) -> Self {
-        let routes = session.chunks().filter_map(|chunk| match chunk {
-            Chunk::Selected(Selected { choice: Choice::Chosen { route }, .. }) => Some(route.clone()),
-            Chunk::Selected(Selected { choice: Choice::Done, .. }) => Some(DONE.to_owned()),
+    /// Picks what the selector at the same path picked in a recorded session, in the same order.
+    pub fn follow(mut self, session: &Session) -> Self {
+        let steps = session.record().steps();
+        let picks = steps.iter().filter_map(|step| match step.chunk() {
+            Chunk::Selected(selected) => Some((step.stamp().by.clone(), &selected.choice)),
             _ => None,
         });
-        self.force(routes)
+        let forced = picks.filter_map(|(by, choice)| match choice {
+            Choice::Chosen { route } => Some(Forced { by, route: route.clone() }),
+            Choice::Done => Some(Forced { by, route: DONE.to_owned() }),
+            Choice::OutOfRange | Choice::Unparseable | Choice::Empty => None,
+        });
+        self.forced = forced.collect();
+        self
+    }
+
+    /// The route that is to be picked without asking, if there is one.
+    fn forced(&self, session: &Session, picks: u64) -> Option<&str> {
+        let ours = self.forced.iter().filter(|forced| forced.by.is_none() || forced.by.as_deref() == session.module());
+        ours.map(|forced| forced.route.as_str()).nth(usize::try_from(picks).ok()?)
     }
 
     /// Picks the route that is to go on with the session; none when everything is done.
@@ -99,7 +127,7 @@ impl Selector {
         if picks.since_done >= self.most {
             return Err(self.too_many(session));
         }
-        let (reply, choice, request) = match usize::try_from(picks.all).ok().and_then(|nth| self.forced.get(nth)) {
+        let (reply, choice, request) = match self.forced(session, picks.all) {
             Some(name) => (Text::default(), named(name, &menu), None),
             None => self.ask(session, &menu).await?,
         };
@@ -149,6 +177,10 @@ impl Module for Selector {
         "Selector"
     }
 
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     fn detail(&self) -> String {
         self.provider.identity().to_string()
     }
@@ -157,6 +189,12 @@ impl Module for Selector {
         if let Binding::Provider(provider) = binding {
             self.provider = provider.clone();
         }
+    }
+}
+
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -245,7 +283,14 @@ impl Picks {
         let mut picks = Picks::default();
         let mut done = false;
         for step in session.record().newest_first() {
-            let Chunk::Selected(selected) = step.chunk() else { continue };
+            let selected = match step.chunk() {
+                Chunk::Selected(selected) => selected,
+                Chunk::User(_) => {
+                    done = true;
+                    continue;
+                }
+                _ => continue,
+            };
             // Picks of another selector, in another module, are its own business.
             if step.stamp().by.as_deref() != session.module() {
                 continue;

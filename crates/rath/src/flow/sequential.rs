@@ -1,7 +1,9 @@
 //! Workflows one after the other.
 
-use super::module::{Binding, Module};
-use super::{Run, Workflow};
+use std::fmt;
+
+use super::module::{Binding, Module, Scope, tree};
+use super::{Cloned, Run, Workflow};
 use crate::error::Result;
 use crate::session::Session;
 
@@ -22,9 +24,9 @@ use crate::session::Session;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sequential {
-    steps: Vec<(String, Box<dyn Run>)>,
+    steps: Vec<(String, Box<dyn Cloned>)>,
 }
 
 impl Sequential {
@@ -34,7 +36,7 @@ impl Sequential {
     }
 
     /// Adds a workflow under a name, which is part of the path of what it does.
-    pub fn then(mut self, name: impl Into<String>, workflow: impl Run) -> Self {
+    pub fn then(mut self, name: impl Into<String>, workflow: impl Run + Clone) -> Self {
         self.steps.push((name.into(), Box::new(workflow)));
         self
     }
@@ -46,19 +48,38 @@ impl Module for Sequential {
     }
 
     fn children(&self) -> Vec<(String, &dyn Module)> {
-        self.steps.iter().map(|(name, step)| (name.clone(), step as &dyn Module)).collect()
+        self.steps.iter().map(|(name, step)| (name.clone(), &**step as &dyn Module)).collect()
     }
 
     fn bind(&mut self, binding: &Binding) {
         self.steps.iter_mut().for_each(|(_, step)| step.bind(binding));
     }
+
+    fn errors_carry_the_session(&self) -> bool {
+        true
+    }
 }
 
 impl Workflow for Sequential {
     async fn forward(&self, mut session: Session) -> Result<Session> {
-        for (_, step) in &self.steps {
-            session = step.run(session).await?;
+        for (name, step) in &self.steps {
+            let scope = session.scope().cloned();
+            let by = session.module().map(Into::into);
+            session = step.run(Scope::next_is(session, name)).await?.within_scope(by, scope);
         }
         Ok(session)
+    }
+}
+
+/// The tree.
+impl fmt::Display for Sequential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&tree(self))
+    }
+}
+
+impl fmt::Debug for Sequential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

@@ -64,6 +64,15 @@ fn cannot(what: &str, path: &str, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("cannot {what} `{path}`: {why}"))
 }
 
+/// A pipe or a device may never answer, and nobody could break off.
+fn check_plain(what: &str, path: &str, about: &std::fs::Metadata) -> Result<()> {
+    if about.is_file() {
+        return Ok(());
+    }
+    let found = if about.is_dir() { "it is a directory" } else { "it is not an ordinary file" };
+    Err(Error::new(ErrorKind::Io, format_args!("cannot {what} `{path}`: {found}")))
+}
+
 impl Tool for ReadFile {
     fn spec(&self) -> ToolSpec {
         let path = json!({"path": {"type": "string", "description": PATH}});
@@ -81,9 +90,10 @@ impl Tool for ReadFile {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let path = text(&arguments, "path");
         let file = cx.path(path)?;
-        let size = std::fs::metadata(&file).map_err(|error| cannot("read", path, &error))?.len();
-        if size > BYTES_MOST {
-            let why = format!("cannot read `{path}`: it has {size} bytes, and the most is {BYTES_MOST}");
+        let about = std::fs::metadata(&file).map_err(|error| cannot("read", path, &error))?;
+        check_plain("read", path, &about)?;
+        if about.len() > BYTES_MOST {
+            let why = format!("cannot read `{path}`: it has {} bytes, and the most is {BYTES_MOST}", about.len());
             return Err(Error::new(ErrorKind::Io, why));
         }
         let bytes = std::fs::read(&file).map_err(|error| cannot("read", path, &error))?;
@@ -113,6 +123,9 @@ impl Tool for WriteFile {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let (path, text) = (text(&arguments, "path"), text(&arguments, "text"));
         let file = cx.path(path)?;
+        if let Ok(about) = std::fs::metadata(&file) {
+            check_plain("write", path, &about)?;
+        }
         let written = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&file, text));
         written.map_err(|error| cannot("write", path, &error))?;
         Ok(format!("wrote {} bytes", text.len()).into())
@@ -174,16 +187,22 @@ impl Tool for Shell {
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Io, format_args!("cannot run `sh`: {}", error.kind()));
         let mut process = command.spawn().map_err(failed)?;
-        let _group = Group::of(&process);
+        let group = Group::of(&process);
         let (out, err) = (process.stdout.take(), process.stderr.take());
-        let (out, err) = futures_util::future::join(take(out, cx), take(err, cx)).await;
-        let status = process.wait().await.map_err(failed)?;
-        let mut said = String::from_utf8_lossy(&out).into_owned();
+        let ended = async {
+            let status = process.wait().await;
+            // What it left running would keep the pipes open, and outlive the call.
+            drop(group);
+            status
+        };
+        let (out, err, status) = futures_util::future::join3(take(out, cx), take(err, cx), ended).await;
+        let status = status.map_err(failed)?;
+        let mut said = out;
         if !err.is_empty() {
             if !said.is_empty() && !said.ends_with('\n') {
                 said.push('\n');
             }
-            said.push_str(&String::from_utf8_lossy(&err));
+            said.push_str(&err);
         }
         match status.code() {
             Some(0) => Ok(said.into()),
@@ -194,20 +213,27 @@ impl Tool for Shell {
 }
 
 /// Takes in what a process prints. What is too much is read and left out, lest the process wait for ever.
-async fn take(from: Option<impl AsyncRead + Unpin>, cx: &ToolCx) -> Vec<u8> {
-    let Some(mut from) = from else { return Vec::new() };
-    let mut taken = Vec::new();
+async fn take(from: Option<impl AsyncRead + Unpin>, cx: &ToolCx) -> String {
+    let Some(mut from) = from else { return String::new() };
+    let (mut taken, mut told, mut left_out) = (Vec::new(), 0, 0_u64);
     let mut buffer = vec![0; 16 * 1024];
-    loop {
-        match from.read(&mut buffer).await {
-            Ok(0) | Err(_) => return taken,
-            Ok(read) => {
-                cx.output(String::from_utf8_lossy(&buffer[..read]));
-                let room = usize::try_from(BYTES_MOST).unwrap_or(usize::MAX).saturating_sub(taken.len());
-                taken.extend_from_slice(&buffer[..read.min(room)]);
-            }
-        }
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let room = usize::try_from(BYTES_MOST).unwrap_or(usize::MAX).saturating_sub(taken.len());
+        taken.extend_from_slice(&buffer[..read.min(room)]);
+        left_out += read.saturating_sub(room) as u64;
+        // Whoever listens is told whole characters.
+        let whole = match std::str::from_utf8(&taken[told..]) {
+            Err(error) if error.error_len().is_none() => told + error.valid_up_to(),
+            _ => taken.len(),
+        };
+        cx.output(String::from_utf8_lossy(&taken[told..whole]));
+        told = whole;
     }
+    let mut text = String::from_utf8_lossy(&taken).into_owned();
+    if left_out > 0 {
+        text.push_str(&format!("\n[{left_out} further bytes were not kept]"));
+    }
+    text
 }
 
 /// Everything that a process started in its group, itself included. It ends with this.

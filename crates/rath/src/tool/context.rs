@@ -30,6 +30,12 @@ impl ToolCx {
         ToolCx { session, call, key, work: Mutex::default() }
     }
 
+    /// The context of a call that nobody made, to try a tool with: `tool.call(&ToolCx::of(session, call), arguments)`.
+    pub fn of(session: Session, call: Call) -> Self {
+        let key = call.id.to_string();
+        ToolCx::new(session, call, key)
+    }
+
     /// The session that the call is part of, as it was when the call was made.
     pub fn session(&self) -> &Session {
         &self.session
@@ -87,13 +93,17 @@ impl ToolCx {
         let work = Newest::of(&session);
         session = session.clone().heard_by(session.hub().with_newest(&work));
         session.push(Chunk::user(task));
-        self.work.lock().unwrap_or_else(PoisonError::into_inner).push(work);
-        workflow.run(session).await
+        work.see(&session);
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).push(work.clone());
+        let result = workflow.run(session).await;
+        let left = result.as_ref().ok().or_else(|| result.as_ref().err().and_then(Error::session));
+        left.into_iter().for_each(|session| work.see(session));
+        result
     }
 
     /// The work of others that was done for this call, as far as it came.
     pub(super) fn work(&self) -> Vec<Session> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        work.iter().map(|work| work.get()).filter(|session| session.head().is_some()).collect()
+        work.iter().flat_map(|work| work.all()).filter(|session| session.head().is_some()).collect()
     }
 }

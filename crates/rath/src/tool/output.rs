@@ -14,7 +14,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// A text as it is, nothing as `done`, and anything else as JSON.
+    /// A text as it is, and anything else as JSON.
     pub fn of(value: &impl Serialize) -> Result<Self> {
         let value = serde_json::to_value(value).map_err(|error| {
             Error::new(ErrorKind::Tool, format_args!("the output cannot be written as JSON: {error}"))
@@ -22,7 +22,6 @@ impl Output {
         Ok(Output {
             text: match value {
                 Value::String(text) => text,
-                Value::Null => "done".to_owned(),
                 value => value.to_string(),
             },
         })
@@ -42,7 +41,7 @@ impl From<&str> for Output {
 }
 
 /// The name of the tool that a model reads on with.
-pub(super) const READ_ON: &str = "read_output";
+pub(crate) const READ_ON: &str = "read_output";
 
 /// As much of a text as a model is shown, and the whole of it where that is more.
 pub(super) fn shown(text: String, limit: usize) -> (Text, Option<Text>) {

@@ -18,7 +18,7 @@ use super::schedule::{Held, plain};
 use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::limits::within_limits;
+use crate::limits::{stopped, within_limits};
 use crate::place::Local;
 use crate::session::Session;
 
@@ -48,20 +48,24 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
     let mut running = FuturesUnordered::new();
     loop {
         round.append(session);
+        // What is not begun when it is over is not begun at all.
+        if let Some(stopped) = stopped(session) {
+            while let Some(Some((nth, said))) = running.next().now_or_never() {
+                round.finish(session, nth, said);
+            }
+            drop(running);
+            round.break_off(session);
+            return Err(stopped.record(session));
+        }
         for (nth, ready, cx) in round.start(session, toolbox.at_once.saturating_sub(running.len())) {
             running.push(call(nth, ready, cx));
         }
         if running.is_empty() {
             return Ok(round.shown);
         }
-        match within_limits(session, running.next()).await {
-            Ok(Some((nth, said))) => round.finish(session, nth, said),
-            Ok(None) => {}
-            Err(stopped) => {
-                drop(running);
-                round.break_off(session);
-                return Err(stopped.record(session));
-            }
+        // Why it ended early is found out above.
+        if let Ok(Some((nth, said))) = within_limits(session, running.next()).await {
+            round.finish(session, nth, said);
         }
     }
 }
@@ -94,6 +98,9 @@ struct Ready {
     nature: Nature,
     touches: Vec<Touch>,
     key: String,
+    /// How much of its output the model is shown, and how long it may take.
+    limit: usize,
+    time: Duration,
     /// Whether the record says already that it was started.
     started: bool,
 }
@@ -119,6 +126,8 @@ fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
         What::Say(Said::new(Outcome::Denied, format!("denied: {reason}")))
     } else {
         match read(tools, &call) {
+            // Whatever it was, it may have taken effect.
+            Err(_) if progress == Progress::Unknown => What::Ask(Doubt::Unknown),
             Err(said) => What::Say(said),
             Ok((tool, arguments)) => {
                 let own_key = Digest::of(format!("{step} {}", call.id).as_bytes()).to_string();
@@ -143,12 +152,31 @@ fn read<'a>(tools: &'a [Handle], call: &Call) -> Result<(&'a Handle, Value), Sai
         return Err(Said::new(Outcome::BadJson, format!("bad JSON: the arguments are not here: {}", call.arguments)));
     };
     // A call without arguments is a call with none.
-    let text = if text.trim().is_empty() { "{}" } else { text };
-    let arguments: Value = serde_json::from_str(text)
+    let text = if matches!(text.trim(), "" | "null") { "{}" } else { text };
+    let mut arguments: Value = serde_json::from_str(text)
         .map_err(|error| Said::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}")))?;
     match tool.check(&arguments) {
-        Ok(()) => Ok((tool, arguments)),
+        Ok(()) => {
+            whole_numbers(&mut arguments);
+            Ok((tool, arguments))
+        }
         Err(wrong) => Err(Said::new(Outcome::BadArguments, format!("bad arguments: {wrong}"))),
+    }
+}
+
+/// Writes `5.0` as `5`: to a schema both are integers, to a program that reads integers only one is.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Up to where a float tells every integer from the next.
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
+            if let Some(whole) = whole {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -171,7 +199,8 @@ fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: String, p
         _ => own_key,
     };
     let started = *progress == Progress::Unknown;
-    What::Make(Ready { tool: tool.clone(), arguments, nature, touches, key, started })
+    let (limit, time) = (tool.tool().output_limit(), tool.tool().time_limit());
+    What::Make(Ready { tool: tool.clone(), arguments, nature, touches, key, limit, time, started })
 }
 
 /// Names every call that a person has to decide on.
@@ -200,10 +229,13 @@ type Ending = Pin<Box<dyn Future<Output = (usize, Said)> + Send>>;
 /// Makes one call. Whatever happens in there, something comes of it that a model can read.
 fn call(nth: usize, ready: Ready, cx: Arc<ToolCx>) -> Ending {
     Box::pin(async move {
-        let (limit, time) = (ready.tool.tool().output_limit(), ready.tool.tool().time_limit());
-        let work = AssertUnwindSafe(ready.tool.tool().call(&cx, ready.arguments)).catch_unwind();
+        let Ready { tool, arguments, limit, time, .. } = ready;
+        let work = AssertUnwindSafe(async { tool.tool().call(&cx, arguments).await }).catch_unwind();
         let said = match tokio::time::timeout(time, work).await {
             Ok(Ok(Ok(Output { text }))) => Said { outcome: Outcome::Ok, text, limit },
+            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Arguments => {
+                Said::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
+            }
             Ok(Ok(Err(error))) => Said { limit, ..Said::new(Outcome::Failed, format!("failed: {}", error.message())) },
             Ok(Err(_)) => Said::new(Outcome::Failed, PANICKED),
             Err(_) => Said::new(Outcome::TimedOut, format!("timed out: it may take {}", length(time))),
@@ -264,12 +296,17 @@ impl Round {
                     if started.len() == most {
                         break;
                     }
-                    let resolved = match touches.take() {
-                        Some((changes, resolved)) if changes == self.changes => resolved,
-                        _ if ready.touches.is_empty() => Vec::new(),
-                        _ => resolve(&ready.touches, place.get_or_insert_with(|| local(session))),
+                    let mut resolve = || match &ready.touches[..] {
+                        [] => Vec::new(),
+                        touches => resolve(touches, place.get_or_insert_with(|| local(session))),
                     };
-                    let waits = held.conflicts(&resolved);
+                    let (known, mut resolved) = touches.take().unwrap_or_else(|| (self.changes, resolve()));
+                    let mut waits = held.conflicts(&resolved);
+                    // What a path means is looked up again only where it matters.
+                    if !waits && known != self.changes {
+                        resolved = resolve();
+                        waits = held.conflicts(&resolved);
+                    }
                     held.add(&resolved);
                     if waits {
                         *touches = Some((self.changes, resolved));

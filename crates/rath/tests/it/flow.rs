@@ -396,3 +396,176 @@ fn a_forced_route_that_is_not_on_the_menu_is_an_error() {
     let error = picked.err().expect("an error");
     assert_eq!(error.message(), "the forced route is not on the menu");
 }
+
+#[test]
+fn a_workflow_run_again_from_its_beginning_leaves_a_call_to_the_agent_it_was_asked_of() {
+    /// Send money.
+    #[tool(approval)]
+    async fn pay() -> &'static str {
+        "paid"
+    }
+    let steps = Sequential::new().then("draft", Agent::new("Draft.", &says(&["a draft"]))).then(
+        "clerk",
+        Agent::new("Pay.", &script([r#"{"calls": [{"name": "pay"}]}"#, r#"{"text": "done"}"#])).tool(pay),
+    );
+    let error = block_on(steps.run(Session::user("go"))).expect_err("it needs approval");
+    assert_eq!(error.kind(), ErrorKind::Approval);
+    let mut session = error.into_session().expect("a session");
+    session.approve("call_1_1").expect("it waits");
+    let session = block_on(steps.run(session)).expect("a run");
+    assert!(log(&session).contains("ok: paid  [sequential.clerk]"), "{}", log(&session));
+}
+
+#[test]
+fn what_a_workflow_did_before_an_error_of_its_own_is_in_the_session_that_the_error_carries() {
+    #[derive(Module)]
+    struct Own {
+        agent: Agent,
+        helper: Agent,
+        #[module(skip)]
+        asks: bool,
+    }
+    impl Workflow for Own {
+        async fn forward(&self, session: Session) -> Result<Session> {
+            let session = self.agent.run(session).await?;
+            let branches = [Branch::new("one", &self.agent), Branch::new("two", &self.agent)];
+            let session = fork_join(&session, branches).await.merge()?;
+            if self.asks {
+                self.helper.run(Session::user("a question beside it")).await?;
+            }
+            std::fs::read("/there/is/no/such/file")?;
+            Ok(session)
+        }
+    }
+    for asks in [false, true] {
+        let helper = Agent::new("Help.", &script([r#"{"error": {"status": 400, "message": "no"}}"#]));
+        let own = Own { agent: Agent::new("Go.", &says(&["a"; 3])), helper, asks };
+        let error = block_on(own.run(Session::user("go"))).expect_err("it fails");
+        let session = error.into_session().expect("a session");
+        assert!(log(&session).starts_with("user: go\n"), "{}", log(&session));
+        assert_eq!(session.usage(), Usage::new(10, 1), "{}", session.lineage());
+        assert_eq!(session.module(), None);
+        assert_eq!(session.lineage().to_string().contains("a question beside it"), asks);
+    }
+}
+
+#[test]
+fn a_branch_that_panics_or_comes_back_in_the_middle_of_a_turn_loses_nobody() {
+    let good = Agent::new("Go.", &says(&["a"; 9]));
+    let panics = |mut session: Session| async move {
+        session.push(Chunk::note("before the panic"));
+        if session.chunk_count() > 1 {
+            panic!("a branch's own problem");
+        }
+        Ok(session)
+    };
+    let open = |mut session: Session| async move {
+        session.push(Chunk::calls([Call::new("c", "tool", "{}")]));
+        Ok(session)
+    };
+    let branches = || [Branch::new("good", &good), Branch::new("panics", &panics), Branch::new("open", &open)];
+    let joined = block_on(async { fork_join(&Session::user("go"), branches()).await });
+    let session = joined.merge().expect("one is good");
+    assert_eq!(session.text(), Some("a"));
+    let lineage = session.lineage().to_string();
+    assert!(lineage.contains("before the panic") && lineage.contains("calls tool"), "{lineage}");
+    // A session that is itself in the middle of a turn cannot be merged with anything, and keeps everything aside.
+    let mut base = Session::user("go");
+    base.push(Chunk::calls([Call::new("c", "tool", "{}")]));
+    let note = |mut session: Session| async move {
+        session.push(Chunk::note("done beside it"));
+        Ok(session)
+    };
+    let joined = block_on(async { fork_join(&base, [Branch::new("one", &note), Branch::new("two", &note)]).await });
+    let session = joined.merge().expect_err("a call is open").into_session().expect("a session");
+    assert_eq!(session.lineage().to_string().matches("done beside it").count(), 2);
+}
+
+#[test]
+fn selectors_follow_their_own_picks_and_start_counting_anew_when_the_user_speaks() {
+    #[derive(Module)]
+    struct Two {
+        first: Selector,
+        second: Selector,
+    }
+    impl Workflow for Two {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            let (x, y) = (|s: Session| async move { Ok(s) }, Agent::new("y", &script([r#"{"text": "y"}"#])).named("y"));
+            self.first.pick(&mut session, &[&x, &y]).await?;
+            self.second.pick(&mut session, &[&x, &y]).await?;
+            self.first.pick(&mut session, &[&x, &y]).await?;
+            Ok(session)
+        }
+    }
+    let picks = |session: &Session| {
+        let picks = session.chunks().filter_map(|chunk| match chunk {
+            Chunk::Selected(selected) => Some(format!("{:?}", selected.choice)),
+            _ => None,
+        });
+        picks.collect::<Vec<_>>()
+    };
+    let provider = script([r#"{"text": "1"}"#, r#"{"text": "2"}"#, r#"{"text": "0"}"#]);
+    let two = Two { first: Selector::new(&provider), second: Selector::new(&provider) };
+    let session = block_on(two.run(Session::user("go"))).expect("a run");
+    let nobody = script([r#"{"text": "never asked"}"#]);
+    let again = Two { first: Selector::new(&nobody).follow(&session), second: Selector::new(&nobody).follow(&session) };
+    let again = block_on(again.run(Session::user("go"))).expect("a run");
+    assert_eq!(picks(&again), picks(&session));
+
+    let route = |session: Session| async move { Ok(session) };
+    let selector = Selector::new(&script([r#"{"text": "1"}"#; 9])).most(2);
+    let mut session = Session::empty();
+    for _ in 0..4 {
+        session.push(Chunk::user("again"));
+        block_on(selector.pick(&mut session, &[&route])).expect("one pick for each question");
+    }
+}
+
+#[test]
+fn whoever_is_picked_again_speaks_again() {
+    let provider = script(["1", "a", "1", "b", "0"].map(|text| serde_json::json!({ "text": text }).to_string()));
+    let support = support(&provider);
+    let session = block_on(support.run(Session::user("go"))).expect("a run");
+    let said: Vec<_> = session
+        .chunks()
+        .filter_map(|chunk| match chunk {
+            Chunk::Assistant(answer) => answer.text.as_str(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(said, ["a", "b"]);
+    assert_eq!(session.next(), Next::Done);
+}
+
+#[test]
+fn workflows_behind_pointers_are_workflows() {
+    #[derive(Module)]
+    struct Holder {
+        boxed: Box<dyn Run>,
+        shared: std::sync::Arc<Agent>,
+        pair: [Agent; 2],
+        named: std::collections::BTreeMap<String, Agent>,
+    }
+    impl Workflow for Holder {
+        async fn forward(&self, session: Session) -> Result<Session> {
+            let session = self.boxed.run(session).await?;
+            let session = self.shared.run(session).await?;
+            let session = self.pair[1].run(session).await?;
+            self.named["last"].run(session).await
+        }
+    }
+    let provider = says(&["a"; 4]);
+    let agent = |prompt: &str| Agent::new(prompt, &provider);
+    let holder = Holder {
+        boxed: Box::new(Sequential::new().then("inner", agent("1"))),
+        shared: agent("2").into(),
+        pair: [agent("3"), agent("4")],
+        named: [("last".to_owned(), agent("5"))].into(),
+    };
+    let session = block_on(holder.run(Session::user("go"))).expect("a run");
+    let by: Vec<_> = session.spending().by_module.iter().filter_map(|(module, _)| module.clone()).collect();
+    assert_eq!(
+        by.iter().map(|by| &**by).collect::<Vec<_>>(),
+        ["holder.boxed.inner", "holder.shared", "holder.pair.1", "holder.named.last"]
+    );
+}

@@ -591,3 +591,119 @@ fn a_summary_that_cannot_stand_for_what_it_hides_is_refused() {
     check(r#"{"calls": [{"name": "x"}]}"#, "the summary cannot be used: the model asked for tools instead");
     check(r#"{"error": {"status": 400, "message": "no"}}"#, "no (400)");
 }
+
+#[test]
+fn every_step_is_told_forks_and_merges_included() {
+    let provider = script([r#"{"text": "a"}"#; 4]);
+    let agent = Agent::new("Go.", &provider);
+    let flow = move |session: Session| {
+        let agent = agent.clone();
+        async move {
+            let branches = [Branch::new("one", &agent as &dyn Run), Branch::new("two", &agent)];
+            let session = fork_join(&session, branches).await.merge()?;
+            // Theirs holds all of ours, and nobody listens to it.
+            let mut theirs = Session::resume(session.record().clone());
+            theirs.push(Chunk::user("and?"));
+            agent.run(session.merge(&theirs)?).await
+        }
+    };
+    let (told, session) = block_on(async {
+        let mut events = flow.run(Session::user("go")).events();
+        let mut told = Vec::new();
+        while let Some(event) = events.next().await {
+            if let EventKind::Step(step) = event.kind {
+                told.push(step.id());
+            }
+        }
+        (told, events.finish().await.expect("a run"))
+    });
+    let lineage = session.lineage();
+    let untold: Vec<_> = lineage.walk().into_iter().filter(|step| !told.contains(&step.id())).collect();
+    // The first was said before anybody listened; the other was said by somebody that nobody listens to.
+    let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::says(step.chunk())).collect();
+    assert_eq!(untold, ["user: go", "user: and?"]);
+}
+
+#[test]
+fn a_listener_that_missed_something_is_told_how_much() {
+    /// Talk a lot.
+    #[tool(read_only)]
+    async fn chatter(cx: &ToolCx) {
+        (0..100_000).for_each(|_| cx.output("x"));
+    }
+    let agent =
+        Agent::new("Go.", &script([r#"{"calls": [{"name": "chatter"}]}"#, r#"{"text": "done"}"#])).tool(chatter);
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let heard = Arc::new(Mutex::new((0, 0)));
+    let told = heard.clone();
+    let mut waits = true;
+    let run = agent.run(Session::user("go")).on_event(move |event| {
+        if std::mem::take(&mut waits) {
+            held.recv().expect("a word");
+        }
+        let mut told = told.lock().expect("nobody panics");
+        match event.kind {
+            EventKind::Missed(count) => told.1 += count,
+            _ => told.0 += 1,
+        }
+    });
+    block_on(async {
+        let mut run = Box::pin(run);
+        // Everything happens at once; only the listener is still to be told.
+        assert!(futures_util::poll!(run.as_mut()).is_pending());
+        let_go.send(()).expect("it listens");
+        run.await.expect("a run");
+    });
+    let (heard, missed) = *heard.lock().expect("nobody panics");
+    assert_eq!(heard + missed, 100_000 + 10);
+    assert!(missed > 0);
+}
+
+#[test]
+fn a_memory_that_hangs_is_not_waited_for_longer_than_allowed() {
+    struct Hangs;
+    impl rath::memory::MemoryBackend for Hangs {
+        fn uri(&self) -> &str {
+            "hangs:"
+        }
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+            std::future::pending().await
+        }
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+            std::future::pending().await
+        }
+        async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+            std::future::pending().await
+        }
+    }
+    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#])).memory(&Memory::new(Hangs));
+    let session = Session::user("go").within(Budget::new().time(std::time::Duration::from_millis(20)));
+    let error = block_on(agent.run(session)).expect_err("time is over");
+    assert_eq!(error.kind(), ErrorKind::Budget);
+}
+
+#[test]
+fn what_is_remembered_survives_merges_and_folds() {
+    let memory = Memory::in_process("notes");
+    let provider = script([r#"{"text": "ok"}"#; 9]);
+    let agent = Agent::new("Go.", &provider).memory(&memory);
+    block_on(async {
+        let session = Session::user("Tell me about Tom.");
+        let (mut ours, mut theirs) = (session.fork(), session.fork());
+        agent.remember(&mut ours, "Tom likes whales.").await.expect("remembered");
+        agent.remember(&mut theirs, "Tom hates boats.").await.expect("remembered");
+        agent.commit(&mut theirs).await.expect("committed");
+        let mut merged = ours.merge(&theirs).expect("a merge");
+        agent.commit(&mut merged).await.expect("committed");
+        assert_eq!(memory.recall("Who is Tom?", 9).await.expect("found").len(), 2);
+        // What was recalled and folded away is recalled again.
+        let mut session = agent.run(Session::user("Who is Tom?")).await.expect("a run");
+        session.push(Chunk::user("And?"));
+        session = agent.run(session).await.expect("a run");
+        session = Compressor::new(&provider).keep(0).run(session).await.expect("folded");
+        session.push(Chunk::user("Who is Tom?"));
+        session = agent.run(session).await.expect("a run");
+        let recalled = log(&session);
+        assert_eq!(recalled.matches("recall: Who is Tom? (2 found)").count(), 2, "{recalled}");
+    });
+}

@@ -666,3 +666,232 @@ fn a_model_that_never_stops_is_stopped() {
     .assert_eq(&error.to_string());
     assert_eq!(error.session().expect("the session").next(), Next::AskModel);
 }
+
+#[test]
+fn a_call_in_doubt_whose_tool_is_gone_waits_for_a_decision_too() {
+    let mut session = Session::user("go");
+    session.push(Chunk::calls([Call::new("c", "launch", "{}")]));
+    session.push(rath::chunk::ToolStarted { call: "c".into(), key: None });
+    let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#]));
+    let error = block_on(agent.run(session)).expect_err("nobody knows what happened");
+    assert_eq!(error.kind(), ErrorKind::Approval);
+}
+
+#[test]
+fn whatever_a_sub_agent_does_with_its_session_all_of_it_is_kept_and_paid_for() {
+    let turn = |text: &str| json!({"text": text, "usage": {"input": 100, "output": 10}}).to_string();
+    let call = |name: &str| {
+        json!({"calls": [{"name": name, "arguments": {"task": "t"}}], "usage": {"input": 1, "output": 1}}).to_string()
+    };
+    // It forks, works on two branches, merges, and leaves a third behind.
+    let provider = script([call("help"), turn("a"), turn("b"), turn("c"), turn("d"), turn("done")]);
+    let inner = Agent::new("Inner.", &provider);
+    let forks = move |session: Session| {
+        let inner = inner.clone();
+        async move {
+            inner.run(session.fork()).await?;
+            let session = inner.run(session.fork()).await?;
+            let branches = [Branch::new("x", &inner as &dyn Run), Branch::new("y", &inner)];
+            let mut asked = session.clone();
+            asked.push(Chunk::user("and?"));
+            fork_join(&asked, branches).await.merge()
+        }
+    };
+    let agent = Agent::new("Outer.", &provider).delegate("help", forks);
+    let session = Session::user("go").within(Budget::new());
+    let session = block_on(agent.run(session)).expect("a run");
+    assert_eq!(session.usage().total(), session.budget().expect("a budget").spent_tokens(), "{}", session.lineage());
+
+    // Its time is over while it waits for one that is deeper still.
+    /// Wait for ever.
+    #[tool(read_only)]
+    async fn for_ever() {
+        std::future::pending::<()>().await;
+    }
+    struct Limited(Agent);
+    impl Tool for Limited {
+        fn spec(&self) -> ToolSpec {
+            ToolSpec::new("limited", "Has little time.", json!({"type": "object"}))
+        }
+        fn time_limit(&self) -> std::time::Duration {
+            std::time::Duration::from_millis(200)
+        }
+        async fn call(&self, cx: &ToolCx, _: Value) -> Result<Output> {
+            cx.run(&self.0, "t").await?;
+            Ok(Output::default())
+        }
+    }
+    let waits = r#"{"calls": [{"name": "for_ever"}], "usage": {"input": 1000, "output": 1}}"#.to_owned();
+    let provider = script([call("limited"), call("deep"), waits, turn("done")]);
+    let deep = Agent::new("Deep.", &provider).tool(for_ever);
+    let middle = Agent::new("Middle.", &provider).delegate("deep", deep);
+    let agent = Agent::new("Outer.", &provider).tool(Limited(middle));
+    let check = |session: &Session| {
+        let spent = session.budget().expect("a budget").spent_tokens();
+        assert_eq!(session.usage().total(), spent, "{}", session.lineage());
+    };
+    let session = block_on(agent.run(Session::user("go").within(Budget::new()))).expect("a run");
+    assert!(log(&session).contains("timed out"), "{}", log(&session));
+    check(&session);
+
+    // Cancelled, both of two say what they did.
+    let provider = script([
+        json!({"calls": [{"name": "help", "arguments": {"task": "1"}}, {"name": "help", "arguments": {"task": "2"}}]})
+            .to_string(),
+        r#"{"calls": [{"name": "for_ever"}]}"#.to_owned(),
+        r#"{"calls": [{"name": "for_ever"}]}"#.to_owned(),
+    ]);
+    let agent = Agent::new("Outer.", &provider).delegate("help", Agent::new("Help.", &provider).tool(for_ever));
+    let cancel = Cancel::new();
+    let error = block_on(async {
+        let stop = async {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+        };
+        let run = agent.run(Session::user("go").within(Budget::new()).until(&cancel));
+        futures_util::future::join(run, stop).await.0.expect_err("it is cancelled")
+    });
+    let session = error.into_session().expect("a session");
+    check(&session);
+    assert_eq!(session.lineage().to_string().matches("interrupted: the run was cancelled").count(), 3);
+}
+
+#[test]
+fn nothing_is_begun_once_it_is_over() {
+    struct Stop(Cancel);
+    impl Tool for Stop {
+        fn spec(&self) -> ToolSpec {
+            ToolSpec::new("stop", "Stops.", json!({"type": "object"}))
+        }
+        async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+            self.0.cancel();
+            Ok("stopped".into())
+        }
+    }
+    let cancel = Cancel::new();
+    let provider =
+        script([r#"{"calls": [{"name": "stop"}, {"name": "look"}, {"name": "pay", "arguments": {"to": "Ann"}}]}"#]);
+    let agent = Agent::new("Go.", &provider).tool(Stop(cancel.clone())).tool(look).tool(pay).calls_at_once(1);
+    let mut session = Session::user("go").until(&cancel);
+    session = block_on(agent.run(session)).expect_err("a decision is missing").into_session().expect("a session");
+    session.approve("call_1_3").expect("it waits");
+    let session = block_on(agent.run(session)).expect_err("it is cancelled").into_session().expect("a session");
+    let Next::RunTools(open) = session.next() else { panic!("{}", session.lineage()) };
+    let open: Vec<_> = open.iter().map(|pending| format!("{} {:?}", pending.call.tool, pending.progress)).collect();
+    assert_eq!(open, ["look New", "pay Approved"]);
+}
+
+#[test]
+fn an_empty_answer_is_no_answer() {
+    let provider = script([
+        r#"{"calls": [{"name": "help", "arguments": {"task": "t"}}]}"#,
+        r#"{"text": "Let me see.", "calls": [{"name": "look"}]}"#,
+        r#"{"text": ""}"#,
+        r#"{"text": "done"}"#,
+    ]);
+    let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider).tool(look));
+    let session = block_on(agent.run(Session::user("go"))).expect("a run");
+    assert!(log(&session).contains("call_1_1 failed: it gave no answer"), "{}", log(&session));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let provider = script([
+        json!({"calls": [
+            {"name": "shell", "arguments": {"command": "mkfifo pipe; sleep 1000 & echo started"}},
+            {"name": "read_file", "arguments": {"path": "pipe"}},
+            {"name": "write_file", "arguments": {"path": "pipe", "text": "x"}},
+            {"name": "shell", "arguments": {"command": "head -c 20000000 /dev/zero | tr '\\0' x; echo end"}},
+        ]})
+        .to_string(),
+        r#"{"text": "done"}"#.to_owned(),
+    ]);
+    let agent = Agent::new("Go.", &provider).tool(Shell).tool(ReadFile).tool(WriteFile);
+    let session = block_on(agent.run(Session::user("go").to(place))).expect("a run");
+    let results: Vec<_> = session
+        .chunks()
+        .filter_map(|chunk| match chunk {
+            Chunk::ToolResult(result) => Some(result),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(results[0].output.as_str(), Some("started\n"));
+    assert_eq!(results[1].output.as_str(), Some("failed: cannot read `pipe`: it is not an ordinary file"));
+    assert_eq!(results[2].output.as_str(), Some("failed: cannot write `pipe`: it is not an ordinary file"));
+    let whole = results[3].whole.as_ref().and_then(Text::as_str).expect("a long output");
+    assert!(whole.ends_with("[3222788 further bytes were not kept]"), "{}", &whole[whole.len() - 99..]);
+}
+
+#[test]
+fn what_a_function_returns_is_told_by_its_type() {
+    type Outcome<T> = std::result::Result<T, String>;
+    /// Fails under another name.
+    #[tool]
+    async fn aliased() -> Outcome<u32> {
+        Err("it broke".to_owned())
+    }
+    /// Finds nothing.
+    #[tool]
+    async fn none() -> Option<u32> {
+        None
+    }
+    /// Does it.
+    #[tool]
+    async fn unit() -> Result<()> {
+        Ok(())
+    }
+    /// Says it.
+    #[tool]
+    async fn output() -> Result<Output> {
+        Ok("said".into())
+    }
+    /// Has a parameter of its own name.
+    #[tool(writes(r#type))]
+    async fn query(query: i64, r#type: Option<String>) -> String {
+        format!("{query} {type:?}")
+    }
+    /// Panics before there is anything to wait for.
+    struct Early;
+    impl Tool for Early {
+        fn spec(&self) -> ToolSpec {
+            ToolSpec::new("early", "Panics.", json!({"type": "object"}))
+        }
+        #[allow(clippy::manual_async_fn)]
+        fn call(&self, _: &ToolCx, _: Value) -> impl Future<Output = Result<Output>> + Send {
+            if self.output_limit() > 0 {
+                panic!("early");
+            }
+            async { Ok(Output::default()) }
+        }
+    }
+    let (_, told) = results(
+        |provider| Agent::new("Go.", provider).tool(aliased).tool(none).tool(unit).tool(output).tool(query).tool(Early),
+        &[
+            ("aliased", ""),
+            ("none", "null"),
+            ("unit", "{}"),
+            ("output", "{}"),
+            ("query", r#"{"query": 5.0, "type": "a"}"#),
+            ("query", r#"{"query": 1e3}"#),
+            ("query", r#"{"query": 18446744073709551616}"#),
+            ("early", "{}"),
+        ],
+    );
+    expect![[r#"
+        Failed: failed: it broke
+        Ok: null
+        Ok: done
+        Ok: said
+        Ok: 5 Some("a")
+        Ok: 1000 None
+        BadArguments: bad arguments: invalid type: floating point `1.8446744073709552e+19`, expected i64
+        Failed: failed: the tool panicked
+    "#]]
+    .assert_eq(&told);
+    assert_eq!(query.touches(&json!({"query": 1, "type": "a"})), [Touch::write("a")]);
+}

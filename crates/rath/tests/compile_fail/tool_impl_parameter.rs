@@ -1,0 +1,9 @@
+use rath::prelude::*;
+
+/// Writes.
+#[tool]
+async fn write(text: impl Into<String>) -> String {
+    text.into()
+}
+
+fn main() {}

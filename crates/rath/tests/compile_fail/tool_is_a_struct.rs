@@ -1,0 +1,7 @@
+use rath::prelude::*;
+
+/// Writes.
+#[tool]
+struct Write;
+
+fn main() {}
