@@ -126,7 +126,7 @@ impl<B: ProviderBackend> Erased for B {
 impl Provider {
     /// A provider with this backend.
     pub fn new(backend: impl ProviderBackend) -> Self {
-        Provider { backend: Arc::new(backend), retry: Retry::default(), prices: Arc::new(Prices::list()) }
+        Provider { backend: Arc::new(backend), retry: Retry::default(), prices: Prices::shared_list() }
     }
 
     /// The provider that a URI names: `openai:MODEL`, `anthropic:MODEL` or `script:FILE`.
@@ -231,7 +231,8 @@ impl<'a> Ask<'a> {
         self
     }
 
-    async fn run(self) -> Result<Session> {
+    /// What awaiting it does, for those whose own future has room for it.
+    pub(crate) async fn run(self) -> Result<Session> {
         let Ask { provider, mut session, sink } = self;
         let mut sink: Box<Sink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
         check_turn(&session)?;

@@ -473,7 +473,7 @@ pub struct Other {
 /// JSON kept as written, but on one line. Two are equal when their texts are.
 #[derive(Clone, Serialize)]
 #[serde(transparent)]
-pub struct Json(Box<RawValue>);
+pub struct Json(Arc<RawValue>);
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -486,7 +486,7 @@ impl Json {
     /// Takes in a JSON text.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         // In valid JSON a raw line break can only be space between tokens, and a row must be one line.
-        RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).map(Json)
+        RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).map(|json| Json(json.into()))
     }
 
     /// The JSON text.
@@ -511,6 +511,16 @@ impl fmt::Debug for Json {
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// Taken as it is, if it is on one line already.
+impl From<Box<RawValue>> for Json {
+    fn from(json: Box<RawValue>) -> Self {
+        if json.get().contains(['\n', '\r']) || json.get().starts_with([' ', '\t']) {
+            return Json::parse(json.get()).expect("it is JSON already");
+        }
+        Json(json.into())
     }
 }
 

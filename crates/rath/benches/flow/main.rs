@@ -1,8 +1,10 @@
-//! What it costs to run an agent, against a bare client that sends the same bytes: `cargo xtask bench`.
+//! What it costs to run an agent, against a bare loop that sends the same bytes: `cargo xtask bench`.
 //!
 //! Given the names of cases and the address of a model server in `MOCK_URL`, it prints what it measured as JSON lines, so
-//! that other programs can be measured on the same server: `loop`, and `concurrent:SESSIONS,MODEL,TURNS,shared|own`.
+//! that other programs can be measured on the same server: `loop`, `concurrent:SESSIONS,MODEL,TURNS,shared|own`, and `bare`
+//! for the bare loop.
 
+mod bare;
 mod server;
 
 use std::sync::Arc;
@@ -11,9 +13,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use rath::prelude::*;
 use rath_bench::{Table, cpu_time, memory};
-use reqwest::Client;
 use tokio::runtime::{Builder, Runtime};
 
+use bare::Bare;
 use server::Server;
 
 const PROMPT: &str = "Add numbers with the tool, then answer.";
@@ -55,34 +57,30 @@ fn table() {
 fn turns(table: &mut Table, url: &str) {
     const SESSIONS: usize = 200;
     let runtime = one_thread();
-    let (agent, bare) = (agent(url, 20), Bare::of(url, 20));
-    let rounds: Vec<_> = (0..7)
-        .map(|_| {
-            let ours = cpu_time(|| {
-                runtime.block_on(async {
-                    for _ in 0..SESSIONS {
-                        run(&agent).await;
-                    }
-                })
-            });
-            let theirs = cpu_time(|| {
-                runtime.block_on(async {
-                    for _ in 0..SESSIONS {
-                        bare.send_all().await;
-                    }
-                })
-            });
-            ours.as_secs_f64() / theirs.as_secs_f64()
-        })
-        .collect();
-    table.at_most("CPU of a tool turn against a bare client that sends the same bytes", median(rounds), 1.5);
+    for answers in [Answers::Whole, Answers::InPieces] {
+        let agent = with(url, "mock-20", answers);
+        let bare = Bare::of(url, &agent);
+        let rounds: Vec<_> = (0..7)
+            .map(|_| {
+                let ours = cpu_time(|| repeat(&runtime, SESSIONS, || run(&agent)));
+                let theirs = cpu_time(|| repeat(&runtime, SESSIONS, || bare.run()));
+                ours.as_secs_f64() / theirs.as_secs_f64()
+            })
+            .collect();
+        let (how, bound) = if answers == Answers::Whole { ("in one piece", 2.0) } else { ("in pieces", 1.5) };
+        table.at_most(
+            &format!("CPU of a tool turn, answers {how}, against a bare loop that sends the same bytes"),
+            median(rounds),
+            bound,
+        );
+    }
 }
 
 /// One session of 4,000 tool turns: what is sent grows, what it costs beside that does not.
 fn long(table: &mut Table, url: &str) {
     const TURNS: usize = 4_000;
     let runtime = one_thread();
-    let bare = Bare::of(url, TURNS);
+    let bare = Bare::of(url, &agent(url, TURNS));
     // What the agent costs at each turn, from one event that a model is asked to the next.
     let ours = runtime.block_on(async {
         let agent = agent(url, TURNS);
@@ -96,113 +94,75 @@ fn long(table: &mut Table, url: &str) {
         events.finish().await.expect("a run");
         asked
     });
-    let theirs = runtime.block_on(async {
-        let mut asked = Vec::with_capacity(TURNS + 2);
-        for body in &bare.bodies {
-            asked.push(rath_bench::cpu_now());
+    let mut theirs = Vec::with_capacity(TURNS + 2);
+    let mut bodies = Vec::new();
+    runtime.block_on(bare.go(
+        || theirs.push(rath_bench::cpu_now()),
+        |body| {
+            bodies.push(Bytes::copy_from_slice(body));
+            if bodies.len() > LAST {
+                bodies.remove(0);
+            }
+        },
+    ));
+    let sent = runtime.block_on(async {
+        let mut sent = vec![rath_bench::cpu_now()];
+        for body in &bodies {
             bare.send(body.clone()).await;
+            sent.push(rath_bench::cpu_now());
         }
-        asked
+        sent
     });
-    let near = |asked: &[std::time::Duration], turn: usize| {
-        let mut turns: Vec<_> = asked[turn - 8..turn + 8].windows(2).map(|at| (at[1] - at[0]).as_secs_f64()).collect();
-        turns.sort_by(f64::total_cmp);
-        turns[turns.len() / 2]
+    let last = |at: &[std::time::Duration]| {
+        let turns = at[at.len() - LAST..].windows(2).map(|at| (at[1] - at[0]).as_secs_f64());
+        median(turns.collect())
     };
-    for turn in [10, 4_000 - 8] {
-        let ratio = near(&ours, turn) / near(&theirs, turn);
-        table.at_most(
-            &format!("the same at turn {turn} of a long session, whoever listens to it included"),
-            ratio,
-            1.5,
-        );
-    }
+    table.at_most("the same after 4,000 turns", last(&ours) / last(&theirs), 1.5);
+    table.at_most(
+        "the same after 4,000 turns, against sending bytes that are there already",
+        last(&ours) / last(&sent),
+        2.0,
+    );
 }
+
+/// How many turns are looked at.
+const LAST: usize = 33;
 
 /// 10,000 sessions of 20 tool turns at once, on two threads.
 fn many(table: &mut Table, url: &str) {
     const SESSIONS: usize = 10_000;
-    let runtime = two_threads();
-    let (agent, bare) = (Arc::new(agent(url, 20)), Arc::new(Bare::of(url, 20)));
+    let bare = Arc::new(Bare::of(url, &with(url, "mock-20", Answers::Whole)));
     let before = memory();
-    let begun = Instant::now();
-    let sessions = runtime.block_on(async {
-        let work: Vec<_> = (0..SESSIONS)
-            .map(|_| {
-                let agent = agent.clone();
-                tokio::spawn(async move { run(&agent).await })
-            })
-            .collect();
-        let mut sessions = Vec::with_capacity(SESSIONS);
-        for session in work {
-            sessions.push(session.await.expect("it does not panic"));
-        }
-        sessions
+    let agent = Arc::new(with(url, "mock-20", Answers::Whole));
+    let (ours, sessions) = at_once(SESSIONS, move || {
+        let agent = agent.clone();
+        async move { run(&agent).await }
     });
-    let ours = begun.elapsed();
     let held = memory().saturating_sub(before) / SESSIONS;
     assert!(sessions.iter().all(|session| session.next() == Next::Done));
     drop(sessions);
-    let begun = Instant::now();
-    runtime.block_on(async {
-        let work: Vec<_> = (0..SESSIONS)
-            .map(|_| {
-                let bare = bare.clone();
-                tokio::spawn(async move { bare.send_all().await })
-            })
-            .collect();
-        for sent in work {
-            sent.await.expect("it does not panic");
-        }
+    let (theirs, _) = at_once(SESSIONS, move || {
+        let bare = bare.clone();
+        async move { bare.run().await }
     });
-    let theirs = begun.elapsed();
-    let ratio = theirs.as_secs_f64() / ours.as_secs_f64();
-    table.at_least("turns a second of 10,000 sessions at once, against the bare client", ratio, 0.7);
-    table.bytes("memory of each of them, connections included", held, 100_000);
+    table.at_least("turns a second of 10,000 sessions at once, against the bare loop", theirs / ours, 0.7);
+    table.bytes("memory of each of them, with what the allocator keeps", held, 128 << 10);
 }
 
-/// The same bytes as an agent sends, ready to be sent, and nothing else.
-struct Bare {
-    client: Client,
-    url: String,
-    bodies: Vec<Bytes>,
-}
-
-impl Bare {
-    fn of(url: &str, turns: usize) -> Self {
-        let session = one_thread().block_on(run(&agent(url, turns)));
-        let answers = session.record().steps().into_iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_)));
-        let bodies = if turns <= 100 {
-            answers.map(|step| session.request(step.id()).expect("its request").bytes).collect()
-        } else {
-            // Rebuilt from one record as it grows: each request goes on from the one before.
-            let mut growing = Session::empty();
-            let provider = agent(url, turns).provider().clone();
-            let mut bodies = Vec::new();
-            for step in session.record().steps() {
-                if let Chunk::Assistant(_) = step.chunk() {
-                    bodies.push(provider.request(&growing).expect("a request").bytes);
-                }
-                growing.push(step.chunk().clone());
-            }
-            bodies
-        };
-        let client = Client::builder().no_proxy().build().expect("a client");
-        Bare { client, url: format!("{url}/v1/chat/completions"), bodies }
-    }
-
-    async fn send_all(&self) {
-        for body in &self.bodies {
-            self.send(body.clone()).await;
+/// How many seconds it takes to do some work so many times at once, and what comes of it. When it is over, its connections
+/// are closed.
+fn at_once<F: Future<Output: Send> + Send + 'static>(times: usize, work: impl Fn() -> F) -> (f64, Vec<F::Output>) {
+    let runtime = two_threads();
+    let begun = Instant::now();
+    let done = runtime.block_on(async {
+        let work: Vec<_> = (0..times).map(|_| tokio::spawn(work())).collect();
+        let mut done = Vec::with_capacity(times);
+        for one in work {
+            done.push(one.await.expect("it does not panic"));
         }
-    }
-
-    async fn send(&self, body: Bytes) {
-        let request = self.client.post(&self.url).header("content-type", "application/json").bearer_auth("sk-mock");
-        let answer = request.body(body).send().await.expect("an answer");
-        assert!(answer.status().is_success());
-        std::hint::black_box(answer.bytes().await.expect("a body"));
-    }
+        done
+    });
+    (begun.elapsed().as_secs_f64(), done)
 }
 
 fn agent(url: &str, turns: usize) -> Agent {
@@ -223,6 +183,15 @@ fn with(url: &str, model: &str, answers: Answers) -> Agent {
 
 async fn run(agent: &Agent) -> Session {
     agent.run(Session::user(PROMPT)).await.expect("a run")
+}
+
+/// Does some work again and again, one after the other.
+fn repeat<F: Future>(runtime: &Runtime, count: usize, work: impl Fn() -> F) {
+    runtime.block_on(async {
+        for _ in 0..count {
+            work().await;
+        }
+    });
 }
 
 fn one_thread() -> Runtime {
@@ -262,13 +231,7 @@ fn peer(url: &str, case: &str) {
         for answers in [Answers::Whole, Answers::InPieces] {
             let agent = with(url, "mock-20", answers);
             let stream = answers == Answers::InPieces;
-            let sessions = |count: usize| {
-                runtime.block_on(async {
-                    for _ in 0..count {
-                        run(&agent).await;
-                    }
-                })
-            };
+            let sessions = |count: usize| repeat(&runtime, count, || run(&agent));
             sessions(3);
             let begun = Instant::now();
             let cpu = cpu_time(|| sessions(100));
@@ -281,6 +244,13 @@ fn peer(url: &str, case: &str) {
                 serde_json::json!({"stream": stream}),
             );
         }
+    } else if case == "bare" {
+        let runtime = two_threads();
+        let bare = Bare::of(url, &with(url, "mock-20", Answers::Whole));
+        repeat(&runtime, 3, || bare.run());
+        let begun = Instant::now();
+        let cpu = cpu_time(|| repeat(&runtime, 100, || bare.run()));
+        say("bare20", 1, 2_100, begun.elapsed().as_secs_f64(), cpu.as_secs_f64(), serde_json::json!({"stream": false}));
     } else if let Some((sessions, model, turns, shared)) = case.strip_prefix("concurrent:").and_then(|case| {
         let mut parts = case.split(',');
         Some((
@@ -291,27 +261,19 @@ fn peer(url: &str, case: &str) {
         ))
     }) {
         let sessions: usize = sessions;
-        let runtime = two_threads();
         let all = Arc::new(with(url, model, Answers::Whole));
-        runtime.block_on(run(&all));
+        two_threads().block_on(run(&all));
         let begun = Instant::now();
         let cpu = cpu_time(|| {
-            runtime.block_on(async {
-                let work: Vec<_> = (0..sessions)
-                    .map(|_| {
-                        let agent = if shared { all.clone() } else { Arc::new(with(url, model, Answers::Whole)) };
-                        tokio::spawn(async move { run(&agent).await })
-                    })
-                    .collect();
-                for session in work {
-                    session.await.expect("it does not panic");
-                }
+            at_once(sessions, || {
+                let agent = if shared { all.clone() } else { Arc::new(with(url, model, Answers::Whole)) };
+                async move { run(&agent).await }
             });
         });
         let extra = serde_json::json!({"model": model, "session": if shared { "one shared Agent" } else { "an Agent per session" }});
         say("concurrent", sessions, sessions * (turns + 1), begun.elapsed().as_secs_f64(), cpu.as_secs_f64(), extra);
     } else {
-        eprintln!("no case `{case}`; there are: loop, concurrent:SESSIONS,MODEL,TURNS,shared|own");
+        eprintln!("no case `{case}`; there are: loop, bare, concurrent:SESSIONS,MODEL,TURNS,shared|own");
         std::process::exit(2);
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn serve() {
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         println!("http://{}", listener.local_addr().expect("an address"));
-        while let Ok((stream, _)) = listener.accept().await {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a connection");
             tokio::spawn(connection(stream));
         }
     });
@@ -84,6 +85,13 @@ fn answer(request: &[u8]) -> Vec<u8> {
     } else {
         (format!(r#"{{"role":"assistant","content":"{made} calls were made."}}"#), "stop")
     };
+    if memchr::memmem::find(request, b"\"stream\":true").is_none() {
+        let usage = r#"{"prompt_tokens":100,"completion_tokens":12,"total_tokens":112}"#;
+        let choice = format!(r#"{{"index":0,"message":{delta},"finish_reason":"{finish}"}}"#);
+        let body = format!(r#"{{"id":"c","model":"mock","choices":[{choice}],"usage":{usage}}}"#);
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+        return format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes();
+    }
     let usage = format!(r#"{{"prompt_tokens":{},"completion_tokens":12,"total_tokens":{}}}"#, 100 + made, 112 + made);
     let events = [
         format!(r#"{{"id":"c","model":"mock","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}]}}"#),

@@ -219,7 +219,7 @@ impl Agent {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
-                    session = self.provider.ask(session).await?;
+                    session = self.provider.ask(session).run().await?;
                 }
                 Next::RunTools(calls) => {
                     let toolbox = Toolbox { tools: &tools, at_once: self.at_once };

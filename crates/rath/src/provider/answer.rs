@@ -106,7 +106,7 @@ impl Answer {
             calls: self.calls,
             finish: self.finish,
             request: Some(request.digest),
-            settings: Some(request.settings.to_json()),
+            settings: Some(request.stored.clone()),
             provider: Some(request.identity.clone()),
             facts: self.facts.into_json(),
             sidecar: self.sidecar,
@@ -148,8 +148,8 @@ impl Facts {
     }
 
     fn into_json(self) -> Option<Json> {
-        let text = serde_json::to_string(&self.0).ok().filter(|_| !self.0.is_empty())?;
-        Json::parse(&text).ok()
+        let json = serde_json::value::to_raw_value(&self.0).ok().filter(|_| !self.0.is_empty());
+        json.map(Json::from)
     }
 }
 

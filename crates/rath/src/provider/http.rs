@@ -1,7 +1,10 @@
 //! The one place that talks HTTP: keys, time limits, size limits, and what a failure means.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,7 +13,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use reqwest::{Response, StatusCode, Url};
 use secrecy::SecretString;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::{Again, Answer, Failure, Sink};
 use super::assemble::{Assembly, reported};
@@ -55,7 +58,9 @@ pub(crate) enum Auth {
 
 /// A server, and what is needed to ask it.
 pub(crate) struct Http {
-    pub(crate) base: Url,
+    base: Url,
+    /// The same, as it is shown.
+    endpoint: Arc<str>,
     pub(crate) auth: Auth,
     keys: Keys,
     /// The variable that names a key, where the server gives no answer without one.
@@ -65,6 +70,8 @@ pub(crate) struct Http {
     /// The most bytes that an answer may have.
     pub(crate) most: usize,
     client: OnceLock<Result<reqwest::Client, String>>,
+    /// The first path that was asked for, and where it is.
+    first_url: OnceLock<(String, Url)>,
 }
 
 /// The most bytes that an answer may have, unless told otherwise.
@@ -92,7 +99,19 @@ impl Http {
         let secrets: Vec<String> = parts.chain(whole.iter().cloned()).filter(|secret| secret.len() >= 8).collect();
         let keys = Keys::new(keys, secrets);
         let (timeouts, client) = (Timeouts::default(), OnceLock::new());
-        Http { base, auth, keys, key_from: None, headers, timeouts, most: MOST, client }
+        let endpoint = endpoint(&base).into();
+        Http {
+            base,
+            endpoint,
+            auth,
+            keys,
+            key_from: None,
+            headers,
+            timeouts,
+            most: MOST,
+            client,
+            first_url: OnceLock::new(),
+        }
     }
 
     /// Sends a request to a model and takes in its answer: one attempt.
@@ -184,9 +203,9 @@ impl Http {
                 .with_hint(format!("give it one with `key`, or take it from {variable} with `from_env`")));
         }
         let first_byte = in_time(self.timeouts.first_byte);
-        let mut url = self.base.clone();
-        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
-        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let url = self.url(path);
+        let mut headers = HeaderMap::with_capacity(4 + self.headers.len());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some((_, key)) = key {
             let (name, value) = match self.auth {
                 Auth::Bearer => ("authorization", format!("Bearer {key}")),
@@ -202,27 +221,39 @@ impl Http {
             headers.insert(name, value.clone());
         }
         let builder = client.post(url).headers(headers).body(body);
-        let sent = timeout_at(first_byte, builder.send()).await.map_err(|_| silent(&self.endpoint()))?;
+        let mut alarm = Alarm::new(self.timeouts.idle);
+        let sent = alarm.by(first_byte, builder.send()).await.map_err(|Late| silent(&self.endpoint))?;
         let response = sent.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
         let mut body = Body {
             content_type,
-            headers: response.headers().clone(),
             response,
             deadline: first_byte,
             patience: None,
             idle: self.timeouts.idle,
             read: 0,
             most: self.most,
-            endpoint: self.endpoint(),
+            endpoint: self.endpoint.clone(),
+            alarm,
         };
         if status.is_success() {
             Ok(body)
         } else {
             Err(self.refusal(key.map(|(nth, _)| nth), path, status, &mut body, refused).await)
         }
+    }
+
+    /// Where a path is. It is nearly always the same.
+    fn url(&self, path: &str) -> Url {
+        let below = || {
+            let mut url = self.base.clone();
+            url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+            url
+        };
+        let (known, url) = self.first_url.get_or_init(|| (path.to_owned(), below()));
+        if known == path { url.clone() } else { below() }
     }
 
     fn client(&self) -> Result<&reqwest::Client, Failure> {
@@ -242,12 +273,8 @@ impl Http {
     }
 
     /// Where requests go, without what may be secret in a URL.
-    pub(crate) fn endpoint(&self) -> String {
-        let mut shown = self.base.clone();
-        let _ = shown.set_username("");
-        let _ = shown.set_password(None);
-        shown.set_query(None);
-        shown.as_str().trim_end_matches('/').to_owned()
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     /// What a status that is no success means.
@@ -263,7 +290,7 @@ impl Http {
         // Before anything is cut from it: a part of a key is a secret too.
         let text = self.shown(&bytes);
         if status.is_redirection() {
-            let to = body.headers.get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+            let to = body.response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
             let to = to.split(['?', '#']).next().unwrap_or_default();
             let message = format!("{} redirects to {to}, where a key is not sent", self.endpoint());
             return Failure::new(ErrorKind::Refused, message).with_hint("set the base URL to where it redirects");
@@ -283,7 +310,7 @@ impl Http {
         match failure.kind {
             ErrorKind::Key => self.key_refused(key, &mut failure, refused),
             ErrorKind::Busy => {
-                let after = retry_after(&body.headers, SystemTime::now());
+                let after = retry_after(body.response.headers(), SystemTime::now());
                 failure.again = match key.filter(|_| status == StatusCode::TOO_MANY_REQUESTS) {
                     Some(key) => match self.keys.rest(key, after, refused) {
                         Then::OtherKey => Again::Later(Some(Duration::ZERO)),
@@ -360,7 +387,6 @@ impl Http {
 struct Body {
     response: Response,
     content_type: String,
-    headers: HeaderMap,
     /// When the next byte must be there.
     deadline: Instant,
     /// When the next piece of an answer must be there, in a stream.
@@ -368,13 +394,54 @@ struct Body {
     idle: Duration,
     read: usize,
     most: usize,
-    endpoint: String,
+    endpoint: Arc<str>,
+    alarm: Alarm,
+}
+
+/// Wakes whoever waits when a deadline has passed. There is one for an attempt, and it is set anew only when it rings too
+/// early or a deadline comes closer: a timer for each piece of an answer would cost more than the piece.
+struct Alarm {
+    timer: Option<Pin<Box<Sleep>>>,
+    /// How far ahead it is set at most.
+    most: Duration,
+}
+
+/// The deadline has passed.
+struct Late;
+
+impl Alarm {
+    fn new(most: Duration) -> Self {
+        Alarm { timer: None, most }
+    }
+
+    /// Waits for some work, until a deadline.
+    async fn by<T>(&mut self, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Late> {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(done));
+            }
+            let soon = || deadline.min(in_time(self.most));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(soon())));
+            if timer.deadline() > deadline {
+                timer.as_mut().reset(deadline);
+            }
+            while timer.as_mut().poll(context).is_ready() {
+                if Instant::now() >= deadline {
+                    return Poll::Ready(Err(Late));
+                }
+                timer.as_mut().reset(deadline);
+            }
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 impl Body {
     async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
         let deadline = self.patience.map_or(self.deadline, |patience| self.deadline.min(patience));
-        let chunk = timeout_at(deadline, self.response.chunk()).await.map_err(|_| match self.read {
+        let chunk = self.alarm.by(deadline, self.response.chunk()).await.map_err(|Late| match self.read {
             0 => silent(&self.endpoint),
             _ if deadline < self.deadline => {
                 Failure::new(ErrorKind::Timeout, format_args!("{} sends nothing but keep-alives", self.endpoint))
@@ -431,9 +498,18 @@ impl Body {
     fn facts(&self) -> BTreeMap<String, String> {
         let said =
             |name: &str| name.contains("ratelimit") || matches!(name, "request-id" | "x-request-id" | "retry-after");
-        let named = self.headers.iter().filter(|(name, _)| said(name.as_str()));
+        let named = self.response.headers().iter().filter(|(name, _)| said(name.as_str()));
         named.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
     }
+}
+
+/// A URL without what may be secret in it.
+fn endpoint(base: &Url) -> String {
+    let mut shown = base.clone();
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_query(None);
+    shown.as_str().trim_end_matches('/').to_owned()
 }
 
 fn is_local(base: &Url) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Add, AddAssign};
+use std::sync::{Arc, LazyLock};
 
 use rath_record::chunk::{Chunk, Identity};
 use rath_record::{BranchId, Record, StepId, Usage};
@@ -114,6 +115,12 @@ impl Prices {
     /// List prices of well-known models. They change: check the ones you rely on, and [`set`](Prices::set) your own.
     pub fn list() -> Self {
         Prices::none().read(include_str!("prices.json")).expect("the list is checked by a test")
+    }
+
+    /// The same, read once for all providers.
+    pub(crate) fn shared_list() -> Arc<Self> {
+        static LIST: LazyLock<Arc<Prices>> = LazyLock::new(|| Arc::new(Prices::list()));
+        LIST.clone()
     }
 
     /// Sets a price, in place of the one there was.

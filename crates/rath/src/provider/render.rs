@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rath_record::chunk::{Assistant, Identity, Image, Instructions, Outcome, ToolSpec};
+use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome, ToolSpec};
 use rath_record::view::{Closing, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
 use serde_json::value::RawValue;
@@ -35,6 +35,8 @@ pub struct Request {
     pub identity: Identity,
     /// What it holds beside what is in the record.
     pub settings: Arc<Settings>,
+    /// The same, as it is stored with the answer.
+    pub(super) stored: Json,
     /// The path of the module that asks, `readme.agent` for one. It is not sent.
     pub by: Option<Arc<str>>,
     /// What became of what does not go everywhere.

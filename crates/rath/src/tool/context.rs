@@ -1,16 +1,43 @@
 //! What a tool knows of the call it answers.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rath_record::Text;
 use rath_record::chunk::{Call, Chunk};
+use rath_record::{CallId, Digest, StepId, Text};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Newest};
 use crate::flow::{Run, Scope};
 use crate::place::Place;
 use crate::session::Session;
+
+/// The key of a call, made when somebody asks for it.
+#[derive(Clone)]
+pub(super) struct Key {
+    of: Option<(StepId, CallId)>,
+    key: OnceLock<String>,
+}
+
+impl Key {
+    /// One that is this call's own.
+    pub(super) fn of(answer: StepId, call: CallId) -> Self {
+        Key { of: Some((answer, call)), key: OnceLock::new() }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        self.key.get_or_init(|| match &self.of {
+            Some((answer, call)) => Digest::of(format!("{answer} {call}").as_bytes()).to_string(),
+            None => String::new(),
+        })
+    }
+}
+
+impl From<String> for Key {
+    fn from(key: String) -> Self {
+        Key { of: None, key: key.into() }
+    }
+}
 
 /// How many tools deep work can be: an agent that gives its own task to itself ends here.
 const NESTED_MOST: u32 = 16;
@@ -20,19 +47,19 @@ pub struct ToolCx {
     /// As it was when the call was made.
     session: Session,
     call: Call,
-    key: String,
+    key: Key,
     /// The work of others that was done for this call.
     work: Mutex<Vec<Arc<Newest>>>,
 }
 
 impl ToolCx {
-    pub(super) fn new(session: Session, call: Call, key: String) -> Self {
+    pub(super) fn new(session: Session, call: Call, key: Key) -> Self {
         ToolCx { session, call, key, work: Mutex::default() }
     }
 
     /// The context of a call that nobody made, to try a tool with: `tool.call(&ToolCx::of(session, call), arguments)`.
     pub fn of(session: Session, call: Call) -> Self {
-        let key = call.id.to_string();
+        let key = Key::from(call.id.to_string());
         ToolCx::new(session, call, key)
     }
 
@@ -48,7 +75,7 @@ impl ToolCx {
 
     /// A key for whoever must not do the same thing twice: the same whenever this call is made, and no other call's.
     pub fn key(&self) -> &str {
-        &self.key
+        self.key.as_str()
     }
 
     /// Where the session's tools run.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rath_record::Text;
 use rath_record::chunk::{Call, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::{Pending, Progress};
-use rath_record::{Digest, Text};
 use serde_json::Value;
 
+use super::context::Key;
 use super::output::shown;
 use super::schedule::{Held, plain};
 use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
@@ -97,7 +98,7 @@ struct Ready {
     arguments: Value,
     nature: Nature,
     touches: Vec<Touch>,
-    key: String,
+    key: Key,
     /// How much of its output the model is shown, and how long it may take.
     limit: usize,
     time: Duration,
@@ -130,8 +131,8 @@ fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
             Err(_) if progress == Progress::Unknown => What::Ask(Doubt::Unknown),
             Err(said) => What::Say(said),
             Ok((tool, arguments)) => {
-                let own_key = Digest::of(format!("{step} {}", call.id).as_bytes()).to_string();
-                let make = AssertUnwindSafe(|| decide(session, tool, arguments, own_key, &progress));
+                let key = Key::of(step, call.id.clone());
+                let make = AssertUnwindSafe(|| decide(session, tool, arguments, key, &progress));
                 catch_unwind(make).unwrap_or_else(|_| What::Say(Said::new(Outcome::Failed, PANICKED)))
             }
         }
@@ -180,7 +181,7 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
-fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: String, progress: &Progress) -> What {
+fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: Key, progress: &Progress) -> What {
     let nature = tool.tool().nature(&arguments);
     match progress {
         Progress::New if tool.tool().needs_approval(&arguments) => {
@@ -195,7 +196,7 @@ fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: String, p
     }
     let touches = tool.tool().touches(&arguments);
     let key = match &nature {
-        Nature::Idempotent { key: Some(key) } => key.clone(),
+        Nature::Idempotent { key: Some(key) } => Key::from(key.clone()),
         _ => own_key,
     };
     let started = *progress == Progress::Unknown;
@@ -313,7 +314,8 @@ impl Round {
                         continue;
                     }
                     if !ready.started {
-                        let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.clone());
+                        let key =
+                            matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
                         session.push(ToolStarted { call: slot.call.id.clone(), key });
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_record::chunk::Identity;
+use rath_record::chunk::{Identity, Json};
 use rath_record::view::{self, Carry};
 use rath_record::{Digest, Record, Step, turn};
 
 use super::{Away, Page, Request, Role, TOKENS_PER_IMAGE, Target, tokens};
-use crate::provider::settings::{Cache, Shape};
+use crate::provider::settings::{Cache, Settings, Shape};
 
 /// Where a session keeps what it can reuse of its last request. A copy has a place of its own, and shares what is in it.
 #[derive(Default)]
@@ -47,6 +47,8 @@ pub(crate) struct Prefix {
     identity: Identity,
     shape: Shape,
     cache: Option<Cache>,
+    /// The settings of the last request, and how they are stored.
+    settings: (Arc<Settings>, Json),
     /// The head it reflects.
     at: Option<Step>,
     carry: Carry,
@@ -69,6 +71,7 @@ impl Prefix {
             identity: target.identity.clone(),
             shape: target.settings.shape,
             cache: target.settings.cache,
+            settings: (target.settings.clone(), target.settings.to_json()),
             at: record.head().cloned(),
             carry: view.carry,
             page,
@@ -83,6 +86,9 @@ impl Prefix {
         if let (Some(earlier), Some(steps)) = (earlier, after) {
             // The last handle on it writes where it stands; any other makes a copy.
             let mut prefix = Arc::unwrap_or_clone(earlier);
+            if !Arc::ptr_eq(&prefix.settings.0, target.settings) {
+                prefix.settings = (target.settings.clone(), target.settings.to_json());
+            }
             if let Some((list, carry)) = view::messages_after(&steps, std::mem::take(&mut prefix.carry)) {
                 prefix.carry = carry;
                 prefix.at = record.head().cloned();
@@ -115,6 +121,7 @@ impl Prefix {
             digest,
             identity: target.identity.clone(),
             settings: target.settings.clone(),
+            stored: self.settings.1.clone(),
             by,
             report: tail.report,
             tokens: tokens(text) + tail.images * TOKENS_PER_IMAGE,
