@@ -8,6 +8,7 @@ mod answer;
 mod compressor;
 mod fan;
 mod module;
+mod remember;
 mod running;
 mod selector;
 mod sequential;

@@ -1,5 +1,7 @@
 //! The value that programs pass around.
 
+mod live;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,10 +17,10 @@ use rath_record::{
 use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{EventKind, Hub};
-use crate::flow::Scope;
+use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
+use live::Live;
 
 /// Everything that happened, as one value.
 ///
@@ -48,17 +50,6 @@ pub struct Session {
     /// Where tools run, once it has been looked for.
     placed: Arc<OnceLock<Option<Place>>>,
     live: Live,
-}
-
-/// What is live around a session and no part of its record. A fork shares it.
-#[derive(Clone, Default)]
-struct Live {
-    hub: Hub,
-    cancel: Option<Cancel>,
-    /// The module that runs, and those below it.
-    scope: Option<Arc<Scope>>,
-    /// How many tools deep this work is. In one, nobody can be asked for a decision.
-    nested: u32,
 }
 
 /// The line of work that a session appends to.
@@ -426,74 +417,6 @@ impl Session {
             placed: Arc::default(),
             live: Live::default(),
         }
-    }
-
-    /// The same for reading: it tells nobody what is done with it, and does not keep the last request from being reused.
-    pub(crate) fn quiet(&self) -> Self {
-        let live = Live { hub: Hub::default(), ..self.live.clone() };
-        Session {
-            record: self.record.clone(),
-            branch: self.branch.clone(),
-            by: self.by.clone(),
-            purse: self.purse.clone(),
-            rendered: Reuse::default(),
-            placed: self.placed.clone(),
-            live,
-        }
-    }
-
-    /// The same for a tool, which may tell how it gets on.
-    pub(crate) fn for_tool(&self) -> Self {
-        self.quiet().heard_by(self.live.hub.clone())
-    }
-
-    /// Who listens.
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.live.hub
-    }
-
-    /// The same with other listeners.
-    pub(crate) fn heard_by(mut self, hub: Hub) -> Self {
-        self.live.hub = hub;
-        self
-    }
-
-    /// Tells whoever listens.
-    pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
-        self.live.hub.emit(self, kind);
-    }
-
-    /// What can stop it.
-    pub(crate) fn cancel(&self) -> Option<&Cancel> {
-        self.live.cancel.as_ref()
-    }
-
-    /// The module that runs, and those below it.
-    pub(crate) fn scope(&self) -> Option<&Arc<Scope>> {
-        self.live.scope.as_ref()
-    }
-
-    /// The same in the hands of another module.
-    pub(crate) fn within_scope(mut self, by: Option<Arc<str>>, scope: Option<Arc<Scope>>) -> Self {
-        self.by = by;
-        self.live.scope = scope;
-        self
-    }
-
-    /// Says on whose behalf steps are appended, and who it was before.
-    pub(crate) fn set_by(&mut self, by: Option<Arc<str>>) -> Option<Arc<str>> {
-        std::mem::replace(&mut self.by, by)
-    }
-
-    /// How many tools deep this work is.
-    pub(crate) fn nesting(&self) -> u32 {
-        self.live.nested
-    }
-
-    /// The same as the work of a tool.
-    pub(crate) fn nested(mut self) -> Self {
-        self.live.nested += 1;
-        self
     }
 
     /// The name of a call that has no result.

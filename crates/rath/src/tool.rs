@@ -1,6 +1,6 @@
 //! What agents can do.
 //!
-//! A [`Tool`] is written with [`#[tool]`](crate::tool) on an async function, or by hand. Whatever a model asks for is looked
+//! A [`Tool`] is written with [`#[tool]`](macro@crate::tool) on an async function, or by hand. Whatever a model asks for is looked
 //! up, read, checked against the tool's schema and only then called; whatever comes of it is a result that the model reads.
 
 pub mod builtin;
