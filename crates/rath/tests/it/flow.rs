@@ -569,3 +569,57 @@ fn workflows_behind_pointers_are_workflows() {
         ["holder.boxed.inner", "holder.shared", "holder.pair.1", "holder.named.last"]
     );
 }
+
+#[test]
+fn usage_is_the_sum_of_all_calls_over_stages_forks_and_merges() {
+    /// Everything that asks a model.
+    #[derive(Module)]
+    struct All {
+        selector: Selector,
+        worker: Agent,
+        compressor: Compressor,
+    }
+    impl Workflow for All {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            while let Some(next) = self.selector.pick(&mut session, &[&self.worker]).await? {
+                session = next.run(session).await?;
+            }
+            let fork = |name| {
+                let mut fork = session.fork_named(name);
+                fork.push(Chunk::user("and?"));
+                fork
+            };
+            let (ours, theirs) = (self.worker.run(fork("ours")).await?, self.worker.run(fork("theirs")).await?);
+            self.compressor.run(ours.merge(&theirs)?).await
+        }
+    }
+    let mut total = Usage::default();
+    let mut turn = |agent: &str, nth: u64, text: &str| {
+        let usage = Usage::new(1 << nth, 1 << (20 + nth));
+        total += usage;
+        let agent = format!("all.{agent}");
+        let usage = serde_json::json!({"input": usage.input, "output": usage.output});
+        serde_json::json!({"agent": agent, "text": text, "usage": usage}).to_string()
+    };
+    let turns = [
+        turn("selector", 0, "1"),
+        turn("worker", 1, "a"),
+        turn("selector", 2, "0"),
+        turn("worker", 3, "b"),
+        turn("worker", 4, "c"),
+        turn("compressor", 5, "summary"),
+    ];
+    let provider = script(turns);
+    let all = All {
+        selector: Selector::new(&provider),
+        worker: Agent::new("Work.", &provider),
+        compressor: Compressor::new(&provider).keep(1),
+    };
+    let session = Session::user("go").within(Budget::new());
+    let session = block_on(all.run(session)).expect("a run");
+    assert_eq!(session.usage(), total);
+    assert_eq!(session.spending().total.usage, total);
+    assert_eq!(session.spending().total.calls, 6);
+    assert_eq!(session.budget().expect("a budget").spent_tokens(), total.total());
+    assert_eq!(session.folds().len(), 1);
+}
