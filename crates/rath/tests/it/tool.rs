@@ -47,16 +47,26 @@ fn ten() -> u32 {
 #[tool]
 async fn nothing() {}
 
+/// What came of every call, in order.
+fn tool_results(session: &Session) -> Vec<&ToolResult> {
+    let results = session.chunks().filter_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => Some(result),
+        _ => None,
+    });
+    results.collect()
+}
+
+/// The same as the model reads it, one line each.
+fn told(session: &Session) -> String {
+    tool_results(session).iter().map(|result| format!("{:?}: {}\n", result.outcome, result.output)).collect()
+}
+
 /// Runs one turn with these calls, and gives the results as the model reads them.
 fn results(agent: impl FnOnce(&Provider) -> Agent, calls: &[(&str, &str)]) -> (Session, String) {
     let calls: Vec<_> = calls.iter().map(|(name, arguments)| json!({"name": name, "arguments": arguments})).collect();
     let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
     let session = block_on(agent(&provider).run(Session::user("go"))).expect("a run");
-    let told = session.chunks().filter_map(|chunk| match chunk {
-        Chunk::ToolResult(result) => Some(format!("{:?}: {}\n", result.outcome, result.output)),
-        _ => None,
-    });
-    let told = told.collect();
+    let told = told(&session);
     (session, told)
 }
 
@@ -179,10 +189,7 @@ fn an_output_that_is_too_long_is_cut_kept_and_can_be_read_on() {
         tool result: call_2_1 ok: äääääääääääääääääääääääääääääääääääääääääääääääääääääääääää…  [agent]
         assistant: done  [agent]  (486 in, 1 out)
     "#]].assert_eq(&log(&session));
-    let whole = session.chunks().find_map(|chunk| match chunk {
-        Chunk::ToolResult(result) => result.whole.clone(),
-        _ => None,
-    });
+    let whole = tool_results(&session)[0].whole.as_ref();
     assert_eq!(whole.expect("the whole output").as_str(), Some("ä".repeat(100).as_str()));
 }
 
@@ -199,10 +206,7 @@ fn a_long_output_survives_a_file_by_its_digest() {
     session.save(&path).expect("a file");
     let opened = Session::open(&path).expect("a file of ours");
     assert!(opened.report.is_whole());
-    let whole = opened.session.chunks().find_map(|chunk| match chunk {
-        Chunk::ToolResult(result) => result.whole.clone(),
-        _ => None,
-    });
+    let whole = tool_results(&opened.session)[0].whole.as_ref();
     assert_eq!(whole.expect("the whole output").as_str().map(str::len), Some(100_000));
 }
 
@@ -231,13 +235,6 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
     let request = String::from_utf8(provider_request(&provider, &session)).expect("UTF-8");
     assert!(!request.contains(folder.path().to_str().expect("UTF-8")), "{request}");
     assert!(!request.contains(env!("CARGO_MANIFEST_DIR")), "{request}");
-    let told: String = session
-        .chunks()
-        .filter_map(|chunk| match chunk {
-            Chunk::ToolResult(result) => Some(format!("{:?}: {}\n", result.outcome, result.output)),
-            _ => None,
-        })
-        .collect();
     expect![[r#"
         Failed: failed: cannot read `none.txt`: there is no such file
         Failed: failed: `../../etc/passwd` is outside the workspace
@@ -253,7 +250,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
         Failed: failed: the tool panicked
         TimedOut: timed out: it may take 1 s
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&told(&session));
 }
 
 fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
@@ -280,14 +277,8 @@ fn a_read_sees_the_write_before_it_whatever_the_path_is_called() {
         let provider = script([json!({ "calls": calls.concat() }).to_string(), r#"{"text": "done"}"#.to_owned()]);
         let agent = Agent::new("Work.", &provider).tool(slow_write).tool(ReadFile);
         let session = block_on(agent.run(Session::user("go").to(place.clone()))).expect("a run");
-        let outputs: Vec<_> = session
-            .chunks()
-            .filter_map(|chunk| match chunk {
-                Chunk::ToolResult(result) => Some(result.output.to_string()),
-                _ => None,
-            })
-            .collect();
-        let read: Vec<_> = outputs.iter().skip(1).step_by(2).cloned().collect();
+        let results = tool_results(&session);
+        let read: Vec<_> = results.iter().skip(1).step_by(2).map(|result| result.output.to_string()).collect();
         assert_eq!(read, wanted);
     }
 }
@@ -813,13 +804,7 @@ fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
     ]);
     let agent = Agent::new("Go.", &provider).tool(Shell).tool(ReadFile).tool(WriteFile);
     let session = block_on(agent.run(Session::user("go").to(place))).expect("a run");
-    let results: Vec<_> = session
-        .chunks()
-        .filter_map(|chunk| match chunk {
-            Chunk::ToolResult(result) => Some(result),
-            _ => None,
-        })
-        .collect();
+    let results = tool_results(&session);
     assert_eq!(results[0].output.as_str(), Some("started\n"));
     assert_eq!(results[1].output.as_str(), Some("failed: cannot read `pipe`: it is not an ordinary file"));
     assert_eq!(results[2].output.as_str(), Some("failed: cannot write `pipe`: it is not an ordinary file"));
