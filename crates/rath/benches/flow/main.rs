@@ -131,21 +131,26 @@ const LAST: usize = 33;
 /// 10,000 sessions of 20 tool turns at once, on two threads.
 fn many(table: &mut Table, url: &str) {
     const SESSIONS: usize = 10_000;
-    let bare = Arc::new(Bare::of(url, &with(url, "mock-20", Answers::Whole)));
-    let before = memory();
-    let agent = Arc::new(with(url, "mock-20", Answers::Whole));
-    let (ours, sessions) = at_once(SESSIONS, move || {
-        let agent = agent.clone();
-        async move { run(&agent).await }
-    });
-    let held = memory().saturating_sub(before) / SESSIONS;
-    assert!(sessions.iter().all(|session| session.next() == Next::Done));
-    drop(sessions);
-    let (theirs, _) = at_once(SESSIONS, move || {
-        let bare = bare.clone();
-        async move { bare.run().await }
-    });
-    table.at_least("turns a second of 10,000 sessions at once, against the bare loop", theirs / ours, 0.7);
+    let (mut ratios, mut held) = (Vec::new(), 0);
+    // In turn, so that neither is the one that finds the machine cold; each time with connections of its own.
+    for _ in 0..3 {
+        let before = memory();
+        let agent = Arc::new(with(url, "mock-20", Answers::Whole));
+        let (ours, sessions) = at_once(SESSIONS, || {
+            let agent = agent.clone();
+            async move { run(&agent).await }
+        });
+        held = held.max(memory().saturating_sub(before) / SESSIONS);
+        assert!(sessions.iter().all(|session| session.next() == Next::Done));
+        drop((sessions, agent));
+        let bare = Arc::new(Bare::of(url, &with(url, "mock-20", Answers::Whole)));
+        let (theirs, _) = at_once(SESSIONS, || {
+            let bare = bare.clone();
+            async move { bare.run().await }
+        });
+        ratios.push(theirs / ours);
+    }
+    table.at_least("turns a second of 10,000 sessions at once, against the bare loop", median(ratios), 0.7);
     table.bytes("memory of each of them, with what the allocator keeps", held, 128 << 10);
 }
 
