@@ -2,8 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Fields, Result};
+use syn::{Data, DeriveInput, Error, Field, Member, Result};
 
 use crate::tool::doc;
 
@@ -12,25 +13,18 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(input.ident.span(), "a module is a struct: its fields are its children"));
     };
-    let mut children = Vec::new();
+    let mut listed = Vec::new();
     for (nth, field) in data.fields.iter().enumerate() {
-        if !is_skipped(field)? {
-            children.push((syn::Member::from(nth), field));
+        if is_skipped(field)? {
+            continue;
         }
-    }
-    let named = matches!(data.fields, Fields::Named(_));
-    let listed = children.iter().map(|(member, field)| {
-        let member = field.ident.clone().map_or_else(|| member.clone(), syn::Member::Named);
-        let name = match &member {
-            syn::Member::Named(name) if named => name.to_string().trim_start_matches("r#").to_owned(),
-            syn::Member::Unnamed(index) => index.index.to_string(),
-            syn::Member::Named(name) => name.to_string(),
+        let (member, name) = match &field.ident {
+            Some(name) => (Member::Named(name.clone()), name.unraw().to_string()),
+            None => (Member::from(nth), nth.to_string()),
         };
         // At the field's type, so that the compiler points there when it is not a module.
-        let at = field.ty.span();
-        (member, name, at)
-    });
-    let listed: Vec<_> = listed.collect();
+        listed.push((member, name, field.ty.span()));
+    }
     let list = listed.iter().map(|(member, name, at)| {
         quote_spanned!(*at=> (::std::string::String::from(#name), &self.#member as &dyn ::rath::flow::Module))
     });

@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     let mut printer = Printer { json: args.json, answering: false, terminal: io::stdout().is_terminal() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut printed = Ok(());
     let result = runtime.block_on(async {
         let cancel = Cancel::new();
         let stop = cancel.clone();
@@ -93,16 +94,19 @@ pub(crate) fn run(args: &Args) -> Done {
         });
         let mut events = agent.run(session.until(&cancel)).events();
         while let Some(event) = events.next().await {
-            printer.print(&event)?;
+            // Work that nobody can read is still work: it is kept before anybody hears of it.
+            if printed.is_ok() {
+                printed = printer.print(&event);
+            }
         }
         watch.abort();
-        Ok::<_, io::Error>(events.finish().await)
-    })?;
-    printer.end(&result)?;
+        events.finish().await
+    });
     let left = result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session));
     if let (Some(session), Some(Store(path))) = (left, &args.store) {
         session.save(path)?;
     }
+    printed.and_then(|()| printer.end(&result))?;
     match result {
         Ok(session) => {
             anstream::eprintln!("{session}");

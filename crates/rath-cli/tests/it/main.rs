@@ -690,6 +690,31 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
     );
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn run_keeps_the_session_even_if_nobody_can_read_the_answer() {
+    let folder = workshop(LOOK);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+    let output = Command::new(env!("CARGO_BIN_EXE_rath"))
+        .args([
+            "run",
+            "What is here?",
+            "--model",
+            "script:script.jsonl",
+            "--sandbox",
+            "local:work",
+            "--store",
+            "file:s.rath",
+        ])
+        .current_dir(folder.path())
+        .stdout(full)
+        .output()
+        .expect("rath runs");
+    assert_eq!(output.status.code(), Some(1));
+    let session = Session::open(folder.path().join("s.rath")).expect("a session").session;
+    assert_eq!(session.text(), Some("It says hello."));
+}
+
 #[test]
 fn run_leaves_a_call_in_doubt_to_a_person() {
     let folder = workshop(r#"{"text": "done"}"#);

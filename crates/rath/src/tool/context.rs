@@ -12,30 +12,28 @@ use crate::flow::{Run, Scope};
 use crate::place::Place;
 use crate::session::Session;
 
-/// The key of a call, made when somebody asks for it.
+/// The key of a call.
 #[derive(Clone)]
-pub(super) struct Key {
-    of: Option<(StepId, CallId)>,
-    key: OnceLock<String>,
+pub(super) enum Key {
+    /// What the tool says.
+    Given(String),
+    /// The call's own, made when somebody asks for it.
+    Own { answer: StepId, call: CallId, made: OnceLock<String> },
 }
 
 impl Key {
     /// One that is this call's own.
     pub(super) fn of(answer: StepId, call: CallId) -> Self {
-        Key { of: Some((answer, call)), key: OnceLock::new() }
+        Key::Own { answer, call, made: OnceLock::new() }
     }
 
     pub(super) fn as_str(&self) -> &str {
-        self.key.get_or_init(|| match &self.of {
-            Some((answer, call)) => Digest::of(format!("{answer} {call}").as_bytes()).to_string(),
-            None => String::new(),
-        })
-    }
-}
-
-impl From<String> for Key {
-    fn from(key: String) -> Self {
-        Key { of: None, key: key.into() }
+        match self {
+            Key::Given(key) => key,
+            Key::Own { answer, call, made } => {
+                made.get_or_init(|| Digest::of(format!("{answer} {call}").as_bytes()).to_string())
+            }
+        }
     }
 }
 
@@ -59,7 +57,7 @@ impl ToolCx {
 
     /// The context of a call that nobody made, to try a tool with: `tool.call(&ToolCx::of(session, call), arguments)`.
     pub fn of(session: Session, call: Call) -> Self {
-        let key = Key::from(call.id.to_string());
+        let key = Key::Given(call.id.to_string());
         ToolCx::new(session, call, key)
     }
 
@@ -118,7 +116,8 @@ impl ToolCx {
         }
         let mut session = self.session.aside(Scope::name(&self.session, workflow)).nested();
         let work = Newest::of(&session);
-        session = session.clone().heard_by(session.hub().with_newest(&work));
+        let hub = session.hub().with_newest(&work);
+        session = session.heard_by(hub);
         session.push(Chunk::user(task));
         work.see(&session);
         self.work.lock().unwrap_or_else(PoisonError::into_inner).push(work.clone());

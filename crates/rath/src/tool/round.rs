@@ -133,7 +133,10 @@ fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
             Ok((tool, arguments)) => {
                 let key = Key::of(step, call.id.clone());
                 let make = AssertUnwindSafe(|| decide(session, tool, arguments, key, &progress));
-                catch_unwind(make).unwrap_or_else(|_| What::Say(Said::new(Outcome::Failed, PANICKED)))
+                catch_unwind(make).unwrap_or_else(|_| match progress {
+                    Progress::Unknown => What::Ask(Doubt::Unknown),
+                    _ => What::Say(Said::new(Outcome::Failed, PANICKED)),
+                })
             }
         }
     };
@@ -196,7 +199,7 @@ fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: Key, prog
     }
     let touches = tool.tool().touches(&arguments);
     let key = match &nature {
-        Nature::Idempotent { key: Some(key) } => Key::from(key.clone()),
+        Nature::Idempotent { key: Some(key) } => Key::Given(key.clone()),
         _ => own_key,
     };
     let started = *progress == Progress::Unknown;
