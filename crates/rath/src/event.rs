@@ -273,7 +273,7 @@ impl Newest {
     pub(crate) fn is_behind(&self, session: &Session) -> bool {
         let begun = self.begun.head();
         session.nesting() == self.begun.nesting()
-            && begun.is_none_or(|begun| session.record().find(begun.id()).is_some())
+            && begun.is_none_or(|begun| session.as_record().find(begun.id()).is_some())
     }
 
     /// How far the session itself came, with everything else that was done kept aside.

@@ -179,7 +179,7 @@ impl Provider {
     /// Counted from what the provider said of the last one where the session only went on from there.
     pub fn tokens(&self, session: &Session) -> Result<u64> {
         let mut since = 0;
-        for step in session.record().newest_first() {
+        for step in session.as_record().newest_first() {
             match (step.chunk(), step.stamp().usage) {
                 (Chunk::Assistant(answer), Some(usage)) if answer.provider.as_ref() == Some(self.identity()) => {
                     return Ok(usage.total().saturating_add(render::tokens(since)));
@@ -339,7 +339,7 @@ fn tell_budget(session: &Session) {
 
 /// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.
 fn note_losses(session: &mut Session, request: &Request) {
-    let last = session.record().newest_first().find_map(|step| match step.chunk() {
+    let last = session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::Assistant(Assistant { provider, .. }) => Some(provider.as_ref()),
         _ => None,
     });

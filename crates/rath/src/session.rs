@@ -263,7 +263,7 @@ impl Session {
     }
 
     /// The record behind the session.
-    pub fn record(&self) -> &Record {
+    pub fn as_record(&self) -> &Record {
         &self.record
     }
 

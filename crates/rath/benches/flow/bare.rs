@@ -42,7 +42,7 @@ impl Bare {
     pub(crate) fn of(url: &str, agent: &Agent) -> Self {
         let runtime = crate::one_thread();
         let session = runtime.block_on(run(agent));
-        let steps = session.record().steps();
+        let steps = session.as_record().steps();
         let sent = steps.iter().filter_map(|step| match step.chunk() {
             Chunk::Assistant(answer) => answer.request,
             _ => None,

@@ -218,7 +218,7 @@ impl Agent {
     /// Tells the model what it is, unless that is what it was told last.
     fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
         let told = self.told(tools, more);
-        let known = view::instructions(session.record()).is_some_and(|(_, known)| *known == told);
+        let known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == told);
         if !known {
             session.push(told);
         }
@@ -228,13 +228,13 @@ impl Agent {
     /// one at this path, or one that was told the same.
     fn is_others_turn(&self, session: &Session, more: &str) -> bool {
         let Next::RunTools(calls) = session.next() else { return false };
-        let asked = calls.first().and_then(|pending| session.record().find(pending.step));
+        let asked = calls.first().and_then(|pending| session.as_record().find(pending.step));
         let by = asked.and_then(|step| step.stamp().by.as_deref());
         if by.is_none() || by == session.module() {
             return false;
         }
         let told = self.told(&self.tools, more);
-        view::instructions(session.record()).is_some_and(|(_, known)| {
+        view::instructions(session.as_record()).is_some_and(|(_, known)| {
             let own = known.tools.iter().filter(|tool| tool.name != READ_ON);
             (&known.text, &known.provider) != (&told.text, &told.provider) || !own.eq(&told.tools)
         })

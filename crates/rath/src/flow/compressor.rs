@@ -205,7 +205,7 @@ impl Fold {
         let mut fold = Fold { hidden: Vec::new(), kept: Vec::new() };
         // What happened to a call goes where its answer goes.
         let mut calls: HashMap<&CallId, Option<Fate>> = HashMap::new();
-        for step in session.record().steps() {
+        for step in session.as_record().steps() {
             let own = fates.get(&step.id()).copied();
             let fate = match step.chunk() {
                 Chunk::Assistant(answer) => {

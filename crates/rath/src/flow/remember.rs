@@ -94,7 +94,7 @@ fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
     // A commit takes what was handed over before it on its own line, and nothing that a merge put before it since.
     let mut committed: HashSet<StepId> = HashSet::new();
     let mut facts = Vec::new();
-    for (step, event) in events(session.record(), memory) {
+    for (step, event) in events(session.as_record(), memory) {
         match event {
             MemoryEvent::Commit { .. } => {
                 let before = Record::at(step.clone());
@@ -119,7 +119,7 @@ fn recalled<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
 
 /// What the user said last, unless the memory has been asked about it.
 fn question(session: &Session, memory: &Memory) -> Option<Text> {
-    session.record().newest_first().find_map(|step| match step.chunk() {
+    session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::User(user) => Some(Some(user.text.clone())),
         Chunk::Memory(chunk) if chunk.memory == memory.uri() => match chunk.event {
             MemoryEvent::Recall { .. } => Some(None),

@@ -91,7 +91,7 @@ impl Selector {
 
     /// Picks what the selector at the same path picked in a recorded session, in the same order.
     pub fn follow(mut self, session: &Session) -> Self {
-        let steps = session.record().steps();
+        let steps = session.as_record().steps();
         let picks = steps.iter().filter_map(|step| match step.chunk() {
             Chunk::Selected(selected) => Some((step.stamp().by.clone(), &selected.choice)),
             _ => None,
@@ -282,7 +282,7 @@ impl Picks {
     fn of(session: &Session) -> Self {
         let mut picks = Picks::default();
         let mut done = false;
-        for step in session.record().newest_first() {
+        for step in session.as_record().newest_first() {
             let selected = match step.chunk() {
                 Chunk::Selected(selected) => selected,
                 Chunk::User(_) => {

@@ -32,7 +32,7 @@ const BLOCK: u64 = 128;
 
 pub(super) fn forecast(session: &Session, target: Target<'_>) -> Result<Forecast> {
     let request = session.render(target)?;
-    let before = candidates(session.record()).into_iter().filter_map(|(step, answer)| {
+    let before = candidates(session.as_record()).into_iter().filter_map(|(step, answer)| {
         let home = answer.provider.as_ref() == Some(target.identity);
         let earlier = Session::before(step)?;
         let sent = home.then(|| rebuild(&earlier, answer).ok()).flatten()?;

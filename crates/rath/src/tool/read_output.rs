@@ -17,7 +17,7 @@ pub(crate) struct ReadOutput;
 impl ReadOutput {
     /// Whether anything was cut that could be read on.
     pub(crate) fn is_needed(session: &Session) -> bool {
-        session.record().newest_first().any(|step| whole(step.chunk()).is_some())
+        session.as_record().newest_first().any(|step| whole(step.chunk()).is_some())
     }
 }
 
@@ -48,7 +48,7 @@ impl Tool for ReadOutput {
         let digest = arguments["digest"].as_str().unwrap_or_default().trim();
         let offset = usize::try_from(arguments["offset"].as_u64().unwrap_or_default()).unwrap_or(usize::MAX);
         let session = cx.session();
-        let texts = session.record().newest_first().filter_map(|step| whole(step.chunk()));
+        let texts = session.as_record().newest_first().filter_map(|step| whole(step.chunk()));
         // A few digits are enough, as for people.
         let named = |text: &&str| digest.len() >= 8 && Digest::of(text.as_bytes()).to_string().starts_with(digest);
         let Some(text) = texts.into_iter().find(named) else {

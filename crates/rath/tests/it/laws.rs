@@ -69,9 +69,9 @@ proptest! {
                 }
                 Act::At(at, back) => {
                     let Known { session, calls } = pick(at);
-                    let steps: Vec<_> = session.record().steps().into_iter().map(|step| step.id()).collect();
+                    let steps: Vec<_> = session.as_record().steps().into_iter().map(|step| step.id()).collect();
                     let session = session.at(steps[back % steps.len()]).expect("a step");
-                    let behind: BTreeSet<_> = session.record().steps().into_iter().map(|step| step.id()).collect();
+                    let behind: BTreeSet<_> = session.as_record().steps().into_iter().map(|step| step.id()).collect();
                     let calls = calls.into_iter().filter(|(step, _)| behind.contains(step)).collect();
                     Known { session, calls }
                 }
@@ -86,7 +86,7 @@ proptest! {
                 Act::Reopen(at) => {
                     let at = at % pool.len();
                     let head = pool[at].session.head().expect("a step").id();
-                    let holds = |known: &&Known| known.session.record().find(head).is_some();
+                    let holds = |known: &&Known| known.session.as_record().find(head).is_some();
                     if pool.iter().filter(holds).count() > 1 {
                         continue;
                     }

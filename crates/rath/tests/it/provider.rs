@@ -349,7 +349,7 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
                     error.into_session().expect("it is kept")
                 }
             };
-            shown += &session.record().steps().iter().map(|step| step.json().into_owned()).collect::<String>();
+            shown += &session.as_record().steps().iter().map(|step| step.json().into_owned()).collect::<String>();
             for secret in ["0123", "hunter2", "query-secret"] {
                 assert!(!shown.contains(secret), "reply {nth}: {shown}");
             }
@@ -605,7 +605,7 @@ fn options_are_sent_and_what_the_session_decides_is_no_option() {
 fn a_request_is_rebuilt_only_for_what_a_model_answered() {
     let mut session = Session::user("hi");
     session.push(Chunk::assistant("hello"));
-    let [user, answer] = session.record().steps()[..] else { panic!("there are two") };
+    let [user, answer] = session.as_record().steps()[..] else { panic!("there are two") };
     let error = |step: StepId| session.request(step).expect_err("there is none").to_string();
     assert_eq!(error(answer.id()), "no request stands behind this answer: it was not given by a provider");
     assert!(error(user.id()).starts_with(&format!("step {} is not a model's answer", user.id().short())));

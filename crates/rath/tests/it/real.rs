@@ -225,7 +225,7 @@ mod aimock {
         let mut rebuilt = Vec::new();
         for provider in all(&server) {
             let session = tool_loop(&provider).await;
-            let steps = session.record().steps();
+            let steps = session.as_record().steps();
             let answers = steps.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_)));
             rebuilt.extend(answers.map(|step| session.request(step.id()).expect("rebuilt").bytes));
         }
@@ -272,7 +272,7 @@ mod aimock {
         // Another model is not shown it, and is not asked to reason in the middle of a turn.
         let [chat, _] = both!(server.url, |model| model);
         let session = tool_loop(&chat).await;
-        let step = session.record().steps()[4].id();
+        let step = session.as_record().steps()[4].id();
         let session = session.at(step).expect("before the last answer");
         let session = ask(&model.into(), session).await.expect("an answer");
         assert_eq!(session.text(), Some("Sunny in Paris, rain in 東京."));

@@ -230,7 +230,7 @@ fn run(acts: &[Act]) -> Result<(), TestCaseError> {
                 let elsewhere = pool[known(back)].session.head().map(|head| head.id());
                 let known = &mut pool[known(at)];
                 if open_calls(&known.session).is_empty() {
-                    let steps: Vec<_> = known.session.record().steps().iter().map(|step| step.id()).collect();
+                    let steps: Vec<_> = known.session.as_record().steps().iter().map(|step| step.id()).collect();
                     let mut hidden = steps[..back % steps.len()].to_vec();
                     hidden.extend(elsewhere);
                     known.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
@@ -471,12 +471,12 @@ fn what_is_not_at_hand_is_an_error_and_not_left_out() {
 #[test]
 fn a_view_that_goes_on_is_the_view_of_the_whole() {
     let mut session = Session::user("one");
-    let earlier = session.record().clone();
+    let earlier = session.as_record().clone();
     session.push(Chunk::calls([Call::new("a", "look", "{}"), Call::new("a", "look", "{}")]));
     session.push(Chunk::result("a", "seen"));
     session.push(Chunk::result("a", "seen again"));
     let (whole, start) = (session.messages(), view::messages(&earlier));
-    let steps = session.record().after(earlier.head().expect("it has one")).expect("it goes on from it");
+    let steps = session.as_record().after(earlier.head().expect("it has one")).expect("it goes on from it");
     let (more, carry) = view::messages_after(&steps, start.carry).expect("nothing else changes");
     assert_eq!([&start.list[..], &more].concat(), whole.list);
     assert_eq!(carry, whole.carry);

@@ -602,7 +602,7 @@ fn every_step_is_told_forks_and_merges_included() {
             let branches = [Branch::new("one", &agent as &dyn Run), Branch::new("two", &agent)];
             let session = fork_join(&session, branches).await.merge()?;
             // Theirs holds all of ours, and nobody listens to it.
-            let mut theirs = Session::resume(session.record().clone());
+            let mut theirs = Session::resume(session.as_record().clone());
             theirs.push(Chunk::user("and?"));
             agent.run(session.merge(&theirs)?).await
         }

@@ -60,7 +60,7 @@ fn a_fork_that_does_nothing_leaves_no_trace() {
     for _ in 0..10 {
         ten = ten.fork().merge(&ten.fork()).expect("nothing is open");
     }
-    assert_eq!(ten.record().steps().len(), 10);
+    assert_eq!(ten.as_record().steps().len(), 10);
 
     let forks: Vec<_> = (0..16).map(|_| session.fork()).collect();
     let all = forks.iter().skip(1).try_fold(forks[0].clone(), |all, fork| all.merge(fork)).expect("nothing is open");

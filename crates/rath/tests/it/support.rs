@@ -16,7 +16,7 @@ pub(crate) fn script<T: AsRef<str>>(turns: impl IntoIterator<Item = T>) -> Provi
 
 /// What was said and done, oldest first, one line each.
 pub(crate) fn log(session: &Session) -> String {
-    let steps = session.record().steps();
+    let steps = session.as_record().steps();
     let told = steps.iter().filter(|step| !step.chunk().is_marker()).map(|step| format!("{}\n", draw::headline(step)));
     told.collect()
 }
