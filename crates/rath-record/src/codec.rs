@@ -14,7 +14,9 @@ mod verifier;
 
 pub use damage::{Damage, Ending, Fault, LISTED_MAX, Report};
 pub use encoder::Encoder;
+pub use lines::Position;
 pub use reader::{Opened, Reader, read};
+pub use row::Writer;
 pub use verifier::Verifier;
 
 /// The version of the format that is written. Every version up to it is read.

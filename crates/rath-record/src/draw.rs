@@ -9,7 +9,7 @@ use crate::chunk::{Assistant, Call, Change, Choice, Chunk, Effect, Finish, Memor
 use crate::id::{BranchId, StepId};
 use crate::lineage::{self, Lineage};
 use crate::payload::Text;
-use crate::step::{Link, Step};
+use crate::step::Step;
 
 /// How many columns of a text a headline shows.
 const PREVIEW: usize = 60;
@@ -27,9 +27,9 @@ pub fn graph(lineage: &Lineage) -> String {
 pub fn rows(lineage: &Lineage, mut text: impl FnMut(&Step) -> String) -> impl Iterator<Item = String> {
     let mut renderer = GraphRowRenderer::<StepId>::new().output().with_min_row_height(1).build_box_drawing();
     lineage.walk().into_iter().rev().map(move |step| {
-        let parents = step.parents().iter().map(|link| match link {
-            Link::Step(parent) => Ancestor::Parent(parent.id()),
-            Link::Gone(_) => Ancestor::Anonymous,
+        let parents = step.parents().iter().map(|link| match link.step() {
+            Some(parent) => Ancestor::Parent(parent.id()),
+            None => Ancestor::Anonymous,
         });
         let glyph = if step.parents().len() == 2 { "◆" } else { "○" };
         renderer.next_row(step.id(), parents.collect(), glyph.to_owned(), text(step))

@@ -35,6 +35,50 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// As bytes, for a shelf: numbers of seven bits a byte, the lowest first.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Usage { input, output, cached_read, cache_write, reasoning } = self.usage;
+        let flags = [self.merged, self.asides, self.gap, self.repeats, self.aside];
+        let flags = flags.iter().enumerate().fold(0, |all, (bit, flag)| all | u64::from(*flag) << bit);
+        let [tail, open] = self.turn.numbers();
+        let numbers = [self.generation, self.steps, self.chunks, self.changes, tail, open, flags]
+            .into_iter()
+            .chain([input, output, cached_read, cache_write, reasoning]);
+        let mut bytes = Vec::with_capacity(24);
+        for mut number in numbers {
+            while number > 0x7f {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = bytes.iter();
+        let mut number = || {
+            let mut number = 0;
+            for shift in (0..64).step_by(7) {
+                let byte = *bytes.next()?;
+                number |= u64::from(byte & 0x7f) << shift;
+                if byte & 0x80 == 0 {
+                    return Some(number);
+                }
+            }
+            None
+        };
+        let [generation, steps, chunks, changes] = [number()?, number()?, number()?, number()?];
+        let turn = State::from_numbers([number()?, number()?])?;
+        let flags = number()?;
+        let flag = |bit: u64| flags >> bit & 1 == 1;
+        let [input, output, cached_read, cache_write, reasoning] =
+            [number()?, number()?, number()?, number()?, number()?];
+        let usage = Usage { input, output, cached_read, cache_write, reasoning };
+        let [merged, asides, gap, repeats, aside] = [flag(0), flag(1), flag(2), flag(3), flag(4)];
+        Some(Line { generation, steps, chunks, changes, usage, turn, merged, asides, gap, repeats, aside })
+    }
+
     /// The line that a step with these parents goes on from. Of a merge only the part that is here.
     pub(crate) fn before(parents: &Parents) -> Self {
         let parent = parents.as_slice().iter().find_map(Link::step);

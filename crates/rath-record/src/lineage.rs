@@ -89,7 +89,7 @@ impl Lineage {
     pub fn missing(&self) -> Vec<StepId> {
         let mut seen = HashSet::new();
         let links = self.walk().into_iter().flat_map(Step::parents);
-        let gone = links.filter(|link| matches!(link, Link::Gone(_))).map(Link::id);
+        let gone = links.filter(|link| link.step().is_none()).map(Link::id);
         gone.filter(|id| seen.insert(*id)).collect()
     }
 }

@@ -8,6 +8,7 @@ use crate::chunk::{Chunk, ChunkError, Merged, Strategy};
 use crate::id::{BranchId, Digest, StepId, Timestamp};
 use crate::line::Line;
 use crate::lineage::{self, Split};
+use crate::shelf::{Kept, Mark, Shelved};
 use crate::turn::OpenCalls;
 use crate::usage::Usage;
 
@@ -23,8 +24,11 @@ struct Node {
     chunk: Chunk,
     /// The chunk as it was read, where writing it anew would give other bytes (members this version does not know).
     json: Option<Box<str>>,
+    /// The digest that the id was made with, where the chunk is only what is left of the one that was said.
+    withheld: Option<Box<Digest>>,
     stamp: Stamp,
     line: Line,
+    mark: Mark,
 }
 
 /// Who, what it cost and when: outside the content hash, so that a replay can equal its original.
@@ -65,11 +69,44 @@ impl Stamp {
     }
 }
 
+/// What a step says, as it was read.
+pub struct Stored<'a> {
+    /// The chunk.
+    pub chunk: Chunk,
+    /// Its JSON, from which it was decoded.
+    pub json: &'a str,
+    /// The digest of the JSON that the step was named by, where this is only what is left of it.
+    pub withheld: Option<Digest>,
+}
+
+/// The same, as a step holds it.
+struct Said {
+    chunk: Chunk,
+    json: Option<Box<str>>,
+    withheld: Option<Box<Digest>>,
+}
+
+impl Stored<'_> {
+    /// The digest that the step is named by.
+    fn digest(&self) -> Digest {
+        self.withheld.unwrap_or_else(|| Digest::of(self.json.as_bytes()))
+    }
+
+    fn into_said(self) -> Said {
+        let mut again = Vec::with_capacity(self.json.len());
+        self.chunk.encode(&mut again);
+        let json = (again != self.json.as_bytes()).then(|| self.json.into());
+        Said { chunk: self.chunk, json, withheld: self.withheld.map(Box::new) }
+    }
+}
+
 /// A parent: the step itself or, where its row was lost, its name.
 #[derive(Clone)]
 pub enum Link {
     /// The step.
     Step(Step),
+    /// A step that is kept elsewhere and fetched when it is looked at.
+    Shelved(Arc<Shelved>),
     /// A step that is named and not here. Boxed, since nearly every parent is.
     Gone(Box<StepId>),
 }
@@ -79,6 +116,7 @@ impl Link {
     pub fn id(&self) -> StepId {
         match self {
             Link::Step(step) => step.id(),
+            Link::Shelved(shelved) => shelved.id(),
             Link::Gone(id) => **id,
         }
     }
@@ -87,7 +125,20 @@ impl Link {
     pub fn step(&self) -> Option<&Step> {
         match self {
             Link::Step(step) => Some(step),
+            Link::Shelved(shelved) => shelved.step(),
             Link::Gone(_) => None,
+        }
+    }
+
+    /// Whether a shelf keeps it, found out without fetching it.
+    pub fn kept_by(&self, shelf: u64) -> Kept {
+        match self {
+            Link::Step(step) => step.kept_by(shelf),
+            Link::Shelved(shelved) => match shelved.place_on(shelf) {
+                Some(place) => Kept::At(place),
+                None => shelved.step().map_or(Kept::No, |step| step.kept_by(shelf)),
+            },
+            Link::Gone(_) => Kept::No,
         }
     }
 }
@@ -112,6 +163,14 @@ impl Parents {
             Parents::Two(links) => links,
         }
     }
+
+    /// Ours and theirs, where there are two and both are here.
+    pub(crate) fn both(&self) -> Option<(&Step, &Step)> {
+        match self {
+            Parents::Two([ours, theirs]) => Some((ours.step()?, theirs.step()?)),
+            _ => None,
+        }
+    }
 }
 
 impl Step {
@@ -124,7 +183,7 @@ impl Step {
     /// The step that says the chunk whose JSON is `json` after `parents`, kept as it is written.
     pub fn read(parents: Parents, json: &str, stamp: Stamp) -> Result<Self, ChunkError> {
         let mut open = OpenCalls::before(&parents);
-        Ok(Self::stored(parents, Chunk::decode(json)?, json, stamp, &mut open))
+        Ok(Self::stored(parents, Stored { chunk: Chunk::decode(json)?, json, withheld: None }, stamp, &mut open))
     }
 
     /// A new step. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
@@ -132,16 +191,24 @@ impl Step {
         let mut json = Vec::with_capacity(256);
         chunk.encode(&mut json);
         let line = Self::line_before(&parents, &chunk, open);
-        Self::make(parents, (chunk, None), Digest::of(&json), stamp, line, open)
+        Self::make(parents, Said { chunk, json: None, withheld: None }, Digest::of(&json), stamp, line, open)
     }
 
-    /// A step as it was read: `json` is the chunk's stored text, `chunk` what it was decoded to.
-    pub(crate) fn stored(parents: Parents, chunk: Chunk, json: &str, stamp: Stamp, open: &mut OpenCalls) -> Self {
-        let mut again = Vec::with_capacity(json.len());
-        chunk.encode(&mut again);
-        let kept = (again != json.as_bytes()).then(|| json.into());
-        let line = Self::line_before(&parents, &chunk, open);
-        Self::make(parents, (chunk, kept), Digest::of(json.as_bytes()), stamp, line, open)
+    /// A step as it was read.
+    pub(crate) fn stored(parents: Parents, said: Stored<'_>, stamp: Stamp, open: &mut OpenCalls) -> Self {
+        let line = Self::line_before(&parents, &said.chunk, open);
+        let digest = said.digest();
+        Self::make(parents, said.into_said(), digest, stamp, line, open)
+    }
+
+    /// A step as a shelf keeps it, with what was known of its line when it was put there: nothing before it is looked at.
+    ///
+    /// None where `totals` cannot be read.
+    pub fn shelved(parents: Parents, said: Stored<'_>, stamp: Stamp, totals: &[u8]) -> Option<Self> {
+        let line = Line::decode(totals)?;
+        let id = Self::name(&parents, said.digest());
+        let Said { chunk, json, withheld } = said.into_said();
+        Some(Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, line, mark: Mark::default() })))
     }
 
     /// The merge of two, whose difference is known.
@@ -152,7 +219,7 @@ impl Step {
         chunk.encode(&mut json);
         let parents = Parents::Two([Link::Step(ours.clone()), Link::Step(theirs.clone())]);
         let (line, mut open) = Line::joining(ours, theirs, strategy, split);
-        Self::make(parents, (chunk, None), Digest::of(&json), stamp, line, &mut open)
+        Self::make(parents, Said { chunk, json: None, withheld: None }, Digest::of(&json), stamp, line, &mut open)
     }
 
     fn line_before(parents: &Parents, chunk: &Chunk, open: &mut OpenCalls) -> Line {
@@ -160,7 +227,7 @@ impl Step {
             Chunk::Merged(merged) => merged.strategy,
             _ => Strategy::Ancestor,
         };
-        let Parents::Two([Link::Step(ours), Link::Step(theirs)]) = parents else {
+        let Some((ours, theirs)) = parents.both() else {
             return match (strategy, parents) {
                 (Strategy::Aside, Parents::Two(_)) => Line::before_aside(parents),
                 _ => Line::before(parents),
@@ -173,19 +240,23 @@ impl Step {
 
     fn make(
         parents: Parents,
-        (chunk, json): (Chunk, Option<Box<str>>),
+        Said { chunk, json, withheld }: Said,
         digest: Digest,
         stamp: Stamp,
         mut line: Line,
         open: &mut OpenCalls,
     ) -> Self {
-        let id = match &parents {
+        let id = Self::name(&parents, digest);
+        line.follow(&chunk, stamp.usage, open);
+        Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, line, mark: Mark::default() }))
+    }
+
+    fn name(parents: &Parents, digest: Digest) -> StepId {
+        match parents {
             Parents::None => StepId::of(&[], digest),
             Parents::One(parent) => StepId::of(&[parent.id()], digest),
             Parents::Two([ours, theirs]) => StepId::of(&[ours.id(), theirs.id()], digest),
-        };
-        line.follow(&chunk, stamp.usage, open);
-        Step(Arc::new(Node { id, parents, chunk, json, stamp, line }))
+        }
     }
 
     /// The step's name.
@@ -213,6 +284,26 @@ impl Step {
                 Cow::Owned(String::from_utf8(json).expect("JSON is UTF-8"))
             }
         }
+    }
+
+    /// The digest of the chunk that was said, where only a part of it is left.
+    pub fn withheld(&self) -> Option<Digest> {
+        self.0.withheld.as_deref().copied()
+    }
+
+    /// What is known of the line up to this step, for a shelf that gives it back without what is before it.
+    pub fn totals(&self) -> Vec<u8> {
+        self.0.line.encode()
+    }
+
+    /// Whether a shelf keeps this step.
+    pub fn kept_by(&self, shelf: u64) -> Kept {
+        self.0.mark.get(shelf)
+    }
+
+    /// Writes down whether a shelf keeps this step. False if another shelf does, which is remembered here already.
+    pub fn keep(&self, shelf: u64, kept: Kept) -> bool {
+        self.0.mark.set(shelf, kept)
     }
 
     /// Who, what it cost and when.
@@ -250,10 +341,7 @@ impl Step {
 
     /// The two parents of a merge that are read together, where both are here.
     pub(crate) fn joined(&self) -> Option<(&Step, &Step)> {
-        match &self.0.parents {
-            Parents::Two([Link::Step(ours), Link::Step(theirs)]) if !self.line().aside => Some((ours, theirs)),
-            _ => None,
-        }
+        if self.line().aside { None } else { self.0.parents.both() }
     }
 
     /// The head of what this step keeps aside, where it is here.
@@ -301,6 +389,7 @@ fn unlink(parents: &mut Parents, open: &mut Vec<Step>) {
 fn into_step(link: Link) -> Option<Step> {
     match link {
         Link::Step(step) => Some(step),
+        Link::Shelved(shelved) => Arc::into_inner(shelved).and_then(Shelved::into_step),
         Link::Gone(_) => None,
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct State {
     open: u64,
 }
 
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Tail {
     /// Nobody has said anything.
     #[default]
@@ -84,6 +84,16 @@ enum Tail {
 }
 
 impl State {
+    /// As two numbers, for a shelf.
+    pub(crate) fn numbers(&self) -> [u64; 2] {
+        [self.tail as u64, self.open]
+    }
+
+    pub(crate) fn from_numbers([tail, open]: [u64; 2]) -> Option<Self> {
+        let tail = [Tail::Quiet, Tail::Asked, Tail::Answered, Tail::Chosen].into_iter().find(|it| *it as u64 == tail)?;
+        Some(State { tail, open })
+    }
+
     pub(crate) fn follow(&mut self, chunk: &Chunk, open: &mut OpenCalls) {
         match chunk {
             Chunk::User(_) => self.tail = Tail::Asked,
@@ -139,7 +149,7 @@ impl OpenCalls {
     /// Those on the line that a step with these parents goes on from. A merge finds its own.
     pub(crate) fn before(parents: &Parents) -> Self {
         match parents {
-            Parents::Two([Link::Step(_), Link::Step(_)]) => OpenCalls::default(),
+            Parents::Two(_) if parents.both().is_some() => OpenCalls::default(),
             _ => parents.as_slice().iter().find_map(Link::step).map(OpenCalls::at).unwrap_or_default(),
         }
     }

@@ -23,6 +23,12 @@ pub struct Report {
     pub damage: Vec<Damage>,
     /// How much damage is not listed.
     pub unlisted: u64,
+    /// How many names are known not to be in it: lost before, or forgotten.
+    pub gone: u64,
+    /// How many steps are there in part only, because the rest was to be forgotten.
+    pub withheld: u64,
+    /// How many rows were cut when a writer died, and were not gone on from. Nobody was told that they were kept.
+    pub cuts: u64,
     /// How it ends.
     pub ending: Ending,
     /// Chunks that this version cannot read, by kind. They are kept; it is no damage.

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::row::RowWriter;
+use super::lines::Position;
+use super::row::{RowWriter, Writer};
 use super::{CodecError, ROW_MAX};
-use crate::id::Digest;
+use crate::id::{BranchId, Digest};
 use crate::record::Record;
 use crate::step::Step;
 
@@ -24,6 +25,31 @@ impl Encoder {
         let mut out = Vec::new();
         let rows = RowWriter::start(&mut out);
         Encoder { out, rows, steps: 0, payloads: HashSet::new() }
+    }
+
+    /// Goes on with a file, and says first who does.
+    ///
+    /// What is taken next belongs after the last byte of the file, whatever that is.
+    pub fn go_on(from: Position, by: impl Into<String>, payloads: impl IntoIterator<Item = Digest>) -> Self {
+        let mut out = Vec::new();
+        // What was cut gets a line of its own; after a whole row that lacks its line break it is the line break.
+        if from.cut > 0 || from.unbroken {
+            out.push(b'\n');
+        }
+        let mut rows = RowWriter::after(from.n, from.seal);
+        rows.open(&mut out, from.cut, &Writer { epoch: from.epoch + 1, by: by.into() });
+        Encoder { out, rows, steps: from.steps, payloads: payloads.into_iter().collect() }
+    }
+
+    /// Says of a file that was just begun who writes it.
+    pub fn opened_by(mut self, by: impl Into<String>) -> Self {
+        self.rows.open(&mut self.out, 0, &Writer { epoch: 1, by: by.into() });
+        self
+    }
+
+    /// Says that a step or a payload is not in this file, and in the file of which session it is, if in any.
+    pub fn gone(&mut self, name: Digest, elsewhere: Option<BranchId>) {
+        self.rows.gone(&mut self.out, name.0, elsewhere);
     }
 
     /// Encodes all of `record` as one closed file.
@@ -74,9 +100,14 @@ impl Encoder {
         std::mem::take(&mut self.out)
     }
 
+    /// Says that whoever writes has written all there is. Somebody may go on later.
+    pub fn close(&mut self) {
+        self.rows.end(&mut self.out, self.steps);
+    }
+
     /// Closes the file and gives what has been encoded since the last time.
     pub fn finish(mut self) -> Vec<u8> {
-        self.rows.end(&mut self.out, self.steps);
+        self.close();
         self.out
     }
 }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::damage::{Damage, Ending, Fault, LISTED_MAX, Report};
-use super::row::{self, Body, Holds, ParentIds, Row, SEAL_OPEN, StepRow};
+use super::row::{self, Body, Holds, ParentIds, Row, SEAL_OPEN, StepRow, Writer};
 use super::{CodecError, ROW_MAX, VERSION};
 use crate::chunk::Chunk;
-use crate::id::{Digest, Seal, StepId};
+use crate::id::{BranchId, Digest, Seal, StepId};
 use crate::payload::Payload;
 use crate::step::Stamp;
 
@@ -27,6 +27,12 @@ pub(crate) struct Lines {
     /// How many broken lines there were since the last row, and where the report lists them.
     broken: u64,
     listed: Vec<usize>,
+    /// How long the last broken line is.
+    broken_bytes: u64,
+    /// Whether the file ends without a line break.
+    unbroken: bool,
+    /// Who wrote last.
+    writer: Option<Writer>,
     newer: Option<u64>,
     /// The first bytes of the file, as many as tell whether it is one of ours.
     beginning: Vec<u8>,
@@ -44,6 +50,8 @@ enum Ends {
 pub(crate) enum Found<'a> {
     Step(FoundStep<'a>),
     Payload(Place, Digest, Payload),
+    /// A name that is known not to be here, and the session in whose file it is.
+    Gone(Place, Digest, Option<BranchId>),
 }
 
 /// An undamaged step: its id follows from its parents and its chunk's JSON.
@@ -54,6 +62,21 @@ pub(crate) struct FoundStep<'a> {
     pub(crate) stamp: Stamp,
     pub(crate) chunk: Chunk,
     pub(crate) json: Cow<'a, str>,
+    pub(crate) withheld: Option<Digest>,
+}
+
+/// Where somebody who writes on would begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    pub(crate) n: u64,
+    pub(crate) seal: Seal,
+    /// How many bytes of a row that was cut stand at the end.
+    pub(crate) cut: u64,
+    /// Whether the last row lacks its line break.
+    pub(crate) unbroken: bool,
+    pub(crate) steps: u64,
+    /// How often somebody began to write.
+    pub(crate) epoch: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -92,6 +115,7 @@ impl Lines {
     pub(crate) fn finish(&mut self, found: &mut dyn FnMut(&mut Report, Found<'_>)) -> Result<(), CodecError> {
         if !self.partial.is_empty() || self.overlong {
             let rest = std::mem::take(&mut self.partial);
+            self.unbroken = true;
             self.line(&rest, Ends::AtEndOfFile, found);
         }
         self.name_broken(None);
@@ -102,6 +126,22 @@ impl Lines {
             }
             None => Ok(()),
         }
+    }
+
+    /// Where somebody who writes on would begin.
+    pub(crate) fn position(&self) -> Option<Position> {
+        let (seal, n) = (self.last?, self.expected.checked_sub(1)?);
+        let cut = match self.report.ending {
+            Ending::Cut { bytes } => bytes,
+            Ending::Open | Ending::Closed => 0,
+        };
+        let unbroken = self.unbroken;
+        Some(Position { n, seal, cut, unbroken, steps: self.report.steps, epoch: self.writer.as_ref().map_or(0, |it| it.epoch) })
+    }
+
+    /// Who wrote last.
+    pub(crate) fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -120,7 +160,7 @@ impl Lines {
         }
         self.report.lines += 1;
         if std::mem::take(&mut self.overlong) || line.len() >= ROW_MAX {
-            self.broken_line(Fault::NotARow);
+            self.broken_line(line.len() as u64, Fault::NotARow);
         } else {
             match row::parse(line) {
                 Ok(row) => self.row(row, 0, found),
@@ -140,11 +180,11 @@ impl Lines {
         // What the rows found leave over at the end of a file is a row that was cut.
         let over = line.len() - front.as_ref().map_or(0, |(end, _)| end + 1);
         if self.report.ending == Ending::Closed && front.is_none() && back.is_none() {
-            self.broken_line(Fault::AfterEnd);
+            self.broken_line(line.len() as u64, Fault::AfterEnd);
         } else if ends == Ends::AtEndOfFile && back.is_none() && over > 0 {
             self.report.ending = Ending::Cut { bytes: over as u64 };
         } else if front.is_none() {
-            self.broken_line(fault);
+            self.broken_line(line.len() as u64, fault);
         }
         if let Some((_, row)) = front {
             let n = row.n();
@@ -160,7 +200,8 @@ impl Lines {
         Damage { line: self.report.lines, offset: self.report.bytes, row, step: None, fault }
     }
 
-    fn broken_line(&mut self, fault: Fault) {
+    fn broken_line(&mut self, bytes: u64, fault: Fault) {
+        self.broken_bytes = bytes;
         if self.report.damage.len() < LISTED_MAX {
             self.listed.push(self.report.damage.len());
         }
@@ -203,6 +244,9 @@ impl Lines {
             Some(Holds::Step(step)) => Some(step.id),
             _ => None,
         };
+        if let Some(Holds::Open { cut, .. }) = &holds {
+            self.reopened(*cut);
+        }
         if n >= self.expected {
             self.name_broken(Some(n));
         }
@@ -227,12 +271,29 @@ impl Lines {
                 }
                 _ => self.report.add(place.damage(None, Fault::Payload)),
             },
+            Some(Holds::Gone(name, elsewhere)) => {
+                self.report.gone += u64::from(elsewhere.is_none());
+                found(&mut self.report, Found::Gone(place, name, elsewhere));
+            }
+            Some(Holds::Open { writer, .. }) => self.writer = Some(writer),
             Some(Holds::End { steps }) => {
                 // Lost steps have been reported where they are missing.
                 if steps != self.report.steps && self.report.damage.is_empty() {
                     self.report.add(place.damage(None, Fault::Count { counted: steps, found: self.report.steps }));
                 }
                 self.report.ending = Ending::Closed;
+            }
+        }
+    }
+
+    /// Somebody goes on writing: the file is open again, and a row that was cut before is no damage.
+    fn reopened(&mut self, cut: u64) {
+        self.report.ending = Ending::Open;
+        if cut > 0 && self.broken > 0 && self.broken_bytes == cut {
+            self.report.cuts += 1;
+            self.broken -= 1;
+            if let Some(listed) = self.listed.pop() {
+                self.report.damage.remove(listed);
             }
         }
     }
@@ -254,8 +315,9 @@ impl Lines {
     }
 
     fn step(&mut self, row: StepRow<'_>, place: Place, found: &mut dyn FnMut(&mut Report, Found<'_>)) {
-        let StepRow { id, parents, stamp, chunk: json } = row;
-        if StepId::of(parents.as_slice(), Digest::of(json.as_bytes())) != id {
+        let StepRow { id, parents, stamp, withheld, chunk: json } = row;
+        let digest = withheld.unwrap_or_else(|| Digest::of(json.as_bytes()));
+        if StepId::of(parents.as_slice(), digest) != id {
             self.report.add(place.damage(Some(id), Fault::Id));
             return;
         }
@@ -267,7 +329,8 @@ impl Lines {
             self.report.unread(other.kind());
         }
         self.report.steps += 1;
+        self.report.withheld += u64::from(withheld.is_some());
         let json = Cow::Borrowed(json);
-        found(&mut self.report, Found::Step(FoundStep { place, id, parents, stamp, chunk, json }));
+        found(&mut self.report, Found::Step(FoundStep { place, id, parents, stamp, chunk, json, withheld }));
     }
 }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 
 use super::CodecError;
 use super::damage::{Fault, Report};
-use super::lines::{Found, FoundStep, Lines};
-use crate::id::{Digest, StepId};
+use super::lines::{Found, FoundStep, Lines, Position};
+use super::row::Writer;
+use crate::id::{BranchId, Digest, StepId};
 use crate::lineage::StepSet;
 use crate::payload::Payload;
 use crate::record::Record;
-use crate::step::{Link, Parents, Step};
+use crate::step::{Link, Parents, Step, Stored};
 use crate::turn::OpenCalls;
 
 /// Reads a whole file.
@@ -22,6 +23,7 @@ pub fn read(bytes: &[u8]) -> Result<Opened, CodecError> {
 
 /// What a file holds.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Opened {
     /// The record up to the newest step.
     pub record: Record,
@@ -30,6 +32,12 @@ pub struct Opened {
     pub heads: Vec<Step>,
     /// What a check of the file found.
     pub report: Report,
+    /// Where whoever writes on begins; none if there is no row.
+    pub position: Option<Position>,
+    /// Who wrote last, if the file was written on.
+    pub writer: Option<Writer>,
+    /// Every payload that the file has.
+    pub payloads: Vec<Digest>,
 }
 
 /// Turns the bytes of a file back into steps, checking all of them.
@@ -50,17 +58,28 @@ impl Reader {
         self.lines.feed(block, &mut |_, found| self.steps.take(found));
     }
 
+    /// Asks `find` for the steps that stand in the files of other sessions.
+    pub fn elsewhere(mut self, find: impl FnMut(StepId, BranchId) -> Option<Step> + Send + 'static) -> Self {
+        self.steps.elsewhere = Some(Box::new(find));
+        self
+    }
+
     /// Takes in the end of the file.
     pub fn finish(mut self) -> Result<Opened, CodecError> {
         self.lines.finish(&mut |_, found| self.steps.take(found))?;
+        let (position, writer) = (self.lines.position(), self.lines.writer().cloned());
         let mut report = self.lines.report;
         self.steps.settle(&mut report);
         report.damage.sort_by_key(|damage| damage.line);
+        let payloads = self.steps.payloads.keys().copied().collect();
         let heads = self.steps.heads();
         let record = heads.last().cloned().map(Record::at).unwrap_or_default();
-        Ok(Opened { record, heads, report })
+        Ok(Opened { record, heads, report, position, writer, payloads })
     }
 }
+
+/// Finds a step in the file of another session.
+type Elsewhere = Box<dyn FnMut(StepId, BranchId) -> Option<Step> + Send>;
 
 #[derive(Default)]
 struct Steps {
@@ -71,6 +90,9 @@ struct Steps {
     followed: StepSet,
     /// Every payload, with the number of its row.
     payloads: HashMap<Digest, (u64, Payload)>,
+    /// What is known not to be here, with the number of the row that says so.
+    gone: HashMap<Digest, u64>,
+    elsewhere: Option<Elsewhere>,
     /// Steps that came before a parent or a payload of theirs: rows were swapped, or one is lost.
     waiting: Vec<FoundStep<'static>>,
 }
@@ -79,6 +101,14 @@ impl Steps {
     fn take(&mut self, found: Found<'_>) {
         match found {
             Found::Payload(place, digest, payload) => _ = self.payloads.entry(digest).or_insert((place.n, payload)),
+            Found::Gone(place, name, elsewhere) => {
+                let id = StepId(name.0);
+                let step = elsewhere.and_then(|file| self.elsewhere.as_mut()?(id, file));
+                match step {
+                    Some(step) => _ = self.known.entry(id).or_insert((place.n, step)),
+                    None => _ = self.gone.entry(name).or_insert(place.n),
+                }
+            }
             Found::Step(step) if self.missing(&step).is_empty() => self.link(step),
             Found::Step(step) => {
                 self.waiting.push(FoundStep { json: Cow::Owned(step.json.into_owned()), ..step });
@@ -100,15 +130,18 @@ impl Steps {
 
     /// The parents and payloads that should stand before a step and do not.
     fn missing(&self, step: &FoundStep<'_>) -> Vec<Fault> {
-        let before = |n: Option<u64>| n.is_some_and(|n| n < step.place.n);
-        let parents = step.parents.as_slice().iter().filter(|id| !before(self.known.get(id).map(|(n, _)| *n)));
+        let before = |n: Option<u64>, name: Digest| {
+            n.or_else(|| self.gone.get(&name).copied()).is_some_and(|n| n < step.place.n)
+        };
+        let parents =
+            step.parents.as_slice().iter().filter(|id| !before(self.known.get(id).map(|(n, _)| *n), Digest(id.0)));
         let payloads = step.chunk.references().into_iter();
-        let payloads = payloads.filter(|digest| !before(self.payloads.get(digest).map(|(n, _)| *n)));
+        let payloads = payloads.filter(|digest| !before(self.payloads.get(digest).map(|(n, _)| *n), *digest));
         parents.copied().map(Fault::MissingParent).chain(payloads.map(Fault::MissingPayload)).collect()
     }
 
     fn link(&mut self, found: FoundStep<'_>) {
-        let FoundStep { place, id, parents, stamp, mut chunk, json } = found;
+        let FoundStep { place, id, parents, stamp, mut chunk, json, withheld } = found;
         if self.known.contains_key(&id) {
             return;
         }
@@ -129,7 +162,7 @@ impl Steps {
             _ => OpenCalls::before(&links),
         };
         self.followed.extend(links.as_slice().iter().filter_map(Link::step).map(Step::id));
-        let step = Step::stored(links, chunk, &json, stamp, &mut open);
+        let step = Step::stored(links, Stored { chunk, json: &json, withheld }, stamp, &mut open);
         self.last = Some((id, open));
         self.known.insert(id, (place.n, step));
     }

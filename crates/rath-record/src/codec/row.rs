@@ -47,16 +47,34 @@ pub(crate) enum Body<'a> {
 pub(crate) enum Holds<'a> {
     Step(StepRow<'a>),
     Payload(Digest, PayloadText<'a>),
+    /// A name that is known not to be in this file: lost, withheld, or in the file of another session.
+    Gone(Digest, Option<BranchId>),
+    /// Somebody begins to write, for which time, after so many bytes of a row that was cut.
+    Open {
+        cut: u64,
+        writer: Writer,
+    },
     /// The last line: how many steps there are.
     End {
         steps: u64,
     },
 }
 
+/// Who writes, and for which time somebody does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// From 1: every time a file is written on, the next number.
+    pub epoch: u64,
+    /// In words of the writer's own.
+    pub by: String,
+}
+
 pub(crate) struct StepRow<'a> {
     pub(crate) id: StepId,
     pub(crate) parents: ParentIds,
     pub(crate) stamp: Stamp,
+    /// The digest that the id follows from, where the chunk is only what is left of the one that was said.
+    pub(crate) withheld: Option<Digest>,
     /// The chunk's JSON: not yet known to be any.
     pub(crate) chunk: &'a str,
 }
@@ -125,6 +143,10 @@ pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
         Holds::Step(step(rest)?)
     } else if rest.skip(r#""payload":""#).is_ok() {
         payload(rest)?
+    } else if rest.skip(r#""gone":""#).is_ok() {
+        gone(rest)?
+    } else if rest.skip(r#""open":"#).is_ok() {
+        open(rest)?
     } else {
         rest.skip(r#""end":"#)?;
         let steps = rest.number()?;
@@ -163,12 +185,38 @@ fn step(mut rest: Rest<'_>) -> Result<StepRow<'_>, Fault> {
     if rest.skip(r#","at":"#).is_ok() {
         stamp.at = Some(rest.json()?);
     }
+    let mut withheld = None;
+    if rest.skip(r#","withheld":""#).is_ok() {
+        withheld = Some(rest.digest()?);
+        rest.skip("\"")?;
+    }
     rest.skip(r#","chunk":"#)?;
-    Ok(StepRow { id, parents, stamp, chunk: rest.to_brace()? })
+    Ok(StepRow { id, parents, stamp, withheld, chunk: rest.to_brace()? })
+}
+
+fn gone(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
+    let name = rest.digest()?;
+    rest.skip("\"")?;
+    let mut elsewhere = None;
+    if rest.skip(r#","in":""#).is_ok() {
+        elsewhere = Some(rest.take(36)?.parse().map_err(|_| Fault::NotARow)?);
+        rest.skip("\"")?;
+    }
+    rest.last("}")?;
+    Ok(Holds::Gone(name, elsewhere))
+}
+
+fn open(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
+    let epoch = rest.number()?;
+    let cut = if rest.skip(r#","cut":"#).is_ok() { rest.number()? } else { 0 };
+    rest.skip(r#","by":"#)?;
+    let by = rest.json()?;
+    rest.last("}")?;
+    Ok(Holds::Open { cut, writer: Writer { epoch, by } })
 }
 
 fn payload(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
-    let digest = Digest::from_hex(rest.take(64)?.as_bytes()).ok_or(Fault::NotARow)?;
+    let digest = rest.digest()?;
     let text = if rest.skip(r#"","text":"#).is_ok() {
         PayloadText::Text(rest.to_brace()?)
     } else {
@@ -201,6 +249,10 @@ impl<'a> Rest<'a> {
 
     fn last(&self, expected: &str) -> Result<(), Fault> {
         if self.0 == expected { Ok(()) } else { Err(Fault::NotARow) }
+    }
+
+    fn digest(&mut self) -> Result<Digest, Fault> {
+        Digest::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
 
     fn step_id(&mut self) -> Result<StepId, Fault> {
@@ -236,6 +288,11 @@ pub(crate) struct RowWriter {
 }
 
 impl RowWriter {
+    /// Goes on after row `n`, whose seal is `prev`.
+    pub(crate) fn after(n: u64, prev: Seal) -> Self {
+        RowWriter { prev, n }
+    }
+
     /// Writes the header.
     pub(crate) fn start(out: &mut Vec<u8>) -> Self {
         let mut writer = RowWriter { prev: Seal([0; 16]), n: 0 };
@@ -258,6 +315,11 @@ impl RowWriter {
             }
             push(out, "],");
             push_stamp(out, step.stamp());
+            if let Some(digest) = step.withheld() {
+                push(out, r#","withheld":""#);
+                push_hex(out, &digest.0);
+                out.push(b'"');
+            }
             push(out, r#","chunk":"#);
             step.encode_chunk(out);
         });
@@ -278,6 +340,32 @@ impl RowWriter {
                     out.push(b'"');
                 }
             }
+        });
+    }
+
+    pub(crate) fn gone(&mut self, out: &mut Vec<u8>, name: [u8; 32], elsewhere: Option<BranchId>) {
+        self.link(out, |out| {
+            push(out, r#""gone":""#);
+            push_hex(out, &name);
+            out.push(b'"');
+            if let Some(file) = elsewhere {
+                push(out, r#","in":""#);
+                push(out, &file.to_string());
+                out.push(b'"');
+            }
+        });
+    }
+
+    pub(crate) fn open(&mut self, out: &mut Vec<u8>, cut: u64, writer: &Writer) {
+        self.link(out, |out| {
+            push(out, r#""open":"#);
+            push_number(out, writer.epoch);
+            if cut > 0 {
+                push(out, r#","cut":"#);
+                push_number(out, cut);
+            }
+            push(out, r#","by":"#);
+            push_json(out, &writer.by);
         });
     }
 

@@ -117,6 +117,7 @@ impl Names {
                     self.recent.push(*digest);
                 }
             }
+            Found::Gone(place, name, _) => self.met(name.0, place.n),
             Found::Step(FoundStep { place, id, parents, chunk, .. }) => {
                 self.met(id.0, place.n);
                 if !self.full && (self.pass == 0 || place.n >= self.asked_to) {
