@@ -50,6 +50,8 @@ pub enum Chunk {
     Denied(Denied),
     /// The run failed.
     Failed(Failed),
+    /// A person went on though something was not as it was left.
+    Resumed(Resumed),
     /// A remark that no model sees.
     Note(Note),
     /// A chunk this version cannot read, kept as it was written.

@@ -173,6 +173,7 @@ pub fn says(chunk: &Chunk) -> String {
         Chunk::Approved(it) => format!("{kind}: {}", preview(&it.call.0)),
         Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), text(&it.reason)),
         Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), text(&it.message)),
+        Chunk::Resumed(it) => format!("{kind}: {}", preview(&it.differences.join("; "))),
         Chunk::Note(it) => format!("{kind}: {}", text(&it.text)),
         Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),
     }

@@ -131,6 +131,12 @@ impl BranchId {
         bytes.copy_from_slice(&opened_by.0[..16]);
         BranchId(uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes())
     }
+
+    /// The last eight digits: enough for a person to tell branches apart. The first ones say when it began.
+    pub fn short(&self) -> String {
+        let text = self.to_string();
+        text[text.len() - SHORT..].to_owned()
+    }
 }
 
 impl fmt::Display for BranchId {

@@ -26,6 +26,7 @@ pub mod view;
 
 pub use chunk::Chunk;
 pub use id::{BranchId, CallId, Digest, IdError, SHORT, Seal, StepId, Timestamp};
+pub use line::Totals;
 pub use payload::{Blob, INLINE_MAX, Payload, Reference, Text};
 pub use record::{CONCAT_MAX, MergeError, Record, Side};
 pub use shelf::{Kept, Shelf, Shelved};

@@ -4,8 +4,27 @@ use crate::chunk::{Chunk, Strategy};
 use crate::lineage::{self, Order, Split};
 use crate::record::CONCAT_MAX;
 use crate::step::{Link, Parents, Step};
-use crate::turn::{OpenCalls, State};
+use crate::turn::{Due, OpenCalls, State};
 use crate::usage::Usage;
+
+/// What is known of a whole line from its last step alone, as a shelf keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many chunks there are, markers left out.
+    pub chunks: u64,
+    /// What all model calls cost together, each counted once.
+    pub usage: Usage,
+    /// What is to be done next.
+    pub due: Due,
+}
+
+impl Totals {
+    /// Reads what [`Step::totals`] gave.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let line = Line::decode(bytes)?;
+        Some(Totals { chunks: line.chunks, usage: line.usage, due: line.turn.due() })
+    }
+}
 
 /// What is known of the whole line up to a step.
 #[derive(Clone, Default)]
@@ -41,9 +60,13 @@ impl Line {
         let flags = [self.merged, self.asides, self.gap, self.repeats, self.aside];
         let flags = flags.iter().enumerate().fold(0, |all, (bit, flag)| all | u64::from(*flag) << bit);
         let [tail, open] = self.turn.numbers();
-        let numbers = [self.generation, self.steps, self.chunks, self.changes, tail, open, flags]
-            .into_iter()
-            .chain([input, output, cached_read, cache_write, reasoning]);
+        let numbers = [self.generation, self.steps, self.chunks, self.changes, tail, open, flags].into_iter().chain([
+            input,
+            output,
+            cached_read,
+            cache_write,
+            reasoning,
+        ]);
         let mut bytes = Vec::with_capacity(24);
         for mut number in numbers {
             while number > 0x7f {

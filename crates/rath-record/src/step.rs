@@ -291,6 +291,16 @@ impl Step {
         self.0.withheld.as_deref().copied()
     }
 
+    /// The same step with what it says forgotten: its name, its place and its shape stay.
+    pub fn without_words(&self) -> Self {
+        let mut json = Vec::new();
+        self.encode_chunk(&mut json);
+        let withheld = Some(Box::new(self.withheld().unwrap_or_else(|| Digest::of(&json))));
+        let (id, parents, chunk) = (self.0.id, self.0.parents.clone(), self.0.chunk.forgotten());
+        let (stamp, line) = (self.0.stamp.clone(), self.0.line.clone());
+        Step(Arc::new(Node { id, parents, chunk, json: None, withheld, stamp, line, mark: Mark::default() }))
+    }
+
     /// What is known of the line up to this step, for a shelf that gives it back without what is before it.
     pub fn totals(&self) -> Vec<u8> {
         self.0.line.encode()

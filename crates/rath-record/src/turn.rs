@@ -16,12 +16,26 @@ use crate::step::{Link, Parents, Step};
 /// Everything is in the record: pending work is a call without a result, and there is no state beside it.
 pub fn next(record: &Record) -> Next {
     let Some(head) = record.head() else { return Next::Done };
-    let state = &head.line().turn;
-    match state.tail {
-        _ if state.open > 0 => Next::RunTools(open_calls(head)),
-        Tail::Asked | Tail::Chosen => Next::AskModel,
-        Tail::Quiet | Tail::Answered => Next::Done,
+    match head.line().turn.due() {
+        Due::Tools { .. } => Next::RunTools(open_calls(head)),
+        Due::Model => Next::AskModel,
+        Due::Nothing => Next::Done,
     }
+}
+
+/// The same without naming the calls, which is known without looking back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Due {
+    /// The model is to be asked.
+    Model,
+    /// Calls have no result yet.
+    Tools {
+        /// How many.
+        open: u64,
+    },
+    /// The model has answered, or nobody has said anything.
+    #[default]
+    Nothing,
 }
 
 /// What an agent has to do next.
@@ -84,13 +98,22 @@ enum Tail {
 }
 
 impl State {
+    pub(crate) fn due(&self) -> Due {
+        match self.tail {
+            _ if self.open > 0 => Due::Tools { open: self.open },
+            Tail::Asked | Tail::Chosen => Due::Model,
+            Tail::Quiet | Tail::Answered => Due::Nothing,
+        }
+    }
+
     /// As two numbers, for a shelf.
     pub(crate) fn numbers(&self) -> [u64; 2] {
         [self.tail as u64, self.open]
     }
 
     pub(crate) fn from_numbers([tail, open]: [u64; 2]) -> Option<Self> {
-        let tail = [Tail::Quiet, Tail::Asked, Tail::Answered, Tail::Chosen].into_iter().find(|it| *it as u64 == tail)?;
+        let tail =
+            [Tail::Quiet, Tail::Asked, Tail::Answered, Tail::Chosen].into_iter().find(|it| *it as u64 == tail)?;
         Some(State { tail, open })
     }
 

@@ -74,6 +74,16 @@ pub enum ErrorKind {
     Arguments,
     /// The run was stopped from outside.
     Cancelled,
+    /// A store could not be read or written.
+    Store,
+    /// What is stored was changed or is missing.
+    Damaged,
+    /// There is no such session in the store.
+    NoSuchSession,
+    /// Somebody else writes, or wrote, the same session.
+    Conflict,
+    /// Something is not as the session was left.
+    Differs,
     /// What a workflow was to do failed, for a reason of its own.
     Other,
 }
@@ -113,6 +123,11 @@ impl ErrorKind {
             ErrorKind::Memory => "memory",
             ErrorKind::Arguments => "arguments",
             ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Store => "store",
+            ErrorKind::Damaged => "damaged",
+            ErrorKind::NoSuchSession => "no_such_session",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::Differs => "differs",
             ErrorKind::Other => "other",
         }
     }

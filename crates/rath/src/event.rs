@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +24,24 @@ pub struct Event {
     pub session: Session,
     /// What happens.
     pub kind: EventKind,
+}
+
+impl Event {
+    /// Waits until a step that it tells of is durable. False if it never will be.
+    fn is_lasting(&self) -> bool {
+        match (&self.kind, self.session.recorder()) {
+            (EventKind::Step(_), Some(recorder)) => recorder.wait().is_ok(),
+            _ => true,
+        }
+    }
+
+    /// The same for whoever may not wait.
+    fn poll_lasting(&self, context: &mut Context<'_>) -> Poll<bool> {
+        match (&self.kind, self.session.recorder()) {
+            (EventKind::Step(_), Some(recorder)) => recorder.poll_durable(context).map(|kept| kept.is_ok()),
+            _ => Poll::Ready(true),
+        }
+    }
 }
 
 /// What happens in a running session.
@@ -159,6 +177,10 @@ impl Callback {
                 match letter {
                     Letter::Event(event) => {
                         read.fetch_sub(1, Ordering::Relaxed);
+                        // Nobody hears of a step that a crash could take back.
+                        if !event.is_lasting() {
+                            continue;
+                        }
                         // One that has panicked once is not called again: what it holds may be half done.
                         broken = broken || catch_unwind(AssertUnwindSafe(|| call(&event))).is_err();
                     }
@@ -226,8 +248,23 @@ impl Queue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn take(&self) -> Option<Event> {
-        self.lock().0.pop_front()
+    /// The next event, once a step that it tells of is durable: nobody hears of one that a crash could take back.
+    pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        loop {
+            let next = {
+                let mut queue = self.lock();
+                match queue.0.front() {
+                    None => return Poll::Ready(None),
+                    Some(event) if event.session.recorder().is_none() => return Poll::Ready(queue.0.pop_front()),
+                    Some(event) => event.clone(),
+                }
+            };
+            let lasting = std::task::ready!(next.poll_lasting(context));
+            let taken = self.lock().0.pop_front();
+            if lasting {
+                return Poll::Ready(taken);
+            }
+        }
     }
 
     /// Wakes whoever waits when the next event comes, which a thread of a tool's own may bring.

@@ -120,7 +120,8 @@ where
             session.heard_by(hub)
         }
     };
-    match work(Scope::enter(entered, module)).await {
+    let outermost = entered.module().is_none();
+    let left = match work(Scope::enter(entered, module)).await {
         Ok(session) => Ok(leave(session)),
         Err(error) => Err(match newest {
             Some(newest) if !error.session().is_some_and(|session| newest.is_behind(session)) => {
@@ -131,7 +132,9 @@ where
             }
             _ => error.map_session(leave),
         }),
-    }
+    };
+    // Whoever is given the session may tell others what it says.
+    if outermost { Session::settled(left).await } else { left }
 }
 
 /// A workflow that can be copied, so that one that is part of two agents can be bound for one of them.

@@ -17,6 +17,7 @@ pub mod memory;
 mod place;
 pub mod provider;
 mod session;
+pub mod store;
 pub mod tool;
 
 pub use budget::{Budget, Limits};
@@ -32,6 +33,7 @@ pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use schemars;
 pub use session::Session;
+pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.
 #[cfg(doctest)]
@@ -55,7 +57,8 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Session, StepId, Text, Usage, view,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Session, StepId, Store, Text, Usage,
+        view,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

@@ -296,7 +296,7 @@ impl<'a> IntoFuture for Ask<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        Box::pin(async { Session::settled(self.run().await).await })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rath_record::chunk::{Approved, Chunk, Denied, Detached, Forked, Merged, Placed, Strategy};
+use rath_record::chunk::{Approved, Chunk, Denied, Detached, Forked, Merged, Outcome, Placed, Strategy, ToolResult};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
 use rath_record::{
@@ -117,6 +117,19 @@ impl Session {
         Ok(self.push(Denied { call, reason: reason.into() }))
     }
 
+    /// Closes a call that nobody knows the end of, without making it again. The model reads that it is not known.
+    pub fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
+        const WHY: &str = "unknown: it was started, and whether it took effect is not known; it was not made again";
+        let call = self.open_call(call.into())?;
+        Ok(self.push(ToolResult::new(call, Outcome::Unknown, WHY)))
+    }
+
+    /// Closes a call with a result that a person found out. The model reads it as what the tool said.
+    pub fn settle(&mut self, call: impl Into<CallId>, output: impl Into<Text>) -> Result<StepId> {
+        let call = self.open_call(call.into())?;
+        Ok(self.push(ToolResult::new(call, Outcome::Ok, output)))
+    }
+
     /// Appends a step.
     ///
     /// Whatever is said is recorded, a result that no call waits for included; views leave out what makes no sense.
@@ -186,17 +199,21 @@ impl Session {
         let mut merged = if record.head() == self.record.head() {
             self.fork()
         } else if record.head() == theirs.record.head() {
-            theirs.fork()
+            theirs.fork().recorded_by(self.live.recorder.clone())
         } else {
             let step = record.head().cloned();
-            let merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
+            let mut merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
+            merged.keep();
             step.into_iter().for_each(|step| merged.emit(|| EventKind::Step(step)));
             merged
         };
         // However they are joined, what comes of it lies where ours lay.
         merged.purse = self.purse.clone().or(theirs.purse.clone());
         merged.by = self.by.clone();
+        let mut recorder = merged.live.recorder.take();
+        recorder.iter_mut().zip(&theirs.live.recorder).for_each(|(ours, theirs)| ours.wait_for(theirs));
         merged.live = self.live.clone();
+        merged.live.recorder = recorder;
         Ok(merged)
     }
 
@@ -249,6 +266,9 @@ impl Session {
         let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
         let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = kept;
+        if step.is_some() {
+            self.keep();
+        }
         step.into_iter().for_each(|step| self.emit(|| EventKind::Step(step)));
     }
 
@@ -480,7 +500,10 @@ impl Session {
         let id = step.id();
         if !self.live.hub.is_empty() {
             let step = step.clone();
+            self.keep();
             self.emit(|| EventKind::Step(step));
+        } else {
+            self.keep();
         }
         id
     }

@@ -168,6 +168,7 @@ fn body(step: &Step) -> String {
             let head = format!("call {}: {}{}", it.call, draw::outcome(it.outcome), effects.collect::<String>());
             format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
         }
+        Chunk::Resumed(it) => it.differences.join("\n"),
         Chunk::Note(it) => it.text.to_string(),
         Chunk::Failed(it) => format!("{}: {}", it.error, it.message),
         Chunk::Retry(it) => format!("attempt {} of {} failed: {}", it.attempt, it.of, it.error),

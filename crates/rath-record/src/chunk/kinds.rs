@@ -454,6 +454,13 @@ pub struct Failed {
     pub message: Text,
 }
 
+/// A person went on though something was not as it was left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// What was different, each in words.
+    pub differences: Vec<String>,
+}
+
 /// A remark that no model sees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {

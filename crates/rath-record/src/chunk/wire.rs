@@ -53,6 +53,27 @@ impl Chunk {
         }
     }
 
+    /// What is left of the chunk when what it says is to be forgotten: its shape, so that calls keep their results.
+    pub fn forgotten(&self) -> Chunk {
+        let mut left = self.clone();
+        for text in texts!(&mut left, iter_mut, mut) {
+            if !text.is_empty() {
+                *text = FORGOTTEN.into();
+            }
+        }
+        match &mut left {
+            Chunk::Assistant(answer) => {
+                answer.calls.iter_mut().for_each(|call| call.arguments = "{}".into());
+                answer.sidecar = None;
+                answer.facts = None;
+            }
+            Chunk::User(user) => user.images.clear(),
+            Chunk::Other(_) => return Chunk::note(FORGOTTEN),
+            _ => {}
+        }
+        left
+    }
+
     /// The name of the chunk's kind in JSON.
     pub fn kind(&self) -> &str {
         macro_rules! kind {
@@ -131,6 +152,9 @@ fn quoted_digests(json: &str) -> impl Iterator<Item = Digest> {
     json.split('"').filter_map(|between| Digest::from_hex(between.as_bytes()))
 }
 
+/// What stands where something was to be forgotten.
+const FORGOTTEN: &str = "[forgotten]";
+
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());
     let at = out.len();
@@ -171,6 +195,7 @@ macro_rules! texts {
             | Chunk::Merged(_)
             | Chunk::Detached(_)
             | Chunk::Approved(_)
+            | Chunk::Resumed(_)
             | Chunk::Other(_) => vec![],
         }
     };
@@ -185,7 +210,7 @@ macro_rules! every_kind {
             ToolResult "tool_result", Placed "placed", Memory "memory", Compressed "compressed",
             Selected "selected", Checked "checked", Forked "forked", Merged "merged", Detached "detached",
             Retry "retry", Interrupted "interrupted", Approved "approved", Denied "denied", Failed "failed",
-            Note "note",
+            Resumed "resumed", Note "note",
         }
     };
 }

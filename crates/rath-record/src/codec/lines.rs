@@ -136,7 +136,14 @@ impl Lines {
             Ending::Open | Ending::Closed => 0,
         };
         let unbroken = self.unbroken;
-        Some(Position { n, seal, cut, unbroken, steps: self.report.steps, epoch: self.writer.as_ref().map_or(0, |it| it.epoch) })
+        Some(Position {
+            n,
+            seal,
+            cut,
+            unbroken,
+            steps: self.report.steps,
+            epoch: self.writer.as_ref().map_or(0, |it| it.epoch),
+        })
     }
 
     /// Who wrote last.

@@ -1,14 +1,14 @@
 //! Lines back into steps.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::CodecError;
 use super::damage::{Fault, Report};
 use super::lines::{Found, FoundStep, Lines, Position};
 use super::row::Writer;
 use crate::id::{BranchId, Digest, StepId};
-use crate::lineage::StepSet;
+use crate::lineage::{Order, StepSet};
 use crate::payload::Payload;
 use crate::record::Record;
 use crate::step::{Link, Parents, Step, Stored};
@@ -38,6 +38,8 @@ pub struct Opened {
     pub writer: Option<Writer>,
     /// Every payload that the file has.
     pub payloads: Vec<Digest>,
+    /// The steps that were found in the files of other sessions, and those that they rest on.
+    pub elsewhere: HashSet<StepId>,
 }
 
 /// Turns the bytes of a file back into steps, checking all of them.
@@ -64,6 +66,11 @@ impl Reader {
         self
     }
 
+    /// A step that was read already.
+    pub fn step(&self, id: StepId) -> Option<&Step> {
+        self.steps.known.get(&id).map(|(_, step)| step)
+    }
+
     /// Takes in the end of the file.
     pub fn finish(mut self) -> Result<Opened, CodecError> {
         self.lines.finish(&mut |_, found| self.steps.take(found))?;
@@ -72,9 +79,10 @@ impl Reader {
         self.steps.settle(&mut report);
         report.damage.sort_by_key(|damage| damage.line);
         let payloads = self.steps.payloads.keys().copied().collect();
+        let elsewhere = Order::once(self.steps.others.iter()).collect().into_iter().map(Step::id).collect();
         let heads = self.steps.heads();
         let record = heads.last().cloned().map(Record::at).unwrap_or_default();
-        Ok(Opened { record, heads, report, position, writer, payloads })
+        Ok(Opened { record, heads, report, position, writer, payloads, elsewhere })
     }
 }
 
@@ -93,6 +101,8 @@ struct Steps {
     /// What is known not to be here, with the number of the row that says so.
     gone: HashMap<Digest, u64>,
     elsewhere: Option<Elsewhere>,
+    /// What it found.
+    others: Vec<Step>,
     /// Steps that came before a parent or a payload of theirs: rows were swapped, or one is lost.
     waiting: Vec<FoundStep<'static>>,
 }
@@ -105,7 +115,10 @@ impl Steps {
                 let id = StepId(name.0);
                 let step = elsewhere.and_then(|file| self.elsewhere.as_mut()?(id, file));
                 match step {
-                    Some(step) => _ = self.known.entry(id).or_insert((place.n, step)),
+                    Some(step) => {
+                        self.others.push(step.clone());
+                        self.known.entry(id).or_insert((place.n, step));
+                    }
                     None => _ = self.gone.entry(name).or_insert(place.n),
                 }
             }

@@ -207,7 +207,7 @@ impl Agent {
     }
 
     /// What the model is told.
-    fn told(&self, tools: &[Handle], more: &str) -> Instructions {
+    fn instructions(&self, tools: &[Handle], more: &str) -> Instructions {
         Instructions {
             text: if more.is_empty() { self.prompt.clone() } else { format!("{}\n\n{more}", self.prompt).into() },
             tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
@@ -217,7 +217,7 @@ impl Agent {
 
     /// Tells the model what it is, unless that is what it was told last.
     fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
-        let told = self.told(tools, more);
+        let told = self.instructions(tools, more);
         let known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == told);
         if !known {
             session.push(told);
@@ -233,7 +233,7 @@ impl Agent {
         if by.is_none() || by == session.module() {
             return false;
         }
-        let told = self.told(&self.tools, more);
+        let told = self.instructions(&self.tools, more);
         view::instructions(session.as_record()).is_some_and(|(_, known)| {
             let own = known.tools.iter().filter(|tool| tool.name != READ_ON);
             (&known.text, &known.provider) != (&told.text, &told.provider) || !own.eq(&told.tools)
@@ -319,6 +319,10 @@ impl Module for Agent {
             let tool = Handle::new(delegate.clone());
             self.tools.iter_mut().filter(|known| known.name() == delegate.name).for_each(|known| *known = tool.clone());
         }
+    }
+
+    fn told(&self) -> Option<Instructions> {
+        Some(self.instructions(&self.tools, ""))
     }
 
     fn errors_carry_the_session(&self) -> bool {

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use rath_record::chunk::Instructions;
+
 use super::Run;
 use crate::error::Result;
 use crate::place::Place;
@@ -68,6 +70,12 @@ pub trait Module: Send + Sync + 'static {
         below("", self, &mut all);
         all.insert(0, (String::new(), self as &dyn Module));
         Modules(all.into_iter())
+    }
+
+    /// What it would tell its model now, if it has one.
+    #[doc(hidden)]
+    fn told(&self) -> Option<Instructions> {
+        None
     }
 
     /// Whether every error of it carries the session as far as it came.

@@ -174,16 +174,21 @@ impl Stream for Events<'_> {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        if let Some(event) = self.queue.take() {
+        if let Poll::Ready(Some(event)) = self.queue.poll_take(context) {
             return Poll::Ready(Some(event));
         }
         if self.result.is_none() {
             self.queue.wait(context.waker());
             match Pin::new(&mut self.run).poll(context) {
                 Poll::Ready(result) => self.result = Some(result),
-                Poll::Pending => return self.queue.take().map_or(Poll::Pending, |event| Poll::Ready(Some(event))),
+                Poll::Pending => {
+                    return match self.queue.poll_take(context) {
+                        Poll::Ready(Some(event)) => Poll::Ready(Some(event)),
+                        _ => Poll::Pending,
+                    };
+                }
             }
         }
-        Poll::Ready(self.queue.take())
+        self.queue.poll_take(context)
     }
 }

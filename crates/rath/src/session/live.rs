@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
 use crate::provider::Reuse;
+use crate::store::Recorder;
 
 /// What is live around a session and no part of its record. A fork shares it.
 #[derive(Clone, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Live {
     scope: Option<Arc<Scope>>,
     /// How many tools deep this work is. In one, nobody can be asked for a decision.
     nested: u32,
+    /// Where its steps are kept.
+    pub(super) recorder: Option<Recorder>,
 }
 
 impl Session {
@@ -75,6 +78,24 @@ impl Session {
     /// Says on whose behalf steps are appended, and who it was before.
     pub(crate) fn set_by(&mut self, by: Option<Arc<str>>) -> Option<Arc<str>> {
         std::mem::replace(&mut self.by, by)
+    }
+
+    /// Where its steps are kept.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.live.recorder.as_ref()
+    }
+
+    /// The same, kept elsewhere.
+    pub(crate) fn recorded_by(mut self, recorder: Option<Recorder>) -> Self {
+        self.live.recorder = recorder;
+        self
+    }
+
+    /// Hands over what was appended.
+    pub(super) fn keep(&mut self) {
+        if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
+            recorder.keep(self.branch.id, head);
+        }
     }
 
     /// How many tools deep this work is.

@@ -58,7 +58,12 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
             round.break_off(session);
             return Err(stopped.record(session));
         }
-        for (nth, ready, cx) in round.start(session, toolbox.at_once.saturating_sub(running.len())) {
+        let started = round.start(session, toolbox.at_once.saturating_sub(running.len()));
+        // That it starts is durable before it does: otherwise a crash could leave an effect that nobody knows of.
+        if !started.is_empty() {
+            session.durable().await?;
+        }
+        for (nth, ready, cx) in started {
             running.push(call(nth, ready, cx));
         }
         if running.is_empty() {
@@ -224,7 +229,13 @@ fn undecided(plans: &[Plan]) -> Option<Error> {
     if !unknown.is_empty() {
         why.push(format!("started once, and nobody knows how it ended: {}", unknown.join(", ")));
     }
-    let hint = "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again";
+    let hint = match unknown[..] {
+        [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",
+        _ => {
+            "decide on each with `session.approve(call)` (make it again), `session.skip(call)` or \
+             `session.settle(call, result)`, and run again"
+        }
+    };
     Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))
 }
 

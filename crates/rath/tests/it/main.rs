@@ -13,6 +13,7 @@ mod running;
 mod script;
 mod server;
 mod session;
+mod store;
 mod support;
 mod tool;
 mod wire;

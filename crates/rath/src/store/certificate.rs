@@ -1,0 +1,246 @@
+//! Whether a session that is opened again is as it was left.
+
+use std::fmt;
+
+use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
+use rath_record::turn::{Next, Pending, Progress};
+use rath_record::{CallId, StepId};
+
+use super::{Damage, Found, Holder, Recorder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::flow::Module;
+use crate::session::Session;
+
+/// A session that is opened to go on with it, and whether it is as it was left.
+#[must_use = "look at the certificate, and take the session with `complete` or `anyway`"]
+#[derive(Debug)]
+pub struct Resumed {
+    session: Session,
+    certificate: Certificate,
+}
+
+impl Resumed {
+    pub(super) fn new(found: Found, left_open_by: Option<Holder>, recorder: Recorder) -> Self {
+        let Found { session, listed, damage } = found;
+        let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
+        if session.head().map(|head| head.id()) != Some(listed.head) {
+            differences.push(Difference::Head { recorded: listed.head });
+        }
+        differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
+            call: pending.call.id,
+            tool: pending.call.tool.to_string(),
+            step: pending.step,
+        }));
+        if let Some(place) = session.place()
+            && let Err(error) = place.check()
+        {
+            differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
+        }
+        let certificate = Certificate { differences, left_open_by };
+        Resumed { session: session.recorded_by(Some(recorder)), certificate }
+    }
+
+    /// Compares as well what is about to go on with the session: its tools and its models are those that the session knows,
+    /// or the difference is on the certificate.
+    pub fn against(mut self, module: &(impl Module + Sized)) -> Self {
+        let told = self.session.as_record().newest_first().filter_map(|step| match step.chunk() {
+            Chunk::Instructions(told) => Some((step.stamp().by.as_deref().unwrap_or_default(), told)),
+            _ => None,
+        });
+        let mut seen = std::collections::HashSet::new();
+        let newest: Vec<_> = told.filter(|(by, _)| seen.insert(by.to_owned())).collect();
+        let mut found = Vec::new();
+        for (path, module) in module.named_modules() {
+            let Some(now) = module.told() else { continue };
+            // The outermost module's name stands before the path of what is in it.
+            let is_at = |by: &str| by == path || by.split_once('.').map_or(path.is_empty(), |(_, inner)| inner == path);
+            if let Some((_, known)) = newest.iter().find(|(by, _)| is_at(by)) {
+                found.extend(compare(&path, known, &now));
+            }
+        }
+        self.certificate.differences.extend(found);
+        self
+    }
+
+    /// What was found.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// The session, if it is as it was left. Calls that nobody knows the end of are a difference.
+    pub fn complete(self) -> Result<Session> {
+        if self.certificate.is_complete() {
+            return Ok(self.session);
+        }
+        let hint = "`Resumed::anyway` goes on all the same, and puts on the record that somebody chose to";
+        Err(Error::new(ErrorKind::Differs, &self.certificate).with_hint(hint).with_session(&self.session))
+    }
+
+    /// The session, whatever is different. That somebody chose to go on is on the record.
+    pub fn anyway(mut self) -> Session {
+        if !self.certificate.is_complete() {
+            let differences = self.certificate.differences.iter().map(ToString::to_string).collect();
+            self.session.push(ResumedChunk { differences });
+        }
+        self.session
+    }
+
+    /// The session, if all that is different are calls that wait for a decision: [`Session::approve`], [`Session::skip`] or
+    /// [`Session::settle`] decide, and running it stops at those that are undecided.
+    pub fn to_decide(self) -> Result<Session> {
+        let decidable = |difference: &Difference| matches!(difference, Difference::InDoubt { .. });
+        if self.certificate.differences.iter().all(decidable) { Ok(self.session) } else { self.complete() }
+    }
+}
+
+/// Whether a session is as it was left.
+#[derive(Clone, Debug, Default)]
+pub struct Certificate {
+    differences: Vec<Difference>,
+    left_open_by: Option<Holder>,
+}
+
+impl Certificate {
+    /// Whether nothing is different.
+    pub fn is_complete(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    /// What is different.
+    pub fn differences(&self) -> &[Difference] {
+        &self.differences
+    }
+
+    /// Who wrote it last and did not close it.
+    pub fn left_open_by(&self) -> Option<&Holder> {
+        self.left_open_by.as_ref()
+    }
+}
+
+/// One thing that is not as the session was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// Something that it rests on is damaged or missing.
+    Damage(Damage),
+    /// Its newest step cannot be read.
+    Head {
+        /// Which it was.
+        recorded: StepId,
+    },
+    /// A call was started, and nobody knows how it ended.
+    InDoubt {
+        /// The call.
+        call: CallId,
+        /// Its tool.
+        tool: String,
+        /// The answer that asked for it.
+        step: StepId,
+    },
+    /// Tools cannot run where they ran.
+    Place {
+        /// Where.
+        place: String,
+        /// Why not.
+        why: String,
+    },
+    /// A tool is not the one that the model was told of.
+    Tool {
+        /// Whose.
+        module: String,
+        /// The tool.
+        tool: String,
+        /// What is different about it.
+        what: &'static str,
+    },
+    /// Another model would be asked.
+    Model {
+        /// By whom.
+        module: String,
+        /// Which was asked.
+        recorded: String,
+        /// Which would be.
+        now: String,
+    },
+    /// The prompt is another one.
+    Prompt {
+        /// Whose.
+        module: String,
+    },
+}
+
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.differences[..] {
+            [] => f.write_str("COMPLETE")?,
+            [one] => write!(f, "differs: {one}")?,
+            more => {
+                write!(f, "differs in {} things:", more.len())?;
+                more.iter().try_for_each(|difference| write!(f, "\n- {difference}"))?;
+            }
+        }
+        match &self.left_open_by {
+            Some(holder) => write!(f, " (not closed by {holder})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = |module: &str| if module.is_empty() { String::new() } else { format!(" of `{module}`") };
+        match self {
+            Difference::Damage(damage) => write!(f, "damaged: {damage}"),
+            Difference::Head { recorded } => write!(f, "the newest step, {}, cannot be read", recorded.short()),
+            Difference::InDoubt { call, tool, step } => {
+                write!(
+                    f,
+                    "in doubt: `{call}` ({tool}), asked for in step {}, was started, and nobody knows how it ended",
+                    step.short()
+                )
+            }
+            Difference::Place { place, why } => write!(f, "tools cannot run at {place}: {why}"),
+            Difference::Tool { module, tool, what } => write!(f, "the tool `{tool}`{} {what}", whose(module)),
+            Difference::Model { module, recorded, now } => {
+                write!(f, "the model{} was {recorded} and is {now}", whose(module))
+            }
+            Difference::Prompt { module } => write!(f, "the prompt{} is another one", whose(module)),
+        }
+    }
+}
+
+/// The calls that nobody knows the end of.
+fn in_doubt(session: &Session) -> Vec<Pending> {
+    let Next::RunTools(calls) = session.next() else { return Vec::new() };
+    calls.into_iter().filter(|call| call.progress == Progress::Unknown).collect()
+}
+
+/// What is different between what a model was told and what it would be told now.
+fn compare(module: &str, known: &Instructions, now: &Instructions) -> Vec<Difference> {
+    let module = module.to_owned();
+    let mut found = Vec::new();
+    if let (Some(recorded), Some(other)) = (&known.provider, &now.provider)
+        && recorded != other
+    {
+        let (recorded, now) = (recorded.to_string(), other.to_string());
+        found.push(Difference::Model { module: module.clone(), recorded, now });
+    }
+    if known.text != now.text {
+        found.push(Difference::Prompt { module: module.clone() });
+    }
+    let mut tool = |tool: &str, what| {
+        found.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), what });
+    };
+    for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_ON) {
+        match now.tools.iter().find(|tool| tool.name == then.name) {
+            None => tool(&then.name, "is not there"),
+            Some(same) if same.parameters != then.parameters => tool(&then.name, "takes other arguments"),
+            Some(same) if same.description != then.description => tool(&then.name, "is described otherwise"),
+            Some(_) => {}
+        }
+    }
+    for new in now.tools.iter().filter(|tool| known.tools.iter().all(|known| known.name != tool.name)) {
+        tool(&new.name, "is new");
+    }
+    found
+}

@@ -1,0 +1,538 @@
+//! A store in a folder: one append-only file a session, which any tool that reads lines can look at.
+//!
+//! A file is as `docs/format.md` says, and holds all branches of a session. One process writes it at a time; while it does,
+//! the file is locked by the system, which lets go when the process ends, however it does. A step of another session is not
+//! copied: a row says in whose file it is.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind as IoKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use rath_record::codec::{CodecError, Encoder, Ending, Opened, Reader};
+use rath_record::lineage::{self, Lineage};
+use rath_record::{BranchId, Digest, Kept, Step, StepId, Totals};
+
+use super::recorder::about;
+use super::registry::Create;
+use super::{
+    Check, Damage, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder,
+    moved, orphan, trouble,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A store in a folder.
+pub struct Jsonl {
+    uri: String,
+    folder: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The files that this process writes.
+    open: HashMap<BranchId, Open>,
+    /// Sessions by the number that steps know their file by.
+    numbers: Vec<BranchId>,
+    /// What a file held when it was last read.
+    known: HashMap<BranchId, Known>,
+}
+
+/// A file that is being written.
+struct Open {
+    file: File,
+    encoder: Encoder,
+    /// The branches that are held, each by the right of its number, and where they are.
+    held: HashMap<BranchId, (u64, StepId)>,
+    /// All branches that it has.
+    branches: HashSet<BranchId>,
+    /// The steps of others that it has said where to find.
+    elsewhere: HashSet<StepId>,
+    dirty: bool,
+}
+
+#[derive(Clone)]
+struct Known {
+    length: u64,
+    at: Option<SystemTime>,
+    list: Vec<Listed>,
+}
+
+impl Jsonl {
+    /// Opens the folder, and makes it if that is wanted.
+    pub fn open(path: &str, create: Create) -> Result<Self> {
+        let uri = format!("jsonl:{path}");
+        if path.is_empty() {
+            return Err(Error::new(ErrorKind::Store, "no folder is named").with_hint("write `jsonl:.rath/sessions`"));
+        }
+        let folder = PathBuf::from(path);
+        if !folder.is_dir() {
+            if create == Create::Never {
+                return Err(Error::new(ErrorKind::Store, format_args!("there is no store at {path}"))
+                    .with_hint("`rath run` makes one; `--store` names another"));
+            }
+            make_folder(&folder).map_err(|error| trouble(&uri, "make", error))?;
+        }
+        Ok(Jsonl { uri, folder, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, family: BranchId) -> PathBuf {
+        self.folder.join(format!("{family}.jsonl"))
+    }
+
+    fn trouble(&self, action: &str, error: io::Error) -> Error {
+        trouble(&self.uri, action, error)
+    }
+
+    /// Every session there is, in the order in which they began.
+    fn families(&self) -> Result<Vec<BranchId>> {
+        let entries = std::fs::read_dir(&self.folder).map_err(|error| self.trouble("read", error))?;
+        let mut families = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|error| self.trouble("read", error))?.file_name();
+            let id =
+                name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(|id| id.parse::<BranchId>().ok());
+            families.extend(id);
+        }
+        families.sort();
+        Ok(families)
+    }
+
+    /// Reads a whole file.
+    fn read_file(&self, family: BranchId) -> Result<Opened> {
+        let path = self.path(family);
+        let folder = self.folder.clone();
+        let mut reader = Reader::new().elsewhere(move |id, family| find_step(&folder, family, id));
+        let mut file = File::open(&path).map_err(|error| self.trouble("read", error))?;
+        let mut block = vec![0; 256 * 1024];
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => break,
+                Ok(count) => reader.feed(&block[..count]),
+                Err(error) if error.kind() == IoKind::Interrupted => {}
+                Err(error) => return Err(self.trouble("read", error)),
+            }
+        }
+        reader.finish().map_err(|error| told(&path, &error))
+    }
+
+    /// The branches of a session, as its file lists them.
+    fn list_file(&self, family: BranchId) -> Result<Vec<Listed>> {
+        let path = self.path(family);
+        let facts = std::fs::metadata(&path).map_err(|error| self.trouble("read", error))?;
+        let (length, at) = (facts.len(), facts.modified().ok());
+        let known = self.lock().known.get(&family).filter(|known| (known.length, known.at) == (length, at)).cloned();
+        let mut list = match known {
+            Some(known) => known.list,
+            None => {
+                let opened = self.read_file(family)?;
+                let list = listed(family, &opened);
+                self.lock().known.insert(family, Known { length, at, list: list.clone() });
+                list
+            }
+        };
+        // Whether somebody still writes is for the system to say.
+        if list.iter().any(|listed| listed.holder.is_none()) && is_locked(&path) {
+            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
+            list.iter_mut().for_each(|listed| listed.holder = writer.clone());
+        }
+        Ok(list)
+    }
+
+    /// The session in whose file a branch is.
+    fn family_of(&self, branch: BranchId) -> Result<Option<BranchId>> {
+        if self.path(branch).exists() {
+            return Ok(Some(branch));
+        }
+        let open = self.lock().open.iter().find(|(_, open)| open.branches.contains(&branch)).map(|(family, _)| *family);
+        if open.is_some() {
+            return Ok(open);
+        }
+        for family in self.families()? {
+            if self.list_file(family)?.iter().any(|listed| listed.branch == branch) {
+                return Ok(Some(family));
+            }
+        }
+        Ok(None)
+    }
+
+    fn no_such(&self, branch: BranchId) -> Error {
+        Error::new(ErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
+            .with_hint("`rath ls` lists them")
+    }
+
+    /// The file of a session, locked for writing. None if somebody else writes it.
+    fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<Open>> {
+        let path = self.path(family);
+        let file = OpenOptions::new().read(true).append(true).open(&path);
+        let file = file.map_err(|error| self.trouble("open", error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(self.trouble("lock", error)),
+        }
+        let opened = self.read_file(family)?;
+        let branches = branches(&opened).into_iter().map(|(branch, _)| branch).collect();
+        let encoder = match opened.position {
+            Some(position) => Encoder::go_on(position, holder.to_json(), opened.payloads),
+            // Cut in its first row: nobody was told that anything in it is kept.
+            None => {
+                file.set_len(0).map_err(|error| self.trouble("write to", error))?;
+                Encoder::new().opened_by(holder.to_json())
+            }
+        };
+        let (held, elsewhere) = (HashMap::new(), HashSet::new());
+        Ok(Some(Open { file, encoder, held, branches, elsewhere, dirty: true }))
+    }
+
+    /// A new file for a session, locked.
+    fn new_file(&self, family: BranchId, holder: &Holder) -> Result<Open> {
+        let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
+        let file = made.map_err(|error| self.trouble("write to", error))?;
+        file.try_lock().map_err(|error| self.trouble("lock", error.into()))?;
+        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        folder.map_err(|error| self.trouble("write to", error))?;
+        let encoder = Encoder::new().opened_by(holder.to_json());
+        let (held, branches, elsewhere) = (HashMap::new(), HashSet::new(), HashSet::new());
+        Ok(Open { file, encoder, held, branches, elsewhere, dirty: true })
+    }
+
+    /// The session in whose file a new branch goes: its own, unless somebody else writes that.
+    fn home(&self, state: &mut State, write: &Write, holder: &Holder) -> Result<BranchId> {
+        if state.open.contains_key(&write.family) {
+            return Ok(write.family);
+        }
+        let open = match self.path(write.family).exists() {
+            true => self.open_file(write.family, holder)?,
+            false => Some(self.new_file(write.family, holder)?),
+        };
+        let (home, open) = match open {
+            Some(open) => (write.family, open),
+            None => (write.branch, self.new_file(write.branch, holder)?),
+        };
+        state.open.insert(home, open);
+        Ok(home)
+    }
+
+    fn append(&self, state: &mut State, write: &Write, rows: &Rows) -> Result<Result<()>> {
+        let Some(head) = write.steps.last() else { return Ok(Ok(())) };
+        if let Some(parent) = orphan(write, rows) {
+            let message = format!("a step that it goes on from is not kept: {}", parent.short());
+            return Ok(Err(Error::new(ErrorKind::Store, message)));
+        }
+        let (home, epoch) = match &write.right {
+            Right::New(holder) => {
+                if self.path(write.branch).exists() && !state.open.contains_key(&write.branch) {
+                    return Ok(Err(moved(write.branch)));
+                }
+                (self.home(state, write, holder)?, FIRST)
+            }
+            Right::Held(epoch) => {
+                let home = state.open.iter().find(|(_, open)| open.held.contains_key(&write.branch));
+                let Some((home, open)) = home else { return Ok(Err(fenced(write.branch, None))) };
+                match open.held.get(&write.branch) {
+                    Some((known, head)) if known == epoch && Some(*head) == write.after => (*home, *epoch),
+                    _ => return Ok(Err(moved(write.branch))),
+                }
+            }
+        };
+        let number = number_of(&mut state.numbers, home);
+        let State { open, numbers, .. } = state;
+        let open = open.get_mut(&home).expect("it was found or made above");
+        if matches!(write.right, Right::New(_)) && open.branches.contains(&write.branch) {
+            return Ok(Err(moved(write.branch)));
+        }
+        for step in &write.steps {
+            for link in step.parents() {
+                let elsewhere = match rows.of(link) {
+                    Kept::At(place) if place != number => place.checked_sub(1).and_then(|at| numbers.get(at as usize)),
+                    Kept::At(_) | Kept::Soon => continue,
+                    Kept::No => None,
+                };
+                if open.elsewhere.insert(link.id()) {
+                    open.encoder.gone(Digest(link.id().0), elsewhere.copied());
+                }
+            }
+            open.encoder.step(step).map_err(|error| Error::new(ErrorKind::Format, &error).because(error))?;
+            rows.set(step, Kept::At(number));
+            open.branches.insert(step.stamp().branch);
+        }
+        open.held.insert(write.branch, (epoch, head.id()));
+        open.dirty = true;
+        Ok(Ok(()))
+    }
+
+    /// Makes durable what was encoded.
+    fn sync(&self, state: &mut State) -> Result<()> {
+        let mut written = Vec::new();
+        for open in state.open.values_mut().filter(|open| open.dirty) {
+            open.dirty = false;
+            open.file.write_all(&open.encoder.take()).map_err(|error| self.trouble("write to", error))?;
+            written.push(&open.file);
+        }
+        written.into_iter().try_for_each(File::sync_data).map_err(|error| self.trouble("write to", error))
+    }
+
+    /// Rewrites a file that nobody writes.
+    fn rewrite(&self, family: BranchId, map: impl Fn(&Step) -> Option<(Step, Vec<Digest>)>) -> Result<()> {
+        let path = self.path(family);
+        let file = File::open(&path).map_err(|error| self.trouble("open", error))?;
+        if file.try_lock().is_err() {
+            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
+            return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
+        }
+        let opened = self.read_file(family)?;
+        if !opened.report.damage.is_empty() {
+            let message = format!("{} is damaged, and rewriting it would lose what cannot be read", path.display());
+            return Err(Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good"));
+        }
+        let here: HashSet<BranchId> = branches(&opened).into_iter().map(|(branch, _)| branch).collect();
+        let lineage = Lineage::of(opened.heads);
+        let mut encoder = Encoder::new();
+        let mut known = HashSet::new();
+        for step in lineage.walk() {
+            // What is in the files of others was read with it.
+            if !here.contains(&step.stamp().branch) || !self.is_own(family, step)? {
+                continue;
+            }
+            for link in step.parents().iter().filter(|link| !known.contains(&link.id())) {
+                let elsewhere = link.step().map(|parent| self.family_of(parent.stamp().branch)).transpose()?.flatten();
+                encoder.gone(Digest(link.id().0), elsewhere.filter(|elsewhere| *elsewhere != family));
+            }
+            known.insert(step.id());
+            let (step, withheld) = map(step).unwrap_or_else(|| (step.clone(), Vec::new()));
+            withheld.into_iter().for_each(|digest| encoder.gone(digest, None));
+            encoder.step(&step).map_err(|error| told(&path, &error))?;
+        }
+        let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
+        let write = || -> io::Result<()> {
+            let mut file = File::create_new(&beside)?;
+            file.write_all(&encoder.finish())?;
+            file.sync_all()?;
+            std::fs::rename(&beside, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(|error| {
+            let _ = std::fs::remove_file(&beside);
+            self.trouble("write to", error)
+        })
+    }
+
+    /// Whether a step stands in this file, and not in that of another session.
+    fn is_own(&self, family: BranchId, step: &Step) -> Result<bool> {
+        Ok(self.family_of(step.stamp().branch)?.is_none_or(|home| home == family))
+    }
+}
+
+impl StoreBackend for Jsonl {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+        let mut state = self.lock();
+        let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>()?;
+        self.sync(&mut state)?;
+        Ok(answers)
+    }
+
+    fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
+        let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
+        let list = self.list_file(family)?;
+        let head = list.iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?.head;
+        let mut state = self.lock();
+        if !state.open.contains_key(&family) {
+            let Some(open) = self.open_file(family, holder)? else {
+                drop(state);
+                let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
+                return Err(held(branch, &writer.unwrap_or_else(|| holder.clone())));
+            };
+            state.open.insert(family, open);
+        }
+        let open = state.open.get_mut(&family).expect("it was found or opened above");
+        let head = match open.held.get(&branch) {
+            Some(_) => return Err(held(branch, holder)),
+            None => head,
+        };
+        // Higher than that of everybody who begins a branch in this process.
+        let epoch = FIRST + 1;
+        open.held.insert(branch, (epoch, head));
+        self.sync(&mut state)?;
+        Ok(epoch)
+    }
+
+    fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
+        let mut state = self.lock();
+        let mut over = Vec::new();
+        for (branch, epoch) in rights {
+            for (family, open) in &mut state.open {
+                if open.held.get(branch).is_some_and(|(known, _)| known == epoch) {
+                    open.held.remove(branch);
+                    if open.held.is_empty() {
+                        open.encoder.close();
+                        open.dirty = true;
+                        over.push(*family);
+                    }
+                }
+            }
+        }
+        self.sync(&mut state)?;
+        over.iter().for_each(|family| _ = state.open.remove(family));
+        Ok(())
+    }
+
+    /// The system knows who is alive.
+    fn renew(&self, _: &Holder) -> Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<Listed>> {
+        let mut list = Vec::new();
+        for family in self.families()? {
+            list.extend(self.list_file(family)?);
+        }
+        Ok(list)
+    }
+
+    fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
+        let Some(family) = self.family_of(branch)? else { return Ok(None) };
+        Ok(self.list_file(family)?.into_iter().find(|listed| listed.branch == branch))
+    }
+
+    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
+        let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
+        let list = self.list_file(family)?;
+        let listed = list.into_iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?;
+        let opened = self.read_file(family)?;
+        let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
+        let damage = damage(&self.path(family), &opened);
+        for step in Lineage::of(head.clone()).walk() {
+            let home = self.family_of(step.stamp().branch)?.unwrap_or(family);
+            let number = number_of(&mut self.lock().numbers, home);
+            rows.set(step, Kept::At(number));
+        }
+        Ok(Read { listed, head, damage })
+    }
+
+    fn check(&self) -> Result<Check> {
+        let mut check = Check::default();
+        for family in self.families()? {
+            let opened = self.read_file(family)?;
+            check.branches += branches(&opened).len() as u64;
+            check.steps += opened.report.steps;
+            check.damage.extend(damage(&self.path(family), &opened));
+        }
+        Ok(check)
+    }
+
+    fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
+        let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
+        let opened = self.read_file(family)?;
+        if Lineage::of(opened.heads).find(step).is_none() {
+            let message = format!("no step {} in the session {}", step.short(), branch.short());
+            return Err(Error::new(ErrorKind::NoSuchStep, message));
+        }
+        self.rewrite(family, |found| (found.id() == step).then(|| (found.without_words(), found.chunk().references())))
+    }
+
+    fn delete(&self, family: BranchId) -> Result<()> {
+        let path = self.path(family);
+        if !path.exists() {
+            return Err(self.no_such(family));
+        }
+        let own: HashSet<StepId> =
+            Lineage::of(self.read_file(family)?.heads).walk().into_iter().map(Step::id).collect();
+        for other in self.families()?.into_iter().filter(|other| *other != family) {
+            let others = self.read_file(other)?;
+            let rests = Lineage::of(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
+            if rests {
+                let message = format!("the session {} rests on {}", other.short(), family.short());
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint("delete that one first"));
+            }
+        }
+        let file = File::open(&path).map_err(|error| self.trouble("open", error))?;
+        if file.try_lock().is_err() {
+            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
+            return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
+        }
+        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))
+    }
+
+    /// A file holds nothing that nothing needs.
+    fn compact(&self) -> Result<Freed> {
+        Ok(Freed::default())
+    }
+}
+
+/// Finds a step in the file of another session, and reads no further than it.
+fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
+    let bytes = std::fs::read(folder.join(format!("{family}.jsonl"))).ok()?;
+    let folder = folder.to_owned();
+    let mut reader = Reader::new().elsewhere(move |id, family| find_step(&folder, family, id));
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        reader.feed(line);
+        if let Some(step) = reader.step(id) {
+            return Some(step.clone());
+        }
+    }
+    None
+}
+
+/// The branches in a file, with their heads, in the order in which they began. What is in the files of others is left out.
+fn branches(opened: &Opened) -> Vec<(BranchId, Step)> {
+    let lineage = Lineage::of(opened.heads.clone());
+    let walk: Vec<_> = lineage.walk().into_iter().filter(|step| !opened.elsewhere.contains(&step.id())).collect();
+    lineage::branches(&walk).into_iter().map(|branch| (branch.id, branch.head.clone())).collect()
+}
+
+fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
+    let heads: HashSet<StepId> = opened.heads.iter().map(Step::id).collect();
+    let lineage = Lineage::of(opened.heads.clone());
+    let walk: Vec<Step> = lineage.walk().into_iter().cloned().collect();
+    let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
+    let holder = writer.filter(|_| opened.report.ending != Ending::Closed);
+    let list = branches(opened).into_iter().map(|(branch, head)| Listed {
+        branch,
+        family,
+        head: head.id(),
+        totals: Totals::read(&head.totals()).unwrap_or_default(),
+        title: about(branch, &head, &walk).unwrap_or_default().to_string(),
+        at: head.stamp().at,
+        is_tip: heads.contains(&head.id()),
+        holder: holder.clone(),
+    });
+    list.collect()
+}
+
+fn damage(path: &Path, opened: &Opened) -> Vec<Damage> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let damage = opened.report.damage.iter().map(|damage| {
+        let place = format!("{name}, line {} (from byte {})", damage.line, damage.offset);
+        Damage { place, step: damage.step, what: damage.fault.to_string() }
+    });
+    damage.collect()
+}
+
+/// The number by which steps know that they are in the file of a session.
+fn number_of(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
+    let at = numbers.iter().position(|known| *known == family).unwrap_or_else(|| {
+        numbers.push(family);
+        numbers.len() - 1
+    });
+    at as u64 + 1
+}
+
+/// Whether somebody writes a file.
+fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+fn told(path: &Path, error: &CodecError) -> Error {
+    Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()))
+}

@@ -1,0 +1,307 @@
+//! What a recorded session carries: where its steps go, and how far they are.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use rath_record::lineage::Lineage;
+use rath_record::{BranchId, Chunk, Kept, Link, Record, Step, StepId};
+
+use super::desk::{Desk, again};
+use super::{FIRST, Right, Rows, Store, Write, fenced, moved, title};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::Session;
+
+/// Where the steps of a session go, and how far they are.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    store: Store,
+    /// The branch that the session began with.
+    family: BranchId,
+    line: Arc<Line>,
+    /// The number of what was handed over last.
+    number: u64,
+    /// Whether another handle went on with the branch: what this one does since is kept nowhere.
+    astray: bool,
+}
+
+/// A branch that this process writes. All handles on the branch share it; the last one closes the branch.
+pub(super) struct Line {
+    desk: Arc<Desk>,
+    branch: BranchId,
+    state: Mutex<State>,
+}
+
+struct State {
+    right: Right,
+    /// The newest step that was handed over.
+    head: Option<StepId>,
+    titled: bool,
+    /// Why it cannot be written any further.
+    lost: Option<Error>,
+}
+
+impl Recorder {
+    /// For a branch that is not in the store yet.
+    fn new(store: &Store, family: BranchId, branch: BranchId) -> Self {
+        let right = Right::New(store.desk().holder().clone());
+        let line = Line::new(store, branch, State { right, head: None, titled: false, lost: None });
+        Recorder { store: store.clone(), family, line, number: 0, astray: false }
+    }
+
+    /// For a branch that is in the store, held by the right of this number.
+    pub(super) fn resumed(store: &Store, family: BranchId, branch: BranchId, epoch: u64, head: StepId) -> Self {
+        let state = State { right: Right::Held(epoch), head: Some(head), titled: true, lost: None };
+        let line = Line::new(store, branch, state);
+        Recorder { store: store.clone(), family, line, number: 0, astray: false }
+    }
+
+    /// Hands over what leads to the new head of a branch and is not in the store yet.
+    pub(crate) fn keep(&mut self, branch: BranchId, head: &Step) {
+        if self.line.branch != branch {
+            *self = Recorder { number: self.number, ..Recorder::new(&self.store, self.family, branch) };
+        }
+        let rows = self.store.rows();
+        let steps = unkept(head, rows);
+        let mut state = self.line.lock();
+        let goes_on = match state.head {
+            None => true,
+            Some(known) => steps.iter().any(|step| step.parents().first().is_some_and(|link| link.id() == known)),
+        };
+        if self.astray || !goes_on || state.lost.is_some() {
+            self.astray = true;
+            return;
+        }
+        steps.iter().for_each(|step| rows.set(step, Kept::Soon));
+        let title = if state.titled { None } else { about(branch, head, &steps) };
+        state.titled |= title.is_some();
+        let (right, after) = (state.right.clone(), state.head.replace(head.id()));
+        if let Right::New(_) = right {
+            state.right = Right::Held(FIRST);
+        }
+        // Under the lock: what is handed over first is written first.
+        let write = Write { family: self.family, branch, right, after, steps, title };
+        self.number = self.store.desk().write(write, self.line.clone());
+    }
+
+    /// Comes when all that was handed over is durable, or is known not to be.
+    pub(crate) async fn durable(&self) -> Result<()> {
+        self.store.desk().settled(self.number).await;
+        self.verdict()
+    }
+
+    pub(crate) fn poll_durable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.store.desk().poll_settled(self.number, context).map(|()| self.verdict())
+    }
+
+    /// The same for a thread that may wait.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.store.desk().wait(self.number);
+        self.verdict()
+    }
+
+    fn verdict(&self) -> Result<()> {
+        match &self.line.lock().lost {
+            Some(error) => Err(again(error)),
+            None if self.astray => Err(moved(self.line.branch)),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts as durable only when what another handed over is, too.
+    pub(crate) fn wait_for(&mut self, other: &Recorder) {
+        if Arc::ptr_eq(self.store.desk(), other.store.desk()) {
+            self.number = self.number.max(other.number);
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Line {
+    fn new(store: &Store, branch: BranchId, state: State) -> Arc<Self> {
+        store.desk().count_held(true);
+        Arc::new(Line { desk: store.desk().clone(), branch, state: Mutex::new(state) })
+    }
+
+    /// Says that nothing further is written, and why.
+    pub(super) fn lose(&self, error: Error) {
+        self.lock().lost.get_or_insert(error);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Line {
+    /// Nobody is left who could go on.
+    fn drop(&mut self) {
+        self.desk.count_held(false);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Right::Held(epoch), None) = (&state.right, &state.lost) {
+            self.desk.release(self.branch, *epoch);
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recorder").field(&self.store.uri()).finish()
+    }
+}
+
+/// The steps that lead to a head and are not in the store, parents first.
+fn unkept(head: &Step, rows: &Rows) -> Vec<Step> {
+    let is_kept = |link: &Link| matches!(link, Link::Gone(_)) || rows.of(link) != Kept::No;
+    if head.parents().iter().all(is_kept) {
+        return vec![head.clone()];
+    }
+    // Every step once, after all of its parents: it is put back under them, and taken when it comes up again.
+    let mut found = Vec::new();
+    let mut seen: HashMap<StepId, bool> = HashMap::new();
+    let mut open = vec![head];
+    while let Some(step) = open.pop() {
+        match seen.entry(step.id()) {
+            Entry::Vacant(entry) => {
+                entry.insert(false);
+                open.push(step);
+                let parents = step.parents().iter().rev().filter(|link| !is_kept(link));
+                open.extend(parents.filter_map(Link::step).filter(|parent| !seen.contains_key(&parent.id())));
+            }
+            Entry::Occupied(mut taken) => {
+                if !taken.insert(true) {
+                    found.push(step.clone());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What a branch is about: the first thing that the user says on it, or its name, or what was said last before it.
+pub(super) fn about(branch: BranchId, head: &Step, steps: &[Step]) -> Option<Arc<str>> {
+    let own = steps.iter().filter(|step| step.stamp().branch == branch);
+    let said = own.clone().find_map(|step| match step.chunk() {
+        Chunk::User(user) => title(&user.text),
+        _ => None,
+    });
+    let named = || {
+        own.clone().find_map(|step| match step.chunk() {
+            Chunk::Forked(forked) => forked.name.as_deref().map(Into::into),
+            _ => None,
+        })
+    };
+    // How far back somebody looks for it.
+    const BACK: usize = 256;
+    let before = || {
+        Record::at(head.clone()).newest_first().take(BACK).find_map(|step| match step.chunk() {
+            Chunk::User(user) => title(&user.text),
+            _ => None,
+        })
+    };
+    said.or_else(named).or_else(before)
+}
+
+impl Session {
+    /// Keeps the session in a store: all that it is now, and every step that it, and everything that forks from it, goes on
+    /// with.
+    ///
+    /// A step is on its way as soon as it is appended. Whatever is awaited with a session (a run, an answer) comes back
+    /// when its steps are durable; after a bare `push`, await [`durable`](Session::durable).
+    pub async fn record(mut self, store: &Store) -> Result<Self> {
+        let recorder = self.recorder().filter(|known| Arc::ptr_eq(known.store.desk(), store.desk()));
+        if recorder.is_none() {
+            let recorder = self.place_in(store).await.map_err(|error| error.with_session(&self))?;
+            self = self.recorded_by(Some(recorder));
+        }
+        self.durable().await?;
+        Ok(self)
+    }
+
+    /// Comes when every step of this session is durable in the store that it is recorded in; at once if it is in none.
+    pub async fn durable(&self) -> Result<()> {
+        match self.recorder() {
+            None => Ok(()),
+            Some(recorder) => recorder.durable().await.map_err(|error| error.with_session(self)),
+        }
+    }
+
+    /// The store that the session is recorded in.
+    pub fn store(&self) -> Option<&Store> {
+        self.recorder().map(Recorder::store)
+    }
+
+    /// Finds out what of this session a store has already, and hands over the rest.
+    async fn place_in(&self, store: &Store) -> Result<Recorder> {
+        let Some(head) = self.head().cloned() else { return Ok(Recorder::new(store, self.id(), self.id())) };
+        let walk = Lineage::of([head.clone()]);
+        let mut family = None;
+        let mut kept: HashMap<StepId, Kept> = HashMap::new();
+        let mut branches = std::collections::HashSet::new();
+        for step in walk.walk() {
+            let branch = step.stamp().branch;
+            if !branches.insert(branch) {
+                continue;
+            }
+            let Some(listed) = store.listed(branch)? else { continue };
+            family.get_or_insert(listed.family);
+            let stored = store.read(branch)?.session.lineage();
+            let here = stored.walk().into_iter().map(|step| (step.id(), store.rows().of_step(step)));
+            kept.extend(here);
+        }
+        for step in walk.walk() {
+            if let Some(kept) = kept.get(&step.id()) {
+                store.rows().set(step, *kept);
+            }
+        }
+        let first = walk.walk().first().map_or(self.id(), |step| step.stamp().branch);
+        let family = family.unwrap_or(first);
+        let Some(listed) = store.listed(self.id())? else {
+            let mut recorder = Recorder::new(store, family, self.id());
+            recorder.keep(self.id(), &head);
+            return Ok(recorder);
+        };
+        if !kept.contains_key(&listed.head) || walk.find(listed.head).is_none() {
+            return Err(moved(self.id()));
+        }
+        let (branch, holder) = (self.id(), store.desk().holder().clone());
+        let epoch = store.desk().ask(move |backend| backend.claim(branch, &holder)).await?;
+        let mut recorder = Recorder::resumed(store, listed.family, branch, epoch, listed.head);
+        match store.listed(branch)? {
+            Some(now) if now.head == listed.head => {}
+            now => return Err(now.map_or_else(|| fenced(branch, None), |_| moved(branch))),
+        }
+        if listed.head != head.id() {
+            recorder.keep(branch, &head);
+        }
+        Ok(recorder)
+    }
+
+    /// What of an error a caller may go on from.
+    pub(crate) async fn settled(result: Result<Session>) -> Result<Session> {
+        match result {
+            Ok(session) => session.durable().await.map(|()| session),
+            Err(error) => {
+                let lost = match error.session() {
+                    Some(session) => session.durable().await.err(),
+                    None => None,
+                };
+                // The first error is the reason; that its steps are not kept has to be said as well.
+                Err(match lost {
+                    Some(lost) if error.kind() != ErrorKind::Store && error.kind() != ErrorKind::Conflict => {
+                        let message = format!("{}; and it is not kept: {}", error.message(), lost.message());
+                        let told = Error::new(lost.kind(), message);
+                        let told = lost.hint().map(str::to_owned).into_iter().fold(told, Error::with_hint);
+                        error.session().into_iter().fold(told, Error::with_session)
+                    }
+                    _ => error,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Which store: by URI.
+
+use std::sync::Arc;
+
+use super::{Jsonl, Sqlite, Store};
+use crate::error::{Error, ErrorKind, Result};
+
+type Opener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
+
+/// Whether a store that is not there is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// It is.
+    IfMissing,
+    /// It is an error.
+    Never,
+}
+
+/// The kinds of store that a URI can name.
+///
+/// ```
+/// use rath::store::Registry;
+///
+/// let error = Registry::new().open("sqlight:rath.db").unwrap_err();
+/// assert_eq!(error.message(), "unknown kind of store `sqlight`; known: sqlite, jsonl, memory");
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    kinds: Vec<(String, Opener)>,
+}
+
+impl Registry {
+    /// The kinds that rath brings.
+    pub fn new() -> Self {
+        Registry { kinds: Vec::new() }
+            .with("sqlite", |path, create| Store::new(Sqlite::open(path, create)?))
+            .with("jsonl", |path, create| Store::new(Jsonl::open(path, create)?))
+            .with("memory", |_, _| Store::new(Sqlite::in_memory()?))
+    }
+
+    /// Adds a kind. `open` is given what stands after the colon.
+    pub fn with(mut self, scheme: &str, open: impl Fn(&str, Create) -> Result<Store> + Send + Sync + 'static) -> Self {
+        self.kinds.retain(|(known, _)| known != scheme);
+        self.kinds.push((scheme.to_owned(), Arc::new(open)));
+        self
+    }
+
+    /// The store that a URI names, made if it is not there.
+    pub fn open(&self, uri: &str) -> Result<Store> {
+        self.open_as(uri, Create::IfMissing)
+    }
+
+    /// The store that a URI names.
+    pub fn open_as(&self, uri: &str, create: Create) -> Result<Store> {
+        let Some((scheme, rest)) = uri.split_once(':') else {
+            return Err(Error::new(ErrorKind::Store, format_args!("wanted a store, found `{uri}`"))
+                .with_hint("write the kind of store, a colon, and where: `sqlite:.rath/rath.db`"));
+        };
+        match self.kinds.iter().find(|(known, _)| known == scheme) {
+            Some((_, open)) => open(rest, create),
+            None => {
+                let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+                Err(Error::new(ErrorKind::Store, format_args!("unknown kind of store `{scheme}`; known: {known}")))
+            }
+        }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Registry::new()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.kinds.iter().map(|(scheme, _)| scheme)).finish()
+    }
+}

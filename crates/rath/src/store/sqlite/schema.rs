@@ -1,0 +1,225 @@
+//! The tables, and whether a file is one of ours.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::super::trouble;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+/// `rath`, by which tools that look at files know ours.
+const APPLICATION: i64 = 0x7261_7468;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS steps(
+    n INTEGER PRIMARY KEY,     -- in the order in which they were appended
+    id BLOB NOT NULL,
+    parents BLOB NOT NULL,     -- their ids, 32 bytes each, ours first
+    ours INTEGER NOT NULL,     -- their rows; 0 for none, and for one that was lost before
+    theirs INTEGER NOT NULL,
+    branch BLOB NOT NULL,
+    by TEXT,
+    usage TEXT,
+    at INTEGER,                -- microseconds since 1970
+    totals BLOB NOT NULL,      -- what is known of the whole line
+    withheld BLOB,             -- the chunk's digest, where this is only what is left of it
+    chunk TEXT NOT NULL,
+    seal BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS payloads(
+    p INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    is_text INTEGER NOT NULL,
+    data BLOB                  -- nothing, if it was to be forgotten
+);
+CREATE TABLE IF NOT EXISTS branches(
+    b INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    family BLOB NOT NULL,      -- the branch that the session began with
+    head INTEGER NOT NULL,     -- its newest step: row and id
+    head_id BLOB NOT NULL,
+    totals BLOB NOT NULL,
+    at INTEGER,
+    title TEXT NOT NULL,
+    followed INTEGER NOT NULL, -- the row that another branch goes on from
+    writer INTEGER,            -- who writes it; nobody, if it is closed
+    epoch INTEGER NOT NULL,    -- how often somebody took the right to
+    seal BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS writers(
+    w INTEGER PRIMARY KEY,
+    who TEXT NOT NULL,
+    expires INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS counted(
+    name TEXT PRIMARY KEY,     -- of which table, when rows were last taken out on purpose,
+    rows INTEGER NOT NULL,     -- how many were left,
+    newest INTEGER NOT NULL    -- and the highest of them
+);
+";
+
+/// Makes the tables, if they are not there.
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    settings(connection)?;
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version == 0 {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        connection.execute_batch(TABLES)?;
+        connection.pragma_update(None, "user_version", VERSION)?;
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+        connection.execute_batch("COMMIT")?;
+    }
+    Ok(())
+}
+
+/// What holds for every connection.
+pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(20))?;
+    connection.set_prepared_statement_cache_capacity(32);
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // Acknowledged means durable: the log is synced with every change.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // What is deleted is overwritten.
+    connection.pragma_update(None, "secure_delete", "ON")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 2000)?;
+    Ok(())
+}
+
+pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
+    let number = |pragma: &str| connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
+    let version = number("user_version").map_err(|error| told(uri, error))?;
+    let application = number("application_id").map_err(|error| told(uri, error))?;
+    if application != APPLICATION {
+        return Err(Error::new(ErrorKind::Format, format_args!("{uri} is a database of something else")));
+    }
+    if version != VERSION {
+        let message = format!("{uri} has version {version}; this program reads version {VERSION}");
+        return Err(Error::new(ErrorKind::Format, message).with_hint("open it with a newer rath"));
+    }
+    Ok(())
+}
+
+/// An error of SQLite in words that say what it is about.
+pub(super) fn told(uri: &str, error: rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error.sqlite_error_code() {
+        Some(NotADatabase) => {
+            Error::new(ErrorKind::Format, format_args!("{uri} is not a database, or its beginning is damaged"))
+        }
+        Some(DatabaseCorrupt) => Error::new(ErrorKind::Damaged, format_args!("{uri} is damaged: {error}"))
+            .with_hint("`rath salvage` copies what is good"),
+        _ => trouble(uri, "read", error),
+    }
+}
+
+/// Notes how many rows a table has after some were taken out on purpose.
+pub(super) fn count(connection: &Connection, table: Table) -> rusqlite::Result<()> {
+    let (name, key) = table.names();
+    let sql = format!(
+        "REPLACE INTO counted(name, rows, newest) SELECT '{name}', count(*), coalesce(max({key}), 0) FROM {name}"
+    );
+    connection.execute(&sql, []).map(|_| ())
+}
+
+/// How many rows of a table are missing, of which so many were found: every one since the last count has the next number.
+pub(super) fn missing(connection: &Connection, table: Table, found: i64, highest: i64) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counted WHERE name = ?";
+    let (rows, newest): (i64, i64) =
+        connection.query_row(sql, [table.names().0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows + (highest - newest) - found)
+}
+
+/// A table whose rows are counted.
+#[derive(Clone, Copy)]
+pub(super) enum Table {
+    Steps,
+    Branches,
+}
+
+impl Table {
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Table::Steps => ("steps", "n"),
+            Table::Branches => ("branches", "b"),
+        }
+    }
+}
+
+/// Looks at the log beside a database before SQLite does.
+///
+/// SQLite reads its log up to the first frame that is not as it was written, and takes the rest for what a crash left. If
+/// whole changes stand after that frame, it is not the end of the log: it was damaged, and changes that somebody was told
+/// are durable would be dropped without a word.
+pub(super) fn check_log(database: &Path) -> std::io::Result<Result<()>> {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    let mut log = Vec::new();
+    match File::open(&name) {
+        Ok(mut file) => file.read_to_end(&mut log)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
+        Err(error) => return Err(error),
+    };
+    Ok(match lost_changes(&log) {
+        0 => Ok(()),
+        lost => {
+            let message =
+                format!("the log of {} is damaged: {lost} of its newest changes cannot be read", database.display());
+            Err(Error::new(ErrorKind::Damaged, message)
+                .with_hint("move the file that ends in `-wal` away to open the store without them"))
+        }
+    })
+}
+
+const HEADER: usize = 32;
+const FRAME: usize = 24;
+
+/// How many whole changes stand in a log after the place where SQLite stops reading it.
+fn lost_changes(log: &[u8]) -> usize {
+    let number = |at: usize| log.get(at..at + 4).map(|it| u32::from_be_bytes([it[0], it[1], it[2], it[3]]));
+    let (Some(magic), Some(size)) = (number(0), number(8)) else { return 0 };
+    let page = size as usize;
+    if log.len() < HEADER + FRAME || magic & 0xffff_fffe != 0x377f_0682 || !page.is_power_of_two() || page < 512 {
+        // Not a header that SQLite would read. If it was one, what follows is lost.
+        return usize::from(log.len() > HEADER && log.iter().any(|byte| *byte != 0));
+    }
+    let word = |at: usize| {
+        let it = &log[at..at + 4];
+        let it = [it[0], it[1], it[2], it[3]];
+        if magic & 1 == 1 { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) }
+    };
+    let sum = |mut sum: (u32, u32), from: usize, to: usize| {
+        for at in (from..to).step_by(8) {
+            sum.0 = sum.0.wrapping_add(word(at)).wrapping_add(sum.1);
+            sum.1 = sum.1.wrapping_add(word(at + 4)).wrapping_add(sum.0);
+        }
+        sum
+    };
+    let mut running = sum((0, 0), 0, 24);
+    if (number(24), number(28)) != (Some(running.0), Some(running.1)) {
+        return usize::from(log.len() > HEADER);
+    }
+    let salt = &log[16..24];
+    let (mut good, mut lost) = (true, 0);
+    let mut at = HEADER;
+    while at + FRAME + page <= log.len() {
+        let own = &log[at + 8..at + 16] == salt;
+        if good {
+            let next = sum(sum(running, at, at + 8), at + FRAME, at + FRAME + page);
+            good = own && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
+            running = next;
+            // A frame of this log that is not as it was written, if it is more than the end of what a crash cut.
+            if !good && own && number(at + 4).is_some_and(|pages| pages > 0) {
+                lost += 1;
+            }
+        } else if own && number(at + 4).is_some_and(|pages| pages > 0) {
+            lost += 1;
+        }
+        at += FRAME + page;
+    }
+    lost
+}

@@ -1,0 +1,56 @@
+//! Sessions that outlive their process.
+
+use expect_test::expect;
+use rath::prelude::*;
+use rath::store::Store;
+
+use crate::support::block_on;
+
+/// Every kind of store, each in a place of its own.
+fn stores(check: impl Fn(&dyn Fn() -> Store)) {
+    for kind in ["sqlite", "jsonl"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let uri = format!("{kind}:{}", folder.path().join("store").display());
+        check(&|| Store::open(&uri).expect("a store"));
+    }
+    let memory = Store::open("memory:").expect("a store");
+    check(&|| memory.clone());
+}
+
+#[test]
+fn a_recorded_session_is_there_when_its_process_is_gone() {
+    stores(|open| {
+        let id = {
+            let store = open();
+            let mut session = block_on(Session::user("hello").record(&store)).expect("recorded");
+            session.push(Chunk::assistant("hi"));
+            block_on(session.durable()).expect("durable");
+            session.id()
+        };
+        let store = open();
+        let list = store.list().expect("a list");
+        assert_eq!(list.iter().map(|listed| &*listed.title).collect::<Vec<_>>(), ["hello"]);
+        let resumed = block_on(store.resume(id)).expect("resumed");
+        assert_eq!(resumed.certificate().to_string(), "COMPLETE");
+        let mut session = resumed.complete().expect("complete");
+        session.push(Chunk::user("and now?"));
+        block_on(session.durable()).expect("durable");
+        drop(session);
+        drop(store);
+        let found = open().read(id).expect("found");
+        expect![[r#"
+            hello
+            hi
+            and now?"#]]
+        .assert_eq(&found.session.chunks().map(words).collect::<Vec<_>>().join("\n"));
+        assert!(found.damage.is_empty());
+    });
+}
+
+fn words(chunk: &Chunk) -> String {
+    match chunk {
+        Chunk::User(it) => it.text.to_string(),
+        Chunk::Assistant(it) => it.text.to_string(),
+        other => other.kind().to_owned(),
+    }
+}
