@@ -37,7 +37,7 @@ fn ci() -> Result<(), String> {
 }
 
 fn bench() -> Result<(), String> {
-    for bench in ["session", "provider", "flow"] {
+    for bench in ["session", "provider", "flow", "store"] {
         cargo(&["bench", "--quiet", "--package", "rath", "--bench", bench], &[])?;
     }
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])

@@ -141,7 +141,7 @@ pub struct Listed {
     /// What is known of it from that step alone.
     pub totals: Totals,
     /// What it is about: the user's first words, or its name.
-    pub title: String,
+    pub title: Arc<str>,
     /// When its newest step was appended.
     pub at: Option<Timestamp>,
     /// Whether no other branch goes on from where it ends.

@@ -502,7 +502,7 @@ fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
         family,
         head: head.id(),
         totals: Totals::read(&head.totals()).unwrap_or_default(),
-        title: about(branch, &head, &walk).unwrap_or_default().to_string(),
+        title: about(branch, &head, &walk).unwrap_or_default(),
         at: head.stamp().at,
         is_tip: heads.contains(&head.id()),
         holder: holder.clone(),

@@ -80,6 +80,8 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 /// What holds for every connection.
 pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(20))?;
+    // A step of some kilobytes fits one page. Larger ones would make a small change write more than it has to.
+    connection.pragma_update(None, "page_size", 8192)?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // Acknowledged means durable: the log is synced with every change.
@@ -87,6 +89,8 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     // What is deleted is overwritten.
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.pragma_update(None, "wal_autocheckpoint", 2000)?;
+    // A group is written once, and not before it is whole: in KiB.
+    connection.pragma_update(None, "cache_size", -16384)?;
     Ok(())
 }
 

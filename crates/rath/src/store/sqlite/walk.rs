@@ -1,6 +1,7 @@
 //! Going through what a database holds: reading steps back, checking them, listing branches.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rath_record::chunk::Chunk;
@@ -123,18 +124,45 @@ fn behind(
     mut each: impl FnMut(i64, rusqlite::Result<Option<StepRow>>),
 ) -> rusqlite::Result<()> {
     let mut open: BinaryHeap<i64> = heads.into_iter().collect();
-    while let Some(n) = open.pop() {
-        while open.peek() == Some(&n) {
-            open.pop();
+    while let Some(&start) = open.peek() {
+        let mut passed = 0;
+        StepRow::back_from(connection, start, |n, row| {
+            // What is not there any more comes up before what is.
+            while let Some(&next) = open.peek().filter(|next| **next > n) {
+                take(&mut open, next);
+                each(next, Ok(None));
+            }
+            if open.peek() != Some(&n) {
+                passed += 1;
+                let far = open.is_empty() || passed > PASSED_MOST;
+                return if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            }
+            passed = 0;
+            take(&mut open, n);
+            if let Ok(row) = &row {
+                // A damaged row may name anything.
+                open.extend([row.ours, row.theirs].into_iter().filter(|parent| (1..n).contains(parent)));
+            }
+            each(n, row.map(Some));
+            if open.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        // Nothing further back is there at all.
+        if open.peek() == Some(&start) {
+            take(&mut open, start);
+            each(start, Ok(None));
         }
-        let row = StepRow::load(connection, n);
-        if let Ok(Some(row)) = &row {
-            // A damaged row may name anything.
-            open.extend([row.ours, row.theirs].into_iter().filter(|parent| (1..n).contains(parent)));
-        }
-        each(n, row);
     }
     Ok(())
+}
+
+/// How many rows of other sessions are passed over before the next one is looked up.
+const PASSED_MOST: usize = 16;
+
+/// Takes a row out, as often as it is there.
+fn take(open: &mut BinaryHeap<i64>, n: i64) {
+    while open.peek() == Some(&n) {
+        open.pop();
+    }
 }
 
 /// What was found on the way, and what is still to be compared.
@@ -178,7 +206,11 @@ impl Checking {
                 _ => self.add(n, Some(row.id), format!("its parent {} was lost before it was stored", id.short())),
             }
         }
-        let Ok(chunk) = Chunk::decode(&row.chunk) else { return };
+        // Only a chunk with a payload names a digest.
+        if memchr::memmem::find(row.chunk.as_bytes(), b"\"digest\":").is_none() {
+            return;
+        }
+        let Ok(chunk) = Chunk::decode(&row.chunk) else { return self.add(n, Some(row.id), "the row cannot be read") };
         for digest in chunk.references() {
             match payload_state(connection, &digest) {
                 Ok(State::Good | State::Forgotten) => {}
@@ -242,20 +274,18 @@ pub(super) fn check_all(connection: &Connection) -> rusqlite::Result<Check> {
     })?;
     let mut steps: (i64, i64) = (0, 0);
     let mut homeless: HashSet<BranchId> = HashSet::new();
-    let mut last = i64::MAX;
-    StepRow::every(connection, |row| {
-        steps.0 += 1;
+    StepRow::back_from(connection, i64::MAX, |n, row| {
+        steps = (steps.0 + 1, steps.1.max(n));
         match row {
             Ok(row) => {
-                steps.1 = steps.1.max(row.n);
-                last = row.n;
                 if row.fault().is_none() && !known.contains(&row.stamp.branch) {
                     homeless.insert(row.stamp.branch);
                 }
-                checking.row(connection, row.n, Ok(Some(row)));
+                checking.row(connection, n, Ok(Some(row)));
             }
-            Err(error) => checking.row(connection, last.saturating_sub(1), Err(error)),
+            Err(error) => checking.row(connection, n, Err(error)),
         }
+        ControlFlow::Continue(())
     })?;
     let missing: Vec<_> = checking.wanted.drain().collect();
     for (n, step) in missing {
