@@ -407,7 +407,7 @@ impl<'n> Reader<'n> {
                 match picture(&media_type, &path).filter(|_| kind.as_deref() == Some("image")) {
                     Some(image) => images.push(image),
                     None => {
-                        part.note(format_args!("left out, for it is not in the document: {}", draw::preview(&path)))
+                        part.note(format_args!("left out, for it is not in the document: {}", draw::preview(&path)));
                     }
                 }
                 source.end();
@@ -587,7 +587,7 @@ fn beside(members: &mut Members<'_>, notes: &Notes) -> Beside {
     let Some(mut extra) = members.object("extra") else { return Beside::default() };
     let beside = extra.get("rath", "what rath writes there");
     if !extra.is_empty() {
-        notes.count("member `extra`", "left out");
+        notes.count("`extra` member", "left out");
     }
     beside.unwrap_or_default()
 }

@@ -53,7 +53,7 @@ impl Writer<'_> {
             if self.written.insert(step.id()) {
                 line.step(step, &tools, self);
             } else if !step.chunk().is_marker() {
-                self.notes.count("step", "written once, though several branches read it");
+                self.notes.count("step", "written once, though read on several branches");
             }
         }
         line.refer();
@@ -156,6 +156,7 @@ struct Line {
 
 impl Line {
     fn step(&mut self, step: &Step, tools: &[ToolSpec], writer: &Writer<'_>) {
+        const IN_ORDER: &str = "not written: steps stand in the order in which they are read";
         // Work for a call is kept right before its result.
         if !matches!(step.chunk(), Chunk::ToolResult(_)) && !is_aside(step.chunk()) {
             self.refer();
@@ -198,13 +199,13 @@ impl Line {
                 }
             }
             Chunk::Forked(_) => {
-                writer.notes.count("fork", "not written: steps stand in the order in which they are read")
+                writer.notes.count("fork", IN_ORDER);
             }
             Chunk::Merged(_) => {
-                writer.notes.count("merge", "not written: steps stand in the order in which they are read")
+                writer.notes.count("merge", IN_ORDER);
             }
             Chunk::Detached(_) => {
-                writer.notes.count("detachment", "not written: steps stand in the order in which they are read");
+                writer.notes.count("detachment", IN_ORDER);
             }
             // Those of calls that are open stand at the answer; those of others say nothing any more.
             Chunk::ToolStarted(_) | Chunk::Approved(_) | Chunk::Denied(_) => {}
@@ -295,7 +296,7 @@ impl Line {
         }
         let refs = self.unreferred.drain(..).map(Reference::to).collect();
         let observed = Observed { source_call_id: None, content: None, subagent_trajectory_ref: refs, extra: None };
-        if !self.steps.last().is_some_and(|step| step.source == "agent") {
+        if self.steps.last().is_none_or(|step| step.source != "agent") {
             let rath = Beside { stands_for: Some(Stands::Asides), ..Beside::default() };
             let message = Content::Text("work of others is kept here".to_owned());
             let step_id = self.steps.len() as u64 + 1;

@@ -37,8 +37,8 @@ struct File {
     /// How many chunks were read.
     chunks: u64,
     trailer: Option<Trailer>,
-    /// Whether a row could not be read.
-    damaged: bool,
+    /// A header in the middle of the file, until it is known whether a session begins there.
+    second: Option<Header>,
 }
 
 struct Header {
@@ -49,10 +49,20 @@ struct Header {
     place: Option<String>,
 }
 
-enum Row {
-    Chunk(Chunk, Beside),
-    /// Something is missing here.
-    Gap(String),
+/// What a row says, or a remark where something is missing.
+struct Row {
+    chunk: Chunk,
+    beside: Beside,
+}
+
+impl Row {
+    fn is_answer(&self) -> bool {
+        matches!(self.chunk, Chunk::Assistant(_))
+    }
+
+    fn is_gap(&self) -> bool {
+        matches!(self.chunk, Chunk::Note(_))
+    }
 }
 
 struct Trailer {
@@ -91,13 +101,12 @@ impl File {
     fn row(&mut self, mut row: Members<'_>, notes: &Notes) -> Result<()> {
         match row.text("record_type").as_deref() {
             Some("header") => {
-                if !self.rows.is_empty() || self.header.is_some() {
-                    // A writer that goes on in the file of one that died begins anew.
-                    let before = draw::count(self.rows.len() as u64, "row");
-                    row.note(format_args!("begins another session: of the one before it, {before} left out"));
-                    *self = File::default();
+                if self.header.is_none() {
+                    self.header = Some(Header::read(row, notes)?);
+                } else {
+                    row.note("is a second header");
+                    self.second = Some(Header::read(row, notes)?);
                 }
-                self.header = Some(Header::read(row, notes)?);
             }
             Some("chunk") => {
                 if self.trailer.take().is_some() {
@@ -124,6 +133,14 @@ impl File {
 
     fn chunk(&mut self, mut row: Members<'_>, notes: &Notes) {
         let index = row.number("index");
+        // A writer that goes on in the file of one that died begins anew, with the first chunk.
+        if let Some(second) = self.second.take().filter(|_| index == Some(0)) {
+            row.note(format_args!(
+                "begins another session: of the one before it, {} left out",
+                draw::count(self.chunks, "chunk")
+            ));
+            *self = File { header: Some(second), ..File::default() };
+        }
         match index {
             Some(index) if index > self.next => {
                 let missing = draw::count(index - self.next, "chunk");
@@ -152,30 +169,51 @@ impl File {
         };
         payload.end();
         self.chunks += 1;
-        // All that stands at the beginning is sent, in one text or in several.
-        if let (Some(Row::Chunk(Chunk::Instructions(before), _)), Chunk::Instructions(more)) =
-            (self.rows.last_mut(), &read.0)
-        {
-            before.text = format!("{}\n\n{}", before.text, more.text).into();
-            notes.count("system row", "joined with the one before: an agent is told one text");
-            return;
-        }
-        if matches!(read.0, Chunk::Instructions(_)) && !self.rows.is_empty() {
-            notes.count("system row", "in the middle: from there on it is what an agent is told");
-        }
-        self.rows.push(Row::Chunk(read.0, read.1));
+        self.rows.push(Row { chunk: read.0, beside: read.1 });
     }
 
     fn gap(&mut self, notes: &Notes, what: String) {
-        self.damaged = true;
         notes.add(&*what);
-        self.rows.push(Row::Gap(what));
+        self.rows.push(Row { chunk: Chunk::note(what), beside: Beside::default() });
+    }
+
+    /// Makes one of the system rows that stand together, for an agent is told one text.
+    fn join_instructions(&mut self, notes: &Notes) {
+        let mut texts: Vec<String> = Vec::new();
+        let mut rows: Vec<Row> = Vec::with_capacity(self.rows.len());
+        for row in std::mem::take(&mut self.rows) {
+            match (&row.chunk, rows.last_mut().map(|row| &mut row.chunk)) {
+                (Chunk::Instructions(more), Some(Chunk::Instructions(before))) => {
+                    notes.count("system row", "joined with the one before: an agent is told one text");
+                    if texts.is_empty() {
+                        texts.push(before.text.to_string());
+                    }
+                    texts.push(more.text.to_string());
+                    continue;
+                }
+                (Chunk::Instructions(_), Some(_)) => {
+                    notes.count("system row", "in the middle: from there on it is what an agent is told");
+                }
+                (_, Some(Chunk::Instructions(before))) if !texts.is_empty() => {
+                    before.text = std::mem::take(&mut texts).join("\n\n").into();
+                }
+                _ => {}
+            }
+            rows.push(row);
+        }
+        if let Some(Row { chunk: Chunk::Instructions(last), .. }) = rows.last_mut()
+            && !texts.is_empty()
+        {
+            last.text = texts.join("\n\n").into();
+        }
+        self.rows = rows;
     }
 
     fn rebuild(mut self, notes: &Notes) -> Rebuild {
+        self.join_instructions(notes);
         let rest = self.share_usage(notes);
         let mut rebuild = Rebuild::on(self.header.as_ref().and_then(|header| header.branch));
-        let told = self.rows.iter().any(|row| matches!(row, Row::Chunk(Chunk::Instructions(_), _)));
+        let told = self.rows.iter().any(|row| matches!(row.chunk, Chunk::Instructions(_)));
         if !told && !self.header.as_ref().is_some_and(|header| header.ours) {
             notes.add(
                 "there is no system row: the loop of the Python OpenRath does not write down what an agent is told",
@@ -185,18 +223,16 @@ impl File {
             header.begin(&mut rebuild, self.rows.is_empty(), notes);
         }
         for row in self.rows {
-            match row {
-                Row::Gap(what) => _ = rebuild.note(what, None, None),
-                Row::Chunk(Chunk::Assistant(answer), beside) => {
-                    rebuild.answer(answer, &beside, beside.progress.as_deref());
-                }
-                Row::Chunk(Chunk::ToolResult(result), beside) => {
+            let beside = row.beside;
+            match row.chunk {
+                Chunk::Assistant(answer) => _ = rebuild.answer(answer, &beside, beside.progress.as_deref()),
+                Chunk::ToolResult(result) => {
                     let call = result.call.clone();
                     if !rebuild.result(result, &beside).1 {
                         notes.add(format!("a result for `{call}`, which no call waits for, is kept and not shown"));
                     }
                 }
-                Row::Chunk(chunk, beside) => _ = rebuild.push(chunk, &beside),
+                chunk => _ = rebuild.push(chunk, &beside),
             }
         }
         if let Some(rest) = rest {
@@ -215,10 +251,7 @@ impl File {
     ///
     /// The Python OpenRath counts those of one run, and the rows before it may have come from rath with their own.
     fn share_usage(&mut self, notes: &Notes) -> Option<Usage> {
-        let counted = self.rows.iter().filter_map(|row| match row {
-            Row::Chunk(_, beside) => beside.usage,
-            Row::Gap(_) => None,
-        });
+        let counted = self.rows.iter().filter_map(|row| row.beside.usage);
         let counted = counted.fold(Usage::default(), |sum, usage| sum + usage);
         let Some(trailer) = &self.trailer else {
             if counted == Usage::default() && self.chunks > 0 {
@@ -229,32 +262,24 @@ impl File {
         if let Some(all) = trailer.ours {
             return rest(all, counted, notes);
         }
-        let answered = self.rows.iter().any(|row| matches!(row, Row::Chunk(Chunk::Assistant(_), _)));
+        let answers = self.rows.iter().filter(|row| row.is_answer()).count();
         let Some(usage) = trailer.usage.filter(|usage| *usage != Usage::default()) else {
-            if counted == Usage::default() && answered {
+            if counted == Usage::default() && answers > 0 {
                 notes.add("what the model calls used is not known: the trailer does not say");
             }
             return None;
         };
-        let uncounted = |wanted: fn(&Chunk) -> bool| {
-            let of =
-                move |row: &Row| matches!(row, Row::Chunk(chunk, beside) if wanted(chunk) && beside.usage.is_none());
-            move |rows: &[Row]| rows.iter().rposition(of)
-        };
         // A summary is the user's words to the Python OpenRath, though a model wrote it.
-        let answer = uncounted(|chunk| matches!(chunk, Chunk::Assistant(_)))(&self.rows);
-        let at = answer.or_else(|| if answered { None } else { uncounted(|_| true)(&self.rows) });
-        match at.and_then(|at| self.rows.get_mut(at)) {
-            Some(Row::Chunk(chunk, beside)) => {
-                beside.usage = Some(usage);
-                let calls = matches!(chunk, Chunk::Assistant(_));
-                let answers = self.rows.iter().filter(|row| matches!(row, Row::Chunk(Chunk::Assistant(_), _))).count();
-                if calls && answers > 1 {
+        let asked = |row: &Row| if answers > 0 { row.is_answer() } else { !row.is_gap() };
+        match self.rows.iter_mut().rev().find(|row| asked(row) && row.beside.usage.is_none()) {
+            Some(row) => {
+                row.beside.usage = Some(usage);
+                if answers > 1 {
                     notes.add("tokens are counted for the whole run: all of them stand at its last answer");
                 }
                 None
             }
-            _ => rest(usage, counted, notes),
+            None => rest(usage, counted, notes),
         }
     }
 }
@@ -369,7 +394,7 @@ impl Header {
 
     fn begin(self, rebuild: &mut Rebuild, empty: bool, notes: &Notes) {
         let origin = &self.origin;
-        let began = origin.created_at.as_deref().and_then(time::from_text);
+        let began = origin.created_at.as_deref().and_then(time::from_text).filter(|_| !self.ours);
         // What rath wrote has its own times, and says nothing here unless it came of others, or nothing was said yet.
         if !self.ours || empty || !origin.parent_session_ids.is_empty() {
             let json = serde_json::to_string(origin).expect("an origin has string keys and no numbers of its own");

@@ -26,7 +26,7 @@ pub fn write(session: &Session) -> Exported {
     let usage = session.usage();
     let trailer = Trailer {
         record_type: "trailer",
-        closed_at: session.head().and_then(|head| head.stamp().at).and_then(time::to_text),
+        closed_at: session.as_record().newest_first().find_map(|step| step.stamp().at).and_then(time::to_text),
         final_chunk_count: count,
         cumulative_usage: (usage != Usage::default()).then(|| Tokens {
             prompt_tokens: usage.input,
@@ -279,7 +279,11 @@ fn chunks(session: &Session, rows: &mut Rows, notes: &Notes) -> u64 {
             Message::Assistant(_, answer, exchanges) => {
                 let open = progress.remove(&step.id()).unwrap_or_default();
                 let reasoning = Some(here(&answer.reasoning)).filter(|reasoning| !reasoning.is_empty());
-                let rath = Beside { reasoning, ..Beside::of(step.stamp()).answer(answer, open) };
+                let mut rath = Beside { reasoning, ..Beside::of(step.stamp()).answer(answer, open) };
+                // What was done about a call is told by its name. Untold, it counts as begun, which is always safe.
+                if exchanges.iter().any(|it| it.id != it.call.id && it.closing == Closing::Nothing) {
+                    rath.progress = None;
+                }
                 let text = here(&answer.text);
                 let calls = exchanges.iter().map(|exchange| Call {
                     id: exchange.id.to_string(),

@@ -88,8 +88,9 @@ fn work_aside_is_a_trajectory_of_its_own() {
         recall: q (1 found)  [boss]
         user: and?  [boss]
         3 forks not written: steps stand in the order in which they are read
-        4 steps written once, though several branches read it
-    "#]].assert_eq(&(log(&imported.session) + &exported.notes.join("\n") + "\n"));
+        4 steps written once, though read on several branches
+    "#]]
+    .assert_eq(&(log(&imported.session) + &exported.notes.join("\n") + "\n"));
     expect![[r#"
         ○  06037896 main  user: and?  [boss]
         ○  d3edfa66 main  recall: q (1 found)  [boss]
@@ -113,7 +114,8 @@ fn work_aside_is_a_trajectory_of_its_own() {
         │ ○  f74a2728 helper  forked
         ○  159fb7c4 main  assistant calls helper({})  [boss]
         ○  98ca66d4 main  user: delegate
-    "#]].assert_eq(&rath::record::draw::graph(&imported.session.lineage()));
+    "#]]
+    .assert_eq(&rath::record::draw::graph(&imported.session.lineage()));
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn trajectories_of_others_are_read() {
             - 1 call without a result, though the agent went on: what came of it is not known
             - 1 observation without a call taken as what the user said
             - 1 system step in the middle kept as a remark, which no model reads
-            - 1 member `extra` left out
+            - 1 `extra` member left out
         "#]],
     );
     check(
@@ -239,26 +241,41 @@ fn trajectories_of_others_are_read() {
 fn what_is_not_a_trajectory_is_refused_with_a_hint() {
     let check =
         |text: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(text.as_bytes()).expect_err(text)));
-    check("", expect![[r#"
+    check(
+        "",
+        expect![[r#"
         wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
         hint: the document is cut off; it can only be read whole
-    "#]]);
-    check("[]", expect![[r#"
+    "#]],
+    );
+    check(
+        "[]",
+        expect![[r#"
         wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
         hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]]);
-    check(r#"{"steps": []}"#, expect![[r#"
+    "#]],
+    );
+    check(
+        r#"{"steps": []}"#,
+        expect![[r#"
         wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
         hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]]);
-    check(r#"{"schema_version": "ATIF-v2.0"}"#, expect![[r#"
+    "#]],
+    );
+    check(
+        r#"{"schema_version": "ATIF-v2.0"}"#,
+        expect![[r#"
         wanted a trajectory of version 1, found version 2.0
         hint: read it with a newer rath
-    "#]]);
-    check(r#"{"schema_version": "ATIF-v1.8", "steps": ["#, expect![[r#"
+    "#]],
+    );
+    check(
+        r#"{"schema_version": "ATIF-v1.8", "steps": ["#,
+        expect![[r#"
         wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
         hint: the document is cut off; it can only be read whole
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -290,7 +307,7 @@ fn no_damage_makes_it_panic_and_a_cut_document_is_refused() {
 fn the_models_of_the_format_take_what_we_write() {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has atif");
     let mut child = Command::new(python)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/atif.py"))
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/validate_atif.py"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -302,5 +319,91 @@ fn the_models_of_the_format_take_what_we_write() {
     let output = child.wait_with_output().expect("Python ends");
     writer.join().expect("written");
     assert!(output.status.success());
-    expect![].assert_eq(&String::from_utf8_lossy(&output.stdout));
+    expect![[r#"
+         ATIF-v1.8 rath None 0
+           0 0 None 0
+         ATIF-v1.8 rath None 0
+           1 user 'hello' [] [] 
+           0 0 None 1
+         ATIF-v1.8 rath None 0
+           1 system 'You are terse.' [] [] 
+           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
+           3 agent 'hi' [] [] (10, 5, None)
+           10 5 None 3
+         ATIF-v1.8 rath gpt-5 1
+           1 system 'You work.' [] [] 
+           2 user 'look around' [] [] 
+           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+           100 20 0.25 3
+         ATIF-v1.8 rath gpt-5 1
+           1 system 'You work.' [] [] 
+           2 user 'look around' [] [] 
+           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+           4 agent 'There is' [] [] (200, 2, None)
+           300 22 0.25 4
+         ATIF-v1.8 rath gpt-5 1
+           1 system 'You work.' [] [] 
+           2 user 'look around' [] [] 
+           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+           4 agent '' [('new', 'rm', {}), ('begun', 'rm', {}), ('refused', 'rm', {}), ('allowed', 'rm', {})] [] 
+           100 20 0.25 4
+         ATIF-v1.8 rath None 0
+           1 user 'word word word word word word word word word word word word [] [] 
+           2 agent 'word word word word word word word word word word word word [] [] 
+           0 0 None 2
+         ATIF-v1.8 rath None 0
+           1 system 'You are terse.' [] [] 
+           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
+           3 agent 'hi' [] [] (10, 5, None)
+           4 user 'and now?' [] [] 
+           10 5 None 4
+         ATIF-v1.8 rath None 0
+           1 system 'You are terse.' [] [] 
+           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
+           3 agent 'hi' [] [] (10, 5, None)
+           10 5 None 3
+         ATIF-v1.8 rath None 0
+           1 system 'You are terse.' [] [] 
+           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
+           3 agent 'hi' [] [] (10, 5, None)
+           4 user 'meanwhile' [] [] 
+           5 user 'and now?' [] [] 
+           10 5 None 5
+         ATIF-v1.8 rath None 0
+           1 user ['text', 'image'] [] [] 
+           0 0 None 1
+         ATIF-v1.8 rath None 0
+           1 user 'delegate' [] [] 
+           2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] 
+           3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+           20 4 None 3
+             ATIF-v1.8 helper None 0
+               1 user 'do it' [] [] 
+               2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+               5 1 None 2
+                 ATIF-v1.8 inner None 0
+                   1 agent 'deep' [] [] (1, 1, None)
+                   1 1 None 1
+             ATIF-v1.8 lost None 0
+               1 agent 'or not' [] [] (7, 7, None)
+               7 7 None 1
+         ATIF-v1.8 rath None 0
+           1 user 'delegate' [] [] 
+           2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] 
+           3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+           4 system 'They delegated.' [] [] 
+           5 system 'long long long long long long long long long long long long [] [] 
+           6 user 'and?' [] [] 
+           20 4 None 6
+             ATIF-v1.8 helper None 0
+               1 user 'do it' [] [] 
+               2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+               5 1 None 2
+                 ATIF-v1.8 inner None 0
+                   1 agent 'deep' [] [] (1, 1, None)
+                   1 1 None 1
+             ATIF-v1.8 lost None 0
+               1 agent 'or not' [] [] (7, 7, None)
+               7 7 None 1
+    "#]].assert_eq(&String::from_utf8_lossy(&output.stdout));
 }

@@ -1,7 +1,6 @@
 //! Session files of the Python OpenRath.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use expect_test::{Expect, expect};
 use rath::interchange::openrath::{read, write};
@@ -126,13 +125,18 @@ fn a_session_comes_back_as_it_left() {
         let imported = read(&exported.bytes).expect(name);
         // In one file every name means one call.
         let left = seen(&session)
-            .replace(r#"id: a, tool: "ls", arguments: "not json""#, r#"id: a-2, tool: "ls", arguments: "not json""#);
-        let came_back = seen(&imported.session).replace("call: a-2", "call: a");
+            .replace(r#"id: a, tool: "ls", arguments: "not json""#, r#"id: a~2, tool: "ls", arguments: "not json""#);
+        let came_back = seen(&imported.session).replace("call: a~2", "call: a");
         assert_eq!(came_back, left, "{name}");
         assert!(imported.closed, "{name}");
         assert_eq!(imported.session.id(), session.id(), "{name}");
-        // And what came back leaves the same way again.
-        assert_eq!(String::from_utf8(write(&imported.session).bytes), String::from_utf8(exported.bytes), "{name}");
+        // And what came back leaves the same way again, but for when starts of open calls were written down.
+        let rows = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).expect("text");
+            let (before, rest) = text.split_once(r#""closed_at":"#).expect("a trailer");
+            format!("{before}{}", rest.split_once(',').expect("more members").1)
+        };
+        assert_eq!(rows(write(&imported.session).bytes), rows(exported.bytes), "{name}");
     }
 }
 
@@ -170,6 +174,17 @@ fn what_the_format_has_no_place_for_is_told() {
     .assert_eq(&(log(&imported.session) + &imported.notes.join("\n") + "\n"));
     // What was used by work that is not in the file is used all the same.
     assert_eq!(imported.session.usage(), session.usage());
+}
+
+#[test]
+fn a_call_that_had_to_be_renamed_is_in_doubt_rather_than_made_again() {
+    let mut session = Session::user("go");
+    session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
+    session.push(Chunk::result("0", "gone"));
+    session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
+    session.push(rath::chunk::ToolStarted { call: "0".into(), key: None });
+    let imported = read(&write(&session).bytes).expect("a session");
+    assert_eq!(next(&imported.session), "run 0~2 Unknown");
 }
 
 #[test]
@@ -218,7 +233,7 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
 
 #[test]
 fn a_flipped_bit_is_told_wherever_the_format_can_tell() {
-    for file in [fixture("tools"), write(&sessions().remove(4).1).bytes] {
+    for file in [fixture("tools"), write(&sessions().remove(2).1).bytes] {
         let whole = read(&file).expect("a session");
         let (before, structure) = (seen(&whole.session), shape(&file));
         for at in 0..file.len() {
@@ -257,30 +272,48 @@ fn shape(file: &[u8]) -> Option<Vec<String>> {
 fn what_is_not_such_a_file_is_refused_with_a_hint() {
     let check =
         |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
-    check("", expect![[r#"
+    check(
+        "",
+        expect![[r#"
         wanted a session file of the Python OpenRath, found nothing
         hint: its first row, the header, is written when a session begins
-    "#]]);
-    check("hello\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "hello\n",
+        expect![[r#"
         wanted a session file of the Python OpenRath, found hello
         hint: its first row, the header, is cut off or damaged, and there is no other
-    "#]]);
-    check("{\"seal\":\"00\"}\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "{\"seal\":\"00\"}\n",
+        expect![[r#"
         wanted a session file of the Python OpenRath, found {"seal":"00"}
         hint: this may be a file of rath: open it as such
-    "#]]);
-    check("{\"a\": 1}\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "{\"a\": 1}\n",
+        expect![[r#"
         wanted a session file of the Python OpenRath, found {"a": 1}
         hint: such a file begins with `{"record_type": "header"`
-    "#]]);
-    check("{\"record_type\": \"header\", \"schema_version\": 2}\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "{\"record_type\": \"header\", \"schema_version\": 2}\n",
+        expect![[r#"
         wanted a session file of version 1, found version 2
         hint: read it with a newer rath
-    "#]]);
-    check("{\"record_type\": \"trailer\"}\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "{\"record_type\": \"trailer\"}\n",
+        expect![[r#"
         wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
         hint: such a file begins with `{"record_type": "header"`
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -300,7 +333,9 @@ fn damage_in_the_middle_is_told_where_it_is() {
             own.map(|note| format!("- {note}\n")).collect::<String>()
         ));
     };
-    check(|lines| lines[2] = "garbage\n".to_owned(), expect![[r#"
+    check(
+        |lines| lines[2] = "garbage\n".to_owned(),
+        expect![[r#"
         note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
         user: How many words are in `to be or not`, and in nothing?
         note: row 3 cannot be read: expected value at line 1 column 1
@@ -317,8 +352,11 @@ fn damage_in_the_middle_is_told_where_it_is() {
         - a result for `call_1`, which no call waits for, is kept and not shown
         - a result for `call_2`, which no call waits for, is kept and not shown
 
-    "#]]);
-    check(|lines| drop(lines.drain(3..5)), expect![[r#"
+    "#]],
+    );
+    check(
+        |lines| drop(lines.drain(3..5)),
+        expect![[r#"
         note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
         user: How many words are in `to be or not`, and in nothing?
         assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
@@ -334,8 +372,11 @@ fn damage_in_the_middle_is_told_where_it_is() {
         - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
         - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
 
-    "#]]);
-    check(|lines| drop(lines.remove(0)), expect![[r#"
+    "#]],
+    );
+    check(
+        |lines| drop(lines.remove(0)),
+        expect![[r#"
         user: How many words are in `to be or not`, and in nothing?
         assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
         tool result: call_1 ok: {"words": 4}
@@ -346,62 +387,144 @@ fn damage_in_the_middle_is_told_where_it_is() {
         - there is no header: the session gets an id of its own, and where it came from is not known
         - tokens are counted for the whole run: all of them stand at its last answer
 
-    "#]]);
-    check(|lines| lines.insert(3, lines[0].clone()), expect![[r#"
-        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
-        note: 2 chunks missing before the one with index 2
-        tool result: call_1 ok: {"words": 4}
-        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        - row 4: begins another session: of the one before it, 2 rows left out
-        - 2 chunks missing before the one with index 2
-        - row 10: counts 7 chunks, and 5 could be read
-        - tokens are counted for the whole run: all of them stand at its last answer
-        - a result for `call_1`, which no call waits for, is kept and not shown
-        - a result for `call_2`, which no call waits for, is kept and not shown
+    "#]],
+    );
+    // A writer that goes on in the file of one that died begins anew, and a header that has strayed does not count.
+    check(
+        |lines| {
+            let again = lines.clone();
+            lines.truncate(3);
+            lines.extend(again);
+        },
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 4: is a second header
+            - row 5: begins another session: of the one before it, 2 chunks left out
+            - tokens are counted for the whole run: all of them stand at its last answer
 
-    "#]]);
+        "#]],
+    );
+    check(
+        |lines| lines.insert(3, lines[0].clone()),
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 4: is a second header
+            - tokens are counted for the whole run: all of them stand at its last answer
+
+        "#]],
+    );
 }
 
-const PYTHON: &str = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md";
-
-/// What the Python OpenRath loads from a file of ours, with its own code.
-fn loaded(file: &[u8]) -> String {
-    let python = std::env::var_os("RATH_PYTHON").expect(PYTHON);
-    let mut child = Command::new(python)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/openrath.py"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("Python");
-    child.stdin.take().expect("a pipe").write_all(file).expect("written");
-    let output = child.wait_with_output().expect("Python ends");
-    assert!(output.status.success());
+/// What the Python OpenRath loads from files, with its own code.
+fn loaded(files: &[(&str, Vec<u8>)]) -> String {
+    let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, file) in files {
+        std::fs::write(folder.path().join(name), file).expect("written");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/load_openrath.py");
+    let names = files.iter().map(|(name, _)| name);
+    let output = Command::new(python).arg(script).args(names).current_dir(folder.path()).output().expect("Python");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
 fn the_python_openrath_loads_what_we_write() {
-    let mut all = String::new();
-    for (name, session) in sessions().into_iter().filter(|(name, _)| *name != "long texts") {
-        let told = loaded(&write(&session).bytes);
-        all.push_str(&format!("{name}: {}", told.replace(&session.id().to_string(), "ID")));
-    }
-    expect![].assert_eq(&all);
+    let files: Vec<_> = sessions().iter().map(|(name, session)| (*name, write(session).bytes)).collect();
+    expect![[r#"
+        nothing op_create 0 None closed=True
+            None
+        a question leaf_user 0 None closed=True
+            user 'hello' 
+            None
+        a chat leaf_system 0 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            (10, 5, 15)
+        results to answer leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            (100, 20, 120)
+        a tool loop leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            assistant 'There is' 
+            (300, 22, 322)
+        open calls leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            assistant None ('new', 'rm', '{}') ('begun', 'rm', '{}') ('refused', 'rm', '{}') ('allowed', 'rm', '{}') 
+            (100, 20, 120)
+        long texts leaf_user 0 None closed=True
+            user 'word word word word word word word word word word word word word word 
+            assistant 'word word word word word word word word word word word word word word 
+            None
+        a fork op_fork 1 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            user 'and now?' 
+            (10, 5, 15)
+        an untouched fork op_fork 1 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            (10, 5, 15)
+        a merge op_merge 2 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            user 'meanwhile' 
+            user 'and now?' 
+            (10, 5, 15)
+    "#]]
+    .assert_eq(&loaded(&files));
 }
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
 fn the_python_openrath_loads_its_own_sessions_from_us() {
-    for name in ["chat", "tools", "fork", "compressed", "system", "crashed"] {
-        let first = fixture(name);
-        let again = write(&read(&first).expect(name).session).bytes;
-        let (first, again) = (loaded(&first), loaded(&again));
-        // We close what we write, and mark what was left open.
-        let rows = |text: &str| text.replace("closed=False", "closed=True");
-        assert_eq!(rows(&again), rows(&first), "{name}");
-    }
+    // Those with separators in them it cannot load itself.
+    let first: Vec<_> =
+        ["chat", "tools", "fork", "compressed", "system", "crashed"].map(|name| (name, fixture(name))).into();
+    let again = first.iter().map(|(name, file)| (*name, write(&read(file).expect(name).session).bytes));
+    let again = loaded(&again.collect::<Vec<_>>());
+    // We close what we write.
+    assert_eq!(again, loaded(&first).replace("closed=False", "closed=True"));
 }
