@@ -320,90 +320,90 @@ fn the_models_of_the_format_take_what_we_write() {
     writer.join().expect("written");
     assert!(output.status.success());
     expect![[r#"
-         ATIF-v1.8 rath None 0
-           0 0 None 0
-         ATIF-v1.8 rath None 0
-           1 user 'hello' [] [] 
-           0 0 None 1
-         ATIF-v1.8 rath None 0
-           1 system 'You are terse.' [] [] 
-           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
-           3 agent 'hi' [] [] (10, 5, None)
-           10 5 None 3
-         ATIF-v1.8 rath gpt-5 1
-           1 system 'You work.' [] [] 
-           2 user 'look around' [] [] 
-           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
-           100 20 0.25 3
-         ATIF-v1.8 rath gpt-5 1
-           1 system 'You work.' [] [] 
-           2 user 'look around' [] [] 
-           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
-           4 agent 'There is' [] [] (200, 2, None)
-           300 22 0.25 4
-         ATIF-v1.8 rath gpt-5 1
-           1 system 'You work.' [] [] 
-           2 user 'look around' [] [] 
-           3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
-           4 agent '' [('new', 'rm', {}), ('begun', 'rm', {}), ('refused', 'rm', {}), ('allowed', 'rm', {})] [] 
-           100 20 0.25 4
-         ATIF-v1.8 rath None 0
-           1 user 'word word word word word word word word word word word word [] [] 
-           2 agent 'word word word word word word word word word word word word [] [] 
-           0 0 None 2
-         ATIF-v1.8 rath None 0
-           1 system 'You are terse.' [] [] 
-           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
-           3 agent 'hi' [] [] (10, 5, None)
-           4 user 'and now?' [] [] 
-           10 5 None 4
-         ATIF-v1.8 rath None 0
-           1 system 'You are terse.' [] [] 
-           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
-           3 agent 'hi' [] [] (10, 5, None)
-           10 5 None 3
-         ATIF-v1.8 rath None 0
-           1 system 'You are terse.' [] [] 
-           2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] 
-           3 agent 'hi' [] [] (10, 5, None)
-           4 user 'meanwhile' [] [] 
-           5 user 'and now?' [] [] 
-           10 5 None 5
-         ATIF-v1.8 rath None 0
-           1 user ['text', 'image'] [] [] 
-           0 0 None 1
-         ATIF-v1.8 rath None 0
-           1 user 'delegate' [] [] 
-           2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] 
-           3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
-           20 4 None 3
-             ATIF-v1.8 helper None 0
-               1 user 'do it' [] [] 
-               2 agent 'done' [] [(None, None, 1)] (5, 1, None)
-               5 1 None 2
-                 ATIF-v1.8 inner None 0
-                   1 agent 'deep' [] [] (1, 1, None)
-                   1 1 None 1
-             ATIF-v1.8 lost None 0
-               1 agent 'or not' [] [] (7, 7, None)
-               7 7 None 1
-         ATIF-v1.8 rath None 0
-           1 user 'delegate' [] [] 
-           2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] 
-           3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
-           4 system 'They delegated.' [] [] 
-           5 system 'long long long long long long long long long long long long [] [] 
-           6 user 'and?' [] [] 
-           20 4 None 6
-             ATIF-v1.8 helper None 0
-               1 user 'do it' [] [] 
-               2 agent 'done' [] [(None, None, 1)] (5, 1, None)
-               5 1 None 2
-                 ATIF-v1.8 inner None 0
-                   1 agent 'deep' [] [] (1, 1, None)
-                   1 1 None 1
-             ATIF-v1.8 lost None 0
-               1 agent 'or not' [] [] (7, 7, None)
-               7 7 None 1
+        ATIF-v1.8 rath None 0
+          0 0 None 0
+        ATIF-v1.8 rath None 0
+          1 user 'hello' [] [] None
+          0 0 None 1
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          10 5 None 3
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          100 20 0.25 3
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          4 agent 'There is' [] [] (200, 2, None)
+          300 22 0.25 4
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          4 agent '' [('new', 'rm', {}), ('begun', 'rm', {}), ('refused', 'rm', {}), ('allowed', 'rm', {})] [] None
+          100 20 0.25 4
+        ATIF-v1.8 rath None 0
+          1 user 'word word word word word word word word word word word word [] [] None
+          2 agent 'word word word word word word word word word word word word [] [] None
+          0 0 None 2
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          4 user 'and now?' [] [] None
+          10 5 None 4
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          10 5 None 3
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          4 user 'meanwhile' [] [] None
+          5 user 'and now?' [] [] None
+          10 5 None 5
+        ATIF-v1.8 rath None 0
+          1 user ['text', 'image'] [] [] None
+          0 0 None 1
+        ATIF-v1.8 rath None 0
+          1 user 'delegate' [] [] None
+          2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] None
+          3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+          20 4 None 3
+            ATIF-v1.8 helper None 0
+              1 user 'do it' [] [] None
+              2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+              5 1 None 2
+                ATIF-v1.8 inner None 0
+                  1 agent 'deep' [] [] (1, 1, None)
+                  1 1 None 1
+            ATIF-v1.8 lost None 0
+              1 agent 'or not' [] [] (7, 7, None)
+              7 7 None 1
+        ATIF-v1.8 rath None 0
+          1 user 'delegate' [] [] None
+          2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] None
+          3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+          4 system 'They delegated.' [] [] None
+          5 system 'long long long long long long long long long long long long [] [] None
+          6 user 'and?' [] [] None
+          20 4 None 6
+            ATIF-v1.8 helper None 0
+              1 user 'do it' [] [] None
+              2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+              5 1 None 2
+                ATIF-v1.8 inner None 0
+                  1 agent 'deep' [] [] (1, 1, None)
+                  1 1 None 1
+            ATIF-v1.8 lost None 0
+              1 agent 'or not' [] [] (7, 7, None)
+              7 7 None 1
     "#]].assert_eq(&String::from_utf8_lossy(&output.stdout));
 }

@@ -218,7 +218,7 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
             let rows = rows + usize::from(file[cut] == b'\n');
             match read(&file[..cut]) {
                 Err(error) => {
-                    assert!(rows == 0 && error.kind() == ErrorKind::Format && error.hint().is_some(), "{cut}: {error}")
+                    assert!(rows == 0 && error.kind() == ErrorKind::Format && error.hint().is_some(), "{cut}: {error}");
                 }
                 Ok(part) => {
                     assert_eq!(said(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
