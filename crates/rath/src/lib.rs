@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod file;
 pub mod flow;
+pub mod interchange;
 mod limits;
 pub mod memory;
 mod place;

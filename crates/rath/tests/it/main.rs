@@ -4,6 +4,7 @@ mod budget;
 mod compile;
 mod file;
 mod flow;
+mod interchange;
 mod laws;
 mod openrath;
 mod provider;

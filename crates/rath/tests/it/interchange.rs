@@ -1,0 +1,128 @@
+//! Sessions from others, and for others.
+
+mod atif;
+mod openrath;
+
+use rath::Session;
+use rath::chunk::{
+    Assistant, Call, Chunk, Denied, Finish, Identity, Instructions, Outcome, ToolResult, ToolSpec, ToolStarted,
+};
+use rath::prelude::*;
+use rath::record::draw;
+use rath::turn::Next;
+use rath::view::{Closing, Message};
+
+/// What a model sees, who said it and what it cost, one line each: what has to survive every format.
+pub(crate) fn seen(session: &Session) -> String {
+    let view = session.messages();
+    let mut lines = Vec::new();
+    if let Some((_, told)) = view.instructions {
+        lines.push(format!("told {told:?}"));
+    }
+    for message in &view.list {
+        let stamp = message.step().stamp();
+        let said = match message {
+            Message::User(_, user) => format!("{user:?}"),
+            Message::Recalled(_, found) => format!("{found:?}"),
+            Message::Summary(_, summary) => format!("summary {summary}"),
+            Message::Assistant(_, answer, exchanges) => {
+                let closed = exchanges.iter().map(|exchange| match exchange.closing {
+                    Closing::Result(result) => format!("\n    {result:?}"),
+                    Closing::Nothing => format!("\n    {}: nothing", exchange.id),
+                });
+                format!("{answer:?}{}", closed.collect::<String>())
+            }
+        };
+        lines.push(format!("{said} by {:?} at {:?} for {:?}", stamp.by, stamp.at, stamp.usage));
+    }
+    lines.push(format!("all for {:?}", session.usage()));
+    lines.push(format!("next {}", next(session)));
+    lines.join("\n")
+}
+
+/// What is to be done next, without the names of steps.
+pub(crate) fn next(session: &Session) -> String {
+    match session.next() {
+        Next::AskModel => "ask".to_owned(),
+        Next::Done => "done".to_owned(),
+        Next::RunTools(open) => {
+            let open = open.iter().map(|pending| format!("{} {:?}", pending.call.id, pending.progress));
+            format!("run {}", open.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// What was said and done, one line each, for a person to read.
+pub(crate) fn log(session: &Session) -> String {
+    session.as_record().steps().iter().map(|step| format!("{}\n", draw::headline(step))).collect()
+}
+
+/// Sessions of all kinds, each with a name.
+pub(crate) fn sessions() -> Vec<(&'static str, Session)> {
+    let mut list = vec![("nothing", Session::empty()), ("a question", Session::user("hello"))];
+
+    let mut chat = Session::system("You are terse.").by("chat.agent");
+    chat.push(Chunk::user("one\u{2028}two\u{2029}three\u{85}four\nfive \"six\" \\ \u{1f600} \0"));
+    chat.push_with_usage(Chunk::assistant("hi"), Usage { cached_read: 3, reasoning: 2, ..Usage::new(10, 5) });
+    list.push(("a chat", chat.clone()));
+
+    let mut tools = Session::empty();
+    tools.push(Instructions {
+        text: "You work.".into(),
+        tools: vec![ToolSpec::new(
+            "ls",
+            "List.",
+            serde_json::json!({"type": "object", "properties": {"z": {}, "a": {}}}),
+        )],
+        provider: Some(Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() }),
+    });
+    tools.push(Chunk::user("look around"));
+    let answer = Assistant {
+        text: "Looking.".into(),
+        reasoning: "They want to know.".into(),
+        calls: vec![
+            Call::new("a", "ls", r#"{"z": 1, "a": [1.50, "x"]}"#),
+            Call::new("b", "pwd", ""),
+            Call::new("a", "ls", "not json"),
+        ],
+        finish: Finish::Calls,
+        provider: Some(Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() }),
+        facts: Some(Json::parse(r#"{"id":"r1","cost_usd":0.25}"#).expect("JSON")),
+        sidecar: Some(Json::parse(r#"{"signature":"x"}"#).expect("JSON")),
+        ..Assistant::default()
+    };
+    tools.push_with_usage(answer, Usage::new(100, 20));
+    for call in ["a", "b", "a"] {
+        tools.push(ToolStarted { call: call.into(), key: None });
+    }
+    tools.push(Chunk::result("a", "x.txt"));
+    tools.push(ToolResult { whole: Some("all of it".into()), ..ToolResult::new("b", Outcome::Failed, "no") });
+    tools.push(Chunk::result("a", ""));
+    let mut going_on = tools.clone();
+    going_on.push_with_usage(
+        Assistant { finish: Finish::Length, ..Assistant { text: "There is".into(), ..Assistant::default() } },
+        Usage::new(200, 2),
+    );
+    list.push(("results to answer", tools.clone()));
+    list.push(("a tool loop", going_on.clone()));
+
+    let mut open = tools.clone();
+    open.push(Chunk::calls(["new", "begun", "refused", "allowed"].map(|id| Call::new(id, "rm", "{}"))));
+    open.push(ToolStarted { call: "begun".into(), key: Some("k".to_owned()) });
+    open.push(Denied { call: "refused".into(), reason: "no".into() });
+    open.approve("allowed").expect("it is open");
+    list.push(("open calls", open));
+
+    let long = "word ".repeat(20_000);
+    let mut large = Session::user(&*long);
+    large.push(Chunk::assistant(&*long));
+    list.push(("long texts", large));
+
+    let mut fork = chat.fork_named("other");
+    fork.push(Chunk::user("and now?"));
+    list.push(("a fork", fork.clone()));
+    list.push(("an untouched fork", chat.fork()));
+    chat.push(Chunk::user("meanwhile"));
+    list.push(("a merge", chat.merge(&fork).expect("merged")));
+    list
+}

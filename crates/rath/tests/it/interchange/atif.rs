@@ -1,0 +1,409 @@
+//! Trajectories in the Agent Trajectory Interchange Format.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use expect_test::{Expect, expect};
+use rath::interchange::atif::{read, write, write_priced};
+use rath::prelude::*;
+
+use super::{log, next, seen, sessions};
+
+/// Sessions with what this format can hold and others cannot.
+fn more() -> Vec<(&'static str, Session)> {
+    let mut list = sessions();
+
+    let mut pictures = Session::empty();
+    pictures.push(rath::chunk::User { text: "see".into(), images: vec![Image::new("image/png", *b"png")] });
+    list.push(("pictures", pictures));
+
+    let mut work = Session::user("delegate").by("boss");
+    work.push(Chunk::calls([Call::new("c", "helper", "{}")]));
+    let mut aside = work.aside("helper");
+    aside.push(Chunk::user("do it"));
+    aside.push_with_usage(Chunk::assistant("done"), Usage::new(5, 1));
+    let mut inner = aside.aside("inner");
+    inner.push_with_usage(Chunk::assistant("deep"), Usage::new(1, 1));
+    aside.keep_aside(&inner);
+    work.keep_aside(&aside);
+    work.push(Chunk::result("c", "done"));
+    work.push_with_usage(Chunk::assistant("It is done."), Usage::new(20, 4));
+    let mut lost = work.fork_named("lost");
+    lost.push_with_usage(Chunk::assistant("or not"), Usage::new(7, 7));
+    work.keep_aside(&lost);
+    list.push(("work aside", work.clone()));
+
+    work.push(Chunk::note("a remark"));
+    work.push(rath::chunk::Placed { place: "local:./".to_owned() });
+    let hidden = work.as_record().steps().iter().map(|step| step.id()).take(3).collect();
+    work.push_with_usage(
+        rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They delegated.".into() },
+        Usage::new(9, 2),
+    );
+    work.push(rath::chunk::Memory {
+        memory: "m:".to_owned(),
+        event: rath::chunk::MemoryEvent::Recall {
+            query: "q".into(),
+            found: vec![rath::chunk::Recalled { entry: "e".to_owned(), text: "long ".repeat(5000).into() }],
+        },
+    });
+    work.push(Chunk::user("and?"));
+    list.push(("a summary", work));
+    list
+}
+
+#[test]
+fn a_session_comes_back_as_it_left() {
+    for (name, session) in more() {
+        let exported = write(&session);
+        let imported = read(&exported.bytes).expect(name);
+        assert_eq!(seen(&imported.session), seen(&session), "{name}");
+        assert_eq!(imported.notes, [""; 0], "{name}");
+        if session.head().is_some() {
+            assert_eq!(imported.session.id(), session.id(), "{name}");
+        }
+        // And what came back leaves the same way again, but for the forks that are no longer there.
+        let again = write(&imported.session).bytes;
+        if !name.contains("fork") && name != "nothing" {
+            assert_eq!(String::from_utf8(again), String::from_utf8(exported.bytes), "{name}");
+        }
+    }
+}
+
+#[test]
+fn work_aside_is_a_trajectory_of_its_own() {
+    let (_, session) = more().into_iter().find(|(name, _)| *name == "a summary").expect("it is there");
+    let exported = write(&session);
+    let imported = read(&exported.bytes).expect("a session");
+    expect![[r#"
+        user: delegate
+        assistant calls helper({})  [boss]
+        kept aside
+        tool result: c ok: done  [boss]
+        assistant: It is done.  [boss]  (20 in, 4 out)
+        kept aside
+        note: a remark  [boss]
+        placed: local:./  [boss]
+        compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
+        recall: q (1 found)  [boss]
+        user: and?  [boss]
+        3 forks not written: steps stand in the order in which they are read
+        4 steps written once, though read on several branches
+    "#]]
+    .assert_eq(&(log(&imported.session) + &exported.notes.join("\n") + "\n"));
+    expect![[r#"
+        ○  06037896 main  user: and?  [boss]
+        ○  d3edfa66 main  recall: q (1 found)  [boss]
+        ○  448c35c2 main  compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
+        ○  eafab0e1 main  placed: local:./  [boss]
+        ○  1dece6ef main  note: a remark  [boss]
+        ◆    8473cb10 main  kept aside
+        ├─╮
+        │ ○  0d26981e lost  assistant: or not  [boss]  (7 in, 7 out)
+        │ ○  eb9756e8 lost  forked
+        ○  596cb62a main  assistant: It is done.  [boss]  (20 in, 4 out)
+        ○  dd3f442e main  tool result: c ok: done  [boss]
+        ◆    6906a2fd main  kept aside
+        ├─╮
+        │ ◆    26f62d71 helper  kept aside
+        │ ├─╮
+        │ │ ○  d6d3a490 inner  assistant: deep  [boss]  (1 in, 1 out)
+        │ │ ○  a48bcd38 inner  forked
+        │ ○  1bc02f1d helper  assistant: done  [boss]  (5 in, 1 out)
+        │ ○  286e7355 helper  user: do it  [boss]
+        │ ○  f74a2728 helper  forked
+        ○  159fb7c4 main  assistant calls helper({})  [boss]
+        ○  98ca66d4 main  user: delegate
+    "#]]
+    .assert_eq(&rath::record::draw::graph(&imported.session.lineage()));
+}
+
+#[test]
+fn money_is_told_where_it_is_known() {
+    let mut session = Session::user("hello");
+    let provider = Some(Identity { provider: "openai".to_owned(), model: "m".to_owned() });
+    let answer = |facts: Option<&str>| Assistant {
+        provider: provider.clone(),
+        facts: facts.map(|facts| Json::parse(facts).expect("JSON")),
+        ..Assistant::default()
+    };
+    session.push_with_usage(answer(Some(r#"{"cost_usd": 0.5}"#)), Usage::new(1_000_000, 0));
+    session.push_with_usage(answer(None), Usage::new(1_000_000, 0));
+    let costs = |bytes: &[u8]| {
+        let document: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
+        let cost = |step: usize| document["steps"][step]["metrics"]["cost_usd"].as_f64();
+        (cost(1), cost(2), document["final_metrics"]["total_cost_usd"].as_f64())
+    };
+    assert_eq!(costs(&write(&session).bytes), (Some(0.5), None, Some(0.5)));
+    let prices = Prices::none().set("openai:m", Price::new(2.0, 0.0));
+    assert_eq!(costs(&write_priced(&session, &prices).bytes), (Some(0.5), Some(2.0), Some(2.5)));
+}
+
+/// What is read of a trajectory that others wrote.
+fn check(steps: &str, expected: Expect) {
+    let document = format!(
+        r#"{{"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {{"name": "other", "version": "1"}}, {steps}}}"#
+    );
+    let imported = read(document.as_bytes()).expect(steps);
+    let session = &imported.session;
+    let notes = imported.notes.iter().map(|note| format!("- {note}\n")).collect::<String>();
+    expected.assert_eq(&format!("{}{}, next: {}\n{notes}", log(session), session.usage(), next(session)));
+}
+
+#[test]
+fn trajectories_of_others_are_read() {
+    check(
+        r#""steps": [
+            {"step_id": 1, "source": "system", "message": "You are helpful."},
+            {"step_id": 2, "source": "system", "message": "Be terse."},
+            {"step_id": 3, "timestamp": "2026-01-01T00:00:00Z", "source": "user", "message": "What time is it?"},
+            {"step_id": 4, "source": "agent", "model_name": "openai/gpt-5", "message": "Let me see.", "reasoning_content": "Hm.",
+             "tool_calls": [{"tool_call_id": "c1", "function_name": "now", "arguments": {"b": 1, "a": 2}}],
+             "observation": {"results": [{"source_call_id": "c1", "content": "noon"}]},
+             "metrics": {"prompt_tokens": 10, "completion_tokens": 2, "cached_tokens": 4, "cost_usd": 0.01}},
+            {"step_id": 5, "source": "agent", "message": "It is noon.", "metrics": {"prompt_tokens": 12, "completion_tokens": 3}}],
+           "final_metrics": {"total_prompt_tokens": 30, "total_completion_tokens": 5, "total_cost_usd": 0.02}"#,
+        expect![[r#"
+            note: came from an ATIF trajectory: {"agent":"other","model":null…
+            instructions: You are helpful. Be terse.
+            user: What time is it?
+            assistant: Let me see. calls now({"b": 1, "a": 2})  (10 in, 2 out)
+            tool result: c1 ok: noon
+            assistant: It is noon.  (12 in, 3 out)
+            note: tokens that the trajectory counts and no step of it used  (8 in, 0 out)
+            30 in, 5 out, next: done
+            - the trajectory, `final_metrics`: what all of it cost, $0.02, is kept where an answer tells its part
+            - the trajectory, `final_metrics`: counts more tokens than the steps: 8 in, 0 out
+        "#]],
+    );
+    // Results that do not say whose they are, calls without one, and words of the system in between.
+    check(
+        r#""steps": [
+            {"step_id": 1, "source": "user", "message": [{"type": "text", "text": "look"},
+             {"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}}]},
+            {"step_id": 2, "source": "agent", "message": "", "tool_calls": [
+                {"tool_call_id": "a", "function_name": "ls", "arguments": {}},
+                {"tool_call_id": "b", "function_name": "ls", "arguments": {}}],
+             "observation": {"results": [{"content": "x.txt"}]}},
+            {"step_id": 3, "source": "agent", "message": "I type.", "observation": {"results": [{"content": "$ "}]}},
+            {"step_id": 4, "source": "system", "message": "Context was compacted."},
+            {"step_id": 5, "source": "agent", "message": "", "extra": {"x": 1}, "tool_calls": [
+                {"tool_call_id": "d", "function_name": "finish", "arguments": {}}]}]"#,
+        expect![[r#"
+            note: came from an ATIF trajectory: {"agent":"other","model":null…
+            user: look
+            assistant calls ls({}), ls({})
+            tool result: a ok: x.txt
+            tool result: b unknown: no result was recorded
+            assistant: I type.
+            user: $
+            note: Context was compacted.
+            assistant calls finish({})
+            tool started: d
+            0 in, 0 out, next: run d Unknown
+            - the trajectory, step 1, part 2: left out, for it is not in the document: images/a.png
+            - call `d` (finish) has no result: it stays open, and whether it took effect is not known
+            - 1 call without a result, though the agent went on: what came of it is not known
+            - 1 observation without a call taken as what the user said
+            - 1 system step in the middle kept as a remark, which no model reads
+            - 1 `extra` member left out
+        "#]],
+    );
+    check(
+        r#""steps": [
+            {"step_id": 1, "source": "user", "message": "delegate"},
+            {"step_id": 7, "source": "robot", "message": "beep"},
+            {"step_id": 3, "source": "agent", "message": "", "tool_calls": [
+                {"tool_call_id": "a", "function_name": "helper", "arguments": {}}],
+             "observation": {"results": [{"source_call_id": "a", "subagent_trajectory_ref": [
+                {"trajectory_id": "t1"}, {"trajectory_path": "elsewhere.json"}]}]}}],
+           "subagent_trajectories": [{"schema_version": "ATIF-v1.7", "trajectory_id": "t1",
+            "agent": {"name": "helper", "version": "2"}, "steps": [
+                {"step_id": 1, "source": "agent", "message": "done", "metrics": {"prompt_tokens": 5, "completion_tokens": 1}}]}],
+           "surprise": 1"#,
+        expect![[r#"
+            note: came from an ATIF trajectory: {"agent":"other","model":null…
+            user: delegate
+            note: beep
+            assistant calls helper({})
+            kept aside
+            tool result: a ok
+            5 in, 1 out, next: ask
+            - the trajectory, step 2: wanted 2 as `step_id`
+            - the trajectory, step 2: wanted `user`, `agent` or `system` as `source`, found robot: kept as a remark
+            - the trajectory, step 3, `observation`, result 1, reference: the sub-agent's trajectory is not in this document: elsewhere.json
+            - the trajectory: the member surprise is not known and is left out
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_not_a_trajectory_is_refused_with_a_hint() {
+    let check =
+        |text: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(text.as_bytes()).expect_err(text)));
+    check(
+        "",
+        expect![[r#"
+        wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
+        hint: the document is cut off; it can only be read whole
+    "#]],
+    );
+    check(
+        "[]",
+        expect![[r#"
+        wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
+        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
+    "#]],
+    );
+    check(
+        r#"{"steps": []}"#,
+        expect![[r#"
+        wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
+        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
+    "#]],
+    );
+    check(
+        r#"{"schema_version": "ATIF-v2.0"}"#,
+        expect![[r#"
+        wanted a trajectory of version 1, found version 2.0
+        hint: read it with a newer rath
+    "#]],
+    );
+    check(
+        r#"{"schema_version": "ATIF-v1.8", "steps": ["#,
+        expect![[r#"
+        wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
+        hint: the document is cut off; it can only be read whole
+    "#]],
+    );
+}
+
+#[test]
+fn no_damage_makes_it_panic_and_a_cut_document_is_refused() {
+    let (_, session) = more().into_iter().find(|(name, _)| *name == "work aside").expect("it is there");
+    let document = write(&session).bytes;
+    let whole = read(&document).expect("a session");
+    for at in 0..document.len() {
+        if at + 1 < document.len() {
+            assert!(read(&document[..at]).is_err(), "cut at {at}");
+        }
+        let mut flipped = document.clone();
+        flipped[at] ^= 1 << (at % 8);
+        let Ok(read) = read(&flipped) else { continue };
+        assert!(read.session.chunk_count() <= whole.session.chunk_count() + 2);
+    }
+    // Deeper than anybody would nest them, and than a stack is.
+    let mut deep = String::new();
+    for _ in 0..2000 {
+        deep.push_str(r#"{"schema_version":"ATIF-v1.8","trajectory_id":"t","steps":[],"subagent_trajectories":["#);
+    }
+    deep.push_str(&"]}".repeat(2000));
+    assert!(read(deep.as_bytes()).expect("a session").notes.iter().any(|note| note.contains("too deep")));
+}
+
+/// Validates with the package atif 1.8.0: `pip install atif==1.8.0`.
+#[test]
+#[ignore = "needs Python with the package atif, named by RATH_PYTHON: see CONTRIBUTING.md"]
+fn the_models_of_the_format_take_what_we_write() {
+    let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has atif");
+    let mut child = Command::new(python)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/validate_atif.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || {
+        more().iter().for_each(|(_, session)| pipe.write_all(&write(session).bytes).expect("written"));
+    });
+    let output = child.wait_with_output().expect("Python ends");
+    writer.join().expect("written");
+    assert!(output.status.success());
+    expect![[r#"
+        ATIF-v1.8 rath None 0
+          0 0 None 0
+        ATIF-v1.8 rath None 0
+          1 user 'hello' [] [] None
+          0 0 None 1
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          10 5 None 3
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          100 20 0.25 3
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          4 agent 'There is' [] [] (200, 2, None)
+          300 22 0.25 4
+        ATIF-v1.8 rath gpt-5 1
+          1 system 'You work.' [] [] None
+          2 user 'look around' [] [] None
+          3 agent 'Looking.' [('a', 'ls', {'z': 1, 'a': [1.5, 'x']}), ('b', 'pwd', {}), ('a', 'ls', {})] [('a', 'x.txt', 0), ('b', 'no', 0), ('a', '', 0)] (100, 20, 0.25)
+          4 agent '' [('new', 'rm', {}), ('begun', 'rm', {}), ('refused', 'rm', {}), ('allowed', 'rm', {})] [] None
+          100 20 0.25 4
+        ATIF-v1.8 rath None 0
+          1 user 'word word word word word word word word word word word word [] [] None
+          2 agent 'word word word word word word word word word word word word [] [] None
+          0 0 None 2
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          4 user 'and now?' [] [] None
+          10 5 None 4
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          10 5 None 3
+        ATIF-v1.8 rath None 0
+          1 system 'You are terse.' [] [] None
+          2 user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \ [] [] None
+          3 agent 'hi' [] [] (10, 5, None)
+          4 user 'meanwhile' [] [] None
+          5 user 'and now?' [] [] None
+          10 5 None 5
+        ATIF-v1.8 rath None 0
+          1 user ['text', 'image'] [] [] None
+          0 0 None 1
+        ATIF-v1.8 rath None 0
+          1 user 'delegate' [] [] None
+          2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] None
+          3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+          20 4 None 3
+            ATIF-v1.8 helper None 0
+              1 user 'do it' [] [] None
+              2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+              5 1 None 2
+                ATIF-v1.8 inner None 0
+                  1 agent 'deep' [] [] (1, 1, None)
+                  1 1 None 1
+            ATIF-v1.8 lost None 0
+              1 agent 'or not' [] [] (7, 7, None)
+              7 7 None 1
+        ATIF-v1.8 rath None 0
+          1 user 'delegate' [] [] None
+          2 agent '' [('c', 'helper', {})] [('c', 'done', 1)] None
+          3 agent 'It is done.' [] [(None, None, 1)] (20, 4, None)
+          4 system 'They delegated.' [] [] None
+          5 system 'long long long long long long long long long long long long [] [] None
+          6 user 'and?' [] [] None
+          20 4 None 6
+            ATIF-v1.8 helper None 0
+              1 user 'do it' [] [] None
+              2 agent 'done' [] [(None, None, 1)] (5, 1, None)
+              5 1 None 2
+                ATIF-v1.8 inner None 0
+                  1 agent 'deep' [] [] (1, 1, None)
+                  1 1 None 1
+            ATIF-v1.8 lost None 0
+              1 agent 'or not' [] [] (7, 7, None)
+              7 7 None 1
+    "#]].assert_eq(&String::from_utf8_lossy(&output.stdout));
+}

@@ -1,0 +1,530 @@
+//! Session files of the Python OpenRath.
+
+use std::process::Command;
+
+use expect_test::{Expect, expect};
+use rath::interchange::openrath::{read, write};
+use rath::prelude::*;
+
+use super::{log, next, seen, sessions};
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{}/tests/interchange/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
+}
+
+/// What is read from a file that the Python OpenRath wrote.
+fn check(name: &str, expected: Expect) {
+    let imported = read(&fixture(name)).expect("a session");
+    let (session, closed) = (&imported.session, imported.closed);
+    let notes = imported.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
+    expected.assert_eq(&format!(
+        "{}closed: {closed}, {}, next: {}\n{notes}",
+        log(session),
+        session.usage(),
+        next(session)
+    ));
+}
+
+#[test]
+fn what_the_python_openrath_wrote_is_read() {
+    check(
+        "chat",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"692e1f43-9754-48d7-87…
+            user: hello
+            assistant: hi  (12 in, 3 out)
+            closed: true, 12 in, 3 out, next: done
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by run_session_loop, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+        "#]],
+    );
+    check(
+        "tools",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            closed: true, 120 in, 18 out, next: done
+            note: tokens are counted for the whole run: all of them stand at its last answer
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by run_session_loop, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+        "#]],
+    );
+    check(
+        "fork",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"d8df9441-3e50-4162-a0…
+            user: hello
+            assistant: hi
+            closed: true, 0 in, 0 out, next: done
+            note: what the model calls used is not known: the trailer does not say
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by Session.fork, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
+        "#]],
+    );
+    check(
+        "separators",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"65e74253-f056-4b98-a9…
+            user: one two three four
+            assistant:   (5 in, 1 out)
+            closed: true, 5 in, 1 out, next: done
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by run_session_loop, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+        "#]],
+    );
+    check(
+        "compressed",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"5c4a0dcd-183f-4fc9-89…
+            user: They said hello.  (30 in, 6 out)
+            closed: true, 30 in, 6 out, next: ask
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by run_session_compress, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+        "#]],
+    );
+    check(
+        "system",
+        expect![[r#"
+        note: came from the Python OpenRath: {"id":"bc3c9dfb-91ce-4f1d-b7…
+        instructions: You count words.
+        user: hello
+        closed: true, 0 in, 0 out, next: ask
+        note: it came of other sessions by Session.merge, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
+    "#]],
+    );
+    check(
+        "crashed",
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"5c9012b6-e281-4af9-85…
+            user: stop
+            assistant: Stopping. calls word_count({"text": "a"}), stop({})
+            note: there is no trailer: the session was not closed, and what c…
+            tool started: call_1
+            tool started: call_2
+            closed: false, 0 in, 0 out, next: run call_1 Unknown, call_2 Unknown
+            note: what the model calls used is not known: it stands in the trailer
+            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
+            note: it came of other sessions by run_session_loop, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
+            note: there is no trailer: the session was not closed, and what came last may be missing
+            note: call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
+            note: call `call_2` (stop) has no result: it stays open, and whether it took effect is not known
+        "#]],
+    );
+}
+
+#[test]
+fn a_session_comes_back_as_it_left() {
+    for (name, session) in sessions() {
+        let exported = write(&session);
+        let imported = read(&exported.bytes).expect(name);
+        // In one file every name means one call.
+        let left = seen(&session)
+            .replace(r#"id: a, tool: "ls", arguments: "not json""#, r#"id: a~2, tool: "ls", arguments: "not json""#);
+        let came_back = seen(&imported.session).replace("call: a~2", "call: a");
+        assert_eq!(came_back, left, "{name}");
+        assert!(imported.closed, "{name}");
+        assert_eq!(imported.session.id(), session.id(), "{name}");
+        // And what came back leaves the same way again, but for when starts of open calls were written down.
+        let rows = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).expect("text");
+            let (before, rest) = text.split_once(r#""closed_at":"#).expect("a trailer");
+            format!("{before}{}", rest.split_once(',').expect("more members").1)
+        };
+        assert_eq!(rows(write(&imported.session).bytes), rows(exported.bytes), "{name}");
+    }
+}
+
+#[test]
+fn what_the_format_has_no_place_for_is_told() {
+    let mut session = Session::user("look").to(Place::local("./"));
+    session.push(rath::chunk::User { text: "a picture".into(), images: vec![Image::new("image/png", *b"png")] });
+    session.push(Chunk::note("a remark"));
+    session.push_with_usage(Chunk::assistant("I see."), Usage::new(10, 1));
+    let mut aside = session.aside("helper");
+    aside.push_with_usage(Chunk::assistant("done"), Usage::new(5, 1));
+    session.keep_aside(&aside);
+    let hidden = session.as_record().steps().iter().map(|step| step.id()).take(2).collect();
+    session.push(rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They looked.".into() });
+    session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
+    let exported = write(&session);
+    expect![[r#"
+        call `c` (ls) has no result: most models refuse to go on from there, and rath does not
+        1 summary written as what the user said, and what it stands for is left out
+        1 picture left out: the format holds text only
+        1 note left out: the format holds only what a model reads
+        1 branch kept aside and left out, but for its tokens
+    "#]]
+    .assert_eq(&(exported.notes.join("\n") + "\n"));
+    let imported = read(&exported.bytes).expect("a session");
+    expect![[r#"
+        placed: local:./
+        user: They looked.
+        user: a picture
+        assistant: I see.  (10 in, 1 out)
+        assistant calls ls({})
+        note: tokens that the file counts and no row of it used  (5 in, 1 out)
+
+    "#]]
+    .assert_eq(&(log(&imported.session) + &imported.notes.join("\n") + "\n"));
+    // What was used by work that is not in the file is used all the same.
+    assert_eq!(imported.session.usage(), session.usage());
+}
+
+#[test]
+fn a_call_that_had_to_be_renamed_is_in_doubt_rather_than_made_again() {
+    let mut session = Session::user("go");
+    session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
+    session.push(Chunk::result("0", "gone"));
+    session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
+    session.push(rath::chunk::ToolStarted { call: "0".into(), key: None });
+    let imported = read(&write(&session).bytes).expect("a session");
+    assert_eq!(next(&imported.session), "run 0~2 Unknown");
+}
+
+#[test]
+fn where_a_session_came_from_is_written_again() {
+    for name in ["chat", "fork", "compressed"] {
+        let first = fixture(name);
+        let again = write(&read(&first).expect(name).session).bytes;
+        let header = |bytes: &[u8]| {
+            let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let mut header: serde_json::Value = serde_json::from_slice(line).expect("JSON");
+            header.as_object_mut().expect("an object").remove("rath");
+            header
+        };
+        assert_eq!(header(&again), header(&first));
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
+    for name in ["chat", "tools", "separators", "crashed"] {
+        let file = fixture(name);
+        let whole = read(&file).expect(name);
+        let said = |session: &Session| {
+            let chunks = session.chunks().filter(|chunk| !matches!(chunk, Chunk::Note(_) | Chunk::ToolStarted(_)));
+            chunks.map(|chunk| format!("{chunk:?}")).collect::<Vec<_>>()
+        };
+        let all = said(&whole.session);
+        for cut in 0..file.len() {
+            let rows = file[..cut].iter().filter(|byte| **byte == b'\n').count();
+            // A row whose line break alone is missing is whole.
+            let rows = rows + usize::from(file[cut] == b'\n');
+            match read(&file[..cut]) {
+                Err(error) => {
+                    assert!(rows == 0 && error.kind() == ErrorKind::Format && error.hint().is_some(), "{cut}: {error}");
+                }
+                Ok(part) => {
+                    assert_eq!(said(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
+                    let closed = whole.closed && rows == all.len() + 2;
+                    assert_eq!(part.closed, closed, "{name} cut at {cut}");
+                    assert!(closed || part.notes.iter().any(|note| note.contains("no trailer")), "{name} cut at {cut}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_told_wherever_the_format_can_tell() {
+    for file in [fixture("tools"), write(&sessions().remove(2).1).bytes] {
+        let whole = read(&file).expect("a session");
+        let (before, structure) = (seen(&whole.session), shape(&file));
+        for at in 0..file.len() {
+            // A turned case, a digit that is another, a sign that is none, what is not UTF-8.
+            for bit in [0, 1, 5, 7] {
+                let mut flipped = file.clone();
+                flipped[at] ^= 1 << bit;
+                let Ok(read) = read(&flipped) else { continue };
+                let told = || read.notes != whole.notes;
+                let same = || seen(&read.session) == before;
+                // Words, names and numbers that are still such are as good as any.
+                assert!(told() || same() || shape(&flipped) == structure, "bit {bit} of byte {at}");
+            }
+        }
+    }
+}
+
+/// The structure of a file: its rows and members, with every value that can be another replaced by its type.
+fn shape(file: &[u8]) -> Option<Vec<String>> {
+    fn of(value: &serde_json::Value) -> String {
+        match value {
+            serde_json::Value::Object(members) => {
+                format!("{:?}", members.iter().map(|(name, value)| (name.clone(), of(value))).collect::<Vec<_>>())
+            }
+            serde_json::Value::Array(list) => format!("{:?}", list.iter().map(of).collect::<Vec<_>>()),
+            serde_json::Value::String(_) => "text".to_owned(),
+            serde_json::Value::Number(_) => "number".to_owned(),
+            other => other.to_string(),
+        }
+    }
+    let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| Some(of(&serde_json::from_slice(line).ok()?))).collect()
+}
+
+#[test]
+fn what_is_not_such_a_file_is_refused_with_a_hint() {
+    let check =
+        |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
+    check(
+        "",
+        expect![[r#"
+        wanted a session file of the Python OpenRath, found nothing
+        hint: its first row, the header, is written when a session begins
+    "#]],
+    );
+    check(
+        "hello\n",
+        expect![[r#"
+        wanted a session file of the Python OpenRath, found hello
+        hint: its first row, the header, is cut off or damaged, and there is no other
+    "#]],
+    );
+    check(
+        "{\"seal\":\"00\"}\n",
+        expect![[r#"
+        wanted a session file of the Python OpenRath, found {"seal":"00"}
+        hint: this may be a file of rath: open it as such
+    "#]],
+    );
+    check(
+        "{\"a\": 1}\n",
+        expect![[r#"
+        wanted a session file of the Python OpenRath, found {"a": 1}
+        hint: such a file begins with `{"record_type": "header"`
+    "#]],
+    );
+    check(
+        "{\"record_type\": \"header\", \"schema_version\": 2}\n",
+        expect![[r#"
+        wanted a session file of version 1, found version 2
+        hint: read it with a newer rath
+    "#]],
+    );
+    check(
+        "{\"record_type\": \"trailer\"}\n",
+        expect![[r#"
+        wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
+        hint: such a file begins with `{"record_type": "header"`
+    "#]],
+    );
+}
+
+#[test]
+fn damage_in_the_middle_is_told_where_it_is() {
+    let check = |edit: fn(&mut Vec<String>), expected: Expect| {
+        let text = String::from_utf8(fixture("tools")).expect("text");
+        let mut lines: Vec<String> = text.lines().map(|line| format!("{line}\n")).collect();
+        edit(&mut lines);
+        let imported = read(lines.concat().as_bytes()).expect("a session");
+        let own = imported
+            .notes
+            .iter()
+            .filter(|note| !note.contains("came of other sessions") && !note.contains("system row"));
+        expected.assert_eq(&format!(
+            "{}{}\n",
+            log(&imported.session),
+            own.map(|note| format!("- {note}\n")).collect::<String>()
+        ));
+    };
+    check(
+        |lines| lines[2] = "garbage\n".to_owned(),
+        expect![[r#"
+        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+        user: How many words are in `to be or not`, and in nothing?
+        note: row 3 cannot be read: expected value at line 1 column 1
+        note: 1 chunk missing before the one with index 2
+        tool result: call_1 ok: {"words": 4}
+        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+        assistant calls no_such_tool({})
+        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+        assistant: Four, and none.  (120 in, 18 out)
+        - row 3 cannot be read: expected value at line 1 column 1
+        - 1 chunk missing before the one with index 2
+        - row 9: counts 7 chunks, and 6 could be read
+        - tokens are counted for the whole run: all of them stand at its last answer
+        - a result for `call_1`, which no call waits for, is kept and not shown
+        - a result for `call_2`, which no call waits for, is kept and not shown
+
+    "#]],
+    );
+    check(
+        |lines| drop(lines.drain(3..5)),
+        expect![[r#"
+        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+        user: How many words are in `to be or not`, and in nothing?
+        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+        note: 2 chunks missing before the one with index 4
+        assistant calls no_such_tool({})
+        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+        assistant: Four, and none.  (120 in, 18 out)
+        tool started: call_1
+        tool started: call_2
+        - 2 chunks missing before the one with index 4
+        - row 7: counts 7 chunks, and 5 could be read
+        - tokens are counted for the whole run: all of them stand at its last answer
+        - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
+        - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
+
+    "#]],
+    );
+    check(
+        |lines| drop(lines.remove(0)),
+        expect![[r#"
+        user: How many words are in `to be or not`, and in nothing?
+        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+        tool result: call_1 ok: {"words": 4}
+        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+        assistant calls no_such_tool({})
+        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+        assistant: Four, and none.  (120 in, 18 out)
+        - there is no header: the session gets an id of its own, and where it came from is not known
+        - tokens are counted for the whole run: all of them stand at its last answer
+
+    "#]],
+    );
+    // A writer that goes on in the file of one that died begins anew, and a header that has strayed does not count.
+    check(
+        |lines| {
+            let again = lines.clone();
+            lines.truncate(3);
+            lines.extend(again);
+        },
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 4: is a second header
+            - row 5: begins another session: of the one before it, 2 chunks left out
+            - tokens are counted for the whole run: all of them stand at its last answer
+
+        "#]],
+    );
+    check(
+        |lines| lines.insert(3, lines[0].clone()),
+        expect![[r#"
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 4: is a second header
+            - tokens are counted for the whole run: all of them stand at its last answer
+
+        "#]],
+    );
+}
+
+/// What the Python OpenRath loads from files, with its own code.
+fn loaded(files: &[(&str, Vec<u8>)]) -> String {
+    let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, file) in files {
+        std::fs::write(folder.path().join(name), file).expect("written");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/load_openrath.py");
+    let names = files.iter().map(|(name, _)| name);
+    let output = Command::new(python).arg(script).args(names).current_dir(folder.path()).output().expect("Python");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+#[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
+fn the_python_openrath_loads_what_we_write() {
+    let files: Vec<_> = sessions().iter().map(|(name, session)| (*name, write(session).bytes)).collect();
+    expect![[r#"
+        nothing op_create 0 None closed=True
+            None
+        a question leaf_user 0 None closed=True
+            user 'hello' 
+            None
+        a chat leaf_system 0 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            (10, 5, 15)
+        results to answer leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            (100, 20, 120)
+        a tool loop leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            assistant 'There is' 
+            (300, 22, 322)
+        open calls leaf_system 0 None closed=True
+            system 'You work.' 
+            system 'You work.' 
+            user 'look around' 
+            assistant 'Looking.' ('a', 'ls', '{"z": 1, "a": [1.50, "x"]}') ('b', 'pwd', '') ('a~2', 'ls', 'not json') 
+            tool 'x.txt' a
+            tool 'no' b
+            tool '' a~2
+            assistant None ('new', 'rm', '{}') ('begun', 'rm', '{}') ('refused', 'rm', '{}') ('allowed', 'rm', '{}') 
+            (100, 20, 120)
+        long texts leaf_user 0 None closed=True
+            user 'word word word word word word word word word word word word word word 
+            assistant 'word word word word word word word word word word word word word word 
+            None
+        a fork op_fork 1 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            user 'and now?' 
+            (10, 5, 15)
+        an untouched fork op_fork 1 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            (10, 5, 15)
+        a merge op_merge 2 None closed=True
+            system 'You are terse.' 
+            system 'You are terse.' 
+            user 'one\u2028two\u2029three\x85four\nfive "six" \\ \U0001f600 \x00' 
+            assistant 'hi' 
+            user 'meanwhile' 
+            user 'and now?' 
+            (10, 5, 15)
+    "#]]
+    .assert_eq(&loaded(&files));
+}
+
+#[test]
+#[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
+fn the_python_openrath_loads_its_own_sessions_from_us() {
+    // Those with separators in them it cannot load itself.
+    let first: Vec<_> =
+        ["chat", "tools", "fork", "compressed", "system", "crashed"].map(|name| (name, fixture(name))).into();
+    let again = first.iter().map(|(name, file)| (*name, write(&read(file).expect(name).session).bytes));
+    let again = loaded(&again.collect::<Vec<_>>());
+    // We close what we write.
+    assert_eq!(again, loaded(&first).replace("closed=False", "closed=True"));
+}
