@@ -16,6 +16,7 @@ mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
+pub mod secrets;
 mod session;
 pub mod tool;
 
@@ -31,6 +32,7 @@ pub use rath_macros::{Module, tool};
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use schemars;
+pub use secrets::Secrets;
 pub use session::Session;
 
 /// The programs in the guide are compiled and run with the tests.
@@ -55,7 +57,7 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Session, StepId, Text, Usage, view,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Text, Usage, view,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;
