@@ -57,7 +57,8 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Text, Usage, view,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Text,
+        Usage, view,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

@@ -40,7 +40,10 @@ struct Form {
 enum Edges {
     None,
     /// In Base64, the digit before it or after it.
-    Digits { before: bool, after: bool },
+    Digits {
+        before: bool,
+        after: bool,
+    },
 }
 
 /// More patterns than this are not searched for with vector instructions.
@@ -139,9 +142,13 @@ fn forms(nth: usize, value: &SecretString) -> Vec<Form> {
             forms.insert((once, Edges::None));
         }
     }
-    for kept in ["", "*", "!*'()", "!*'();:@&=+$,/?#"] {
-        forms.extend([url(value, kept, "%20"), url(value, kept, "+")].map(|form| (form, Edges::None)));
-        forms.extend([lower_escapes(&url(value, kept, "%20"))].map(|form| (form, Edges::None)));
+    // As most write a URL, as forms are sent, as scripts in a browser write a part of one and the whole.
+    for kept in ["~", "*", "~!*'()", "~!*'();:@&=+$,/?#"] {
+        for space in ["%20", "+"] {
+            let form = url(value, kept, space);
+            forms.insert((lower_escapes(&form), Edges::None));
+            forms.insert((form, Edges::None));
+        }
     }
     for before in 0..3 {
         let bytes = [&[0; 2][..before], value.as_bytes()].concat();
@@ -175,7 +182,7 @@ fn json(text: &str, also: &str, ascii: bool) -> String {
 fn url(text: &str, kept: &str, space: &str) -> String {
     let encode = |byte: u8| match byte {
         b' ' => space.to_owned(),
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
         byte if kept.as_bytes().contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
     };

@@ -11,6 +11,7 @@ mod real;
 mod render;
 mod running;
 mod script;
+mod secrets;
 mod server;
 mod session;
 mod support;
