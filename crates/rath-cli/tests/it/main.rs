@@ -837,9 +837,10 @@ fn run_hides_what_the_environment_calls_secret() {
         .expect("rath runs");
     let saved = std::fs::read_to_string(folder.path().join("s.rath")).expect("it is kept");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(saved.contains("what is [secret HOUSE_TOKEN]?"), "{saved}");
     for text in [&saved, &printed] {
         assert!(!text.contains(secret), "{text}");
-        assert!(text.contains("what is [secret HOUSE_TOKEN]?") && text.contains("a [secret HOUSE_TOKEN]"), "{text}");
+        assert!(text.contains("a [secret HOUSE_TOKEN]"), "{text}");
         // Neither a path nor a word is a secret, whatever the variable is called.
         assert!(text.contains(&*folder.path().to_string_lossy()) && !text.contains("SHORT_KEY"), "{text}");
     }
