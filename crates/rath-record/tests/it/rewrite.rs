@@ -42,7 +42,7 @@ fn words_are_rewritten_and_names_stay() {
     check(
         answer.clone(),
         expect![[
-            r#"{"kind":"assistant","calls":[{"id":"x","tool":"x","arguments":"{\"*\":\"*\"}"}],"text":"a","finish":"calls","settings":{"shape":"*"},"facts":["*"],"sidecar":"s"}"#
+            r#"{"kind":"assistant","text":"a","calls":[{"id":"x","tool":"x","arguments":"{\"*\":\"*\"}"}],"finish":"calls","settings":{"shape":"*"},"facts":["*"],"sidecar":"s"}"#
         ]],
     );
     check(
