@@ -1,12 +1,14 @@
 //! What a step says. One closed enum; a kind or field that this version does not know survives as its exact JSON.
 
 mod kinds;
+mod rewrite;
 mod wire;
 
 use crate::id::CallId;
 use crate::payload::Text;
 
 pub use kinds::*;
+pub use rewrite::Part;
 pub use wire::ChunkError;
 
 /// What a step says.

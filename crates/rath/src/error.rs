@@ -154,8 +154,13 @@ impl Error {
         self
     }
 
-    /// Adds the session as far as it came.
+    /// Adds the session as far as it came. What that one hides is hidden in what the error says too.
     pub fn with_session(mut self, session: &Session) -> Self {
+        for text in [Some(&mut self.0.message), self.0.hint.as_mut()].into_iter().flatten() {
+            if let Some(hidden) = session.secrets().hide(text) {
+                *text = hidden;
+            }
+        }
         self.0.session = Some(session.clone());
         self
     }

@@ -15,6 +15,7 @@ use rath_record::{CallId, Step};
 use tokio::sync::oneshot;
 
 use crate::budget::Limits;
+use crate::secrets::Secrets;
 use crate::session::Session;
 
 /// Something that happens in a running session.
@@ -99,6 +100,21 @@ pub enum EventKind {
     Missed(u64),
 }
 
+impl EventKind {
+    /// The same without what must not be shown. What is on the record holds none of it.
+    fn without(mut self, secrets: &Secrets) -> Self {
+        if let EventKind::Text(text)
+        | EventKind::Reasoning(text)
+        | EventKind::Retry { error: text, .. }
+        | EventKind::ToolOutput { text, .. } = &mut self
+            && let Some(hidden) = secrets.hide(text)
+        {
+            *text = hidden;
+        }
+        self
+    }
+}
+
 /// A subscriber that is this many events behind is told later how many it missed.
 const BEHIND_MOST: u64 = 1 << 16;
 
@@ -117,7 +133,7 @@ impl Hub {
     /// Tells everybody, if there is anybody.
     pub(crate) fn emit(&self, session: &Session, kind: impl FnOnce() -> EventKind) {
         let Some(subscribers) = &self.0 else { return };
-        let event = Event { session: session.quiet(), kind: kind() };
+        let event = Event { session: session.quiet(), kind: kind().without(session.secrets()) };
         for subscriber in subscribers.iter() {
             match subscriber {
                 Subscriber::Callback(callback) => callback.send(&event),

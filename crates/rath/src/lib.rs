@@ -17,6 +17,7 @@ mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
+pub mod secrets;
 mod session;
 pub mod store;
 pub mod tool;
@@ -33,6 +34,7 @@ pub use rath_macros::{Module, tool};
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use schemars;
+pub use secrets::Secrets;
 pub use session::Session;
 pub use store::Store;
 
@@ -58,8 +60,8 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Session, StepId, Store, Text, Usage,
-        view,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Store, Text,
+        Usage, view,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

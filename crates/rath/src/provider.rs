@@ -55,6 +55,7 @@ use crate::budget::Ask as BudgetAsk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::limits::{Stopped, within_limits};
+use crate::secrets::Secrets;
 use crate::session::Session;
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
@@ -88,6 +89,11 @@ pub trait ProviderBackend: Send + Sync + 'static {
     /// The shape of its requests, and what they hold beside what is in the record.
     fn settings(&self) -> &Arc<Settings>;
 
+    /// What must never be recorded of it: its keys. Asked for with every call, so keep it rather than make it.
+    fn secrets(&self) -> Secrets {
+        Secrets::default()
+    }
+
     /// Sends a request and takes in the answer, piece by piece where it comes so.
     ///
     /// Dropping the future ends the attempt and closes the connection. A stream that ends early is a [`Failure`].
@@ -98,6 +104,7 @@ pub trait ProviderBackend: Send + Sync + 'static {
 trait Erased: Send + Sync {
     fn identity(&self) -> &Identity;
     fn settings(&self) -> &Arc<Settings>;
+    fn secrets(&self) -> Secrets;
     fn send<'a>(
         &'a self,
         request: &'a Request,
@@ -112,6 +119,10 @@ impl<B: ProviderBackend> Erased for B {
 
     fn settings(&self) -> &Arc<Settings> {
         ProviderBackend::settings(self)
+    }
+
+    fn secrets(&self) -> Secrets {
+        ProviderBackend::secrets(self)
     }
 
     fn send<'a>(
@@ -152,6 +163,12 @@ impl Provider {
     /// Which provider and model.
     pub fn identity(&self) -> &Identity {
         self.backend.identity()
+    }
+
+    /// What must never be recorded of it. A session hides it from when it is asked on; to hide it sooner, in what the user
+    /// says for one, use [`Session::hiding`].
+    pub fn secrets(&self) -> Secrets {
+        self.backend.secrets()
     }
 
     /// Asks the model to go on from a session. Await it for the session with the answer.
@@ -235,6 +252,7 @@ impl<'a> Ask<'a> {
     pub(crate) async fn run(self) -> Result<Session> {
         let Ask { provider, mut session, sink } = self;
         let mut sink: Box<Sink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
+        session.hide_also(&provider.secrets());
         check_turn(&session)?;
         let request = provider.request(&session)?;
         let hold = match session.purse() {

@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
+use crate::secrets::Secrets;
 use live::Live;
 
 /// Everything that happened, as one value.
@@ -102,6 +103,15 @@ impl Session {
     /// Lets `cancel` stop whatever is done with this session, and with everything that forks from it.
     pub fn until(mut self, cancel: &Cancel) -> Self {
         self.live.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// Keeps these values out of every step that this session, and everything that forks from it, appends from here on.
+    ///
+    /// What has the shape of a key is kept out in any case, and so are the keys of a provider once it is asked. Steps that
+    /// are there already do not change: hide first, then speak.
+    pub fn hiding(mut self, secrets: Secrets) -> Self {
+        self.hide_also(&secrets);
         self
     }
 
@@ -214,6 +224,7 @@ impl Session {
         recorder.iter_mut().zip(&theirs.live.recorder).for_each(|(ours, theirs)| ours.wait_for(theirs));
         merged.live = self.live.clone();
         merged.live.recorder = recorder;
+        merged.hide_also(theirs.secrets());
         Ok(merged)
     }
 
@@ -260,6 +271,7 @@ impl Session {
             self.push(Chunk::note("begins with work that is kept aside"));
         }
         self.begin();
+        self.hide_also(work.secrets());
         let Forked { nth, from, .. } = self.parting(None);
         let stamp = self.stamp(&self.branch, None);
         let kept = self.record.merge(&work.record, Merged { strategy: Strategy::Aside, nth, from }, stamp);
@@ -494,8 +506,9 @@ impl Session {
         self.write(chunk, stamp)
     }
 
-    /// Appends a step and tells whoever listens.
-    fn write(&mut self, chunk: Chunk, stamp: Stamp) -> StepId {
+    /// Appends a step, without what must not be recorded, and tells whoever listens.
+    fn write(&mut self, mut chunk: Chunk, stamp: Stamp) -> StepId {
+        self.live.secrets.hide_in(&mut chunk);
         let step = self.record.push(chunk, stamp);
         let id = step.id();
         if !self.live.hub.is_empty() {

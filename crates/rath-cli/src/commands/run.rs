@@ -1,7 +1,7 @@
 //! `rath run`: an agent at work.
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use rath::prelude::*;
@@ -15,7 +15,8 @@ use crate::output::{self, BRANCH, Done, Failure, Status};
 /// Let an agent work on a prompt
 ///
 /// Its answer goes to stdout as it comes, and what it does on the way to stderr. Ctrl-C stops it; with --store, what was
-/// done is kept and a later run goes on from it.
+/// done is kept and a later run goes on from it. What has the shape of a key is hidden wherever it turns up, and so are
+/// the values of variables whose names end in _KEY, _TOKEN, _SECRET, _PASSWORD, _PASSWD or _CREDENTIALS.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do; `-` reads it from stdin. Left out, a stored session goes on where it stopped
@@ -68,7 +69,7 @@ impl std::str::FromStr for Store {
 pub(crate) fn run(args: &Args) -> Done {
     let provider = Provider::open(&args.model)?;
     let mut agent = Agent::new(args.system.as_str(), &provider).turns(args.turns);
-    let mut session = begin(args)?;
+    let mut session = begin(args, secrets().and(&provider.secrets()))?;
     if let Some(place) = &args.sandbox {
         let place: Place = place.parse().map_err(rath::Error::from)?;
         place.check()?;
@@ -119,8 +120,26 @@ pub(crate) fn run(args: &Args) -> Done {
     }
 }
 
+/// What the environment says is secret, by the names that are given to such things.
+fn secrets() -> Secrets {
+    const NAMES: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS"];
+    let mut secrets = Secrets::default();
+    for (name, value) in std::env::vars_os() {
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
+        // Some name the file that holds the secret, and a path has to stay one that tools can use.
+        let is_file = Path::new(value).is_absolute() && Path::new(value).exists();
+        if NAMES.iter().any(|end| name.to_ascii_uppercase().ends_with(end)) && !is_file {
+            // A variable may hold several keys. What is too short to be taken is no secret that could be told from a word.
+            for value in value.split(',').chain([value]) {
+                let _ = secrets.known(name, value);
+            }
+        }
+    }
+    secrets
+}
+
 /// The session to go on from, with what the user says now.
-fn begin(args: &Args) -> Result<Session, Failure> {
+fn begin(args: &Args, secrets: Secrets) -> Result<Session, Failure> {
     let stored = match &args.store {
         Some(Store(path)) if path.exists() => Some((Session::open(path)?, path)),
         _ => None,
@@ -134,7 +153,8 @@ fn begin(args: &Args) -> Result<Session, Failure> {
             }
             opened.session
         }
-    };
+    }
+    .hiding(secrets);
     for call in &args.approve {
         session.approve(call.as_str())?;
     }

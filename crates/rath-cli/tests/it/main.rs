@@ -812,3 +812,36 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     "#]],
     );
 }
+
+#[test]
+fn run_hides_what_the_environment_calls_secret() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let secret = "correct-horse-battery";
+    let lines = [
+        r#"{"calls":[{"name":"shell","arguments":{"command":"cat secret.txt"}}]}"#.to_owned(),
+        format!(r#"{{"text":"It is {secret}, in {}."}}"#, folder.path().display()),
+    ];
+    std::fs::write(folder.path().join("script.jsonl"), lines.join("\n")).expect("written");
+    std::fs::write(folder.path().join("secret.txt"), format!("a {secret}\n")).expect("written");
+    let prompt = format!("what is {secret}?");
+    let output = Command::new(env!("CARGO_BIN_EXE_rath"))
+        .args(["run", &prompt, "--json", "--model", "script:script.jsonl", "--store", "file:s.rath"])
+        .args(["--sandbox", "local:."])
+        .envs([
+            ("HOUSE_TOKEN", secret),
+            ("SHORT_KEY", "shell"),
+            ("SOME_CREDENTIALS", &*folder.path().to_string_lossy()),
+        ])
+        .current_dir(folder.path())
+        .output()
+        .expect("rath runs");
+    let saved = std::fs::read_to_string(folder.path().join("s.rath")).expect("it is kept");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(saved.contains("what is [secret HOUSE_TOKEN]?"), "{saved}");
+    for text in [&saved, &printed] {
+        assert!(!text.contains(secret), "{text}");
+        assert!(text.contains("a [secret HOUSE_TOKEN]"), "{text}");
+        // Neither a path nor a word is a secret, whatever the variable is called.
+        assert!(text.contains(&*folder.path().to_string_lossy()) && !text.contains("SHORT_KEY"), "{text}");
+    }
+}

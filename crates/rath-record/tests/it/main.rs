@@ -8,6 +8,7 @@ mod graph;
 mod laws;
 mod lineage;
 mod python;
+mod rewrite;
 mod scale;
 mod support;
 mod turn;

@@ -144,6 +144,7 @@ impl Agent {
 
     /// Runs until the model has nothing more to ask for. `more` is told to the model below the prompt.
     pub(super) async fn go(&self, mut session: Session, more: &str) -> Result<Session> {
+        session.hide_also(&self.provider.secrets());
         self.check(&session)?;
         if self.is_others_turn(&session, more) {
             return Ok(session);
@@ -206,18 +207,21 @@ impl Agent {
         problem.map_or(Ok(()), |problem| Err(problem.with_session(session)))
     }
 
-    /// What the model is told.
-    fn instructions(&self, tools: &[Handle], more: &str) -> Instructions {
-        Instructions {
+    /// What the model is told, as a session records it.
+    fn instructions(&self, session: &Session, tools: &[Handle], more: &str) -> Instructions {
+        let mut told = Chunk::from(Instructions {
             text: if more.is_empty() { self.prompt.clone() } else { format!("{}\n\n{more}", self.prompt).into() },
             tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
             provider: Some(self.provider.identity().clone()),
-        }
+        });
+        session.secrets().hide_in(&mut told);
+        let Chunk::Instructions(told) = told else { unreachable!("hiding changes words, and no kind") };
+        told
     }
 
     /// Tells the model what it is, unless that is what it was told last.
     fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
-        let told = self.instructions(tools, more);
+        let told = self.instructions(session, tools, more);
         let known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == told);
         if !known {
             session.push(told);
@@ -233,7 +237,7 @@ impl Agent {
         if by.is_none() || by == session.module() {
             return false;
         }
-        let told = self.instructions(&self.tools, more);
+        let told = self.instructions(session, &self.tools, more);
         view::instructions(session.as_record()).is_some_and(|(_, known)| {
             let own = known.tools.iter().filter(|tool| tool.name != READ_ON);
             (&known.text, &known.provider) != (&told.text, &told.provider) || !own.eq(&told.tools)
@@ -321,8 +325,8 @@ impl Module for Agent {
         }
     }
 
-    fn told(&self) -> Option<Instructions> {
-        Some(self.instructions(&self.tools, ""))
+    fn told(&self, session: &Session) -> Option<Instructions> {
+        Some(self.instructions(session, &self.tools, ""))
     }
 
     fn errors_carry_the_session(&self) -> bool {

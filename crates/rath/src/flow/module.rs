@@ -74,7 +74,8 @@ pub trait Module: Send + Sync + 'static {
 
     /// What it would tell its model now, if it has one.
     #[doc(hidden)]
-    fn told(&self) -> Option<Instructions> {
+    fn told(&self, session: &Session) -> Option<Instructions> {
+        let _ = session;
         None
     }
 

@@ -20,6 +20,7 @@ impl Agent {
     /// Hands a fact over to the agent's memory. It gets there when it is committed.
     pub async fn remember(&self, session: &mut Session, fact: impl Into<Text>) -> Result<()> {
         let memory = self.known_memory(session)?;
+        session.hide_also(&self.provider().secrets());
         Acting::new(session, self).push(event(memory, MemoryEvent::Remember { text: fact.into() }));
         Ok(())
     }

@@ -20,6 +20,7 @@ use super::assemble::{Assembly, reported};
 use super::keys::{Keys, Refused, Then};
 use super::render::Request;
 use crate::error::{Error, ErrorKind, Result};
+use crate::secrets::Secrets;
 
 /// How long to wait for a server.
 ///
@@ -112,6 +113,11 @@ impl Http {
             client,
             first_url: OnceLock::new(),
         }
+    }
+
+    /// What a session must not record of how the server is reached.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        self.keys.secrets()
     }
 
     /// Sends a request to a model and takes in its answer: one attempt.

@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::http::in_time;
+use crate::secrets::Secrets;
 
 /// The keys for a server.
 pub(crate) struct Keys {
@@ -19,6 +20,8 @@ pub(crate) struct Keys {
     cooling: Mutex<Vec<Option<Instant>>>,
     /// Everything that is secret, in every form in which a server may repeat it, the longest first.
     secrets: Vec<SecretString>,
+    /// What of it a session must not record.
+    unrecorded: Secrets,
 }
 
 /// The keys that were refused in the course of one call.
@@ -42,8 +45,13 @@ const REST: Duration = Duration::from_secs(1);
 impl Keys {
     /// The keys, and what else must not be shown.
     pub(crate) fn new(keys: Vec<SecretString>, others: impl IntoIterator<Item = String>) -> Self {
-        let known = keys.iter().map(|key| key.expose_secret().to_owned()).chain(others);
-        let forms = known.flat_map(|secret| {
+        let known: Vec<_> = keys.iter().map(|key| key.expose_secret().to_owned()).chain(others).collect();
+        let mut unrecorded = Secrets::default();
+        for secret in known.iter().filter(|secret| is_no_word(secret)) {
+            // What is too short stays out of what the server says, and is no key that lets anybody in.
+            let _ = unrecorded.known("provider key", secret.as_str());
+        }
+        let forms = known.into_iter().flat_map(|secret| {
             let escaped = serde_json::to_string(&secret).unwrap_or_default();
             let escaped = escaped.trim_matches('"').to_owned();
             let encoded = secret.bytes().map(|byte| match byte {
@@ -61,7 +69,13 @@ impl Keys {
             first: AtomicUsize::new(0),
             cooling,
             secrets: secrets.into_iter().map(SecretString::from).collect(),
+            unrecorded,
         }
+    }
+
+    /// What a session must not record.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.unrecorded
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -132,6 +146,11 @@ impl Keys {
 /// Whether a key is one, and not a word that stands in for one: `none`, `test`, `ollama`.
 fn is_secret(key: &str) -> bool {
     key.len() >= 8 || (key.len() >= 4 && !key.bytes().all(|byte| byte.is_ascii_alphabetic()))
+}
+
+/// Whether a key can be hidden wherever it stands, and not only where a server speaks of itself: `lm-studio` cannot.
+fn is_no_word(key: &str) -> bool {
+    key.len() >= LONG || key.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 impl Refused {

@@ -14,6 +14,7 @@ use super::registry::Env;
 use super::render::Request;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
+use crate::secrets::Secrets;
 
 /// How a server is reached.
 #[derive(Clone)]
@@ -121,6 +122,10 @@ impl ProviderBackend for Backend {
 
     fn settings(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    fn secrets(&self) -> Secrets {
+        self.http.secrets().clone()
     }
 
     async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {

@@ -1,4 +1,4 @@
-//! What is live around a session: who listens, what can stop it, in whose hands it is.
+//! What is live around a session: who listens, what can stop it, what it hides, in whose hands it is.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
 use crate::provider::Reuse;
+use crate::secrets::Secrets;
 use crate::store::Recorder;
 
 /// What is live around a session and no part of its record. A fork shares it.
@@ -14,6 +15,8 @@ use crate::store::Recorder;
 pub(super) struct Live {
     pub(super) hub: Hub,
     pub(super) cancel: Option<Cancel>,
+    /// What must not be recorded.
+    pub(super) secrets: Secrets,
     /// The module that runs, and those below it.
     scope: Option<Arc<Scope>>,
     /// How many tools deep this work is. In one, nobody can be asked for a decision.
@@ -56,6 +59,16 @@ impl Session {
     /// Tells whoever listens.
     pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
         self.live.hub.emit(self, kind);
+    }
+
+    /// What must not be recorded.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.live.secrets
+    }
+
+    /// Hides these from here on too, as [`hiding`](Session::hiding) does.
+    pub(crate) fn hide_also(&mut self, secrets: &Secrets) {
+        self.live.secrets.join(secrets);
     }
 
     /// What can stop it.

@@ -51,7 +51,7 @@ impl Resumed {
         let newest: Vec<_> = told.filter(|(by, _)| seen.insert(by.to_owned())).collect();
         let mut found = Vec::new();
         for (path, module) in module.named_modules() {
-            let Some(now) = module.told() else { continue };
+            let Some(now) = module.told(&self.session) else { continue };
             // The outermost module's name stands before the path of what is in it.
             let is_at = |by: &str| by == path || by.split_once('.').map_or(path.is_empty(), |(_, inner)| inner == path);
             if let Some((_, known)) = newest.iter().find(|(by, _)| is_at(by)) {

@@ -391,7 +391,9 @@ impl Slot {
     fn append(&mut self, session: &mut Session, before: Shown) -> Shown {
         let State::Over { said, cx } = std::mem::replace(&mut self.state, State::Appended) else { return before };
         cx.iter().flat_map(|cx| cx.work()).for_each(|work| session.keep_aside(&work));
-        let (output, whole): (Text, Option<Text>) = shown(said.text, said.limit);
+        // Before it is cut: half a key is not found.
+        let text = session.secrets().hide(&said.text).unwrap_or(said.text);
+        let (output, whole): (Text, Option<Text>) = shown(text, said.limit);
         let shown = if whole.is_some() { Shown::Part } else { before };
         session.push(ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) });
         shown

@@ -12,6 +12,7 @@ mod real;
 mod render;
 mod running;
 mod script;
+mod secrets;
 mod server;
 mod session;
 mod store;

@@ -1,0 +1,449 @@
+//! What must never be recorded, and is not.
+
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use proptest::prelude::{
+    ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest,
+};
+use rath::prelude::*;
+use rath::secrets::Taken;
+
+use crate::server::{Reply, Server};
+use crate::support::{block_on, cases, script};
+
+/// Writes so many letters and digits, as a key has them, for every number in braces. No key stands in this file as a whole.
+fn grown(text: &str) -> String {
+    const NOISE: &[u8] = b"aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vWxY";
+    let mut pieces = text.split('{');
+    let mut grown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once('}').and_then(|(count, after)| Some((count.parse::<usize>().ok()?, after))) {
+            Some((count, after)) => {
+                grown.extend((0..count).map(|nth| char::from(NOISE[nth % NOISE.len()])));
+                grown.push_str(after);
+            }
+            None => grown.extend(["{", piece]),
+        }
+    }
+    grown
+}
+
+#[track_caller]
+fn check(text: &str, expected: &str) {
+    let hidden = Secrets::default().hide(&grown(text));
+    assert_eq!(hidden.as_deref(), Some(expected), "{text}");
+    assert_eq!(Secrets::default().hide(expected), None, "hiding twice: {text}");
+}
+
+#[track_caller]
+fn check_left(text: &str) {
+    assert_eq!(Secrets::default().hide(&grown(text)), None, "{text}");
+}
+
+#[test]
+fn what_has_the_shape_of_a_key_is_hidden() {
+    check("sk-{48}", "[secret: openai key]");
+    check("OPENAI_API_KEY=sk-proj-{30}-{30}_{9}", "OPENAI_API_KEY=[secret: openai key]");
+    check("sk-svcacct-{40}", "[secret: openai key]");
+    check("(sk-ant-api03-{60}-{20}AA), and more", "([secret: anthropic key]), and more");
+    check("id AKIAIOSFODNN7EXAMPLE.", "id [secret: aws key id].");
+    check("ASIAIOSFODNN7EXAMPLE", "[secret: aws key id]");
+    check("aws_secret_access_key = {40}\nregion", "aws_secret_access_key = [secret: aws secret key]\nregion");
+    check("export AWS_SECRET_ACCESS_KEY='{40}'", "export AWS_SECRET_ACCESS_KEY='[secret: aws secret key]'");
+    check(r#"{"SecretAccessKey": "{40}"}"#, r#"{"SecretAccessKey": "[secret: aws secret key]"}"#);
+    check("set aws_secret_access_key {20}/{18}+", "set aws_secret_access_key [secret: aws secret key]");
+    for kind in ["ghp", "gho", "ghu", "ghs", "ghr"] {
+        check(&format!("token {kind}_{{36}}"), "token [secret: github token]");
+    }
+    check("github_pat_{22}_{59}", "[secret: github token]");
+    check("glpat-{9}_{10}", "[secret: gitlab token]");
+    check("xoxb-123456789012-1234567890123-{24}", "[secret: slack token]");
+    check("xoxp-{30}", "[secret: slack token]");
+    check("?key=AIza{20}-{14}&q=1", "?key=[secret: google key]&q=1");
+    check("sk_live_{24}", "[secret: stripe key]");
+    check("rk_live_{24}", "[secret: stripe key]");
+    check("//registry.npmjs.org/:_authToken=npm_{36}", "//registry.npmjs.org/:_authToken=[secret: npm token]");
+    check("pypi-AgEIcHlwaS5vcmc{60}-{20}", "[secret: pypi token]");
+    check("hf_{34}", "[secret: hugging face token]");
+    check("cookie=eyJ{20}.eyJ{40}.{43};", "cookie=[secret: jwt];");
+    check("Authorization: Bearer {12}.{5}", "Authorization: Bearer [secret: authorization]");
+    check(r#"-H "authorization: token {20}""#, r#"-H "authorization: token [secret: authorization]""#);
+    check(r#"{"Authorization":"Basic bWU6cGFzcw=="}"#, r#"{"Authorization":"Basic [secret: authorization]"}"#);
+    check(r#"("AUTHORIZATION", "BASIC bWU6cGFzcw")"#, r#"("AUTHORIZATION", "BASIC [secret: authorization]")"#);
+    check("postgres://me:hunter2@db:5432/x", "postgres://me:[secret: url password]@db:5432/x");
+    check("redis://:p@ss:w0rd@cache", "redis://:[secret: url password]@cache");
+    check("https://me:пароль@host/?a=b@c", "https://me:[secret: url password]@host/?a=b@c");
+    check("git+https://x-access-token:ghs_{36}@h/r", "git+https://x-access-token:[secret: url password]@h/r");
+}
+
+#[test]
+fn a_key_is_found_after_an_escape_and_among_other_text() {
+    check(r#"{"text":"line\nghp_{36}\n"}"#, r#"{"text":"line\n[secret: github token]\n"}"#);
+    check(r"a\u003dghp_{36}", r"a\u003d[secret: github token]");
+    check("a%3Dghp_{36}%20", "a%3D[secret: github token]%20");
+    check("\u{1b}[01;31mghp_{36}\u{1b}[m", "\u{1b}[01;31m[secret: github token]\u{1b}[m");
+    check("鍵はsk-{48}です", "鍵は[secret: openai key]です");
+    check("🔑AKIAIOSFODNN7EXAMPLE🔑", "🔑[secret: aws key id]🔑");
+    check("ghp_{36} ghp_{36}", "[secret: github token] [secret: github token]");
+}
+
+#[test]
+fn a_private_key_is_hidden_as_a_whole() {
+    let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+    check(&format!("a\n{begin}\n{{64}}\n{{20}}==\n{end}\nb"), "a\n[secret: private key]\nb");
+    check(&format!("\"{begin}\\n{{64}}\\n{{20}}==\\n{end}\\n\""), "\"[secret: private key]\\n\"");
+    check(&format!("  1\t{begin}\r\n  2\t{{64}}\r\n  3\t{end}"), "  1\t[secret: private key]");
+    let headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF0123456789ABCDEF";
+    check(
+        &format!("-----BEGIN RSA PRIVATE KEY-----\n{headers}\n\n{{64}}\n{{64}}\n-----END RSA PRIVATE KEY-----"),
+        "[secret: private key]",
+    );
+    check(
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n{64}\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+        "[secret: private key]",
+    );
+    // One whose end was cut off.
+    check(&format!("{begin}\n{{64}}\n{{64}}\n{{30}}\n\nand so on"), "[secret: private key]\n\nand so on");
+    check(&format!("{begin}\n{{64}}\n{{64}}"), "[secret: private key]");
+    check_left(&format!("if text.starts_with(\"{begin}\") {{ return; }}"));
+    check_left(&format!("const BEGIN: &str = \"{begin}\";\nconst END: &str = \"{end}\";"));
+    check_left("-----BEGIN PUBLIC KEY-----\n{64}\n{64}\n-----END PUBLIC KEY-----");
+    check_left("-----BEGIN CERTIFICATE-----\n{64}\n-----END CERTIFICATE-----");
+    check_left("the PRIVATE KEY of the server");
+    check_left("PRIVATE KEY-----");
+}
+
+#[test]
+fn what_only_looks_like_a_key_is_left() {
+    for text in [
+        "sk-learn, scikit-learn, task-{48}, disk-0123456789abcdef0123456789",
+        "sk-based-approach-to-something-that-is-longer-than-any-key-could-be",
+        "sk-container-id-1 sk-toggleable__label-arrow sk-estimator-doc-link2",
+        "sk-SomeVeryLongCamelCaseComponent",
+        "sk-ant-colony-optimisation-2024-implementation-notes",
+        "sk-proj-setup-of-the-year-2025-and-2026",
+        "sk-...",
+        "sk-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "AKIA, AKIA1234, ASIA_PACIFIC_REGION_CODES, XAKIAIOSFODNN7EXAMPLE, AKIAIOSFODNN7EXAMPLEX",
+        "AKIAiosfodnn7example",
+        "aws_secret_access_key = $SECRET",
+        "aws_secret_access_key is what it is called, and it has forty letters",
+        "aws_secret_access_key = {39}",
+        "aws_secret_access_key = {41}",
+        "ghp_import_something_from_somewhere_with_a_long_name",
+        "ghp_{35}",
+        "github_pat_tokens_are_longer_than_this_name_which_is_made_of_words",
+        "glpat-xxxxxxxxxxxxxxxxxxxx glpat-token-for-the-runner-of-2024",
+        "xoxb-not-a-real-token-at-all xoxo-hugs xox{20}",
+        "AIza{34} AIza{36} AIzaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "sk_live_mode_is_what_you_use_in_production sk_test_{24}",
+        "npm_config_registry_is_a_variable npm_{35} npm_{37}",
+        "npm_lifecycle_event_of_a_package_x_y",
+        "pypi-server pypi-Agent-of-the-package-index-that-is-a-long-name-2024-x",
+        "hf_hub_download hf_transformers_cache_directory_name hf_{20}",
+        "eyJhbGciOiJIUzI1NiJ9 eyJ.eyJ.abc eyJ{20}.{20}.{20} eyJ{20}.eyJ{20}",
+        "Authorization: Bearer $TOKEN, Authorization: Bearer <token>, Authorization: Bearer YOUR_API_KEY",
+        "Authorization: Basic authentication is simple; authorization, basic ideas, bearer bonds",
+        "authorization: Bearer tokens-of-the-2012-specification",
+        "https://example.com:8080/a@b http://[::1]:80/ mailto:me:you@example.com ssh://git@github.com:22/x",
+        "postgres://me:$PASSWORD@db postgres://me:${PASSWORD}@db postgres://me:{password}@db https://me:***@db",
+        "https://me@host see https://host: or me@host",
+        "d41d8cd98f00b204e9800998ecf8427e da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+        "[secret: openai key] [secret OPENAI_API_KEY]",
+        "",
+    ] {
+        check_left(text);
+    }
+}
+
+#[test]
+fn a_value_that_is_known_is_hidden_however_it_is_written() {
+    let value = "pass/word \"é\" & <more>";
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.known("DB", value), Taken::Yes);
+    let json = |value: &str| serde_json::to_string(value).expect("a string is JSON").trim_matches('"').to_owned();
+    let forms = [
+        value.to_owned(),
+        json(value),
+        r#"pass\/word \"\u00e9\" & <more>"#.to_owned(),
+        r#"pass/word \"é\" \u0026 \u003cmore\u003e"#.to_owned(),
+        json(&json(value)),
+        "pass%2Fword%20%22%C3%A9%22%20%26%20%3Cmore%3E".to_owned(),
+        "pass%2fword%20%22%c3%a9%22%20%26%20%3cmore%3e".to_owned(),
+        "pass%2Fword+%22%C3%A9%22+%26+%3Cmore%3E".to_owned(),
+        "pass/word%20%22%C3%A9%22%20&%20%3Cmore%3E".to_owned(),
+        STANDARD.encode(value),
+        URL_SAFE_NO_PAD.encode(value),
+    ];
+    for form in forms {
+        assert_eq!(secrets.hide(&format!("a {form} b")).as_deref(), Some("a [secret DB] b"), "{form}");
+    }
+    for before in ["", "u", "us", "user:"] {
+        let encoded = STANDARD.encode(format!("{before}{value}:and more"));
+        let hidden = secrets.hide(&encoded).unwrap_or_else(|| panic!("{encoded} is left"));
+        assert!(hidden.contains("[secret DB]") && hidden.len() < encoded.len(), "{hidden}");
+    }
+}
+
+#[test]
+fn values_that_overlap_are_hidden_to_the_last_letter() {
+    let mut secrets = Secrets::default();
+    for (name, value) in [("A", "abcdefgh"), ("B", "abcdefghijkl"), ("C", "efghijklmnop")] {
+        assert_eq!(secrets.known(name, value), Taken::Yes);
+    }
+    assert_eq!(secrets.hide("xabcdefghijklmnopx").as_deref(), Some("x[secret B]x"));
+    // Also if they were made known in different places.
+    let [mut one, mut other] = [Secrets::default(), Secrets::default()];
+    assert_eq!((one.known("A", "abcdefgh"), other.known("B", "abcdefghijkl")), (Taken::Yes, Taken::Yes));
+    assert_eq!(one.clone().and(&other).hide("xabcdefghijklx").as_deref(), Some("x[secret B]x"));
+    assert_eq!(one.clone().and(&one).and(&other).and(&other).hide("abcdefgh").as_deref(), Some("[secret A]"));
+    // What stood beside one has a shape only when that is gone.
+    assert_eq!(one.hide("AKIAIOSFODNN7EXAMPLEabcdefgh").as_deref(), Some("[secret: aws key id][secret A]"));
+}
+
+#[test]
+fn short_values_are_not_taken_and_names_give_nothing_away() {
+    let mut secrets = Secrets::default();
+    for value in ["", "short", "       ", " hunter2 \n", "[secret]"] {
+        assert_eq!(secrets.known("X", value), Taken::TooShort, "{value}");
+    }
+    assert_eq!(secrets.hide("short hunter2"), None);
+    assert_eq!(secrets.known("DB_PASSWORD", " PASSWORD\n"), Taken::Yes);
+    assert_eq!(secrets.known("a\"]\\\n", "0123456789"), Taken::Yes);
+    assert_eq!(secrets.hide("it is PASSWORD").as_deref(), Some("it is [secret]"));
+    assert_eq!(secrets.hide("it is 0123456789").as_deref(), Some("it is [secret a____]"));
+    assert_eq!(format!("{secrets:?}"), r#"Secrets{"DB_PASSWORD", "a____"}"#);
+}
+
+/// Pieces of what is looked for, and of what is not.
+fn pieces() -> impl Strategy<Value = String> {
+    const HINTS: &[&str] = &[
+        "sk-",
+        "sk-ant-",
+        "AKIA",
+        "aws_secret_access_key = ",
+        "ghp_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "AIza",
+        "npm_",
+        "pypi-Ag",
+        "hf_",
+        "eyJ",
+        ".eyJ",
+        "-----BEGIN ",
+        "RSA PRIVATE KEY",
+        "-----",
+        "-----END ",
+        "Authorization: Bearer ",
+        "authorization=basic ",
+        "https://",
+        ":",
+        "@",
+        "[secret",
+        "\\n",
+        "%20",
+        "\u{1b}[31m",
+        "é",
+        "🔑",
+    ];
+    let piece = prop_oneof![
+        prop::sample::select(HINTS).prop_map(|hint| hint.to_string()),
+        "[A-Za-z0-9]{0,60}",
+        "[A-Za-z0-9+/=_-]{0,40}",
+        "\\PC{0,8}",
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hiding_never_fails_and_leaves_nothing_to_hide(text in pieces()) {
+        if let Some(hidden) = Secrets::default().hide(&text) {
+            prop_assert_eq!(Secrets::default().hide(&hidden), None);
+        }
+    }
+
+    #[test]
+    fn a_known_value_is_in_no_result(
+        value in prop_oneof!["[!-~]{8,40}", "\\PC{8,30}", "[a-c]{8,12}"],
+        form in 0..5,
+        (before, after) in (pieces(), pieces()),
+        beside in "\\PC{0,3}",
+    ) {
+        let mut secrets = Secrets::default();
+        prop_assume!(secrets.known("V", value.as_str()) == Taken::Yes);
+        let value = value.trim();
+        let planted = match form {
+            0 => value.to_owned(),
+            1 => serde_json::to_string(value).expect("a string is JSON"),
+            2 => reqwest::Url::parse_with_params("http://h/", [("q", value)]).expect("a URL").to_string(),
+            3 => STANDARD.encode(format!("{beside}{value}{beside}")),
+            _ => URL_SAFE_NO_PAD.encode(format!("{beside}{value}")),
+        };
+        let text = format!("{before}{planted}{after}");
+        let hidden = secrets.hide(&text);
+        prop_assert!(hidden.is_some(), "{text} is left");
+        let hidden = hidden.unwrap_or_default();
+        prop_assert!(!hidden.contains(value) && !hidden.contains(&planted), "{hidden}");
+        prop_assert_eq!(secrets.hide(&hidden), None);
+    }
+
+    #[test]
+    fn text_without_a_candidate_is_left(text in "([a-z]{1,12}[ ,.\n]{1,2}){0,40}", hex in "[0-9a-f]{32,64}") {
+        let mut secrets = Secrets::default();
+        prop_assert_eq!(secrets.known("V", "correct horse battery"), Taken::Yes);
+        prop_assert_eq!(secrets.hide(&text), None);
+        prop_assert_eq!(secrets.hide(&hex), None);
+    }
+}
+
+/// A key without any shape.
+const KEY: &str = "the-key-of-the-house-4711";
+const AWS: &str = "AKIAIOSFODNN7EXAMPLE";
+
+/// Prints the key.
+#[tool]
+async fn print_key(cx: &ToolCx) -> String {
+    cx.output(format!("it is {KEY}"));
+    format!("the key is {KEY}, in Base64 {}", STANDARD.encode(KEY))
+}
+
+/// Fails with a key.
+#[tool]
+async fn fail_with_key() -> Result<String> {
+    Err(Error::new(ErrorKind::Tool, format_args!("cannot sign in with {AWS}")))
+}
+
+/// Prints a key where it is cut.
+#[tool(output_limit = 64)]
+async fn print_much() -> String {
+    format!("{}{KEY}{}", "x".repeat(50), "y".repeat(500))
+}
+
+#[test]
+fn no_key_gets_anywhere() {
+    block_on(async {
+        let call = |nth: usize, name: &str, arguments: &str| {
+            let call = serde_json::json!({"id": format!("c{nth}"), "type": "function", "function": {"name": name, "arguments": arguments}});
+            let answer = serde_json::json!({"id": "1", "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [call]}}]});
+            Reply::json(200, &answer.to_string())
+        };
+        let server = Server::start(move |nth, _| match nth {
+            0 => call(0, "print_key", "{}"),
+            1 => call(1, "fail_with_key", "{}"),
+            2 => call(2, "print_much", "{}"),
+            3 => call(3, "nothing", &format!("{{\"id\": \"{AWS}\"}}")),
+            _ => Reply::json(400, &format!(r#"{{"error":{{"message":"{AWS} is not allowed to do that"}}}}"#)),
+        })
+        .await;
+        let openai = OpenAi::new("m").key(KEY).base_url(&format!("{}/v1", server.url)).expect("it is a URL").whole();
+        let provider = Provider::from(openai).retry(Retry::never());
+        let prompt = format!("You are {AWS}.");
+        let agent = Agent::new(prompt.as_str(), &provider).tool(print_key).tool(fail_with_key).tool(print_much);
+        let events = Arc::new(Mutex::new(String::new()));
+        let told = events.clone();
+        let each = move |event: &Event| *told.lock().expect("nobody panics") += &format!("{:?}\n", event.kind);
+        let session = Session::user(format!("log in as {AWS}")).fork_named(AWS);
+        let error = agent.run(session).on_event(each).await.expect_err("the last is refused");
+        let session = error.session().expect("it is kept");
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("session.rath");
+        session.save(&path).expect("it can be saved");
+        let saved = std::fs::read_to_string(&path).expect("it can be read");
+        let asked: Vec<String> = server.asked().into_iter().map(|asked| asked.body).collect();
+        let events = events.lock().expect("nobody panics").clone();
+        assert_eq!(asked.len(), 5);
+        for (what, text) in [
+            ("file", &saved),
+            ("requests", &asked.concat()),
+            ("events", &events),
+            ("error", &format!("{error}{error:?}{session}{}", session.lineage())),
+        ] {
+            for secret in [KEY, AWS, &STANDARD.encode(KEY), &KEY[..12]] {
+                assert!(!text.contains(secret), "{secret} is in the {what}: {text}");
+            }
+            assert!(text.contains("[secret: aws key id]"), "{what}: {text}");
+        }
+        let said = "the key is [secret provider key], in Base64 [secret provider key]";
+        assert!(saved.contains(said) && asked[1].contains(said) && events.contains("it is [secret provider key]"));
+
+        // Hiding changes nothing of what a record promises.
+        let opened = Session::open(&path).expect("it can be opened");
+        assert!(opened.report.damage.is_empty(), "{:?}", opened.report);
+        let answers = opened.session.as_record().steps();
+        let answers: Vec<_> = answers.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_))).collect();
+        assert_eq!(answers.len(), 4);
+        for (answer, asked) in answers.iter().zip(&asked) {
+            let request = opened.session.request(answer.id()).expect("it can be rebuilt");
+            assert_eq!(String::from_utf8_lossy(&request.bytes), *asked);
+        }
+        // What the agent was told is what it says again, hidden or not.
+        let told = |session: &Session| session.chunks().filter(|chunk| matches!(chunk, Chunk::Instructions(_))).count();
+        let before = told(session);
+        let error = agent.run(session.clone()).await.expect_err("it is refused again");
+        assert_eq!(told(error.session().expect("it is kept")), before);
+    });
+}
+
+#[test]
+fn forks_asides_and_merges_hide_what_their_session_hides() {
+    let hiding = |name: &str, value: &str| {
+        let mut secrets = Secrets::default();
+        assert_eq!(secrets.known(name, value), Taken::Yes);
+        secrets
+    };
+    let said = |mut session: Session| {
+        session.push(Chunk::note("red herring, blue moon"));
+        match session.head().expect("it was pushed").chunk() {
+            Chunk::Note(note) => note.text.to_string(),
+            chunk => panic!("{chunk:?}"),
+        }
+    };
+    let red = Session::user("hi").hiding(hiding("RED", "red herring"));
+    for session in
+        [red.clone(), red.fork(), red.detach(), red.aside("x"), red.at(red.head().expect("one").id()).expect("it")]
+    {
+        assert_eq!(said(session), "[secret RED], blue moon");
+    }
+    let mut blue = Session::user("ho").hiding(hiding("BLUE", "blue moon"));
+    assert_eq!(said(red.merge(&blue).expect("nothing is open")), "[secret RED], [secret BLUE]");
+    blue.keep_aside(&red);
+    assert_eq!(said(blue), "[secret RED], [secret BLUE]");
+    assert_eq!(said(Session::user("hi")), "red herring, blue moon");
+}
+
+#[test]
+fn a_sidecar_goes_with_the_words_it_speaks_for() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.known("KEY", KEY), Taken::Yes);
+    let kept = |text: &str, sidecar: &str| {
+        let mut session = Session::user("hi").hiding(secrets.clone());
+        let sidecar = Json::parse(sidecar).expect("it is JSON");
+        session.push(Assistant { text: text.into(), sidecar: Some(sidecar), ..Assistant::default() });
+        match session.head().expect("it was pushed").chunk() {
+            Chunk::Assistant(answer) => answer.sidecar.is_some(),
+            chunk => panic!("{chunk:?}"),
+        }
+    };
+    assert!(kept("hello", r#"{"signature":"abc"}"#));
+    assert!(kept("hello", &format!(r#"{{"signature":"{AWS}"}}"#)));
+    assert!(!kept("hello", &format!(r#"{{"signature":"{KEY}"}}"#)));
+    assert!(!kept(AWS, r#"{"signature":"abc"}"#));
+}
+
+#[test]
+fn an_agent_with_a_scripted_model_knows_no_key_and_hides_shapes() {
+    let agent = Agent::new("x", &script([r#"{"text": "AKIAIOSFODNN7EXAMPLE"}"#]));
+    let session = block_on(agent.run(Session::user("hi"))).expect("it is answered");
+    assert_eq!(session.text(), Some("[secret: aws key id]"));
+}
