@@ -74,9 +74,43 @@ pub enum ErrorKind {
     Arguments,
     /// The run was stopped from outside.
     Cancelled,
+    /// A program does something else than the recording that it is replayed over.
+    Replay,
     /// What a workflow was to do failed, for a reason of its own.
     Other,
 }
+
+/// Every kind there is.
+const EVERY_KIND: [ErrorKind; 28] = [
+    ErrorKind::Merge,
+    ErrorKind::NoSuchStep,
+    ErrorKind::Place,
+    ErrorKind::Io,
+    ErrorKind::Format,
+    ErrorKind::Provider,
+    ErrorKind::Key,
+    ErrorKind::Model,
+    ErrorKind::Refused,
+    ErrorKind::Busy,
+    ErrorKind::Timeout,
+    ErrorKind::Connection,
+    ErrorKind::Answer,
+    ErrorKind::Budget,
+    ErrorKind::Turn,
+    ErrorKind::Payload,
+    ErrorKind::Request,
+    ErrorKind::Script,
+    ErrorKind::Tool,
+    ErrorKind::Approval,
+    ErrorKind::Limit,
+    ErrorKind::Route,
+    ErrorKind::Summary,
+    ErrorKind::Memory,
+    ErrorKind::Arguments,
+    ErrorKind::Cancelled,
+    ErrorKind::Replay,
+    ErrorKind::Other,
+];
 
 impl ErrorKind {
     /// Whether the same thing may work a moment later.
@@ -113,8 +147,14 @@ impl ErrorKind {
             ErrorKind::Memory => "memory",
             ErrorKind::Arguments => "arguments",
             ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Replay => "replay",
             ErrorKind::Other => "other",
         }
+    }
+
+    /// The kind that is recorded under a name.
+    pub(crate) fn named(name: &str) -> Self {
+        EVERY_KIND.into_iter().find(|kind| kind.name() == name).unwrap_or(ErrorKind::Other)
     }
 }
 

@@ -16,6 +16,7 @@ mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
+pub mod replay;
 mod session;
 pub mod tool;
 

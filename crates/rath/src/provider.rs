@@ -237,6 +237,9 @@ impl<'a> Ask<'a> {
         let mut sink: Box<Sink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
         check_turn(&session)?;
         let request = provider.request(&session)?;
+        if let Some(replay) = session.replaying().cloned() {
+            return Box::pin(replay.answer(session, &request, &mut *sink)).await;
+        }
         let hold = match session.purse() {
             Some((budget, depth)) => {
                 let (identity, prices) = (&request.identity, &*provider.prices);
@@ -338,7 +341,7 @@ fn tell_budget(session: &Session) {
 }
 
 /// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.
-fn note_losses(session: &mut Session, request: &Request) {
+pub(crate) fn note_losses(session: &mut Session, request: &Request) {
     let last = session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::Assistant(Assistant { provider, .. }) => Some(provider.as_ref()),
         _ => None,

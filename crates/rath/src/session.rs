@@ -2,6 +2,7 @@
 
 mod live;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
+use crate::replay::Replay;
 use live::Live;
 
 /// Everything that happened, as one value.
@@ -190,7 +192,7 @@ impl Session {
         } else {
             let step = record.head().cloned();
             let merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
-            step.into_iter().for_each(|step| merged.emit(|| EventKind::Step(step)));
+            step.into_iter().for_each(|step| merged.tell(step));
             merged
         };
         // However they are joined, what comes of it lies where ours lay.
@@ -249,7 +251,7 @@ impl Session {
         let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
         let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = kept;
-        step.into_iter().for_each(|step| self.emit(|| EventKind::Step(step)));
+        step.into_iter().for_each(|step| self.tell(step));
     }
 
     /// The id of the branch that this session appends to.
@@ -400,11 +402,38 @@ impl Session {
         Some(Session::on(Record::at(parent.clone()), Branch::new()))
     }
 
+    /// Goes to where a model gave an answer, and keeps what can be reused of the last request. False if nothing is there.
+    pub(crate) fn go_before(&mut self, answer: &Step) -> bool {
+        let parent = answer.parents().first().and_then(|link| link.step());
+        self.record = parent.cloned().map(Record::at).unwrap_or_default();
+        parent.is_some()
+    }
+
     /// The session that ends at the head of `record`, on that head's branch.
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
         Session::on(record, Branch { id, ..Branch::new() })
+    }
+
+    /// A session as a recorded run found it: how many forks had left its head, and the fork that it was, if any.
+    pub(crate) fn replayed(from: Option<&Step>, left: u64, opening: Option<Forked>, replay: &Arc<Replay>) -> Self {
+        let record = from.cloned().map(Record::at).unwrap_or_default();
+        let mut session = Session::resume(record);
+        session.branch = Branch { id: session.branch.id, left: Arc::new(AtomicU64::new(left)), opening };
+        session.live.replay = Some(replay.clone());
+        session
+    }
+
+    /// Goes on by what a recorded step says, with what it cost.
+    pub(crate) fn go_on_by(&mut self, step: &Step) {
+        // One that this version cannot write as it was would get another name.
+        if let Cow::Borrowed(_) = step.json() {
+            self.begin();
+            self.record = Record::at(step.clone());
+            return self.tell(step.clone());
+        }
+        self.append(step.chunk().clone(), step.stamp().usage);
     }
 
     fn on(record: Record, branch: Branch) -> Self {
@@ -415,7 +444,7 @@ impl Session {
             purse: None,
             rendered: Reuse::default(),
             placed: Arc::default(),
-            live: Live::default(),
+            live: Live::here(),
         }
     }
 
@@ -478,11 +507,22 @@ impl Session {
     fn write(&mut self, chunk: Chunk, stamp: Stamp) -> StepId {
         let step = self.record.push(chunk, stamp);
         let id = step.id();
+        if let Some(replay) = &self.live.replay {
+            replay.see(step);
+        }
         if !self.live.hub.is_empty() {
             let step = step.clone();
             self.emit(|| EventKind::Step(step));
         }
         id
+    }
+
+    /// Tells whoever listens of a step that joins two lines.
+    fn tell(&self, step: Step) {
+        if let Some(replay) = &self.live.replay {
+            replay.see(&step);
+        }
+        self.emit(|| EventKind::Step(step));
     }
 
     /// Leaves the head that others may fork from: what forks from the next one is counted anew.

@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
 use crate::provider::Reuse;
+use crate::replay::{self, Replay};
 
 /// What is live around a session and no part of its record. A fork shares it.
 #[derive(Clone, Default)]
@@ -17,6 +18,15 @@ pub(super) struct Live {
     scope: Option<Arc<Scope>>,
     /// How many tools deep this work is. In one, nobody can be asked for a decision.
     nested: u32,
+    /// The recording that whatever is done is held against.
+    pub(super) replay: Option<Arc<Replay>>,
+}
+
+impl Live {
+    /// What is live around a session that begins here.
+    pub(super) fn here() -> Self {
+        Live { replay: replay::current(), ..Live::default() }
+    }
 }
 
 impl Session {
@@ -58,6 +68,11 @@ impl Session {
     /// What can stop it.
     pub(crate) fn cancel(&self) -> Option<&Cancel> {
         self.live.cancel.as_ref()
+    }
+
+    /// The recording that whatever is done is held against.
+    pub(crate) fn replaying(&self) -> Option<&Arc<Replay>> {
+        self.live.replay.as_ref()
     }
 
     /// The module that runs, and those below it.

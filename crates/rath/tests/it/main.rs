@@ -9,6 +9,7 @@ mod openrath;
 mod provider;
 mod real;
 mod render;
+mod replay;
 mod running;
 mod script;
 mod server;

@@ -1,0 +1,637 @@
+//! Doing again what a session did: exactly, or up to the first step that differs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use expect_test::{Expect, expect};
+use rath::memory::MemoryBackend;
+use rath::prelude::*;
+use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::record::Record;
+use serde_json::{Value, json};
+
+use crate::running::{All, Model, Then, all, at_every_moment, poll};
+use crate::support::{block_on, script};
+
+/// A model that must not be asked.
+struct Mute {
+    identity: Identity,
+    settings: Arc<Settings>,
+}
+
+impl ProviderBackend for Mute {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        panic!("a model was asked in a replay")
+    }
+}
+
+/// One that is called as the scripts here are.
+fn mute() -> Provider {
+    mute_as("script", "script")
+}
+
+fn mute_as(provider: &str, model: &str) -> Provider {
+    let identity = Identity { provider: provider.to_owned(), model: model.to_owned() };
+    Provider::new(Mute { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
+}
+
+/// A memory that must not be asked.
+struct Blank;
+
+impl MemoryBackend for Blank {
+    fn uri(&self) -> &str {
+        "process:notes"
+    }
+
+    async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+        panic!("a memory was written in a replay")
+    }
+
+    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        panic!("a memory was asked in a replay")
+    }
+
+    async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+        panic!("a memory was written in a replay")
+    }
+}
+
+fn run(workflow: &dyn Run, session: Session) -> Session {
+    match block_on(workflow.run(session)) {
+        Ok(session) => session,
+        Err(error) => error.into_session().expect("an error carries the session"),
+    }
+}
+
+/// Rebuilds a session and replays it, as it is and from its bytes.
+fn check(session: &Session, workflow: &dyn Run, expected: Expect) {
+    assert!(session.rebuild().is_exact(), "{}", session.rebuild());
+    let replayed = block_on(session.replay(workflow)).expect("a replay").to_string();
+    expected.assert_eq(&format!("{replayed}\n"));
+    let bytes = rath::record::codec::Encoder::record(session.as_record()).expect("bytes");
+    let opened = rath::record::codec::read(&bytes).expect("a record").record;
+    let again = block_on(Session::resume(opened).replay(workflow)).expect("a replay").to_string();
+    assert_eq!(again, replayed);
+}
+
+fn exact(session: &Session, workflow: &dyn Run) {
+    let replayed = block_on(session.replay(workflow)).expect("a replay");
+    assert!(replayed.is_exact(), "{replayed}\n{}", session.lineage());
+    assert_eq!(replayed.steps, session.lineage().walk().len() as u64, "{}", session.lineage());
+    assert!(session.rebuild().is_exact(), "{}", session.rebuild());
+}
+
+/// Says how often it was called.
+#[derive(Clone, Default)]
+struct Counter {
+    calls: Arc<AtomicU64>,
+    /// From this call on it says something else.
+    changes_at: Option<u64>,
+    description: &'static str,
+    nature: Nature,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Nature {
+    #[default]
+    Plain,
+    Approval,
+    Fails,
+}
+
+impl Tool for Counter {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("count", self.description, json!({"type": "object"}))
+    }
+
+    fn needs_approval(&self, _: &Value) -> bool {
+        self.nature == Nature::Approval
+    }
+
+    async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+        let nth = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.nature == Nature::Fails {
+            return Err(Error::new(ErrorKind::Tool, "no"));
+        }
+        let extra = if self.changes_at.is_some_and(|at| nth >= at) { ", or so" } else { "" };
+        Ok(format!("call {nth}{extra}").into())
+    }
+}
+
+const COUNT: &str = r#"{"calls": [{"name": "count"}], "usage": {"input": 10, "output": 2}}"#;
+const DONE: &str = r#"{"text": "done", "usage": {"input": 20, "output": 1}}"#;
+
+fn says(texts: &[&str]) -> Provider {
+    script(texts.iter().map(|text| json!({"text": text, "usage": {"input": 10, "output": 1}}).to_string()))
+}
+
+fn counting(provider: &Provider, counter: &Counter) -> Agent {
+    Agent::new("Count.", provider).tool(counter.clone())
+}
+
+mod readme {
+    use super::*;
+
+    /// Count the words in a short text.
+    #[tool]
+    async fn word_count(
+        /// Text to count.
+        text: String,
+    ) -> Result<usize> {
+        Ok(text.split_whitespace().count())
+    }
+
+    /// Counts words, then folds the run into one message.
+    #[derive(Module)]
+    struct Readme {
+        agent: Agent,
+        compressor: Compressor,
+    }
+
+    impl Workflow for Readme {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "The user likes compact technical summaries.").await?;
+            session = self.agent.run(session).await?;
+            self.agent.commit(&mut session).await?;
+            self.compressor.run(session).await
+        }
+    }
+
+    fn readme(provider: &Provider, memory: &Memory) -> Readme {
+        Readme {
+            agent: Agent::new("You count words.", provider).tool(word_count).memory(memory),
+            compressor: Compressor::new(provider).keep(0),
+        }
+    }
+
+    #[test]
+    fn the_program_in_the_readme_ends_at_the_same_step_with_nobody_asked() {
+        let provider = script([
+            r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
+            r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,
+            r#"{"text": "The user asked for a word count; it is five.", "usage": {"input": 120, "output": 12}}"#,
+        ]);
+        let session = run(
+            &readme(&provider, &Memory::in_process("notes")),
+            Session::user("How many words: the session is the value?"),
+        );
+        // The step that the README shows.
+        let exact = expect![[r#"
+            exact: 15 steps, 3 requests, ends at e5d09e3d
+        "#]];
+        check(&session, &readme(&mute(), &Memory::new(Blank)), exact);
+    }
+}
+
+#[test]
+fn a_session_without_a_program_is_taken_as_it_is() {
+    let nobody = |session: Session| async move { Ok(session) };
+    // The first rung of the ladder.
+    let mut session = Session::user("Which river runs through Paris?").to(Place::local("./"));
+    session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
+    let mut poet = session.fork_named("poet");
+    poet.push(Chunk::user("Say it in verse."));
+    poet.push_with_usage(Chunk::assistant("Grey Seine, slow silver under stone."), Usage::new(26, 9));
+    let mut critic = session.fork_named("critic");
+    critic.push(Chunk::user("Is that right?"));
+    critic.push_with_usage(Chunk::assistant("It is, since Roman times."), Usage::new(25, 7));
+    let merged = poet.merge(&critic).expect("a merge");
+    exact(&merged, &nobody);
+    // The second.
+    let provider = says(&["The Seine.", "The Tiber."]);
+    let session = block_on(async {
+        let mut session = Session::system("You are a guide.").within(Budget::new().turns(10));
+        for question in ["Which river runs through Paris?", "And through Rome?"] {
+            session.push(Chunk::user(question));
+            session = provider.ask(session).await?;
+        }
+        Ok::<_, Error>(session)
+    });
+    let session = session.expect("a session");
+    exact(&session, &nobody);
+    assert_eq!(session.rebuild().requests, 2);
+    // And nothing at all.
+    exact(&Session::empty(), &nobody);
+    assert_eq!(Session::empty().rebuild().to_string(), "exact: nothing happened");
+}
+
+#[test]
+fn a_tool_loop_over_several_turns_of_the_user() {
+    let counter = Counter::default();
+    let agent = counting(&script([COUNT, COUNT, DONE, COUNT, DONE]), &counter);
+    let mut session = run(&agent, Session::user("go"));
+    session.push(Chunk::note("a remark"));
+    session.push(Chunk::user("once more"));
+    let session = run(&agent, session);
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 3);
+    let exact = expect![[r#"
+        exact: 15 steps, 5 requests, ends at 6b8ea02b
+    "#]];
+    check(&session, &counting(&mute(), &counter), exact);
+    // No tool ran.
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn whatever_a_model_asks_for_wrongly_is_answered_the_same() {
+    let provider = script([
+        r#"{"calls": [{"name": "nobody"}, {"name": "count", "arguments": "{"}, {"name": "count"}, {"name": "count", "arguments": "[]"}]}"#,
+        DONE,
+    ]);
+    let counter = Counter { nature: Nature::Fails, ..Counter::default() };
+    let session = run(&counting(&provider, &counter), Session::user("go"));
+    exact(&session, &counting(&mute(), &counter));
+}
+
+#[test]
+fn an_output_that_is_cut_and_read_on() {
+    /// Say much.
+    #[tool(read_only, output_limit = 100)]
+    async fn much() -> String {
+        "word ".repeat(100)
+    }
+    let agent = |provider: &Provider| Agent::new("Read.", provider).tool(much);
+    let digest = rath::Digest::of("word ".repeat(100).as_bytes());
+    let read = json!({"calls": [{"name": "read_output", "arguments": {"digest": digest.to_string(), "offset": 100}}]});
+    let provider = script([r#"{"calls": [{"name": "much"}]}"#, &read.to_string(), DONE]);
+    exact(&run(&agent(&provider), Session::user("go")), &agent(&mute()));
+}
+
+/// Writes and criticises side by side.
+#[derive(Module)]
+struct Both {
+    writer: Agent,
+    critic: Agent,
+}
+
+impl Workflow for Both {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        let branches = [Branch::new("writer", &self.writer), Branch::new("critic", &self.critic)];
+        fork_join(&session, branches).await.merge()
+    }
+}
+
+fn both(provider: &Provider) -> Both {
+    Both {
+        writer: Agent::new("Write.", provider).tool(Counter::default()),
+        critic: Agent::new("Criticise.", provider),
+    }
+}
+
+#[test]
+fn branches_that_are_joined_or_kept_aside() {
+    let good = script([
+        r#"{"agent": "both.writer", "calls": [{"name": "count"}]}"#,
+        r#"{"agent": "both.writer", "text": "w"}"#,
+        r#"{"agent": "both.critic", "text": "c"}"#,
+    ]);
+    let bad = script([
+        r#"{"agent": "both.writer", "error": {"status": 400, "message": "no"}}"#,
+        r#"{"agent": "both.critic", "text": "c"}"#,
+    ]);
+    let all_bad = script([r#"{"error": {"status": 400, "message": "no"}}"#; 2]);
+    for provider in [good, bad, all_bad] {
+        exact(&run(&both(&provider), Session::user("go")), &both(&mute()));
+    }
+}
+
+#[test]
+fn forks_that_were_made_outside_the_program() {
+    let provider = script([DONE; 5]);
+    let agent = Agent::new("Go.", &provider);
+    let silent = Agent::new("Go.", &mute());
+    let base = Session::user("go");
+    // Run on a fork that nobody had written to.
+    let (ours, theirs) = (run(&agent, base.fork()), run(&agent, base.fork_named("other")));
+    exact(&ours, &silent);
+    exact(&ours.merge(&theirs).expect("a merge"), &silent);
+    // Run from an earlier step.
+    let asked = ours.as_record().steps()[0].id();
+    let mut again = ours.at(asked).expect("a step");
+    exact(&run(&agent, again.clone()), &silent);
+    again.push(Chunk::user("or else?"));
+    exact(&run(&agent, again), &silent);
+    // In a session beside it.
+    let mut whole = ours.clone();
+    let mut aside = whole.aside("beside");
+    aside.push(Chunk::user("and?"));
+    whole.keep_aside(&run(&agent, aside));
+    whole.push(Chunk::note("kept"));
+    exact(&whole, &silent);
+    // Detached.
+    exact(&whole.detach(), &silent);
+}
+
+/// Support for customers.
+#[derive(Module)]
+struct Support {
+    selector: Selector,
+    billing: Agent,
+    tech: Agent,
+}
+
+impl Workflow for Support {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        while let Some(next) = self.selector.pick(&mut session, &[&self.billing, &self.tech]).await? {
+            session = next.run(session).await?;
+        }
+        Ok(session)
+    }
+}
+
+fn support(provider: &Provider) -> Support {
+    Support {
+        selector: Selector::new(provider),
+        billing: Agent::new("You do billing.", provider).describe("Knows about invoices."),
+        tech: Agent::new("You do tech.", provider).describe("Knows about machines."),
+    }
+}
+
+#[test]
+fn a_selector_picks_the_same_routes() {
+    for texts in [&["2", "Turn it off.", "1", "Pay.", "0"][..], &["2", "Turn it off.", "7"], &[""]] {
+        let session = run(&support(&says(texts)), Session::user("It is broken."));
+        exact(&session, &support(&mute()));
+        // Forks were made there before, and nobody knows what became of them.
+        let base = Session::user("It is broken.");
+        let _ = (base.fork(), base.fork());
+        exact(&run(&support(&says(texts)), base.clone()), &support(&mute()));
+        exact(&run(&support(&says(texts)), base.fork()), &support(&mute()));
+    }
+}
+
+#[test]
+fn a_conversation_that_is_folded_when_it_gets_long() {
+    let agent = |provider: &Provider, summaries: &Provider| {
+        Agent::new("Count.", provider)
+            .tool(Counter::default())
+            .compress(Compressor::new(summaries).window(100).share(0.5).keep(1))
+    };
+    let turn = r#"{"calls": [{"name": "count"}], "usage": {"input": 60, "output": 2}}"#;
+    for summary in [r#"{"text": "It counts."}"#, r#"{"text": "", "finish": "length"}"#] {
+        let provider = script([turn, turn, turn, turn, turn, turn, DONE]);
+        let session = run(&agent(&provider, &script([summary; 4])), Session::user("go"));
+        assert_eq!(session.folds().is_empty(), summary.contains("length"));
+        exact(&session, &agent(&mute(), &mute()));
+    }
+}
+
+#[test]
+fn a_task_that_is_given_to_another_agent() {
+    let agent = |provider: &Provider, helps: &str| {
+        let helper = Agent::new(helps, provider).describe("Helps.").tool(Counter::default());
+        Agent::new("Work.", provider).delegate("help", helper).tool(Counter::default())
+    };
+    let turns = [
+        r#"{"agent": "agent", "calls": [{"name": "help", "arguments": {"task": "Help."}}, {"name": "count"}, {"name": "help", "arguments": {"task": "Help more."}}]}"#,
+        r#"{"agent": "agent.help", "calls": [{"name": "count"}]}"#,
+        r#"{"agent": "agent.help", "text": "helped"}"#,
+        r#"{"agent": "agent.help", "text": "helped more"}"#,
+        r#"{"agent": "agent", "text": "done"}"#,
+    ];
+    let placed = Session::user("go").to(Place::local("."));
+    for session in [Session::user("go"), placed] {
+        let session = run(&agent(&script(turns), "Help well."), session);
+        exact(&session, &agent(&mute(), "Help well."));
+        let replayed = block_on(session.replay(&agent(&mute(), "Help badly."))).expect("a replay");
+        assert_eq!(replayed.divergence.expect("a divergence").pointer, "/text");
+    }
+    // One that fails.
+    let failing = [turns[0], r#"{"agent": "agent.help", "error": {"status": 400, "message": "no"}}"#, turns[3], turns[4]];
+    exact(&run(&agent(&script(failing), "Help."), Session::user("go")), &agent(&mute(), "Help."));
+}
+
+#[test]
+fn a_memory_says_what_it_said() {
+    #[derive(Module)]
+    struct Minds {
+        agent: Agent,
+    }
+    impl Workflow for Minds {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "The Seine runs through Paris.").await?;
+            self.agent.commit(&mut session).await?;
+            session = self.agent.run(session).await?;
+            self.agent.forget(&mut session, &["none".to_owned()]).await?;
+            Ok(session)
+        }
+    }
+    let minds = |provider: &Provider, memory: &Memory| Minds { agent: Agent::new("Know.", provider).memory(memory) };
+    let memory = Memory::in_process("notes");
+    let mut session = run(&minds(&script([DONE, DONE]), &memory), Session::user("Which river runs through Paris?"));
+    session.push(Chunk::user("And what about the Seine?"));
+    let session = run(&minds(&script([DONE]), &memory), session);
+    exact(&session, &minds(&mute(), &Memory::new(Blank)));
+    // One that breaks stops the run, and does so again.
+    struct Broken;
+    impl MemoryBackend for Broken {
+        fn uri(&self) -> &str {
+            "process:notes"
+        }
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+            Err(Error::new(ErrorKind::Memory, "the disk is full"))
+        }
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+            Ok(Vec::new())
+        }
+        async fn forget(&self, entries: &[String]) -> Result<Vec<String>> {
+            Ok(entries.to_vec())
+        }
+    }
+    let session = run(&minds(&mute(), &Memory::new(Broken)), Session::user("Which river runs through Paris?"));
+    exact(&session, &minds(&mute(), &Memory::new(Blank)));
+}
+
+#[test]
+fn a_run_that_waited_for_a_decision() {
+    let counter = Counter { nature: Nature::Approval, ..Counter::default() };
+    let steps = |provider: &Provider| {
+        Sequential::new().then("draft", Agent::new("Draft.", provider)).then("clerk", counting(provider, &counter))
+    };
+    let two = r#"{"agent": "sequential.clerk", "calls": [{"name": "count"}, {"name": "count"}]}"#;
+    let turns = [r#"{"agent": "sequential.draft", "text": "a draft"}"#, two, DONE];
+    let record = steps(&script(turns));
+    let mut session = run(&record, Session::user("go"));
+    exact(&session, &steps(&mute()));
+    session.approve("call_2_1").expect("it waits");
+    // Half a decision is none.
+    let mut session = run(&record, session);
+    session.deny("call_2_2", "once is enough").expect("it waits");
+    let session = run(&record, session);
+    assert_eq!(session.text(), Some("done"));
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
+    exact(&session, &steps(&mute()));
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn attempts_that_failed_fail_again_at_once() {
+    let agent = |provider: &Provider| Agent::new("Go.", provider);
+    let retry = Retry { first: std::time::Duration::ZERO, longest: std::time::Duration::ZERO, ..Retry::default() };
+    let turns = [r#"{"error": {"status": 503, "message": "busy"}}"#; 2];
+    let some = script(turns.into_iter().chain([DONE])).retry(retry.clone());
+    exact(&run(&agent(&some), Session::user("go")), &agent(&mute()));
+    let none = script([r#"{"error": {"status": 503, "message": "busy"}}"#; 9]).retry(retry);
+    let session = run(&agent(&none), Session::user("go"));
+    // A session whose run failed goes on by being run again.
+    let session = run(&agent(&script([DONE])), session);
+    assert_eq!(session.text(), Some("done"));
+    exact(&session, &agent(&mute()));
+}
+
+#[test]
+fn a_budget_that_was_used_up_and_given_anew() {
+    let counter = Counter::default();
+    let session = Session::user("go").within(Budget::new().turns(2));
+    let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
+    let session = run(&agent, session);
+    assert_eq!(session.text(), None);
+    let session = run(&agent, session.within(Budget::new().turns(20)));
+    assert_eq!(session.text(), Some("done"));
+    exact(&session, &counting(&mute(), &counter));
+}
+
+#[test]
+fn an_answer_that_is_a_value() {
+    #[derive(JsonSchema, serde::Deserialize)]
+    #[schemars(crate = "rath::schemars")]
+    struct River {
+        length_km: u32,
+    }
+    let workflow = |provider: Provider| {
+        move |session: Session| {
+            let agent = Agent::new("You know rivers.", &provider);
+            async move {
+                let (mut session, river) = agent.answer::<River>(session).await?;
+                session.push(Chunk::note(format!("{} km", river.length_km)));
+                Ok(session)
+            }
+        }
+    };
+    let session = run(&workflow(says(&["long", r#"{"length_km": 777}"#])), Session::user("How long is the Seine?"));
+    exact(&session, &workflow(mute()));
+}
+
+#[test]
+fn a_session_that_a_program_begins_by_hand_asks_nobody() {
+    let workflow = |provider: Provider, keep: bool| {
+        move |mut session: Session| {
+            let agent = Agent::new("Go.", &provider).named("agent");
+            async move {
+                let beside = agent.run(Session::user("a question beside it")).await?;
+                if keep {
+                    session.keep_aside(&beside);
+                }
+                session.push(Chunk::note(beside.text().unwrap_or_default()));
+                Ok(session)
+            }
+        }
+    };
+    let session = run(&workflow(script([DONE]), true), Session::user("go"));
+    check(&session, &workflow(mute(), true), expect![[r#"
+        exact: 6 steps, 1 request, ends at 5d8ca0ef
+    "#]]);
+    // What was not kept cannot be known.
+    let session = run(&workflow(script([DONE]), false), Session::user("go"));
+    check(&session, &workflow(mute(), false), expect![[r#"
+        diverges outside the recording
+    "#]]);
+}
+
+/// Everything that can be under way, and able to go on in the middle of a turn.
+#[derive(Module)]
+struct Resumed {
+    all: All,
+}
+
+impl Workflow for Resumed {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        if let Next::RunTools(_) = session.next() {
+            session = self.all.worker.run(session).await?;
+        }
+        self.all.run(session).await
+    }
+}
+
+/// Goes on until it is done, as often as that takes.
+fn go_on(flow: &Resumed, mut session: Session) -> Session {
+    block_on(async {
+        loop {
+            match flow.run(session.until(&Cancel::new())).await {
+                Ok(done) => return done,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Approval, "{error}");
+                    session = error.into_session().expect("a session");
+                    let Next::RunTools(calls) = session.next() else { panic!("nothing is open") };
+                    for pending in calls {
+                        session.deny(pending.call.id, "let it be").expect("it is in doubt");
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn mute_all() -> Resumed {
+    Resumed { all: all().to(&mute_as("model", "slow")) }
+}
+
+#[test]
+fn a_run_that_was_cancelled_at_any_moment_and_resumed() {
+    let moments = at_every_moment(|moment| {
+        let (cancel, flow) = (Cancel::new(), Resumed { all: all() });
+        let (_, result) = poll(&flow, Session::user("go").until(&cancel), moment, || {
+            cancel.cancel();
+            Then::GoOn
+        });
+        match result.expect("it ends when it is cancelled") {
+            Ok(session) => {
+                exact(&session, &mute_all());
+                false
+            }
+            Err(error) => {
+                let session = error.into_session().expect("a session");
+                exact(&session, &mute_all());
+                exact(&go_on(&flow, session), &mute_all());
+                true
+            }
+        }
+    });
+    assert!(moments > 50, "{moments} moments");
+}
+
+#[test]
+fn a_run_that_was_dropped_at_any_moment_and_resumed() {
+    let moments = at_every_moment(|moment| {
+        let flow = Resumed { all: all() };
+        let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
+        if result.is_none() {
+            exact(&newest, &mute_all());
+            exact(&go_on(&flow, newest), &mute_all());
+        }
+        result.is_none()
+    });
+    assert!(moments > 50, "{moments} moments");
+    let _ = Model::provider();
+}
+
+#[test]
+fn every_part_of_a_session_is_a_recording() {
+    let session = run(&Resumed { all: all() }, Session::user("go"));
+    for step in session.lineage().walk() {
+        // What was done beside it has a part of its own.
+        if session.as_record().steps().contains(&step) {
+            let replayed = block_on(Session::resume(Record::at(step.clone())).replay(&mute_all())).expect("a replay");
+            let stops = replayed.divergence.as_ref().is_none_or(|divergence| divergence.expected.is_none());
+            assert!(stops, "{replayed}");
+        }
+    }
+}
