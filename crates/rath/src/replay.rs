@@ -177,6 +177,9 @@ impl Driver<'_> {
     async fn drive(mut self, head: Option<&Step>) {
         // What stands on a line of its own, and was joined from outside, comes before the step that joins it.
         let mut lines: Vec<_> = head.into_iter().map(|head| self.line(head)).collect();
+        // Where a run did something else, and from where it was run. It may have been cut short there in the recording, and
+        // run again: then that is what comes next.
+        let mut cut: Option<(Divergence, Option<StepId>)> = None;
         while let Some(line) = lines.last_mut() {
             let Some(step) = line.last().cloned() else {
                 lines.pop();
@@ -184,11 +187,23 @@ impl Driver<'_> {
             };
             if self.replay.is_seen(step.id()) {
                 line.pop();
-            } else if is_program(&step) {
-                self.run_to(&step).await;
-                if self.replay.divergence().is_some() {
-                    return;
+                continue;
+            }
+            if is_program(&step) {
+                let from = step.parents().first().map(|parent| parent.id());
+                if cut.as_ref().is_some_and(|(_, before)| *before == from) {
+                    break;
                 }
+                self.run_to(&step).await;
+                if cut.is_some() && self.replay.same() == 0 {
+                    break;
+                }
+                cut = self.replay.divergence().map(|divergence| (divergence, from));
+                if cut.is_some() && !self.replay.may_be_cut() {
+                    break;
+                }
+            } else if cut.is_some() {
+                break;
             } else {
                 let theirs = step.parents().get(1).and_then(|theirs| theirs.step());
                 match theirs.filter(|theirs| !self.replay.is_seen(theirs.id())) {
@@ -196,6 +211,9 @@ impl Driver<'_> {
                     None => self.replay.take(&step),
                 }
             }
+        }
+        if let Some((divergence, _)) = cut {
+            self.replay.set_divergence(divergence);
         }
     }
 

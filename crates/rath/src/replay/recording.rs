@@ -34,6 +34,8 @@ struct State {
     same: u64,
     requests: u64,
     divergence: Option<Divergence>,
+    /// Whether the program does something, and the recording something else: it may have been run again there.
+    cut: bool,
     /// How many wait for something that never came in the recording.
     waiting: u64,
     /// How many tools run.
@@ -68,13 +70,15 @@ impl Replay {
                 Some(expected) => Divergence::between(expected, step),
                 None => Divergence::beyond(step.parents().first().map(|parent| parent.id()), step),
             };
-            state.divergence = Some(divergence);
+            (state.divergence, state.cut) = (Some(divergence), true);
         }
     }
 
     /// The recorded step that should have come instead: one that says something of the same kind, if there is one.
     fn expected(&self, state: &State, found: &Step) -> Option<&Step> {
-        let mut missed = self.children(parent(found)).filter(|step| is_program(step) && !state.seen.contains_key(&step.id()));
+        // What was taken as it is has not been done yet.
+        let done = |step: &Step| matches!(state.seen.get(&step.id()), Some(Some(_)));
+        let mut missed = self.children(parent(found)).filter(|step| is_program(step) && !done(step));
         let first = missed.clone().next();
         missed.find(|step| step.chunk().kind() == found.chunk().kind()).or(first)
     }
@@ -120,7 +124,7 @@ impl Replay {
         let Some(other) = self.children(id).find(|step| is_program(step) && !state.seen.contains_key(&step.id())) else {
             return Upcoming::Nothing;
         };
-        state.divergence = Some(Divergence::instead(other, doing()));
+        (state.divergence, state.cut) = (Some(Divergence::instead(other, doing())), true);
         Upcoming::Different
     }
 
@@ -187,7 +191,7 @@ impl Replay {
     /// Begins a run of the program.
     pub(super) fn begin(&self) {
         let mut state = self.lock();
-        (state.run, state.same, state.divergence) = (state.run + 1, 0, None);
+        (state.run, state.same, state.divergence, state.cut) = (state.run + 1, 0, None, false);
     }
 
     /// How many steps this run has appended that are in the recording.
@@ -201,6 +205,11 @@ impl Replay {
 
     pub(super) fn divergence(&self) -> Option<Divergence> {
         self.lock().divergence.clone()
+    }
+
+    /// Whether a run that did something else may have been cut short where it did, and run again.
+    pub(super) fn may_be_cut(&self) -> bool {
+        self.lock().cut
     }
 
     pub(super) fn set_divergence(&self, divergence: Divergence) {
