@@ -107,11 +107,12 @@ impl<'a> Replaying<'a> {
             place.check().map_err(|error| error.with_session(&session))?;
         }
         let replay = Replay::of(session.as_record(), place);
-        let driver = Driver { replay: &replay, workflow, ended: HashSet::new() };
+        let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };
         driver.drive(session.head()).await;
+        let cuts = driver.cuts;
         let (divergence, requests) = (replay.divergence(), replay.requests());
         let steps = lineage.walk().into_iter().filter(|step| replay.is_seen(step.id())).count() as u64;
-        Ok(Replayed { head: session.head().map(Step::id), steps, requests, divergence })
+        Ok(Replayed { head: session.head().map(Step::id), steps, requests, cuts, divergence })
     }
 }
 
@@ -134,6 +135,9 @@ pub struct Replayed {
     pub steps: u64,
     /// How many requests were rendered again, each the same to the last byte.
     pub requests: u64,
+    /// The steps at which a run was cut short, as by a crash, and the program was run again from its beginning: so at least
+    /// it can be read.
+    pub cuts: Vec<StepId>,
     /// Where the program first did something else.
     pub divergence: Option<Divergence>,
 }
@@ -150,7 +154,11 @@ impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (steps, requests) = (draw::count(self.steps, "step"), draw::count(self.requests, "request"));
         match (&self.divergence, self.head) {
-            (None, Some(head)) => write!(f, "exact: {steps}, {requests}, ends at {}", head.short()),
+            (None, Some(head)) => {
+                write!(f, "exact: {steps}, {requests}, ends at {}", head.short())?;
+                let cuts = self.cuts.iter().map(StepId::short).collect::<Vec<_>>();
+                if cuts.is_empty() { Ok(()) } else { write!(f, "; cut short and run again at {}", cuts.join(", ")) }
+            }
             (None, None) => f.write_str("exact: nothing happened"),
             (Some(divergence), _) => write!(f, "{divergence}\n  the same before that: {steps}, {requests}"),
         }
@@ -163,6 +171,8 @@ struct Driver<'a> {
     workflow: &'a dyn Run,
     /// Where the program came to an end.
     ended: HashSet<StepId>,
+    /// Where a run was cut short.
+    cuts: Vec<StepId>,
 }
 
 /// How a run is begun where a recorded one began.
@@ -174,11 +184,11 @@ struct Start {
 }
 
 impl Driver<'_> {
-    async fn drive(mut self, head: Option<&Step>) {
+    async fn drive(&mut self, head: Option<&Step>) {
         // What stands on a line of its own, and was joined from outside, comes before the step that joins it.
         let mut lines: Vec<_> = head.into_iter().map(|head| self.line(head)).collect();
-        // Where a run did something else, and from where it was run. It may have been cut short there in the recording, and
-        // run again: then that is what comes next.
+        // Where a run waits for something that never came, and from where it was run. It may have been cut short there in
+        // the recording, and run again: then that is what comes next.
         let mut cut: Option<(Divergence, Option<StepId>)> = None;
         while let Some(line) = lines.last_mut() {
             let Some(step) = line.last().cloned() else {
@@ -195,8 +205,11 @@ impl Driver<'_> {
                     break;
                 }
                 self.run_to(&step).await;
-                if cut.is_some() && self.replay.same() == 0 {
-                    break;
+                if cut.is_some() {
+                    if self.replay.same() == 0 {
+                        break;
+                    }
+                    self.cuts.extend(from);
                 }
                 cut = self.replay.divergence().map(|divergence| (divergence, from));
                 if cut.is_some() && !self.replay.may_be_cut() {
@@ -272,7 +285,7 @@ impl Driver<'_> {
         poll_fn(|context| match run.as_mut().poll(context) {
             Poll::Ready(Ok(session)) => Poll::Ready(Ending::Done(Box::new(session))),
             Poll::Ready(Err(error)) => Poll::Ready(Ending::Failed(error)),
-            Poll::Pending if self.replay.is_given_up() => Poll::Ready(Ending::GivenUp),
+            Poll::Pending if self.replay.is_given_up(context.waker()) => Poll::Ready(Ending::GivenUp),
             Poll::Pending => Poll::Pending,
         })
         .await

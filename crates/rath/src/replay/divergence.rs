@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rath_record::{Step, StepId, draw};
+use rath_record::{Digest, Payload, Step, StepId, draw};
 use serde_json::Value;
 
 use super::differ;
@@ -41,7 +41,11 @@ impl Divergence {
         if recorded.chunk().kind() != found.chunk().kind() {
             return whole();
         }
-        let read = |step: &Step| serde_json::from_str::<Value>(&step.json()).unwrap_or_default();
+        let read = |step: &Step| {
+            let mut value = serde_json::from_str(&step.json()).unwrap_or_default();
+            put_in_place(&mut value, &step.chunk().payloads());
+            value
+        };
         let (ours, theirs) = (read(recorded), read(found));
         match differ::first(&ours, &theirs) {
             Some(place) => {
@@ -85,6 +89,23 @@ impl Divergence {
     pub(super) fn with_detail(mut self, detail: Option<String>) -> Self {
         self.detail = detail;
         self
+    }
+}
+
+/// Puts texts that stand beside the row where their names stand: what differs is the text.
+fn put_in_place(value: &mut Value, payloads: &[(Digest, Payload)]) {
+    if payloads.is_empty() {
+        return;
+    }
+    let named = value.get("digest").and_then(Value::as_str).and_then(|digest| {
+        let (_, payload) = payloads.iter().find(|(known, _)| known.to_string() == digest)?;
+        payload.clone().into_text()
+    });
+    match (named, value) {
+        (Some(text), value) => *value = Value::from(&*text),
+        (None, Value::Array(list)) => list.iter_mut().for_each(|value| put_in_place(value, payloads)),
+        (None, Value::Object(members)) => members.values_mut().for_each(|value| put_in_place(value, payloads)),
+        (None, _) => {}
     }
 }
 

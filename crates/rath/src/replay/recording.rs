@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use rath_record::chunk::{Chunk, Forked, Strategy};
 use rath_record::{Record, Step, StepId};
@@ -34,12 +35,15 @@ struct State {
     same: u64,
     requests: u64,
     divergence: Option<Divergence>,
-    /// Whether the program does something, and the recording something else: it may have been run again there.
+    /// Whether the program waits for something that the recording has not got, while it goes on in another way: the run may
+    /// have been cut short there, and the program run again.
     cut: bool,
     /// How many wait for something that never came in the recording.
     waiting: u64,
     /// How many tools run.
     tools: u64,
+    /// Wakes whoever runs the program.
+    waker: Option<Waker>,
 }
 
 impl Replay {
@@ -70,7 +74,7 @@ impl Replay {
                 Some(expected) => Divergence::between(expected, step),
                 None => Divergence::beyond(step.parents().first().map(|parent| parent.id()), step),
             };
-            (state.divergence, state.cut) = (Some(divergence), true);
+            state.divergence = Some(divergence);
         }
     }
 
@@ -136,6 +140,9 @@ impl Replay {
     /// Waits for what never came. Whoever waits is dropped, as in the recording.
     async fn wait<T>(&self) -> T {
         let _waiting = Counted::new(self, |state| &mut state.waiting);
+        // It may wait in a task of its own.
+        let waker = self.lock().waker.clone();
+        waker.into_iter().for_each(Waker::wake);
         pending().await
     }
 
@@ -207,7 +214,7 @@ impl Replay {
         self.lock().divergence.clone()
     }
 
-    /// Whether a run that did something else may have been cut short where it did, and run again.
+    /// Whether a run that did something else may have been cut short there, and the program run again.
     pub(super) fn may_be_cut(&self) -> bool {
         self.lock().cut
     }
@@ -218,8 +225,9 @@ impl Replay {
 
     /// Whether a run that waits has nothing to wait for: it does something else by now, or what it waits for never came,
     /// and neither did anything else that the program would have to wake up for.
-    pub(super) fn is_given_up(&self) -> bool {
-        let state = self.lock();
+    pub(super) fn is_given_up(&self, waker: &Waker) -> bool {
+        let mut state = self.lock();
+        state.waker = Some(waker.clone());
         if state.divergence.is_some() {
             return true;
         }

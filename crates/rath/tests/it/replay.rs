@@ -614,6 +614,7 @@ fn a_run_that_was_cancelled_at_any_moment_and_resumed() {
 
 #[test]
 fn a_run_that_was_dropped_at_any_moment_and_resumed() {
+    let resumed = AtomicU64::new(0);
     let moments = at_every_moment(|moment| {
         let flow = Resumed { all: all() };
         let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
@@ -621,11 +622,17 @@ fn a_run_that_was_dropped_at_any_moment_and_resumed() {
             // As it would be opened from a store: in nobody's hands.
             let newest = Session::resume(newest.as_record().clone());
             exact_as_far_as_it_goes(&newest, &mute_all());
-            exact(&go_on(&flow, newest), &mute_all());
+            let cut = block_on(newest.replay(&mute_all())).expect("a replay");
+            // Where the program waits for nobody it cannot have been cut short, and does not look as if it had been.
+            if cut.is_exact() {
+                exact(&go_on(&flow, newest), &mute_all());
+                resumed.fetch_add(1, Ordering::Relaxed);
+            }
         }
         result.is_none()
     });
     assert!(moments > 50, "{moments} moments");
+    assert!(resumed.load(Ordering::Relaxed) > 30, "{resumed:?} of {moments} moments");
 }
 
 /// The program does the same, and may have more to do.
@@ -933,4 +940,174 @@ fn what_differs_when_something_else_is_tried() {
     expect![[r#"
         nothing is shared
         + 68a0222d  user: go"#]].assert_eq(&Session::empty().compare(&Session::user("go")).to_string());
+}
+
+/// Says what a real provider would be told to have said, in its shape and under its name.
+struct Plays {
+    identity: Identity,
+    settings: Arc<Settings>,
+    answers: std::sync::Mutex<Vec<Answer>>,
+}
+
+impl ProviderBackend for Plays {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        Ok(self.answers.lock().expect("nobody panics").remove(0))
+    }
+}
+
+#[test]
+fn real_providers_are_replayed_without_a_network() {
+    // Nobody listens there.
+    let nowhere = "http://127.0.0.1:9";
+    let anthropic = Provider::from(Anthropic::new("claude").key("none").base_url(nowhere).expect("a URL"));
+    let openai = Provider::from(OpenAi::new("gpt").key("none").base_url(nowhere).expect("a URL"));
+    let plays = |real: &Provider, answers: Vec<Answer>| {
+        let Request { identity, settings, .. } = real.request(&Session::user("?")).expect("a request");
+        Provider::new(Plays { identity, settings, answers: std::sync::Mutex::new(answers) })
+    };
+    let answer = |text: &str| Answer { text: text.to_owned(), usage: Some(Usage::new(7, 3)), ..Answer::default() };
+    let calls = Answer {
+        calls: vec![Call::new("a", "count", "{}"), Call::new("b", "count", "{}")],
+        finish: Finish::Calls,
+        reasoning: "Hm.".to_owned(),
+        sidecar: Some(json!([{"type": "thinking", "thinking": "Hm.", "signature": "s"}]).into()),
+        ..answer("")
+    };
+    let flow = |first: &Provider, second: &Provider| {
+        let first = counting(first, &Counter::default());
+        Sequential::new().then("first", first).then("second", Agent::new("Go on.", second))
+    };
+    let record = flow(&plays(&anthropic, vec![calls, answer("a")]), &plays(&openai, vec![answer("b")]));
+    let session = run(&record, Session::user("go"));
+    assert_eq!(session.text(), Some("b"));
+    // What one model said does not all survive with the other, and that is on the record.
+    assert!(session.chunks().any(|chunk| matches!(chunk, Chunk::Note(_))), "{}", session.lineage());
+    exact(&session, &flow(&anthropic, &openai));
+    let hotter = Provider::from(Anthropic::new("claude").key("none").max_tokens(9).base_url(nowhere).expect("a URL"));
+    check(&session, &flow(&hotter, &openai), expect![[r#"
+    "#]]);
+    check(&session, &flow(&openai, &openai), expect![[r#"
+    "#]]);
+}
+
+#[test]
+fn work_that_was_given_up_is_given_up_again() {
+    #[derive(Module)]
+    struct Race {
+        slow: Agent,
+        failing: Agent,
+    }
+    impl Workflow for Race {
+        async fn forward(&self, session: Session) -> Result<Session> {
+            let (ours, theirs) =
+                tokio::try_join!(self.slow.run(session.fork()), self.failing.run(session.fork_named("failing")))?;
+            ours.merge(&theirs)
+        }
+    }
+    let race = |provider: &Provider| Race { slow: Agent::new("Wait.", provider), failing: Agent::new("Fail.", provider) };
+    let provider = script([
+        r#"{"agent": "race.slow", "text": "never", "delay_ms": 100000}"#,
+        r#"{"agent": "race.failing", "error": {"status": 400, "message": "no"}}"#,
+    ]);
+    let session = run(&race(&provider), Session::user("go"));
+    assert!(session.lineage().to_string().contains("instructions: Wait."), "{}", session.lineage());
+    exact(&session, &race(&mute()));
+    // In tasks of their own.
+    let spawned = |provider: Provider| {
+        move |session: Session| {
+            let agent = Agent::new("Go.", &provider).named("agent");
+            async move {
+                let run = tokio::spawn(async move { agent.run(session).await });
+                run.await.map_err(Error::other)?
+            }
+        }
+    };
+    let mut session = run(&spawned(script([DONE])), Session::user("go"));
+    exact(&session, &spawned(mute()));
+    let before = session.as_record().steps()[1].clone();
+    session = Session::resume(Record::at(before));
+    exact(&session, &spawned(mute()));
+}
+
+#[test]
+fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
+    #[derive(Module)]
+    struct Minds {
+        agent: Agent,
+    }
+    impl Workflow for Minds {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "A fact.").await?;
+            self.agent.run(session).await
+        }
+    }
+    let minds = |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(Blank)) };
+    let memory = Memory::in_process("notes");
+    let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
+    // All that was stored when it crashed: it had asked, and made no call yet.
+    let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
+    for (nth, expected) in [
+        (3, expect![[r#"
+        "#]]),
+        (4, expect![[r#"
+        "#]]),
+    ] {
+        let stored = Session::resume(Record::at(whole.as_record().steps()[nth].clone()));
+        let turns = if nth == 3 { &[COUNT, DONE][..] } else { &[DONE] };
+        let session = run(&record(turns), stored);
+        assert_eq!(session.text(), Some("done"));
+        check(&session, &minds(&mute()), expected);
+    }
+}
+
+#[test]
+fn what_differs_far_behind_in_a_long_text_is_shown() {
+    let long = |end: &str| format!("{}{end}", "All that is to be known. ".repeat(1_000));
+    let session = run(&Agent::new(long("Be brief."), &script([DONE])), Session::user("go"));
+    check(&session, &Agent::new(long("Be long."), &mute()), expect![[r#"
+    "#]]);
+}
+
+#[test]
+fn a_step_that_a_newer_version_wrote_is_taken_as_it_is() {
+    let agent = |provider: &Provider| counting(provider, &Counter::default());
+    let session = run(&agent(&script([COUNT, DONE])), Session::user("go"));
+    // The first answer and the result hold a member that nobody here knows.
+    let mut head: Option<rath::record::Step> = None;
+    for step in session.as_record().steps() {
+        let json = match step.chunk() {
+            Chunk::ToolResult(_) => step.json().replacen("\"call\":", "\"mood\":\"good\",\"call\":", 1),
+            Chunk::Assistant(answer) if !answer.calls.is_empty() => {
+                step.json().replacen("\"finish\":", "\"mood\":\"good\",\"finish\":", 1)
+            }
+            _ => step.json().into_owned(),
+        };
+        let parents = head.take().map_or(rath::record::Parents::None, |head| {
+            rath::record::Parents::One(rath::record::Link::Step(head))
+        });
+        head = Some(rath::record::Step::read(parents, &json, step.stamp().clone()).expect("a chunk"));
+    }
+    let newer = Session::resume(Record::at(head.expect("steps")));
+    assert_ne!(newer.head(), session.head());
+    exact(&newer, &agent(&mute()));
+}
+
+#[test]
+fn a_recording_with_a_gap_is_refused() {
+    let session = run(&counting(&script([COUNT, DONE]), &Counter::default()), Session::user("go"));
+    let steps = session.as_record().steps();
+    let gone = rath::record::Parents::One(rath::record::Link::Gone(Box::new(steps[1].id())));
+    let step = rath::record::Step::read(gone, &steps[2].json(), steps[2].stamp().clone()).expect("a chunk");
+    let broken = Session::resume(Record::at(step));
+    let error = block_on(broken.replay(&counting(&mute(), &Counter::default()))).expect_err("a gap");
+    assert_eq!(error.kind(), ErrorKind::Replay);
+    assert!(!broken.rebuild().is_exact());
 }
