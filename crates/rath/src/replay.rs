@@ -22,9 +22,11 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use rath_record::chunk::{Chunk, Forked};
 use rath_record::{Step, StepId, draw};
+use tokio::time::{Sleep, sleep};
 
 pub use comparison::Comparison;
 pub use divergence::Divergence;
@@ -37,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flow::Run;
 use crate::place::Place;
 use crate::session::Session;
-use recording::is_program;
+use recording::{Waits, is_program};
 
 tokio::task_local! {
     /// The replay that goes on in this task. A session that a program begins by hand has to know of it too: otherwise a
@@ -240,11 +242,14 @@ impl Driver<'_> {
     async fn run_to(&mut self, step: &Step) {
         let from = step.parents().first().and_then(|parent| parent.step());
         let mut ending = Ending::GivenUp;
-        for start in self.starts(step, from.map(Step::id)) {
-            self.replay.begin();
-            ending = self.run(Session::replayed(from, start.left, start.opening, self.replay)).await;
+        let mut starts = self.starts(step, from.map(Step::id)).into_iter().peekable();
+        while let Some(start) = starts.next() {
+            self.replay.begin(from.map(Step::id));
+            let session = Session::replayed(from, start.left, start.opening, self.replay);
+            ending = self.run(session, starts.peek().is_none()).await;
             // What differs from the first step on may have been begun in another way.
-            if self.replay.divergence().is_none() || self.replay.same() > 0 {
+            let differs = self.replay.divergence().is_some() || self.replay.lost().is_some();
+            if !differs || self.replay.same() > 0 {
                 break;
             }
         }
@@ -258,7 +263,10 @@ impl Driver<'_> {
         match self.replay.divergence() {
             Some(_) if again => self.replay.set_divergence(Divergence::ended(step, None)),
             Some(_) => {}
-            None if !self.replay.is_seen(step.id()) => self.replay.set_divergence(Divergence::ended(step, error)),
+            None if !self.replay.is_seen(step.id()) => {
+                let lost = self.replay.lost();
+                self.replay.set_divergence(lost.unwrap_or_else(|| Divergence::ended(step, error)));
+            }
             None => {
                 if let Ending::Done(session) = &ending {
                     self.ended.extend(session.head().map(Step::id));
@@ -280,17 +288,33 @@ impl Driver<'_> {
         starts
     }
 
-    async fn run(&self, session: Session) -> Ending {
+    /// Runs the program once. What has done nothing that is recorded is waited for only if it is the last chance.
+    async fn run(&self, session: Session, last: bool) -> Ending {
         let mut run = pin!(CURRENT.scope(self.replay.clone(), self.workflow.run(session)));
-        poll_fn(|context| match run.as_mut().poll(context) {
-            Poll::Ready(Ok(session)) => Poll::Ready(Ending::Done(Box::new(session))),
-            Poll::Ready(Err(error)) => Poll::Ready(Ending::Failed(error)),
-            Poll::Pending if self.replay.is_given_up(context.waker()) => Poll::Ready(Ending::GivenUp),
-            Poll::Pending => Poll::Pending,
+        let mut patience: Option<(u64, Pin<Box<Sleep>>)> = None;
+        poll_fn(|context| {
+            match run.as_mut().poll(context) {
+                Poll::Ready(Ok(session)) => return Poll::Ready(Ending::Done(Box::new(session))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Ending::Failed(error)),
+                Poll::Pending => {}
+            }
+            match self.replay.waits(context.waker()) {
+                Waits::ForItsOwn => Poll::Pending,
+                Waits::ForNothing => Poll::Ready(Ending::GivenUp),
+                Waits::ForOthers(0) if !last => Poll::Ready(Ending::GivenUp),
+                Waits::ForOthers(same) => {
+                    let fresh = patience.take().filter(|(before, _)| *before == same);
+                    let (_, sleep) = patience.insert(fresh.unwrap_or_else(|| (same, Box::pin(sleep(PATIENCE)))));
+                    sleep.as_mut().poll(context).map(|()| Ending::GivenUp)
+                }
+            }
         })
         .await
     }
 }
+
+/// How long one part of a program may take to go on, by a clock of its own, while another waits for what never came.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a run ended.
 enum Ending {

@@ -31,10 +31,15 @@ struct State {
     /// The steps that came about again, each with the run that brought it; none where it was taken as it is.
     seen: HashMap<StepId, Option<u64>>,
     run: u64,
+    /// The step that this run went on from.
+    from: Option<StepId>,
     /// How many steps this run has appended that are in the recording.
     same: u64,
     requests: u64,
     divergence: Option<Divergence>,
+    /// The first thing that the program does on a line that is not in the recording. It is a divergence if the program has
+    /// to wait for what comes of it.
+    lost: Option<Divergence>,
     /// Whether the program waits for something that the recording has not got, while it goes on in another way: the run may
     /// have been cut short there, and the program run again.
     cut: bool,
@@ -69,12 +74,17 @@ impl Replay {
         let known = step.parents().iter().all(|parent| self.steps.contains_key(&parent.id()));
         // A session that was begun by hand may be meant for anything. It matters when a model is asked in it.
         let begun = step.parents().is_empty() && step.stamp().by.is_none();
-        if known && !begun && state.divergence.is_none() {
-            let divergence = match self.expected(&state, step) {
-                Some(expected) => Divergence::between(expected, step),
-                None => Divergence::beyond(step.parents().first().map(|parent| parent.id()), step),
-            };
-            state.divergence = Some(divergence);
+        if !known || begun {
+            return;
+        }
+        let divergence = match self.expected(&state, step) {
+            Some(expected) => Divergence::between(expected, step),
+            None => Divergence::beyond(step.parents().first().map(|parent| parent.id()), step),
+        };
+        match step.chunk() {
+            // What is done on a fork may be dropped, and then it is on no record.
+            Chunk::Forked(_) => _ = state.lost.get_or_insert(divergence),
+            _ => _ = state.divergence.get_or_insert(divergence),
         }
     }
 
@@ -117,8 +127,8 @@ impl Replay {
         let mut state = self.lock();
         let id = head.map(Step::id);
         if let Some(head) = id.filter(|head| !self.steps.contains_key(head)) {
-            state.divergence = Some(Divergence::off_the_record(head, doing()));
-            return Upcoming::Different;
+            state.lost.get_or_insert_with(|| Divergence::off_the_record(head, doing()));
+            return Upcoming::Nothing;
         }
         // Two who go on from one step do not do the same twice.
         let fits = || self.children(id).filter(|step| wanted(step.chunk()));
@@ -196,9 +206,11 @@ impl Replay {
     }
 
     /// Begins a run of the program.
-    pub(super) fn begin(&self) {
+    pub(super) fn begin(&self, from: Option<StepId>) {
         let mut state = self.lock();
-        (state.run, state.same, state.divergence, state.cut) = (state.run + 1, 0, None, false);
+        state.from = from;
+        (state.run, state.same, state.cut) = (state.run + 1, 0, false);
+        (state.divergence, state.lost) = (None, None);
     }
 
     /// How many steps this run has appended that are in the recording.
@@ -223,20 +235,25 @@ impl Replay {
         self.lock().divergence = Some(divergence);
     }
 
-    /// Whether a run that waits has nothing to wait for: it does something else by now, or what it waits for never came,
-    /// and neither did anything else that the program would have to wake up for.
-    pub(super) fn is_given_up(&self, waker: &Waker) -> bool {
+    /// What a run that waits waits for.
+    pub(super) fn waits(&self, waker: &Waker) -> Waits {
         let mut state = self.lock();
         state.waker = Some(waker.clone());
         if state.divergence.is_some() {
-            return true;
+            return Waits::ForNothing;
         }
-        let by_this_run = |id: StepId| state.seen.get(&id) == Some(&Some(state.run));
-        let goes_on = || {
-            let missed = self.steps.values().filter(|step| is_program(step) && !state.seen.contains_key(&step.id()));
-            missed.into_iter().any(|step| parent(step).is_some_and(by_this_run))
-        };
-        state.waiting > 0 && state.tools == 0 && !goes_on()
+        if state.waiting == 0 || state.tools > 0 {
+            return Waits::ForItsOwn;
+        }
+        let by_this_run = |id: StepId| state.from == Some(id) || state.seen.get(&id) == Some(&Some(state.run));
+        let mut missed = self.steps.values().filter(|step| is_program(step) && !state.seen.contains_key(&step.id()));
+        let goes_on = missed.any(|step| parent(step).is_some_and(by_this_run));
+        if goes_on || state.lost.is_some() { Waits::ForOthers(state.same) } else { Waits::ForNothing }
+    }
+
+    /// The first thing that the program does on a line that is not in the recording.
+    pub(super) fn lost(&self) -> Option<Divergence> {
+        self.lock().lost.clone()
     }
 
     /// How many forks had left a step when the program came there, as far as those that it made itself tell.
@@ -252,6 +269,18 @@ impl Replay {
         // Whatever panics elsewhere, what stands here is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a run waits for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Waits {
+    /// Something that has nothing to do with the recording: a tool, a clock.
+    ForItsOwn,
+    /// What never came, in one part of it, while another may still have something to do, which is known by how many steps
+    /// it has appended.
+    ForOthers(u64),
+    /// What never came, or the program does something else by now.
+    ForNothing,
 }
 
 enum Upcoming {

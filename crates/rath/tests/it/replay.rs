@@ -742,7 +742,10 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     "#]]);
     // One that stops early, in the middle and at the end, and one that goes on.
     check(&session, &Desk { turns: 1, ..desk() }.flow(), expect![[r#"
-        exact: 9 steps, 3 requests, ends at 311baf78
+        diverges at step b156e485 (assistant: done)
+          expected: assistant: done
+          found:    failed: limit: the model was asked 1 times in one run, and …
+          the same before that: 5 steps, 1 request
     "#]]);
     let first = Agent::new("Write.", &mute()).tool(Counter { description: "Counts.", ..Counter::default() });
     check(&session, &first, expect![[r#"
@@ -993,8 +996,17 @@ fn real_providers_are_replayed_without_a_network() {
     exact(&session, &flow(&anthropic, &openai));
     let hotter = Provider::from(Anthropic::new("claude").key("none").max_tokens(9).base_url(nowhere).expect("a URL"));
     check(&session, &flow(&hotter, &openai), expect![[r#"
+        diverges at step a75be6fe (assistant calls count({}), count({})), /request
+          expected: "984fa58840a5ab6efc6ab92e8b8b59987c91c5d57c376b5b981f341b00…
+          found:    "24950e502d33e41838b2f7dbd0315f647b9b0413e8a5f6a8ee83c11e23…
+          in the request, at /max_tokens: expected 8192, found 9
+          the same before that: 2 steps, 0 requests
     "#]]);
     check(&session, &flow(&openai, &openai), expect![[r#"
+        diverges at step 3fc92a4c (instructions: Count. (tools: count)), /provider/model
+          expected: "claude"
+          found:    "gpt"
+          the same before that: 1 step, 0 requests
     "#]]);
 }
 
@@ -1004,22 +1016,36 @@ fn work_that_was_given_up_is_given_up_again() {
     struct Race {
         slow: Agent,
         failing: Agent,
+        #[module(skip)]
+        keeps: bool,
     }
     impl Workflow for Race {
         async fn forward(&self, session: Session) -> Result<Session> {
-            let (ours, theirs) =
-                tokio::try_join!(self.slow.run(session.fork()), self.failing.run(session.fork_named("failing")))?;
+            let failing = async {
+                if self.keeps {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                let failed = self.failing.run(session.fork_named("failing")).await;
+                // An error that carries nothing is given all that was done.
+                failed.map_err(|error| if self.keeps { Error::other(error.message()) } else { error })
+            };
+            let (ours, theirs) = tokio::try_join!(self.slow.run(session.fork()), failing)?;
             ours.merge(&theirs)
         }
     }
-    let race = |provider: &Provider| Race { slow: Agent::new("Wait.", provider), failing: Agent::new("Fail.", provider) };
-    let provider = script([
-        r#"{"agent": "race.slow", "text": "never", "delay_ms": 100000}"#,
-        r#"{"agent": "race.failing", "error": {"status": 400, "message": "no"}}"#,
-    ]);
-    let session = run(&race(&provider), Session::user("go"));
-    assert!(session.lineage().to_string().contains("instructions: Wait."), "{}", session.lineage());
-    exact(&session, &race(&mute()));
+    let race = |provider: &Provider, keeps| {
+        let (slow, failing) = (Agent::new("Wait.", provider), Agent::new("Fail.", provider));
+        Race { slow, failing, keeps }
+    };
+    for keeps in [true, false] {
+        let provider = script([
+            r#"{"agent": "race.slow", "text": "never", "delay_ms": 100000}"#,
+            r#"{"agent": "race.failing", "error": {"status": 400, "message": "no"}}"#,
+        ]);
+        let session = run(&race(&provider, keeps), Session::user("go"));
+        assert_eq!(session.lineage().to_string().contains("instructions: Wait."), keeps, "{}", session.lineage());
+        exact(&session, &race(&mute(), keeps));
+    }
     // In tasks of their own.
     let spawned = |provider: Provider| {
         move |session: Session| {
@@ -1056,8 +1082,10 @@ fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
     let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
     for (nth, expected) in [
         (3, expect![[r#"
+            exact: 9 steps, 2 requests, ends at ec50130a; cut short and run again at c9502611
         "#]]),
         (4, expect![[r#"
+            exact: 9 steps, 2 requests, ends at 175ad872; cut short and run again at 2d6242a1
         "#]]),
     ] {
         let stored = Session::resume(Record::at(whole.as_record().steps()[nth].clone()));
@@ -1073,6 +1101,10 @@ fn what_differs_far_behind_in_a_long_text_is_shown() {
     let long = |end: &str| format!("{}{end}", "All that is to be known. ".repeat(1_000));
     let session = run(&Agent::new(long("Be brief."), &script([DONE])), Session::user("go"));
     check(&session, &Agent::new(long("Be long."), &mute()), expect![[r#"
+        diverges at step 86405b33 (instructions: All that is to be known. All that is to be known. All that …), /text
+          expected: …t is to be known. Be brief."
+          found:    …t is to be known. Be long."
+          the same before that: 1 step, 0 requests
     "#]]);
 }
 
