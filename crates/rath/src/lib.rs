@@ -41,6 +41,8 @@ mod guide {
     struct Agents;
     #[doc = include_str!("../../../docs/guide/providers.md")]
     struct Providers;
+    #[doc = include_str!("../../../docs/guide/replay.md")]
+    struct Replay;
 }
 
 /// What a program that works with sessions needs.

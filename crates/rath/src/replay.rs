@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flow::Run;
 use crate::place::Place;
 use crate::session::Session;
-use recording::{Waits, is_program};
+use recording::{WaitsFor, is_program};
 
 tokio::task_local! {
     /// The replay that goes on in this task. A session that a program begins by hand has to know of it too: otherwise a
@@ -298,11 +298,11 @@ impl Driver<'_> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Ending::Failed(error)),
                 Poll::Pending => {}
             }
-            match self.replay.waits(context.waker()) {
-                Waits::ForItsOwn => Poll::Pending,
-                Waits::ForNothing => Poll::Ready(Ending::GivenUp),
-                Waits::ForOthers(0) if !last => Poll::Ready(Ending::GivenUp),
-                Waits::ForOthers(same) => {
+            match self.replay.waits_for(context.waker()) {
+                WaitsFor::ItsOwn => Poll::Pending,
+                WaitsFor::Nothing => Poll::Ready(Ending::GivenUp),
+                WaitsFor::Others(0) if !last => Poll::Ready(Ending::GivenUp),
+                WaitsFor::Others(same) => {
                     let fresh = patience.take().filter(|(before, _)| *before == same);
                     let (_, sleep) = patience.insert(fresh.unwrap_or_else(|| (same, Box::pin(sleep(PATIENCE)))));
                     sleep.as_mut().poll(context).map(|()| Ending::GivenUp)

@@ -34,8 +34,9 @@ pub(super) fn first<'a>(ours: &'a Value, theirs: &'a Value) -> Option<Place<'a>>
                 below(escaped, mine.get(name), other.get(name))
             })
         }
-        (Value::Array(mine), Value::Array(other)) => (0..mine.len().max(other.len()))
-            .find_map(|nth| below(nth.to_string(), mine.get(nth), other.get(nth))),
+        (Value::Array(mine), Value::Array(other)) => {
+            (0..mine.len().max(other.len())).find_map(|nth| below(nth.to_string(), mine.get(nth), other.get(nth)))
+        }
         _ => (ours != theirs).then(|| Place { pointer: String::new(), ours: Some(ours), theirs: Some(theirs) }),
     }
 }
@@ -73,7 +74,8 @@ mod tests {
             (r#"1"#, r#"2"#, ": 1, 2"),
         ];
         for (ours, theirs, wanted) in rows {
-            let (ours, theirs) = (serde_json::from_str(ours).expect("JSON"), serde_json::from_str(theirs).expect("JSON"));
+            let (ours, theirs) =
+                (serde_json::from_str(ours).expect("JSON"), serde_json::from_str(theirs).expect("JSON"));
             let told = first(&ours, &theirs).map_or("same".to_owned(), |place| {
                 let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
                 format!("{}: {}, {}", place.pointer, say(place.ours), say(place.theirs))

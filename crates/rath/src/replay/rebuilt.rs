@@ -62,12 +62,8 @@ impl Session {
     pub fn rebuild(&self) -> Rebuilt {
         let lineage = self.lineage();
         let walk = lineage.walk();
-        let mut rebuilt = Rebuilt {
-            head: self.head().map(Step::id),
-            steps: walk.len() as u64,
-            requests: 0,
-            differences: Vec::new(),
-        };
+        let mut rebuilt =
+            Rebuilt { head: self.head().map(Step::id), steps: walk.len() as u64, requests: 0, differences: Vec::new() };
         // One for all, so that a request costs what it adds to the one before.
         let mut before = Session::empty();
         match reread(self.as_record()) {
@@ -131,7 +127,12 @@ impl Rebuilt {
         let Some(digest) = answer.request else { return };
         self.requests += 1;
         if !before.go_before(step) {
-            return self.note(Some(step.id()), "request", digest, "nothing before it that a model could have been asked");
+            return self.note(
+                Some(step.id()),
+                "request",
+                digest,
+                "nothing before it that a model could have been asked",
+            );
         }
         if let Err(error) = provider::rebuild(before, answer) {
             self.note(Some(step.id()), "request", digest, error.message());

@@ -135,7 +135,8 @@ impl Replay {
         if let Some(step) = fits().find(|step| !state.seen.contains_key(&step.id())).or(fits().next()) {
             return Upcoming::Step(step.clone());
         }
-        let Some(other) = self.children(id).find(|step| is_program(step) && !state.seen.contains_key(&step.id())) else {
+        let Some(other) = self.children(id).find(|step| is_program(step) && !state.seen.contains_key(&step.id()))
+        else {
             return Upcoming::Nothing;
         };
         (state.divergence, state.cut) = (Some(Divergence::instead(other, doing())), true);
@@ -236,19 +237,19 @@ impl Replay {
     }
 
     /// What a run that waits waits for.
-    pub(super) fn waits(&self, waker: &Waker) -> Waits {
+    pub(super) fn waits_for(&self, waker: &Waker) -> WaitsFor {
         let mut state = self.lock();
         state.waker = Some(waker.clone());
         if state.divergence.is_some() {
-            return Waits::ForNothing;
+            return WaitsFor::Nothing;
         }
         if state.waiting == 0 || state.tools > 0 {
-            return Waits::ForItsOwn;
+            return WaitsFor::ItsOwn;
         }
         let by_this_run = |id: StepId| state.from == Some(id) || state.seen.get(&id) == Some(&Some(state.run));
         let mut missed = self.steps.values().filter(|step| is_program(step) && !state.seen.contains_key(&step.id()));
         let goes_on = missed.any(|step| parent(step).is_some_and(by_this_run));
-        if goes_on || state.lost.is_some() { Waits::ForOthers(state.same) } else { Waits::ForNothing }
+        if goes_on { WaitsFor::Others(state.same) } else { WaitsFor::Nothing }
     }
 
     /// The first thing that the program does on a line that is not in the recording.
@@ -273,14 +274,14 @@ impl Replay {
 
 /// What a run waits for.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Waits {
+pub(super) enum WaitsFor {
     /// Something that has nothing to do with the recording: a tool, a clock.
-    ForItsOwn,
+    ItsOwn,
     /// What never came, in one part of it, while another may still have something to do, which is known by how many steps
     /// it has appended.
-    ForOthers(u64),
+    Others(u64),
     /// What never came, or the program does something else by now.
-    ForNothing,
+    Nothing,
 }
 
 enum Upcoming {

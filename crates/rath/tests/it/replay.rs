@@ -280,10 +280,7 @@ impl Workflow for Both {
 }
 
 fn both(provider: &Provider) -> Both {
-    Both {
-        writer: Agent::new("Write.", provider).tool(Counter::default()),
-        critic: Agent::new("Criticise.", provider),
-    }
+    Both { writer: Agent::new("Write.", provider).tool(Counter::default()), critic: Agent::new("Criticise.", provider) }
 }
 
 #[test]
@@ -405,7 +402,8 @@ fn a_task_that_is_given_to_another_agent() {
         assert_eq!(replayed.divergence.as_ref().expect("a divergence").pointer, "/text", "{replayed}");
     }
     // One that fails.
-    let failing = [turns[0], r#"{"agent": "agent.help", "error": {"status": 400, "message": "no"}}"#, turns[3], turns[4]];
+    let failing =
+        [turns[0], r#"{"agent": "agent.help", "error": {"status": 400, "message": "no"}}"#, turns[3], turns[4]];
     exact(&run(&agent(&script(failing), "Help."), Session::user("go")), &agent(&mute(), "Help."));
 }
 
@@ -477,7 +475,7 @@ fn attempts_that_failed_fail_again_at_once() {
     let agent = |provider: &Provider| Agent::new("Go.", provider);
     let retry = Retry { first: std::time::Duration::ZERO, longest: std::time::Duration::ZERO, ..Retry::default() };
     let turns = [r#"{"error": {"status": 503, "message": "busy"}}"#; 2];
-    let some = script(turns.into_iter().chain([DONE])).retry(retry.clone());
+    let some = script(turns.into_iter().chain([DONE])).retry(retry);
     exact(&run(&agent(&some), Session::user("go")), &agent(&mute()));
     let none = script([r#"{"error": {"status": 503, "message": "busy"}}"#; 9]).retry(retry);
     let session = run(&agent(&none), Session::user("go"));
@@ -536,18 +534,26 @@ fn a_session_that_a_program_begins_by_hand_asks_nobody() {
         }
     };
     let session = run(&workflow(script([DONE]), true), Session::user("go"));
-    check(&session, &workflow(mute(), true), expect![[r#"
+    check(
+        &session,
+        &workflow(mute(), true),
+        expect![[r#"
         exact: 6 steps, 1 request, ends at 309c8717
-    "#]]);
+    "#]],
+    );
     // What was not kept cannot be known.
     let session = run(&workflow(script([DONE]), false), Session::user("go"));
-    check(&session, &workflow(mute(), false), expect![[r#"
+    check(
+        &session,
+        &workflow(mute(), false),
+        expect![[r#"
         diverges outside the recording
           expected: nothing, the recording ends here
           found:    script:script is asked after step bfcbad8a
           the session in which it is done is not part of the recorded one
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
 }
 
 /// Everything that can be under way, and able to go on in the middle of a turn.
@@ -585,7 +591,7 @@ fn go_on(flow: &Resumed, mut session: Session) -> Session {
 }
 
 fn mute_all() -> Resumed {
-    Resumed { all: all().to(&mute_as("model", "slow")) }
+    Resumed { all: all().to(mute_as("model", "slow")) }
 }
 
 #[test]
@@ -691,107 +697,167 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
         settings.set("temperature", 0.5).expect("an option");
         Provider::new(Mute { identity, settings: Arc::new(settings) })
     };
-    check(&session, &desk().flow(), expect![[r#"
+    check(
+        &session,
+        &desk().flow(),
+        expect![[r#"
         exact: 9 steps, 3 requests, ends at 311baf78
-    "#]]);
+    "#]],
+    );
     // The prompt of the first agent, of the second, and what a tool is for.
-    check(&session, &Desk { prompt: "Write well.", ..desk() }.flow(), expect![[r#"
+    check(
+        &session,
+        &Desk { prompt: "Write well.", ..desk() }.flow(),
+        expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /text
           expected: "Write."
           found:    "Write well."
           the same before that: 1 step, 0 requests
-    "#]]);
-    check(&session, &Desk { editor: "Edit well.", ..desk() }.flow(), expect![[r#"
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { editor: "Edit well.", ..desk() }.flow(),
+        expect![[r#"
         diverges at step c898b90e (instructions: Edit.), /text
           expected: "Edit."
           found:    "Edit well."
           the same before that: 7 steps, 2 requests
-    "#]]);
-    check(&session, &Desk { description: "Adds up.", ..desk() }.flow(), expect![[r#"
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { description: "Adds up.", ..desk() }.flow(),
+        expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /tools/0/description
           expected: "Counts."
           found:    "Adds up."
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
     // Another model, and another setting.
-    check(&session, &Desk { provider: mute_as("script", "other"), ..desk() }.flow(), expect![[r#"
+    check(
+        &session,
+        &Desk { provider: mute_as("script", "other"), ..desk() }.flow(),
+        expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /provider/model
           expected: "script"
           found:    "other"
           the same before that: 1 step, 0 requests
-    "#]]);
-    check(&session, &Desk { provider: settings(), ..desk() }.flow(), expect![[r#"
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { provider: settings(), ..desk() }.flow(),
+        expect![[r#"
         diverges at step 24290c2b (assistant calls count({})), /request
           expected: "c2690a8155a9ce67a2e4e655e782901b3f1029fdad5b581517ccdb4078…
           found:    "2574c7257436e19dc18005deb109ecdf01f2cd2c76c5c5c55c9f87d287…
           in the request, at /temperature: expected nothing, found 0.5
           the same before that: 2 steps, 0 requests
-    "#]]);
+    "#]],
+    );
     // A step of the program's own that is another, or missing.
-    check(&session, &Desk { note: Some("done"), ..desk() }.flow(), expect![[r#"
+    check(
+        &session,
+        &Desk { note: Some("done"), ..desk() }.flow(),
+        expect![[r#"
         diverges at step 5d0b4609 (note: written), /text
           expected: "written"
           found:    "done"
           the same before that: 6 steps, 2 requests
-    "#]]);
-    check(&session, &Desk { note: None, ..desk() }.flow(), expect![[r#"
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { note: None, ..desk() }.flow(),
+        expect![[r#"
         diverges at step 5d0b4609 (note: written)
           expected: note: written
           found:    instructions: Edit.
           the same before that: 6 steps, 2 requests
-    "#]]);
+    "#]],
+    );
     // One that stops early, in the middle and at the end, and one that goes on.
-    check(&session, &Desk { turns: 1, ..desk() }.flow(), expect![[r#"
+    check(
+        &session,
+        &Desk { turns: 1, ..desk() }.flow(),
+        expect![[r#"
         diverges at step b156e485 (assistant: done)
           expected: assistant: done
           found:    failed: limit: the model was asked 1 times in one run, and …
           the same before that: 5 steps, 1 request
-    "#]]);
+    "#]],
+    );
     let first = Agent::new("Write.", &mute()).tool(Counter { description: "Counts.", ..Counter::default() });
-    check(&session, &first, expect![[r#"
+    check(
+        &session,
+        &first,
+        expect![[r#"
         diverges at step 5d0b4609 (note: written)
           expected: note: written
           found:    nothing, the program ended
           the same before that: 6 steps, 2 requests
-    "#]]);
+    "#]],
+    );
     let more = desk().flow().then("reader", Agent::new("Read.", &mute()));
-    check(&session, &more, expect![[r#"
+    check(
+        &session,
+        &more,
+        expect![[r#"
         diverges at step 311baf78 (the last step there)
           expected: nothing, the recording ends here
           found:    instructions: Read.
           the same before that: 9 steps, 3 requests
-    "#]]);
+    "#]],
+    );
     let fails = desk().flow().then("fails", |_| async { Err(Error::new(ErrorKind::Other, "no")) });
-    check(&session, &fails, expect![[r#"
+    check(
+        &session,
+        &fails,
+        expect![[r#"
         exact: 9 steps, 3 requests, ends at 311baf78
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_route_or_a_menu_that_was_changed() {
     let session = run(&support(&says(&["2", "Turn it off.", "0"])), Session::user("It is broken."));
     let renamed = Support { tech: Agent::new("You do tech.", &mute()).describe("Knows all."), ..support(&mute()) };
-    check(&session, &renamed, expect![[r#"
+    check(
+        &session,
+        &renamed,
+        expect![[r#"
         diverges at step a5d6a8d7 (instructions: You direct a conversation: you say who goes on with it. Ans…), /text
           expected: ….\n\n2. tech: Knows about machines."
           found:    ….\n\n2. tech: Knows all."
           the same before that: 2 steps, 0 requests
-    "#]]);
+    "#]],
+    );
     let forced = Support { selector: Selector::new(&mute()).force(["billing", "done"]), ..support(&mute()) };
-    check(&session, &forced, expect![[r#"
+    check(
+        &session,
+        &forced,
+        expect![[r#"
         diverges at step ee3d2e5f (forked)
           expected: forked
           found:    selected: billing (of 2)
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
     // The same routes by hand are not the same: nobody was asked.
     let followed = Support { selector: Selector::new(&mute()).follow(&session), ..support(&mute()) };
-    check(&session, &followed, expect![[r#"
+    check(
+        &session,
+        &followed,
+        expect![[r#"
         diverges at step ee3d2e5f (forked)
           expected: forked
           found:    selected: tech (of 2)
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -816,13 +882,15 @@ fn a_result_that_was_changed_in_the_recording_is_another_recording() {
         1 difference in 6 steps and 2 requests
         step 0e86d972, request
           expected: 6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c80…
-          found:    rebuilt, the request has digest bff68547, and what was sent…"#]].assert_eq(&rebuilt.to_string());
+          found:    rebuilt, the request has digest bff68547, and what was sent…"#]]
+    .assert_eq(&rebuilt.to_string());
     let replayed = block_on(changed.replay(&agent(&mute()))).expect("a replay");
     expect![[r#"
         diverges at step 0e86d972 (assistant: done), /request
           expected: "6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c8…
           found:    "bff685472c803f65908ffbc89287b608a4528db799e6cf713d3ad001cd…
-          the same before that: 5 steps, 1 request"#]].assert_eq(&replayed.to_string());
+          the same before that: 5 steps, 1 request"#]]
+    .assert_eq(&replayed.to_string());
 }
 
 #[test]
@@ -850,7 +918,8 @@ fn tools_that_run_again_are_compared_call_by_call() {
         diverges at step 44142ae6 (tool result: call_3_1 ok: call 3), /output
           expected: "call 3"
           found:    "call 3, or so"
-          the same before that: 10 steps, 3 requests"#]].assert_eq(&replayed.to_string());
+          the same before that: 10 steps, 3 requests"#]]
+    .assert_eq(&replayed.to_string());
     assert_eq!(replayed.divergence.expect("a divergence").step, Some(results[2]));
     // Nothing further happens.
     assert_eq!(mutated.calls.load(Ordering::Relaxed), 3);
@@ -859,7 +928,8 @@ fn tools_that_run_again_are_compared_call_by_call() {
         diverges at step 2ac4b718 (tool result: call_1_1 ok: call 1), /outcome
           expected: "ok"
           found:    "failed"
-          the same before that: 4 steps, 1 request"#]].assert_eq(&again(&fails).to_string());
+          the same before that: 4 steps, 1 request"#]]
+    .assert_eq(&again(&fails).to_string());
 }
 
 #[test]
@@ -935,14 +1005,17 @@ fn what_differs_when_something_else_is_tried() {
         + 10 in, 1 out
         last words
         - done
-        + Done at once."#]].assert_eq(&session.compare(&other).to_string());
+        + Done at once."#]]
+    .assert_eq(&session.compare(&other).to_string());
     assert_eq!(session.compare(&other).usage(), (Usage::new(30, 3), Usage::new(10, 1)));
     expect![[r#"
         shared up to 80dac5ba  assistant: done  [agent]  (20 in, 1 out)
-        both are the same"#]].assert_eq(&session.compare(&session).to_string());
+        both are the same"#]]
+    .assert_eq(&session.compare(&session).to_string());
     expect![[r#"
         nothing is shared
-        + 68a0222d  user: go"#]].assert_eq(&Session::empty().compare(&Session::user("go")).to_string());
+        + 68a0222d  user: go"#]]
+    .assert_eq(&Session::empty().compare(&Session::user("go")).to_string());
 }
 
 /// Says what a real provider would be told to have said, in its shape and under its name.
@@ -995,19 +1068,27 @@ fn real_providers_are_replayed_without_a_network() {
     assert!(session.chunks().any(|chunk| matches!(chunk, Chunk::Note(_))), "{}", session.lineage());
     exact(&session, &flow(&anthropic, &openai));
     let hotter = Provider::from(Anthropic::new("claude").key("none").max_tokens(9).base_url(nowhere).expect("a URL"));
-    check(&session, &flow(&hotter, &openai), expect![[r#"
+    check(
+        &session,
+        &flow(&hotter, &openai),
+        expect![[r#"
         diverges at step a75be6fe (assistant calls count({}), count({})), /request
           expected: "984fa58840a5ab6efc6ab92e8b8b59987c91c5d57c376b5b981f341b00…
           found:    "24950e502d33e41838b2f7dbd0315f647b9b0413e8a5f6a8ee83c11e23…
           in the request, at /max_tokens: expected 8192, found 9
           the same before that: 2 steps, 0 requests
-    "#]]);
-    check(&session, &flow(&openai, &openai), expect![[r#"
+    "#]],
+    );
+    check(
+        &session,
+        &flow(&openai, &openai),
+        expect![[r#"
         diverges at step 3fc92a4c (instructions: Count. (tools: count)), /provider/model
           expected: "claude"
           found:    "gpt"
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -1075,18 +1156,25 @@ fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
             self.agent.run(session).await
         }
     }
-    let minds = |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(Blank)) };
+    let minds =
+        |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(Blank)) };
     let memory = Memory::in_process("notes");
     let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
     // All that was stored when it crashed: it had asked, and made no call yet.
     let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
     for (nth, expected) in [
-        (3, expect![[r#"
+        (
+            3,
+            expect![[r#"
             exact: 9 steps, 2 requests, ends at ec50130a; cut short and run again at c9502611
-        "#]]),
-        (4, expect![[r#"
+        "#]],
+        ),
+        (
+            4,
+            expect![[r#"
             exact: 9 steps, 2 requests, ends at 175ad872; cut short and run again at 2d6242a1
-        "#]]),
+        "#]],
+        ),
     ] {
         let stored = Session::resume(Record::at(whole.as_record().steps()[nth].clone()));
         let turns = if nth == 3 { &[COUNT, DONE][..] } else { &[DONE] };
@@ -1100,12 +1188,16 @@ fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
 fn what_differs_far_behind_in_a_long_text_is_shown() {
     let long = |end: &str| format!("{}{end}", "All that is to be known. ".repeat(1_000));
     let session = run(&Agent::new(long("Be brief."), &script([DONE])), Session::user("go"));
-    check(&session, &Agent::new(long("Be long."), &mute()), expect![[r#"
+    check(
+        &session,
+        &Agent::new(long("Be long."), &mute()),
+        expect![[r#"
         diverges at step 86405b33 (instructions: All that is to be known. All that is to be known. All that …), /text
           expected: …t is to be known. Be brief."
           found:    …t is to be known. Be long."
           the same before that: 1 step, 0 requests
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -1122,9 +1214,9 @@ fn a_step_that_a_newer_version_wrote_is_taken_as_it_is() {
             }
             _ => step.json().into_owned(),
         };
-        let parents = head.take().map_or(rath::record::Parents::None, |head| {
-            rath::record::Parents::One(rath::record::Link::Step(head))
-        });
+        let parents = head
+            .take()
+            .map_or(rath::record::Parents::None, |head| rath::record::Parents::One(rath::record::Link::Step(head)));
         head = Some(rath::record::Step::read(parents, &json, step.stamp().clone()).expect("a chunk"));
     }
     let newer = Session::resume(Record::at(head.expect("steps")));

@@ -122,7 +122,12 @@ pub(crate) fn all() -> All {
 }
 
 /// Polls a run, and does something after so many polls. Gives its newest state, and what came of it if it ended.
-pub(crate) fn poll(flow: &dyn Run, session: Session, moment: usize, then: impl Fn() -> Then) -> (Session, Option<Result<Session>>) {
+pub(crate) fn poll(
+    flow: &dyn Run,
+    session: Session,
+    moment: usize,
+    then: impl Fn() -> Then,
+) -> (Session, Option<Result<Session>>) {
     let mut newest = session.clone();
     let mut events = flow.run(session).events();
     let mut context = Context::from_waker(Waker::noop());
