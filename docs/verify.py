@@ -39,8 +39,11 @@ LAYOUT = r"""
 (?: "format":"rath\ record","version":(?: 1\} | (?P<later>(?![01](?![0-9]))NUMBER).* )
   | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
-        (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))? ,"chunk":(?P<chunk>.*)\}
+        (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))?
+        (?:,"withheld":"(?P<withheld>HASH)")? ,"chunk":(?P<chunk>.*)\}
       | "payload":"(?P<payload>HASH)",(?: "text":(?P<text>".*") | "base64":"(?P<base64>[^"]*)" )\}
+      | "gone":"(?P<gone>HASH)"(?:,"in":"UUID")?\}
+      | "open":(?P<open>(?!0)NUMBER)(?:,"cut":(?P<cut>(?!0)NUMBER))?,"by":(?P<writer>".*")\}
       | "end":(?P<end>NUMBER)\}
     )
 )"""
@@ -53,7 +56,7 @@ KIND = re.compile(rb'\{"kind":"([^"\\]+)"')
 # The texts and blobs in chunks, by kind: there, and only there, payloads are referred to. * is each item of a list.
 TEXTS = """
     instructions.text user.text user.images.*.blob assistant.text assistant.reasoning assistant.calls.*.arguments
-    tool_result.output memory.event.remember.text memory.event.recall.query memory.event.recall.found.*.text
+    tool_result.output tool_result.whole memory.event.remember.text memory.event.recall.query memory.event.recall.found.*.text
     compressed.summary selected.reply checked.output retry.error interrupted.reason denied.reason failed.message
     note.text
 """.split()
@@ -93,13 +96,13 @@ def read_row(raw):
     if not match:
         return None
     row = match.groupdict()
-    numbers = [row["n"], row["later"], row["end"], *re.findall(rb"[0-9]+", row["usage"] or b"")]
+    numbers = [row["n"], row["later"], row["end"], row["open"], row["cut"], *re.findall(rb"[0-9]+", row["usage"] or b"")]
     if any(int(number or 0) >= 2**63 for number in numbers) or not -2**63 <= int(row["at"] or 0) < 2**63:
         return None
     try:
-        by = row["by"] or b'""'
-        if json.dumps(read_json(by), ensure_ascii=False).encode("utf-8") != by:
-            return None
+        for name in filter(None, [row["by"], row["writer"]]):
+            if json.dumps(read_json(name), ensure_ascii=False).encode("utf-8") != name:
+                return None
         row["bytes"] = payload_bytes(row) if row["payload"] else None
     except ValueError:
         return None
@@ -125,9 +128,9 @@ def rows_in_damaged_line(line):
     return first, next(filter(None, (read_row(line[place:]) for place in places)), None)
 
 
-def step_id(parents, chunk):
+def step_id(parents, chunk_digest):
     raw_parents = b"".join(map(bytes.fromhex, parents))
-    return blake3(b"rath step 1\n" + bytes([len(parents)]) + raw_parents + blake3(chunk).digest()).hexdigest()
+    return blake3(b"rath step 1\n" + bytes([len(parents)]) + raw_parents + chunk_digest).hexdigest()
 
 
 def payloads_of(kind, chunk):
@@ -153,6 +156,7 @@ class Report:
         self.line = self.rows = self.step_rows = 0
         self.last, self.last_seal = -1, None  # number and seal of the last row
         self.damaged = 0  # lines since the last row
+        self.broken = None  # how long the last of them is, and which problem it is
         self.steps, self.payloads = {}, {}  # by id and by digest, the smallest number of a row that has it
         self.references = []  # what steps refer to, to be looked up when every row is known
         self.end, self.cut = None, False
@@ -188,12 +192,16 @@ class Report:
         if row := read_row(line):
             return self.check_row(row)
         first, last = rows_in_damaged_line(line)  # [1]
-        self.cut = line is raw and not first and not last and self.end is None
+        # After the end somebody may have begun to write again.
+        begun = b'{"seal":"'.startswith(line[:9])
+        self.cut = line is raw and not first and not last and (self.end is None or begun)
         if self.cut:
+            self.end = None
             self.problem("cut off in the middle of a row")
         elif first and last:
             self.problem("damaged: what parts two rows is no line break")
         else:
+            self.broken = (len(line), len(self.problems))
             self.problem("damaged: sealed, but not laid out as a row" if seal_fits(line) else "damaged")
         if first:
             self.check_row(first)
@@ -208,13 +216,27 @@ class Report:
         if row["seal"] == self.last_seal:
             return self.problem("repeated", number)
         self.rows += 1
+        if row["open"]:
+            self.reopen(int(row["cut"] or 0))
         self.check_order(number, row)
         if row["id"]:
             self.check_step(number, row["id"].decode(), row)
         elif row["payload"]:
             self.check_payload(number, row["payload"].decode(), row["bytes"])
+        elif row["gone"]:
+            name = row["gone"].decode()
+            for known in (self.steps, self.payloads):
+                known[name] = min(number, known.get(name, number))
         elif row["end"]:
             self.end = int(row["end"])
+
+    def reopen(self, cut):
+        """Somebody goes on writing: what was cut before is no damage."""
+        self.end = None
+        if cut and self.damaged and self.broken and self.broken[0] == cut:
+            del self.problems[self.broken[1]]
+            self.damaged -= 1
+            self.broken = None
 
     def check_order(self, number, row):
         gap = number - self.last - 1
@@ -231,7 +253,8 @@ class Report:
 
     def check_step(self, number, step, row):
         parents, chunk = re.findall(PARTS["HASH"], row["parents"].decode()), row["chunk"]
-        if step_id(parents, chunk) != step:  # [4]
+        digest = bytes.fromhex(row["withheld"].decode()) if row["withheld"] else blake3(chunk).digest()
+        if step_id(parents, digest) != step:  # [4]
             return self.problem("the id does not fit the parents and the chunk", number, step)
         kind = KIND.match(chunk)
         if not kind or not chunk.endswith(b"}"):  # [5]

@@ -84,9 +84,48 @@ pub enum ErrorKind {
     Conflict,
     /// Something is not as the session was left.
     Differs,
+    /// A program does something else than the recording that it is replayed over.
+    Replay,
     /// What a workflow was to do failed, for a reason of its own.
     Other,
 }
+
+/// Every kind there is.
+const EVERY_KIND: [ErrorKind; 33] = [
+    ErrorKind::Merge,
+    ErrorKind::NoSuchStep,
+    ErrorKind::Place,
+    ErrorKind::Io,
+    ErrorKind::Format,
+    ErrorKind::Provider,
+    ErrorKind::Key,
+    ErrorKind::Model,
+    ErrorKind::Refused,
+    ErrorKind::Busy,
+    ErrorKind::Timeout,
+    ErrorKind::Connection,
+    ErrorKind::Answer,
+    ErrorKind::Budget,
+    ErrorKind::Turn,
+    ErrorKind::Payload,
+    ErrorKind::Request,
+    ErrorKind::Script,
+    ErrorKind::Tool,
+    ErrorKind::Approval,
+    ErrorKind::Limit,
+    ErrorKind::Route,
+    ErrorKind::Summary,
+    ErrorKind::Memory,
+    ErrorKind::Arguments,
+    ErrorKind::Cancelled,
+    ErrorKind::Store,
+    ErrorKind::Damaged,
+    ErrorKind::NoSuchSession,
+    ErrorKind::Conflict,
+    ErrorKind::Differs,
+    ErrorKind::Replay,
+    ErrorKind::Other,
+];
 
 impl ErrorKind {
     /// Whether the same thing may work a moment later.
@@ -128,8 +167,14 @@ impl ErrorKind {
             ErrorKind::NoSuchSession => "no_such_session",
             ErrorKind::Conflict => "conflict",
             ErrorKind::Differs => "differs",
+            ErrorKind::Replay => "replay",
             ErrorKind::Other => "other",
         }
+    }
+
+    /// The kind that is recorded under a name.
+    pub(crate) fn named(name: &str) -> Self {
+        EVERY_KIND.into_iter().find(|kind| kind.name() == name).unwrap_or(ErrorKind::Other)
     }
 }
 

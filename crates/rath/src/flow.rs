@@ -109,6 +109,9 @@ async fn enter<Fut>(module: &dyn Module, session: Session, work: impl FnOnce(Ses
 where
     Fut: Future<Output = Result<Session>>,
 {
+    if let Some(replay) = session.replaying() {
+        replay.check(&session)?;
+    }
     let (by, scope, hub) = (session.module().map(Into::into), session.scope().cloned(), session.hub().clone());
     let leave = |session: Session| session.within_scope(by, scope).heard_by(hub);
     // What people write may fail without the session in hand: then what was seen of it last is what there is.

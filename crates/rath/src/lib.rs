@@ -17,6 +17,7 @@ mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
+pub mod replay;
 pub mod secrets;
 mod session;
 pub mod store;
@@ -45,6 +46,8 @@ mod guide {
     struct Agents;
     #[doc = include_str!("../../../docs/guide/providers.md")]
     struct Providers;
+    #[doc = include_str!("../../../docs/guide/replay.md")]
+    struct Replay;
 }
 
 /// What a program that works with sessions needs.
@@ -60,8 +63,8 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Store, Text,
-        Usage, view,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Store,
+        Text, Usage, view,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

@@ -4,12 +4,16 @@ use std::future::Future;
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
+use rath_record::Text;
 use rath_record::chunk::Interrupted;
 
 use crate::budget::Stop;
 use crate::cancel::Cancel;
 use crate::error::{Error, ErrorKind};
 use crate::session::Session;
+
+/// What is recorded when somebody else stopped the work.
+const CANCELLED: &str = "the run was cancelled";
 
 /// Why work was ended.
 pub(crate) enum Stopped {
@@ -24,11 +28,16 @@ impl Stopped {
             Stopped::Budget(stop) => (ErrorKind::Budget, stop.to_string(), stop.hint),
             Stopped::Cancelled => {
                 let hint = "run the session that the error carries again, under another switch";
-                (ErrorKind::Cancelled, "the run was cancelled".to_owned(), hint)
+                (ErrorKind::Cancelled, CANCELLED.to_owned(), hint)
             }
         };
         session.push(Interrupted { reason: why.as_str().into() });
         Error::new(kind, why).with_hint(hint).with_session(session)
+    }
+
+    /// The kind of error that a recorded stop was told as.
+    pub(crate) fn kind_of(reason: &Text) -> ErrorKind {
+        if reason.as_str() == Some(CANCELLED) { ErrorKind::Cancelled } else { ErrorKind::Budget }
     }
 }
 

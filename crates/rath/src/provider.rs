@@ -255,6 +255,9 @@ impl<'a> Ask<'a> {
         session.hide_also(&provider.secrets());
         check_turn(&session)?;
         let request = provider.request(&session)?;
+        if let Some(replay) = session.replaying().cloned() {
+            return Box::pin(replay.answer(session, &request, &mut *sink)).await;
+        }
         let hold = match session.purse() {
             Some((budget, depth)) => {
                 let (identity, prices) = (&request.identity, &*provider.prices);
@@ -356,7 +359,7 @@ fn tell_budget(session: &Session) {
 }
 
 /// What another model said may not survive as it was: that is noted when the model changes, and not with every turn.
-fn note_losses(session: &mut Session, request: &Request) {
+pub(crate) fn note_losses(session: &mut Session, request: &Request) {
     let last = session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::Assistant(Assistant { provider, .. }) => Some(provider.as_ref()),
         _ => None,

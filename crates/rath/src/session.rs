@@ -2,6 +2,7 @@
 
 mod live;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
+use crate::replay::Replay;
 use crate::secrets::Secrets;
 use live::Live;
 
@@ -213,8 +215,7 @@ impl Session {
         } else {
             let step = record.head().cloned();
             let mut merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
-            merged.keep();
-            step.into_iter().for_each(|step| merged.emit(|| EventKind::Step(step)));
+            step.into_iter().for_each(|step| merged.tell(step));
             merged
         };
         // However they are joined, what comes of it lies where ours lay.
@@ -278,10 +279,7 @@ impl Session {
         let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
         let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = kept;
-        if step.is_some() {
-            self.keep();
-        }
-        step.into_iter().for_each(|step| self.emit(|| EventKind::Step(step)));
+        step.into_iter().for_each(|step| self.tell(step));
     }
 
     /// The id of the branch that this session appends to.
@@ -432,11 +430,38 @@ impl Session {
         Some(Session::on(Record::at(parent.clone()), Branch::new()))
     }
 
+    /// Goes to where a model gave an answer, and keeps what can be reused of the last request. False if nothing is there.
+    pub(crate) fn go_before(&mut self, answer: &Step) -> bool {
+        let parent = answer.parents().first().and_then(|link| link.step());
+        self.record = parent.cloned().map(Record::at).unwrap_or_default();
+        parent.is_some()
+    }
+
     /// The session that ends at the head of `record`, on that head's branch.
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
         Session::on(record, Branch { id, ..Branch::new() })
+    }
+
+    /// A session as a recorded run found it: how many forks had left its head, and the fork that it was, if any.
+    pub(crate) fn replayed(from: Option<&Step>, left: u64, opening: Option<Forked>, replay: &Arc<Replay>) -> Self {
+        let record = from.cloned().map(Record::at).unwrap_or_default();
+        let mut session = Session::resume(record);
+        session.branch = Branch { id: session.branch.id, left: Arc::new(AtomicU64::new(left)), opening };
+        session.live.replay = Some(replay.clone());
+        session
+    }
+
+    /// Goes on by what a recorded step says, with what it cost.
+    pub(crate) fn go_on_by(&mut self, step: &Step) {
+        // One that this version cannot write as it was would get another name.
+        if let Cow::Borrowed(_) = step.json() {
+            self.begin();
+            self.record = Record::at(step.clone());
+            return self.tell(step.clone());
+        }
+        self.append(step.chunk().clone(), step.stamp().usage);
     }
 
     fn on(record: Record, branch: Branch) -> Self {
@@ -447,7 +472,7 @@ impl Session {
             purse: None,
             rendered: Reuse::default(),
             placed: Arc::default(),
-            live: Live::default(),
+            live: Live::here(),
         }
     }
 
@@ -509,16 +534,19 @@ impl Session {
     /// Appends a step, without what must not be recorded, and tells whoever listens.
     fn write(&mut self, mut chunk: Chunk, stamp: Stamp) -> StepId {
         self.live.secrets.hide_in(&mut chunk);
-        let step = self.record.push(chunk, stamp);
+        let step = self.record.push(chunk, stamp).clone();
         let id = step.id();
-        if !self.live.hub.is_empty() {
-            let step = step.clone();
-            self.keep();
-            self.emit(|| EventKind::Step(step));
-        } else {
-            self.keep();
-        }
+        self.tell(step);
         id
+    }
+
+    /// Tells whoever listens of a step that joins two lines.
+    fn tell(&mut self, step: Step) {
+        if let Some(replay) = &self.live.replay {
+            replay.see(&step);
+        }
+        self.keep();
+        self.emit(|| EventKind::Step(step));
     }
 
     /// Leaves the head that others may fork from: what forks from the next one is counted anew.

@@ -98,6 +98,12 @@ pub trait Tool: Send + Sync + 'static {
         OUTPUT_LIMIT
     }
 
+    /// Whether a call does nothing but run workflows on sessions, so that it can be made in a replay.
+    #[doc(hidden)]
+    fn only_runs_workflows(&self) -> bool {
+        false
+    }
+
     /// Does it. An error is for the model: it reads the message, and the run goes on.
     fn call(&self, cx: &ToolCx, arguments: Value) -> impl Future<Output = Result<Output>> + Send;
 }
@@ -177,6 +183,7 @@ trait Erased: Send + Sync {
     fn needs_approval(&self, arguments: &Value) -> bool;
     fn time_limit(&self) -> Duration;
     fn output_limit(&self) -> usize;
+    fn only_runs_workflows(&self) -> bool;
     fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> Calling<'a>;
 }
 
@@ -201,6 +208,10 @@ impl<T: Tool> Erased for T {
 
     fn output_limit(&self) -> usize {
         Tool::output_limit(self)
+    }
+
+    fn only_runs_workflows(&self) -> bool {
+        Tool::only_runs_workflows(self)
     }
 
     fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> Calling<'a> {

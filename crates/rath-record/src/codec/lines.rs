@@ -186,7 +186,9 @@ impl Lines {
         let back = starts.iter().find_map(|start| Some((*start, row::parse(&line[*start..]).ok()?)));
         // What the rows found leave over at the end of a file is a row that was cut.
         let over = line.len() - front.as_ref().map_or(0, |(end, _)| end + 1);
-        if self.report.ending == Ending::Closed && front.is_none() && back.is_none() {
+        // After the end somebody may have begun to write again.
+        let begun = ends == Ends::AtEndOfFile && line.iter().zip(SEAL_OPEN.as_bytes()).all(|(a, b)| a == b);
+        if self.report.ending == Ending::Closed && !begun && front.is_none() && back.is_none() {
             self.broken_line(line.len() as u64, Fault::AfterEnd);
         } else if ends == Ends::AtEndOfFile && back.is_none() && over > 0 {
             self.report.ending = Ending::Cut { bytes: over as u64 };

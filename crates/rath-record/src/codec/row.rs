@@ -207,8 +207,9 @@ fn gone(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
 }
 
 fn open(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
-    let epoch = rest.number()?;
-    let cut = if rest.skip(r#","cut":"#).is_ok() { rest.number()? } else { 0 };
+    let above_zero = |number: u64| if number > 0 { Ok(number) } else { Err(Fault::NotARow) };
+    let epoch = rest.number().and_then(above_zero)?;
+    let cut = if rest.skip(r#","cut":"#).is_ok() { rest.number().and_then(above_zero)? } else { 0 };
     rest.skip(r#","by":"#)?;
     let by = rest.json()?;
     rest.last("}")?;

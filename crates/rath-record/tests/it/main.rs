@@ -13,3 +13,4 @@ mod scale;
 mod support;
 mod turn;
 mod views;
+mod written_on;

@@ -386,6 +386,10 @@ impl Tool for Delegate {
         Duration::from_secs(24 * 60 * 60)
     }
 
+    fn only_runs_workflows(&self) -> bool {
+        true
+    }
+
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
         let answer = session.last_words().filter(|words| !words.trim().is_empty());

@@ -33,7 +33,11 @@ impl Agent {
             return Ok(());
         }
         let mut session = Acting::new(session, self);
-        let committed = in_time(&mut session, memory.commit(&facts)).await;
+        let committed = in_time(&mut session, memory.commit(&facts), |event| match event {
+            MemoryEvent::Commit { entries } => Some(entries.clone()),
+            _ => None,
+        });
+        let committed = committed.await;
         let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));
         session.done(committed).map(|_| ())
     }
@@ -42,7 +46,11 @@ impl Agent {
     pub async fn forget(&self, session: &mut Session, entries: &[String]) -> Result<()> {
         let memory = self.known_memory(session)?;
         let mut session = Acting::new(session, self);
-        let forgotten = in_time(&mut session, memory.forget(entries)).await;
+        let forgotten = in_time(&mut session, memory.forget(entries), |event| match event {
+            MemoryEvent::Forget { entries } => Some(entries.clone()),
+            _ => None,
+        });
+        let forgotten = forgotten.await;
         let forgotten = forgotten.map(|entries| session.push(event(memory, MemoryEvent::Forget { entries })));
         session.done(forgotten).map(|_| ())
     }
@@ -60,7 +68,11 @@ impl Agent {
         let Some(memory) = &self.memory else { return Ok(()) };
         let Some(query) = question(session, memory) else { return Ok(()) };
         let known = memory.recall(query.as_str().unwrap_or_default(), RECALLED_MOST);
-        let known = in_time(session, known).await?;
+        let known = in_time(session, known, |event| match event {
+            MemoryEvent::Recall { found, .. } => Some(found.clone()),
+            _ => None,
+        });
+        let known = known.await?;
         // What this session is still to hand over is known here too, if nowhere else.
         let own = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
@@ -132,7 +144,16 @@ fn question(session: &Session, memory: &Memory) -> Option<Text> {
 
 /// Waits for a memory, within the session's limits. One that fails stops the run: what it would have said is missing, and
 /// nobody would know.
-async fn in_time<T>(session: &mut Session, work: impl Future<Output = Result<T>>) -> Result<T> {
+///
+/// In a replay nobody is asked: `recorded` reads what was said from what is recorded of it.
+async fn in_time<T>(
+    session: &mut Session,
+    work: impl Future<Output = Result<T>>,
+    recorded: impl Fn(&MemoryEvent) -> Option<T>,
+) -> Result<T> {
+    if let Some(replay) = session.replaying().cloned() {
+        return Box::pin(replay.remembered(session, recorded)).await;
+    }
     match within_limits(session, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {

@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
 use crate::provider::Reuse;
+use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
 use crate::store::Recorder;
 
@@ -23,6 +24,15 @@ pub(super) struct Live {
     nested: u32,
     /// Where its steps are kept.
     pub(super) recorder: Option<Recorder>,
+    /// The recording that whatever is done is held against.
+    pub(super) replay: Option<Arc<Replay>>,
+}
+
+impl Live {
+    /// What is live around a session that begins here.
+    pub(super) fn here() -> Self {
+        Live { replay: replay::current(), ..Live::default() }
+    }
 }
 
 impl Session {
@@ -74,6 +84,11 @@ impl Session {
     /// What can stop it.
     pub(crate) fn cancel(&self) -> Option<&Cancel> {
         self.live.cancel.as_ref()
+    }
+
+    /// The recording that whatever is done is held against.
+    pub(crate) fn replaying(&self) -> Option<&Arc<Replay>> {
+        self.live.replay.as_ref()
     }
 
     /// The module that runs, and those below it.

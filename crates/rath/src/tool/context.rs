@@ -78,7 +78,8 @@ impl ToolCx {
 
     /// Where the session's tools run.
     pub fn place(&self) -> Option<Place> {
-        self.session.place()
+        let place = self.session.place()?;
+        Some(self.session.replaying().and_then(|replay| replay.place()).cloned().unwrap_or(place))
     }
 
     /// The file that a path means in the session's place, which has to be a directory on this machine.

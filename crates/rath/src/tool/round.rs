@@ -1,5 +1,7 @@
 //! One round of calls: those that may run side by side do, and their results are appended in the order of the calls.
 
+mod replayed;
+
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -44,6 +46,9 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
     let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
     if let Some(error) = undecided(&plans) {
         return Err(error.with_session(session));
+    }
+    if let Some(replay) = session.replaying().cloned() {
+        return Box::pin(replayed::run(session, &replay, plans)).await;
     }
     let mut round = Round::of(plans);
     let mut running = FuturesUnordered::new();
@@ -98,6 +103,7 @@ enum Doubt {
 }
 
 /// A call that can be made.
+#[derive(Clone)]
 struct Ready {
     tool: Handle,
     arguments: Value,

@@ -10,6 +10,7 @@ mod openrath;
 mod provider;
 mod real;
 mod render;
+mod replay;
 mod running;
 mod script;
 mod secrets;

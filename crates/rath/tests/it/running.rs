@@ -17,13 +17,13 @@ use crate::support::{block_on, log, script};
 
 /// A model that decides by what it is told and how much has happened, and takes its time: each answer comes after a few
 /// chances to do something else.
-struct Model {
+pub(crate) struct Model {
     identity: Identity,
     settings: Arc<Settings>,
 }
 
 impl Model {
-    fn provider() -> Provider {
+    pub(crate) fn provider() -> Provider {
         let identity = Identity { provider: "model".to_owned(), model: "slow".to_owned() };
         Provider::new(Model { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
     }
@@ -96,10 +96,10 @@ async fn send() -> &'static str {
 
 /// Everything that can be under way.
 #[derive(Module)]
-struct All {
-    selector: Selector,
-    worker: Agent,
-    compressor: Compressor,
+pub(crate) struct All {
+    pub(crate) selector: Selector,
+    pub(crate) worker: Agent,
+    pub(crate) compressor: Compressor,
 }
 
 impl Workflow for All {
@@ -111,7 +111,7 @@ impl Workflow for All {
     }
 }
 
-fn all() -> All {
+pub(crate) fn all() -> All {
     let provider = Model::provider();
     let helper = Agent::new("Help.", &provider).tool(wait);
     All {
@@ -122,7 +122,12 @@ fn all() -> All {
 }
 
 /// Polls a run, and does something after so many polls. Gives its newest state, and what came of it if it ended.
-fn poll(flow: &All, session: Session, moment: usize, then: impl Fn() -> Then) -> (Session, Option<Result<Session>>) {
+pub(crate) fn poll(
+    flow: &dyn Run,
+    session: Session,
+    moment: usize,
+    then: impl Fn() -> Then,
+) -> (Session, Option<Result<Session>>) {
     let mut newest = session.clone();
     let mut events = flow.run(session).events();
     let mut context = Context::from_waker(Waker::noop());
@@ -151,7 +156,7 @@ fn poll(flow: &All, session: Session, moment: usize, then: impl Fn() -> Then) ->
 }
 
 #[derive(PartialEq)]
-enum Then {
+pub(crate) enum Then {
     GoOn,
     Drop,
 }
@@ -197,7 +202,7 @@ fn check_whole(session: &Session, wanted: &str) {
 }
 
 /// Runs it for every moment until it ends by itself before that, and says how many moments there were.
-fn at_every_moment(check: impl Fn(usize) -> bool) -> usize {
+pub(crate) fn at_every_moment(check: impl Fn(usize) -> bool) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     (0..)
         .take_while(|moment| {

@@ -1,0 +1,143 @@
+//! Files that somebody goes on with: who writes, what was cut, what is elsewhere, what was to be forgotten.
+
+use expect_test::expect;
+use rath_record::chunk::Chunk;
+use rath_record::codec::{self, Encoder, Ending, Reader};
+use rath_record::lineage::Lineage;
+use rath_record::{Digest, Link, Parents, Record, Stamp, Step};
+
+use crate::support::branch;
+
+fn said(record: &mut Record, text: &str) -> Step {
+    record.push(Chunk::user(text), Stamp::on(branch("main"))).clone()
+}
+
+/// A file that was closed, gone on with, cut in the middle of a row, and gone on with again.
+pub(crate) fn file() -> Vec<u8> {
+    let mut record = Record::new();
+    let mut encoder = Encoder::new().opened_by("one");
+    encoder.step(&said(&mut record, "first")).expect("short");
+    encoder.close();
+    let mut file = encoder.take();
+    let mut encoder = go_on(&file, "two");
+    encoder.step(&said(&mut record, "second").without_words()).expect("short");
+    let whole = file.len() + encoder.waiting();
+    file.append(&mut encoder.take());
+    let lost = record.clone();
+    encoder.step(&said(&mut record, "never kept")).expect("short");
+    file.append(&mut encoder.take());
+    file.truncate(whole + 100);
+    let mut record = lost;
+    let mut encoder = go_on(&file, "three");
+    encoder.step(&said(&mut record, "third")).expect("short");
+    encoder.gone(Digest([7; 32]), None);
+    let parents = Parents::One(Link::Gone(Box::new(rath_record::StepId([7; 32]))));
+    encoder.step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
+    encoder.gone(Digest([9; 32]), Some(branch("main")));
+    encoder.close();
+    file.append(&mut encoder.take());
+    file
+}
+
+fn go_on(file: &[u8], who: &str) -> Encoder {
+    let opened = codec::read(file).expect("a file of ours");
+    Encoder::go_on(opened.position.expect("it has rows"), who, opened.payloads)
+}
+
+#[test]
+fn a_file_that_was_gone_on_with_is_whole() {
+    let opened = codec::read(&file()).expect("a file of ours");
+    assert!(opened.report.is_whole(), "{:?}", opened.report);
+    let report = &opened.report;
+    assert_eq!((report.steps, report.cuts, report.gone, report.withheld), (4, 1, 1, 1));
+    assert_eq!(opened.writer.map(|writer| (writer.epoch, writer.by)), Some((3, "three".to_owned())));
+    expect![[r#"
+        ○  c9d41a9b b1  note: after what is lost
+        │
+        ~
+
+        ○  3f7d1221 main  user: third
+        ○  427e8b6e main  user: [forgotten]
+        ○  5d3b5f47 main  user: first"#]]
+    .assert_eq(&Lineage::of(opened.heads).to_string());
+}
+
+#[test]
+fn a_cut_that_nobody_went_on_from_is_told_and_one_that_somebody_did_is_no_damage() {
+    let file = file();
+    for end in 0..file.len() {
+        let opened = codec::read(&file[..end]).expect("a file of ours, cut");
+        let is_row = file[..end].ends_with(b"\n") || file.get(end) == Some(&b'\n');
+        assert_eq!(matches!(opened.report.ending, Ending::Cut { .. }), !is_row && end > 0, "cut at {end}");
+        assert!(opened.report.damage.len() <= 1, "cut at {end}: {:?}", opened.report.damage);
+        // Whatever was cut, somebody can go on, and the file is whole then.
+        if let Some(position) = opened.position {
+            let mut encoder = Encoder::go_on(position, "another", opened.payloads);
+            encoder.close();
+            let mended = [&file[..end], &encoder.take()].concat();
+            let report = codec::read(&mended).expect("a file of ours").report;
+            assert!(report.damage.is_empty() || !opened.report.damage.is_empty(), "cut at {end}: {:?}", report.damage);
+            assert_eq!(report.ending, Ending::Closed, "cut at {end}");
+            assert_eq!(report.steps, opened.report.steps, "cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn any_flipped_byte_is_told() {
+    let file = file();
+    let whole = codec::read(&file).expect("a file of ours").report;
+    for at in 0..file.len() {
+        let mut flipped = file.clone();
+        flipped[at] ^= 1 << (at % 7);
+        match codec::read(&flipped) {
+            Err(_) => {}
+            Ok(opened) if opened.report.is_whole() => {
+                // Only in bytes of a row that was cut, which say nothing.
+                assert_eq!(opened.report, whole, "byte {at}");
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_step_in_the_file_of_another_session_is_found_there() {
+    let mut record = Record::new();
+    let base = said(&mut record, "in another file");
+    let mut encoder = Encoder::new();
+    encoder.gone(Digest(base.id().0), Some(branch("other")));
+    encoder.step(&said(&mut record, "here")).expect("short");
+    let file = encoder.finish();
+    let mut reader = Reader::new().elsewhere(move |id, file| {
+        assert_eq!((id, file), (base.id(), branch("other")));
+        Some(base.clone())
+    });
+    reader.feed(&file);
+    let opened = reader.finish().expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.record.chunk_count(), 2);
+    assert_eq!(opened.elsewhere.len(), 1);
+    // Alone, it is whole as well: what is not here is known not to be.
+    let alone = codec::read(&file).expect("a file of ours");
+    assert!(alone.report.is_whole());
+    assert_eq!(alone.record.chunk_count(), 1);
+}
+
+#[test]
+fn what_is_forgotten_keeps_its_name_and_its_place() {
+    let mut record = Record::new();
+    let call = rath_record::chunk::Call::new("c1", "send", r#"{"to":"somebody"}"#);
+    record.push(Chunk::calls([call]), Stamp::on(branch("main")));
+    record.push(Chunk::result("c1", "sent to somebody"), Stamp::on(branch("main")));
+    let head = record.head().expect("a step").clone();
+    let steps: Vec<_> = record.steps().into_iter().map(Step::without_words).collect();
+    let mut encoder = Encoder::new();
+    steps.iter().for_each(|step| encoder.step(step).expect("short"));
+    let file = encoder.finish();
+    assert!(!String::from_utf8_lossy(&file).contains("somebody"));
+    let opened = codec::read(&file).expect("a file of ours");
+    assert!(opened.report.is_whole());
+    assert_eq!(opened.record.head().map(Step::id), Some(head.id()));
+    assert_eq!(rath_record::turn::next(&opened.record), rath_record::turn::Next::AskModel);
+}

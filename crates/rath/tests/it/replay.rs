@@ -1,0 +1,1237 @@
+//! Doing again what a session did: exactly, or up to the first step that differs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use expect_test::{Expect, expect};
+use rath::memory::MemoryBackend;
+use rath::prelude::*;
+use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::record::Record;
+use serde_json::{Value, json};
+
+use crate::running::{All, Then, all, at_every_moment, poll};
+use crate::support::{block_on, script};
+
+/// A model that must not be asked.
+struct Mute {
+    identity: Identity,
+    settings: Arc<Settings>,
+}
+
+impl ProviderBackend for Mute {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        panic!("a model was asked in a replay")
+    }
+}
+
+/// One that is called as the scripts here are.
+fn mute() -> Provider {
+    mute_as("script", "script")
+}
+
+fn mute_as(provider: &str, model: &str) -> Provider {
+    let identity = Identity { provider: provider.to_owned(), model: model.to_owned() };
+    Provider::new(Mute { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
+}
+
+/// A memory that must not be asked.
+struct Blank;
+
+impl MemoryBackend for Blank {
+    fn uri(&self) -> &str {
+        "process:notes"
+    }
+
+    async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+        panic!("a memory was written in a replay")
+    }
+
+    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        panic!("a memory was asked in a replay")
+    }
+
+    async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+        panic!("a memory was written in a replay")
+    }
+}
+
+fn run(workflow: &dyn Run, session: Session) -> Session {
+    match block_on(workflow.run(session)) {
+        Ok(session) => session,
+        Err(error) => error.into_session().expect("an error carries the session"),
+    }
+}
+
+/// Rebuilds a session and replays it, as it is and from its bytes.
+fn check(session: &Session, workflow: &dyn Run, expected: Expect) {
+    assert!(session.rebuild().is_exact(), "{}", session.rebuild());
+    let replayed = block_on(session.replay(workflow)).expect("a replay").to_string();
+    expected.assert_eq(&format!("{replayed}\n"));
+    let bytes = rath::record::codec::Encoder::record(session.as_record()).expect("bytes");
+    let opened = rath::record::codec::read(&bytes).expect("a record").record;
+    let again = block_on(Session::resume(opened).replay(workflow)).expect("a replay").to_string();
+    assert_eq!(again, replayed);
+}
+
+fn exact(session: &Session, workflow: &dyn Run) {
+    let replayed = block_on(session.replay(workflow)).expect("a replay");
+    assert!(replayed.is_exact(), "{replayed}\n{}", session.lineage());
+    assert_eq!(replayed.steps, session.lineage().walk().len() as u64, "{}", session.lineage());
+    assert!(session.rebuild().is_exact(), "{}", session.rebuild());
+}
+
+/// Says how often it was called.
+#[derive(Clone, Default)]
+struct Counter {
+    calls: Arc<AtomicU64>,
+    /// From this call on it says something else.
+    changes_at: Option<u64>,
+    description: &'static str,
+    nature: Nature,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Nature {
+    #[default]
+    Plain,
+    Approval,
+    Fails,
+}
+
+impl Tool for Counter {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("count", self.description, json!({"type": "object"}))
+    }
+
+    fn needs_approval(&self, _: &Value) -> bool {
+        self.nature == Nature::Approval
+    }
+
+    async fn call(&self, _: &ToolCx, _: Value) -> Result<Output> {
+        let nth = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.nature == Nature::Fails {
+            return Err(Error::new(ErrorKind::Tool, "no"));
+        }
+        let extra = if self.changes_at.is_some_and(|at| nth >= at) { ", or so" } else { "" };
+        Ok(format!("call {nth}{extra}").into())
+    }
+}
+
+const COUNT: &str = r#"{"calls": [{"name": "count"}], "usage": {"input": 10, "output": 2}}"#;
+const DONE: &str = r#"{"text": "done", "usage": {"input": 20, "output": 1}}"#;
+
+fn says(texts: &[&str]) -> Provider {
+    script(texts.iter().map(|text| json!({"text": text, "usage": {"input": 10, "output": 1}}).to_string()))
+}
+
+fn counting(provider: &Provider, counter: &Counter) -> Agent {
+    Agent::new("Count.", provider).tool(counter.clone())
+}
+
+mod readme {
+    use super::*;
+
+    /// Count the words in a short text.
+    #[tool]
+    async fn word_count(
+        /// Text to count.
+        text: String,
+    ) -> Result<usize> {
+        Ok(text.split_whitespace().count())
+    }
+
+    /// Counts words, then folds the run into one message.
+    #[derive(Module)]
+    struct Readme {
+        agent: Agent,
+        compressor: Compressor,
+    }
+
+    impl Workflow for Readme {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "The user likes compact technical summaries.").await?;
+            session = self.agent.run(session).await?;
+            self.agent.commit(&mut session).await?;
+            self.compressor.run(session).await
+        }
+    }
+
+    fn readme(provider: &Provider, memory: &Memory) -> Readme {
+        Readme {
+            agent: Agent::new("You count words.", provider).tool(word_count).memory(memory),
+            compressor: Compressor::new(provider).keep(0),
+        }
+    }
+
+    #[test]
+    fn the_program_in_the_readme_ends_at_the_same_step_with_nobody_asked() {
+        let provider = script([
+            r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
+            r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,
+            r#"{"text": "The user asked for a word count; it is five.", "usage": {"input": 120, "output": 12}}"#,
+        ]);
+        let session = run(
+            &readme(&provider, &Memory::in_process("notes")),
+            Session::user("How many words: the session is the value?"),
+        );
+        // The step that the README shows.
+        let exact = expect![[r#"
+            exact: 15 steps, 3 requests, ends at e5d09e3d
+        "#]];
+        check(&session, &readme(&mute(), &Memory::new(Blank)), exact);
+    }
+}
+
+#[test]
+fn a_session_without_a_program_is_taken_as_it_is() {
+    let nobody = |session: Session| async move { Ok(session) };
+    // The first rung of the ladder.
+    let mut session = Session::user("Which river runs through Paris?").to(Place::local("./"));
+    session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
+    let mut poet = session.fork_named("poet");
+    poet.push(Chunk::user("Say it in verse."));
+    poet.push_with_usage(Chunk::assistant("Grey Seine, slow silver under stone."), Usage::new(26, 9));
+    let mut critic = session.fork_named("critic");
+    critic.push(Chunk::user("Is that right?"));
+    critic.push_with_usage(Chunk::assistant("It is, since Roman times."), Usage::new(25, 7));
+    let merged = poet.merge(&critic).expect("a merge");
+    exact(&merged, &nobody);
+    // The second.
+    let provider = says(&["The Seine.", "The Tiber."]);
+    let session = block_on(async {
+        let mut session = Session::system("You are a guide.").within(Budget::new().turns(10));
+        for question in ["Which river runs through Paris?", "And through Rome?"] {
+            session.push(Chunk::user(question));
+            session = provider.ask(session).await?;
+        }
+        Ok::<_, Error>(session)
+    });
+    let session = session.expect("a session");
+    exact(&session, &nobody);
+    assert_eq!(session.rebuild().requests, 2);
+    // And nothing at all.
+    exact(&Session::empty(), &nobody);
+    assert_eq!(Session::empty().rebuild().to_string(), "exact: nothing happened");
+}
+
+#[test]
+fn a_tool_loop_over_several_turns_of_the_user() {
+    let counter = Counter::default();
+    let agent = counting(&script([COUNT, COUNT, DONE, COUNT, DONE]), &counter);
+    let mut session = run(&agent, Session::user("go"));
+    session.push(Chunk::note("a remark"));
+    session.push(Chunk::user("once more"));
+    let session = run(&agent, session);
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 3);
+    let exact = expect![[r#"
+        exact: 15 steps, 5 requests, ends at 77d91da2
+    "#]];
+    check(&session, &counting(&mute(), &counter), exact);
+    // No tool ran.
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn whatever_a_model_asks_for_wrongly_is_answered_the_same() {
+    let provider = script([
+        r#"{"calls": [{"name": "nobody"}, {"name": "count", "arguments": "{"}, {"name": "count"}, {"name": "count", "arguments": "[]"}]}"#,
+        DONE,
+    ]);
+    let counter = Counter { nature: Nature::Fails, ..Counter::default() };
+    let session = run(&counting(&provider, &counter), Session::user("go"));
+    exact(&session, &counting(&mute(), &counter));
+}
+
+#[test]
+fn an_output_that_is_cut_and_read_on() {
+    /// Say much.
+    #[tool(read_only, output_limit = 100)]
+    async fn much() -> String {
+        "word ".repeat(100)
+    }
+    let agent = |provider: &Provider| Agent::new("Read.", provider).tool(much);
+    let digest = rath::Digest::of("word ".repeat(100).as_bytes());
+    let read = json!({"calls": [{"name": "read_output", "arguments": {"digest": digest.to_string(), "offset": 100}}]});
+    let provider = script([r#"{"calls": [{"name": "much"}]}"#, &read.to_string(), DONE]);
+    exact(&run(&agent(&provider), Session::user("go")), &agent(&mute()));
+}
+
+/// Writes and criticises side by side.
+#[derive(Module)]
+struct Both {
+    writer: Agent,
+    critic: Agent,
+}
+
+impl Workflow for Both {
+    async fn forward(&self, session: Session) -> Result<Session> {
+        let branches = [Branch::new("writer", &self.writer), Branch::new("critic", &self.critic)];
+        fork_join(&session, branches).await.merge()
+    }
+}
+
+fn both(provider: &Provider) -> Both {
+    Both { writer: Agent::new("Write.", provider).tool(Counter::default()), critic: Agent::new("Criticise.", provider) }
+}
+
+#[test]
+fn branches_that_are_joined_or_kept_aside() {
+    let good = script([
+        r#"{"agent": "both.writer", "calls": [{"name": "count"}]}"#,
+        r#"{"agent": "both.writer", "text": "w"}"#,
+        r#"{"agent": "both.critic", "text": "c"}"#,
+    ]);
+    let bad = script([
+        r#"{"agent": "both.writer", "error": {"status": 400, "message": "no"}}"#,
+        r#"{"agent": "both.critic", "text": "c"}"#,
+    ]);
+    let all_bad = script([r#"{"error": {"status": 400, "message": "no"}}"#; 2]);
+    for provider in [good, bad, all_bad] {
+        exact(&run(&both(&provider), Session::user("go")), &both(&mute()));
+    }
+}
+
+#[test]
+fn forks_that_were_made_outside_the_program() {
+    let provider = script([DONE; 5]);
+    let agent = Agent::new("Go.", &provider);
+    let silent = Agent::new("Go.", &mute());
+    let base = Session::user("go");
+    // Run on a fork that nobody had written to.
+    let (ours, theirs) = (run(&agent, base.fork()), run(&agent, base.fork_named("other")));
+    exact(&ours, &silent);
+    exact(&ours.merge(&theirs).expect("a merge"), &silent);
+    // Run from an earlier step.
+    let asked = ours.as_record().steps()[0].id();
+    let mut again = ours.at(asked).expect("a step");
+    exact(&run(&agent, again.clone()), &silent);
+    again.push(Chunk::user("or else?"));
+    exact(&run(&agent, again), &silent);
+    // In a session beside it.
+    let mut whole = ours.clone();
+    let mut aside = whole.aside("beside");
+    aside.push(Chunk::user("and?"));
+    whole.keep_aside(&run(&agent, aside));
+    whole.push(Chunk::note("kept"));
+    exact(&whole, &silent);
+    // Detached.
+    exact(&whole.detach(), &silent);
+}
+
+/// Support for customers.
+#[derive(Module)]
+struct Support {
+    selector: Selector,
+    billing: Agent,
+    tech: Agent,
+}
+
+impl Workflow for Support {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        while let Some(next) = self.selector.pick(&mut session, &[&self.billing, &self.tech]).await? {
+            session = next.run(session).await?;
+        }
+        Ok(session)
+    }
+}
+
+fn support(provider: &Provider) -> Support {
+    Support {
+        selector: Selector::new(provider),
+        billing: Agent::new("You do billing.", provider).describe("Knows about invoices."),
+        tech: Agent::new("You do tech.", provider).describe("Knows about machines."),
+    }
+}
+
+#[test]
+fn a_selector_picks_the_same_routes() {
+    for texts in [&["2", "Turn it off.", "1", "Pay.", "0"][..], &["2", "Turn it off.", "7"], &[""]] {
+        let session = run(&support(&says(texts)), Session::user("It is broken."));
+        exact(&session, &support(&mute()));
+        // Forks were made there before, and nobody knows what became of them.
+        let base = Session::user("It is broken.");
+        let _ = (base.fork(), base.fork());
+        exact(&run(&support(&says(texts)), base.clone()), &support(&mute()));
+        exact(&run(&support(&says(texts)), base.fork()), &support(&mute()));
+    }
+}
+
+#[test]
+fn a_conversation_that_is_folded_when_it_gets_long() {
+    let agent = |provider: &Provider, summaries: &Provider| {
+        Agent::new("Count.", provider)
+            .tool(Counter::default())
+            .compress(Compressor::new(summaries).window(100).share(0.5).keep(1))
+    };
+    let turn = r#"{"calls": [{"name": "count"}], "usage": {"input": 60, "output": 2}}"#;
+    for summary in [r#"{"text": "It counts."}"#, r#"{"text": "", "finish": "length"}"#] {
+        let provider = script([turn, turn, turn, turn, turn, turn, DONE]);
+        let session = run(&agent(&provider, &script([summary; 4])), Session::user("go"));
+        assert_eq!(session.folds().is_empty(), summary.contains("length"));
+        exact(&session, &agent(&mute(), &mute()));
+    }
+}
+
+#[test]
+fn a_task_that_is_given_to_another_agent() {
+    let agent = |provider: &Provider, helps: &str| {
+        let helper = Agent::new(helps, provider).describe("Helps.").tool(Counter::default());
+        Agent::new("Work.", provider).delegate("help", helper).tool(Counter::default())
+    };
+    let turns = [
+        r#"{"agent": "agent", "calls": [{"name": "help", "arguments": {"task": "Help."}}, {"name": "count"}, {"name": "help", "arguments": {"task": "Help more."}}]}"#,
+        r#"{"agent": "agent.help", "calls": [{"name": "count"}]}"#,
+        r#"{"agent": "agent.help", "text": "helped"}"#,
+        r#"{"agent": "agent.help", "text": "helped more"}"#,
+        r#"{"agent": "agent", "text": "done"}"#,
+    ];
+    let placed = Session::user("go").to(Place::local("."));
+    for session in [Session::user("go"), placed] {
+        let session = run(&agent(&script(turns), "Help well."), session);
+        exact(&session, &agent(&mute(), "Help well."));
+        let replayed = block_on(session.replay(&agent(&mute(), "Help badly."))).expect("a replay");
+        assert_eq!(replayed.divergence.as_ref().expect("a divergence").pointer, "/text", "{replayed}");
+    }
+    // One that fails.
+    let failing =
+        [turns[0], r#"{"agent": "agent.help", "error": {"status": 400, "message": "no"}}"#, turns[3], turns[4]];
+    exact(&run(&agent(&script(failing), "Help."), Session::user("go")), &agent(&mute(), "Help."));
+}
+
+#[test]
+fn a_memory_says_what_it_said() {
+    #[derive(Module)]
+    struct Minds {
+        agent: Agent,
+    }
+    impl Workflow for Minds {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "The Seine runs through Paris.").await?;
+            self.agent.commit(&mut session).await?;
+            session = self.agent.run(session).await?;
+            self.agent.forget(&mut session, &["none".to_owned()]).await?;
+            Ok(session)
+        }
+    }
+    let minds = |provider: &Provider, memory: &Memory| Minds { agent: Agent::new("Know.", provider).memory(memory) };
+    let memory = Memory::in_process("notes");
+    let mut session = run(&minds(&script([DONE, DONE]), &memory), Session::user("Which river runs through Paris?"));
+    session.push(Chunk::user("And what about the Seine?"));
+    let session = run(&minds(&script([DONE]), &memory), session);
+    exact(&session, &minds(&mute(), &Memory::new(Blank)));
+    // One that breaks stops the run, and does so again.
+    struct Broken;
+    impl MemoryBackend for Broken {
+        fn uri(&self) -> &str {
+            "process:notes"
+        }
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+            Err(Error::new(ErrorKind::Memory, "the disk is full"))
+        }
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+            Ok(Vec::new())
+        }
+        async fn forget(&self, entries: &[String]) -> Result<Vec<String>> {
+            Ok(entries.to_vec())
+        }
+    }
+    let session = run(&minds(&mute(), &Memory::new(Broken)), Session::user("Which river runs through Paris?"));
+    exact(&session, &minds(&mute(), &Memory::new(Blank)));
+}
+
+#[test]
+fn a_run_that_waited_for_a_decision() {
+    let counter = Counter { nature: Nature::Approval, ..Counter::default() };
+    let steps = |provider: &Provider| {
+        Sequential::new().then("draft", Agent::new("Draft.", provider)).then("clerk", counting(provider, &counter))
+    };
+    let two = r#"{"agent": "sequential.clerk", "calls": [{"name": "count"}, {"name": "count"}]}"#;
+    let turns = [r#"{"agent": "sequential.draft", "text": "a draft"}"#, two, DONE];
+    let record = steps(&script(turns));
+    let mut session = run(&record, Session::user("go"));
+    exact(&session, &steps(&mute()));
+    session.approve("call_2_1").expect("it waits");
+    // Half a decision is none.
+    let mut session = run(&record, session);
+    session.deny("call_2_2", "once is enough").expect("it waits");
+    let session = run(&record, session);
+    assert_eq!(session.text(), Some("done"));
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
+    exact(&session, &steps(&mute()));
+    assert_eq!(counter.calls.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn attempts_that_failed_fail_again_at_once() {
+    let agent = |provider: &Provider| Agent::new("Go.", provider);
+    let retry = Retry { first: std::time::Duration::ZERO, longest: std::time::Duration::ZERO, ..Retry::default() };
+    let turns = [r#"{"error": {"status": 503, "message": "busy"}}"#; 2];
+    let some = script(turns.into_iter().chain([DONE])).retry(retry);
+    exact(&run(&agent(&some), Session::user("go")), &agent(&mute()));
+    let none = script([r#"{"error": {"status": 503, "message": "busy"}}"#; 9]).retry(retry);
+    let session = run(&agent(&none), Session::user("go"));
+    // A session whose run failed goes on by being run again.
+    let session = run(&agent(&script([DONE])), session);
+    assert_eq!(session.text(), Some("done"));
+    exact(&session, &agent(&mute()));
+}
+
+#[test]
+fn a_budget_that_was_used_up_and_given_anew() {
+    let counter = Counter::default();
+    let session = Session::user("go").within(Budget::new().turns(2));
+    let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
+    let session = run(&agent, session);
+    assert_eq!(session.text(), None);
+    let session = run(&agent, session.within(Budget::new().turns(20)));
+    assert_eq!(session.text(), Some("done"));
+    exact(&session, &counting(&mute(), &counter));
+}
+
+#[test]
+fn an_answer_that_is_a_value() {
+    #[derive(JsonSchema, serde::Deserialize)]
+    #[schemars(crate = "rath::schemars")]
+    struct River {
+        length_km: u32,
+    }
+    let workflow = |provider: Provider| {
+        move |session: Session| {
+            let agent = Agent::new("You know rivers.", &provider);
+            async move {
+                let (mut session, river) = agent.answer::<River>(session).await?;
+                session.push(Chunk::note(format!("{} km", river.length_km)));
+                Ok(session)
+            }
+        }
+    };
+    let session = run(&workflow(says(&["long", r#"{"length_km": 777}"#])), Session::user("How long is the Seine?"));
+    exact(&session, &workflow(mute()));
+}
+
+#[test]
+fn a_session_that_a_program_begins_by_hand_asks_nobody() {
+    let workflow = |provider: Provider, keep: bool| {
+        move |mut session: Session| {
+            let agent = Agent::new("Go.", &provider).named("agent");
+            async move {
+                let beside = agent.run(Session::user("a question beside it")).await?;
+                if keep {
+                    session.keep_aside(&beside);
+                }
+                session.push(Chunk::note(beside.text().unwrap_or_default()));
+                Ok(session)
+            }
+        }
+    };
+    let session = run(&workflow(script([DONE]), true), Session::user("go"));
+    check(
+        &session,
+        &workflow(mute(), true),
+        expect![[r#"
+        exact: 6 steps, 1 request, ends at 309c8717
+    "#]],
+    );
+    // What was not kept cannot be known.
+    let session = run(&workflow(script([DONE]), false), Session::user("go"));
+    check(
+        &session,
+        &workflow(mute(), false),
+        expect![[r#"
+        diverges outside the recording
+          expected: nothing, the recording ends here
+          found:    script:script is asked after step bfcbad8a
+          the session in which it is done is not part of the recorded one
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+}
+
+/// Everything that can be under way, and able to go on in the middle of a turn.
+#[derive(Module)]
+struct Resumed {
+    all: All,
+}
+
+impl Workflow for Resumed {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        if let Next::RunTools(_) = session.next() {
+            session = self.all.worker.run(session).await?;
+        }
+        self.all.run(session).await
+    }
+}
+
+/// Goes on until it is done, as often as that takes.
+fn go_on(flow: &Resumed, mut session: Session) -> Session {
+    block_on(async {
+        loop {
+            match flow.run(session.until(&Cancel::new())).await {
+                Ok(done) => return done,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Approval, "{error}");
+                    session = error.into_session().expect("a session");
+                    let Next::RunTools(calls) = session.next() else { panic!("nothing is open") };
+                    for pending in calls {
+                        session.deny(pending.call.id, "let it be").expect("it is in doubt");
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn mute_all() -> Resumed {
+    Resumed { all: all().to(mute_as("model", "slow")) }
+}
+
+#[test]
+fn a_run_that_was_cancelled_at_any_moment_and_resumed() {
+    let moments = at_every_moment(|moment| {
+        let (cancel, flow) = (Cancel::new(), Resumed { all: all() });
+        let (_, result) = poll(&flow, Session::user("go").until(&cancel), moment, || {
+            cancel.cancel();
+            Then::GoOn
+        });
+        match result.expect("it ends when it is cancelled") {
+            Ok(session) => {
+                exact(&session, &mute_all());
+                false
+            }
+            Err(error) => {
+                let session = error.into_session().expect("a session");
+                exact(&session, &mute_all());
+                exact(&go_on(&flow, session), &mute_all());
+                true
+            }
+        }
+    });
+    assert!(moments > 50, "{moments} moments");
+}
+
+#[test]
+fn a_run_that_was_dropped_at_any_moment_and_resumed() {
+    let resumed = AtomicU64::new(0);
+    let moments = at_every_moment(|moment| {
+        let flow = Resumed { all: all() };
+        let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
+        if result.is_none() {
+            // As it would be opened from a store: in nobody's hands.
+            let newest = Session::resume(newest.as_record().clone());
+            exact_as_far_as_it_goes(&newest, &mute_all());
+            let cut = block_on(newest.replay(&mute_all())).expect("a replay");
+            // Where the program waits for nobody it cannot have been cut short, and does not look as if it had been.
+            if cut.is_exact() {
+                exact(&go_on(&flow, newest), &mute_all());
+                resumed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        result.is_none()
+    });
+    assert!(moments > 50, "{moments} moments");
+    assert!(resumed.load(Ordering::Relaxed) > 30, "{resumed:?} of {moments} moments");
+}
+
+/// The program does the same, and may have more to do.
+fn exact_as_far_as_it_goes(session: &Session, workflow: &dyn Run) {
+    let replayed = block_on(session.replay(workflow)).expect("a replay");
+    assert_eq!(replayed.steps, session.lineage().walk().len() as u64, "{replayed}\n{}", session.lineage());
+    if let Some(more) = &replayed.divergence {
+        assert_eq!((more.step, &more.expected), (session.head().map(|head| head.id()), &None), "{replayed}");
+    }
+}
+
+#[test]
+fn every_part_of_a_session_is_a_recording() {
+    let session = run(&Resumed { all: all() }, Session::user("go"));
+    for step in session.as_record().steps() {
+        exact_as_far_as_it_goes(&Session::resume(Record::at(step.clone())), &mute_all());
+    }
+}
+
+/// An agent as it was recorded, or with something changed.
+struct Desk {
+    prompt: &'static str,
+    description: &'static str,
+    editor: &'static str,
+    provider: Provider,
+    note: Option<&'static str>,
+    turns: u64,
+}
+
+impl Desk {
+    fn of(provider: Provider) -> Self {
+        let description = "Counts.";
+        Desk { prompt: "Write.", description, editor: "Edit.", provider, note: Some("written"), turns: 100 }
+    }
+
+    fn flow(self) -> Sequential {
+        let Desk { prompt, description, editor, provider, note, turns } = self;
+        let counter = Counter { description, ..Counter::default() };
+        Sequential::new()
+            .then("writer", Agent::new(prompt, &provider).tool(counter).turns(turns))
+            .then("note", move |mut session: Session| async move {
+                note.into_iter().for_each(|note| _ = session.push(Chunk::note(note)));
+                Ok(session)
+            })
+            .then("editor", Agent::new(editor, &provider))
+    }
+}
+
+#[test]
+fn what_was_changed_is_named_at_the_first_step_that_differs() {
+    let session = run(&Desk::of(script([COUNT, DONE, DONE])).flow(), Session::user("go"));
+    let desk = || Desk::of(mute());
+    let settings = || {
+        let identity = Identity { provider: "script".to_owned(), model: "script".to_owned() };
+        let mut settings = Settings::new(Shape::Chat);
+        settings.set("temperature", 0.5).expect("an option");
+        Provider::new(Mute { identity, settings: Arc::new(settings) })
+    };
+    check(
+        &session,
+        &desk().flow(),
+        expect![[r#"
+        exact: 9 steps, 3 requests, ends at 311baf78
+    "#]],
+    );
+    // The prompt of the first agent, of the second, and what a tool is for.
+    check(
+        &session,
+        &Desk { prompt: "Write well.", ..desk() }.flow(),
+        expect![[r#"
+        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /text
+          expected: "Write."
+          found:    "Write well."
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { editor: "Edit well.", ..desk() }.flow(),
+        expect![[r#"
+        diverges at step c898b90e (instructions: Edit.), /text
+          expected: "Edit."
+          found:    "Edit well."
+          the same before that: 7 steps, 2 requests
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { description: "Adds up.", ..desk() }.flow(),
+        expect![[r#"
+        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /tools/0/description
+          expected: "Counts."
+          found:    "Adds up."
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+    // Another model, and another setting.
+    check(
+        &session,
+        &Desk { provider: mute_as("script", "other"), ..desk() }.flow(),
+        expect![[r#"
+        diverges at step b7c8cfbd (instructions: Write. (tools: count)), /provider/model
+          expected: "script"
+          found:    "other"
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { provider: settings(), ..desk() }.flow(),
+        expect![[r#"
+        diverges at step 24290c2b (assistant calls count({})), /request
+          expected: "c2690a8155a9ce67a2e4e655e782901b3f1029fdad5b581517ccdb4078…
+          found:    "2574c7257436e19dc18005deb109ecdf01f2cd2c76c5c5c55c9f87d287…
+          in the request, at /temperature: expected nothing, found 0.5
+          the same before that: 2 steps, 0 requests
+    "#]],
+    );
+    // A step of the program's own that is another, or missing.
+    check(
+        &session,
+        &Desk { note: Some("done"), ..desk() }.flow(),
+        expect![[r#"
+        diverges at step 5d0b4609 (note: written), /text
+          expected: "written"
+          found:    "done"
+          the same before that: 6 steps, 2 requests
+    "#]],
+    );
+    check(
+        &session,
+        &Desk { note: None, ..desk() }.flow(),
+        expect![[r#"
+        diverges at step 5d0b4609 (note: written)
+          expected: note: written
+          found:    instructions: Edit.
+          the same before that: 6 steps, 2 requests
+    "#]],
+    );
+    // One that stops early, in the middle and at the end, and one that goes on.
+    check(
+        &session,
+        &Desk { turns: 1, ..desk() }.flow(),
+        expect![[r#"
+        diverges at step b156e485 (assistant: done)
+          expected: assistant: done
+          found:    failed: limit: the model was asked 1 times in one run, and …
+          the same before that: 5 steps, 1 request
+    "#]],
+    );
+    let first = Agent::new("Write.", &mute()).tool(Counter { description: "Counts.", ..Counter::default() });
+    check(
+        &session,
+        &first,
+        expect![[r#"
+        diverges at step 5d0b4609 (note: written)
+          expected: note: written
+          found:    nothing, the program ended
+          the same before that: 6 steps, 2 requests
+    "#]],
+    );
+    let more = desk().flow().then("reader", Agent::new("Read.", &mute()));
+    check(
+        &session,
+        &more,
+        expect![[r#"
+        diverges at step 311baf78 (the last step there)
+          expected: nothing, the recording ends here
+          found:    instructions: Read.
+          the same before that: 9 steps, 3 requests
+    "#]],
+    );
+    let fails = desk().flow().then("fails", |_| async { Err(Error::new(ErrorKind::Other, "no")) });
+    check(
+        &session,
+        &fails,
+        expect![[r#"
+        exact: 9 steps, 3 requests, ends at 311baf78
+    "#]],
+    );
+}
+
+#[test]
+fn a_route_or_a_menu_that_was_changed() {
+    let session = run(&support(&says(&["2", "Turn it off.", "0"])), Session::user("It is broken."));
+    let renamed = Support { tech: Agent::new("You do tech.", &mute()).describe("Knows all."), ..support(&mute()) };
+    check(
+        &session,
+        &renamed,
+        expect![[r#"
+        diverges at step a5d6a8d7 (instructions: You direct a conversation: you say who goes on with it. Ans…), /text
+          expected: ….\n\n2. tech: Knows about machines."
+          found:    ….\n\n2. tech: Knows all."
+          the same before that: 2 steps, 0 requests
+    "#]],
+    );
+    let forced = Support { selector: Selector::new(&mute()).force(["billing", "done"]), ..support(&mute()) };
+    check(
+        &session,
+        &forced,
+        expect![[r#"
+        diverges at step ee3d2e5f (forked)
+          expected: forked
+          found:    selected: billing (of 2)
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+    // The same routes by hand are not the same: nobody was asked.
+    let followed = Support { selector: Selector::new(&mute()).follow(&session), ..support(&mute()) };
+    check(
+        &session,
+        &followed,
+        expect![[r#"
+        diverges at step ee3d2e5f (forked)
+          expected: forked
+          found:    selected: tech (of 2)
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+}
+
+#[test]
+fn a_result_that_was_changed_in_the_recording_is_another_recording() {
+    let agent = |provider: &Provider| counting(provider, &Counter::default());
+    let session = run(&agent(&script([COUNT, DONE])), Session::user("go"));
+    // The same steps with another result: the answer after it names the request of the first.
+    let mut changed = Session::empty();
+    for step in session.as_record().steps() {
+        let chunk = match step.chunk() {
+            Chunk::ToolResult(result) => Chunk::result(result.call.clone(), "call 7"),
+            chunk => chunk.clone(),
+        };
+        changed = match &step.stamp().by {
+            Some(by) => changed.by(by.clone()),
+            None => changed,
+        };
+        changed.push(chunk);
+    }
+    let rebuilt = changed.rebuild();
+    expect![[r#"
+        1 difference in 6 steps and 2 requests
+        step 0e86d972, request
+          expected: 6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c80…
+          found:    rebuilt, the request has digest bff68547, and what was sent…"#]]
+    .assert_eq(&rebuilt.to_string());
+    let replayed = block_on(changed.replay(&agent(&mute()))).expect("a replay");
+    expect![[r#"
+        diverges at step 0e86d972 (assistant: done), /request
+          expected: "6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c8…
+          found:    "bff685472c803f65908ffbc89287b608a4528db799e6cf713d3ad001cd…
+          the same before that: 5 steps, 1 request"#]]
+    .assert_eq(&replayed.to_string());
+}
+
+#[test]
+fn tools_that_run_again_are_compared_call_by_call() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fresh = || Place::local(folder.path().to_str().expect("UTF-8"));
+    let counter = Counter::default();
+    let session = run(&counting(&script([COUNT, COUNT, COUNT, COUNT, COUNT, DONE]), &counter), Session::user("go"));
+    let results: Vec<_> = session
+        .as_record()
+        .steps()
+        .into_iter()
+        .filter(|step| matches!(step.chunk(), Chunk::ToolResult(_)))
+        .map(|step| step.id())
+        .collect();
+    let again = |counter: &Counter| {
+        block_on(session.replay(&counting(&mute(), counter)).reexecuting(fresh())).expect("a replay")
+    };
+    let same = Counter::default();
+    expect!["exact: 18 steps, 6 requests, ends at 7110f7a6"].assert_eq(&again(&same).to_string());
+    assert_eq!(same.calls.load(Ordering::Relaxed), 5);
+    let mutated = Counter { changes_at: Some(3), ..Counter::default() };
+    let replayed = again(&mutated);
+    expect![[r#"
+        diverges at step 44142ae6 (tool result: call_3_1 ok: call 3), /output
+          expected: "call 3"
+          found:    "call 3, or so"
+          the same before that: 10 steps, 3 requests"#]]
+    .assert_eq(&replayed.to_string());
+    assert_eq!(replayed.divergence.expect("a divergence").step, Some(results[2]));
+    // Nothing further happens.
+    assert_eq!(mutated.calls.load(Ordering::Relaxed), 3);
+    let fails = Counter { nature: Nature::Fails, ..Counter::default() };
+    expect![[r#"
+        diverges at step 2ac4b718 (tool result: call_1_1 ok: call 1), /outcome
+          expected: "ok"
+          found:    "failed"
+          the same before that: 4 steps, 1 request"#]]
+    .assert_eq(&again(&fails).to_string());
+}
+
+#[test]
+fn tools_that_run_again_work_in_a_fresh_place() {
+    use rath::tool::builtin::{ListFiles, ReadFile, WriteFile};
+    let agent = |provider: &Provider| {
+        let helper = Agent::new("Look.", provider).describe("Looks.").tool(ListFiles);
+        Agent::new("Work.", provider).tool(WriteFile).tool(ReadFile).delegate("look", helper)
+    };
+    let write = json!({"agent": "agent", "calls": [
+        {"name": "write_file", "arguments": {"path": "a.txt", "text": "one"}},
+        {"name": "read_file", "arguments": {"path": "a.txt"}},
+        {"name": "look", "arguments": {"task": "What is there?"}},
+    ]});
+    let list = json!({"agent": "agent.look", "calls": [{"name": "list_files", "arguments": {}}]});
+    let said = json!({"agent": "agent.look", "text": "a file"});
+    let done = json!({"agent": "agent", "text": "done"});
+    let (recorded, fresh) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let place = |folder: &tempfile::TempDir| Place::local(folder.path().to_str().expect("UTF-8"));
+    let provider = script([write, list, said, done].map(|turn| turn.to_string()));
+    let session = run(&agent(&provider), Session::user("go").to(place(&recorded)));
+    std::fs::remove_file(recorded.path().join("a.txt")).expect("it was written");
+    let replayed = block_on(session.replay(&agent(&mute())).reexecuting(place(&fresh))).expect("a replay");
+    assert!(replayed.is_exact(), "{replayed}\n{}", session.lineage());
+    assert_eq!(std::fs::read_to_string(fresh.path().join("a.txt")).expect("it was written"), "one");
+    assert!(!recorded.path().join("a.txt").exists());
+    // There is a file that was not there then.
+    std::fs::write(fresh.path().join("b.txt"), "two").expect("a file");
+    let replayed = block_on(session.replay(&agent(&mute())).reexecuting(place(&fresh))).expect("a replay");
+    let divergence = replayed.divergence.expect("a divergence");
+    assert_eq!(divergence.pointer, "/output");
+    // A place that is not there is said before anything is done.
+    let error = block_on(session.replay(&agent(&mute())).reexecuting(Place::local("no/such/place")));
+    assert_eq!(error.expect_err("no place").kind(), ErrorKind::Place);
+}
+
+#[test]
+fn tools_that_a_person_agreed_to_run_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let counter = Counter { nature: Nature::Approval, ..Counter::default() };
+    let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
+    let mut session = run(&agent, Session::user("go"));
+    session.approve("call_1_1").expect("it waits");
+    let mut session = run(&agent, session);
+    session.deny("call_2_1", "enough").expect("it waits");
+    let session = run(&agent, session);
+    let again = Counter { nature: Nature::Approval, ..Counter::default() };
+    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let replayed = block_on(session.replay(&counting(&mute(), &again)).reexecuting(place)).expect("a replay");
+    assert!(replayed.is_exact(), "{replayed}");
+    assert_eq!(again.calls.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_differs_when_something_else_is_tried() {
+    let counter = Counter::default();
+    let session = run(&counting(&script([COUNT, DONE]), &counter), Session::user("go"));
+    let asked = session.as_record().steps()[0].id();
+    let other = session.at(asked).expect("a step");
+    let other = run(&Agent::new("Be brief.", &says(&["Done at once."])), other);
+    expect![[r#"
+        shared up to 68a0222d  user: go
+        - df80e2c2  instructions: Count. (tools: count)  [agent]
+        - 9a6ffb99  assistant calls count({})  [agent]  (10 in, 2 out)
+        - d00339b5  tool started: call_1_1  [agent]
+        - 2ac4b718  tool result: call_1_1 ok: call 1  [agent]
+        - 80dac5ba  assistant: done  [agent]  (20 in, 1 out)
+        + ff10db14  forked  [agent]
+        + f35c70dd  instructions: Be brief.  [agent]
+        + 6537fb7f  assistant: Done at once.  [agent]  (10 in, 1 out)
+        usage
+        - 30 in, 3 out
+        + 10 in, 1 out
+        last words
+        - done
+        + Done at once."#]]
+    .assert_eq(&session.compare(&other).to_string());
+    assert_eq!(session.compare(&other).usage(), (Usage::new(30, 3), Usage::new(10, 1)));
+    expect![[r#"
+        shared up to 80dac5ba  assistant: done  [agent]  (20 in, 1 out)
+        both are the same"#]]
+    .assert_eq(&session.compare(&session).to_string());
+    expect![[r#"
+        nothing is shared
+        + 68a0222d  user: go"#]]
+    .assert_eq(&Session::empty().compare(&Session::user("go")).to_string());
+}
+
+/// Says what a real provider would be told to have said, in its shape and under its name.
+struct Plays {
+    identity: Identity,
+    settings: Arc<Settings>,
+    answers: std::sync::Mutex<Vec<Answer>>,
+}
+
+impl ProviderBackend for Plays {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        Ok(self.answers.lock().expect("nobody panics").remove(0))
+    }
+}
+
+#[test]
+fn real_providers_are_replayed_without_a_network() {
+    // Nobody listens there.
+    let nowhere = "http://127.0.0.1:9";
+    let anthropic = Provider::from(Anthropic::new("claude").key("none").base_url(nowhere).expect("a URL"));
+    let openai = Provider::from(OpenAi::new("gpt").key("none").base_url(nowhere).expect("a URL"));
+    let plays = |real: &Provider, answers: Vec<Answer>| {
+        let Request { identity, settings, .. } = real.request(&Session::user("?")).expect("a request");
+        Provider::new(Plays { identity, settings, answers: std::sync::Mutex::new(answers) })
+    };
+    let answer = |text: &str| Answer { text: text.to_owned(), usage: Some(Usage::new(7, 3)), ..Answer::default() };
+    let calls = Answer {
+        calls: vec![Call::new("a", "count", "{}"), Call::new("b", "count", "{}")],
+        finish: Finish::Calls,
+        reasoning: "Hm.".to_owned(),
+        sidecar: Some(json!([{"type": "thinking", "thinking": "Hm.", "signature": "s"}]).into()),
+        ..answer("")
+    };
+    let flow = |first: &Provider, second: &Provider| {
+        let first = counting(first, &Counter::default());
+        Sequential::new().then("first", first).then("second", Agent::new("Go on.", second))
+    };
+    let record = flow(&plays(&anthropic, vec![calls, answer("a")]), &plays(&openai, vec![answer("b")]));
+    let session = run(&record, Session::user("go"));
+    assert_eq!(session.text(), Some("b"));
+    // What one model said does not all survive with the other, and that is on the record.
+    assert!(session.chunks().any(|chunk| matches!(chunk, Chunk::Note(_))), "{}", session.lineage());
+    exact(&session, &flow(&anthropic, &openai));
+    let hotter = Provider::from(Anthropic::new("claude").key("none").max_tokens(9).base_url(nowhere).expect("a URL"));
+    check(
+        &session,
+        &flow(&hotter, &openai),
+        expect![[r#"
+        diverges at step a75be6fe (assistant calls count({}), count({})), /request
+          expected: "984fa58840a5ab6efc6ab92e8b8b59987c91c5d57c376b5b981f341b00…
+          found:    "24950e502d33e41838b2f7dbd0315f647b9b0413e8a5f6a8ee83c11e23…
+          in the request, at /max_tokens: expected 8192, found 9
+          the same before that: 2 steps, 0 requests
+    "#]],
+    );
+    check(
+        &session,
+        &flow(&openai, &openai),
+        expect![[r#"
+        diverges at step 3fc92a4c (instructions: Count. (tools: count)), /provider/model
+          expected: "claude"
+          found:    "gpt"
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+}
+
+#[test]
+fn work_that_was_given_up_is_given_up_again() {
+    #[derive(Module)]
+    struct Race {
+        slow: Agent,
+        failing: Agent,
+        #[module(skip)]
+        keeps: bool,
+    }
+    impl Workflow for Race {
+        async fn forward(&self, session: Session) -> Result<Session> {
+            let failing = async {
+                if self.keeps {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                let failed = self.failing.run(session.fork_named("failing")).await;
+                // An error that carries nothing is given all that was done.
+                failed.map_err(|error| if self.keeps { Error::other(error.message()) } else { error })
+            };
+            let (ours, theirs) = tokio::try_join!(self.slow.run(session.fork()), failing)?;
+            ours.merge(&theirs)
+        }
+    }
+    let race = |provider: &Provider, keeps| {
+        let (slow, failing) = (Agent::new("Wait.", provider), Agent::new("Fail.", provider));
+        Race { slow, failing, keeps }
+    };
+    for keeps in [true, false] {
+        let provider = script([
+            r#"{"agent": "race.slow", "text": "never", "delay_ms": 100000}"#,
+            r#"{"agent": "race.failing", "error": {"status": 400, "message": "no"}}"#,
+        ]);
+        let session = run(&race(&provider, keeps), Session::user("go"));
+        assert_eq!(session.lineage().to_string().contains("instructions: Wait."), keeps, "{}", session.lineage());
+        exact(&session, &race(&mute(), keeps));
+    }
+    // In tasks of their own.
+    let spawned = |provider: Provider| {
+        move |session: Session| {
+            let agent = Agent::new("Go.", &provider).named("agent");
+            async move {
+                let run = tokio::spawn(async move { agent.run(session).await });
+                run.await.map_err(Error::other)?
+            }
+        }
+    };
+    let mut session = run(&spawned(script([DONE])), Session::user("go"));
+    exact(&session, &spawned(mute()));
+    let before = session.as_record().steps()[1].clone();
+    session = Session::resume(Record::at(before));
+    exact(&session, &spawned(mute()));
+}
+
+#[test]
+fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
+    #[derive(Module)]
+    struct Minds {
+        agent: Agent,
+    }
+    impl Workflow for Minds {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            self.agent.remember(&mut session, "A fact.").await?;
+            self.agent.run(session).await
+        }
+    }
+    let minds =
+        |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(Blank)) };
+    let memory = Memory::in_process("notes");
+    let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
+    // All that was stored when it crashed: it had asked, and made no call yet.
+    let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
+    for (nth, expected) in [
+        (
+            3,
+            expect![[r#"
+            exact: 9 steps, 2 requests, ends at ec50130a; cut short and run again at c9502611
+        "#]],
+        ),
+        (
+            4,
+            expect![[r#"
+            exact: 9 steps, 2 requests, ends at 175ad872; cut short and run again at 2d6242a1
+        "#]],
+        ),
+    ] {
+        let stored = Session::resume(Record::at(whole.as_record().steps()[nth].clone()));
+        let turns = if nth == 3 { &[COUNT, DONE][..] } else { &[DONE] };
+        let session = run(&record(turns), stored);
+        assert_eq!(session.text(), Some("done"));
+        check(&session, &minds(&mute()), expected);
+    }
+}
+
+#[test]
+fn what_differs_far_behind_in_a_long_text_is_shown() {
+    let long = |end: &str| format!("{}{end}", "All that is to be known. ".repeat(1_000));
+    let session = run(&Agent::new(long("Be brief."), &script([DONE])), Session::user("go"));
+    check(
+        &session,
+        &Agent::new(long("Be long."), &mute()),
+        expect![[r#"
+        diverges at step 86405b33 (instructions: All that is to be known. All that is to be known. All that …), /text
+          expected: …t is to be known. Be brief."
+          found:    …t is to be known. Be long."
+          the same before that: 1 step, 0 requests
+    "#]],
+    );
+}
+
+#[test]
+fn a_step_that_a_newer_version_wrote_is_taken_as_it_is() {
+    let agent = |provider: &Provider| counting(provider, &Counter::default());
+    let session = run(&agent(&script([COUNT, DONE])), Session::user("go"));
+    // The first answer and the result hold a member that nobody here knows.
+    let mut head: Option<rath::record::Step> = None;
+    for step in session.as_record().steps() {
+        let json = match step.chunk() {
+            Chunk::ToolResult(_) => step.json().replacen("\"call\":", "\"mood\":\"good\",\"call\":", 1),
+            Chunk::Assistant(answer) if !answer.calls.is_empty() => {
+                step.json().replacen("\"finish\":", "\"mood\":\"good\",\"finish\":", 1)
+            }
+            _ => step.json().into_owned(),
+        };
+        let parents = head
+            .take()
+            .map_or(rath::record::Parents::None, |head| rath::record::Parents::One(rath::record::Link::Step(head)));
+        head = Some(rath::record::Step::read(parents, &json, step.stamp().clone()).expect("a chunk"));
+    }
+    let newer = Session::resume(Record::at(head.expect("steps")));
+    assert_ne!(newer.head(), session.head());
+    exact(&newer, &agent(&mute()));
+}
+
+#[test]
+fn a_recording_with_a_gap_is_refused() {
+    let session = run(&counting(&script([COUNT, DONE]), &Counter::default()), Session::user("go"));
+    let steps = session.as_record().steps();
+    let gone = rath::record::Parents::One(rath::record::Link::Gone(Box::new(steps[1].id())));
+    let step = rath::record::Step::read(gone, &steps[2].json(), steps[2].stamp().clone()).expect("a chunk");
+    let broken = Session::resume(Record::at(step));
+    let error = block_on(broken.replay(&counting(&mute(), &Counter::default()))).expect_err("a gap");
+    assert_eq!(error.kind(), ErrorKind::Replay);
+    assert!(!broken.rebuild().is_exact());
+}
