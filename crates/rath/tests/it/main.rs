@@ -13,6 +13,7 @@ mod running;
 mod script;
 mod server;
 mod session;
+mod shape;
 mod store;
 mod support;
 mod tool;

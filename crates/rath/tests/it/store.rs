@@ -1,5 +1,8 @@
 //! Sessions that outlive their process.
 
+mod common;
+mod kill;
+
 use expect_test::expect;
 use rath::prelude::*;
 use rath::store::Store;
