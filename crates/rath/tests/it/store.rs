@@ -1,6 +1,7 @@
 //! Sessions that outlive their process.
 
 mod common;
+mod damage;
 mod kill;
 
 use expect_test::expect;

@@ -91,7 +91,7 @@ impl ProviderBackend for Model {
 async fn witness(kind: &str, cx: &ToolCx) {
     append_line(setting("RATH_WITNESS"), &format!("{kind} {} {}", cx.call().id, cx.key()));
     // A chance to be killed when the effect is there and nobody has said so.
-    tokio::time::sleep(Duration::from_micros(300)).await;
+    tokio::time::sleep(Duration::from_millis(2)).await;
 }
 
 /// Look.
@@ -368,8 +368,8 @@ fn kill(kind: &str, kills: u64) -> Counts {
     while counts.kills < kills {
         let mut child = stage.start();
         // Any moment of what is left to be done; now and then one just after the start.
-        let left = typical.mul_f64(ANSWERS.saturating_sub(stage.answers) as f64 / ANSWERS as f64);
-        let most = if chance.below(10) == 0 { 30_000 } else { left.as_micros() as u64 + 30_000 };
+        let left = typical.mul_f64((ANSWERS.saturating_sub(stage.answers) as f64 / ANSWERS as f64).max(0.3));
+        let most = if chance.below(10) == 0 { 30_000 } else { left.as_micros() as u64 };
         let until = Instant::now() + Duration::from_micros(chance.below(most));
         while Instant::now() < until && child.try_wait().expect("it can be asked").is_none() {
             std::thread::sleep(Duration::from_micros(500).min(until.saturating_duration_since(Instant::now())));
