@@ -17,6 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rath_record::{BranchId, Kept, Link, Record, Step, StepId, Text, Timestamp, Totals};
 
@@ -75,6 +76,11 @@ pub trait StoreBackend: Send + Sync + 'static {
 
     /// Gives back rights to append: the branches are closed.
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()>;
+
+    /// How long a holder counts as alive after it was heard of last.
+    fn lease(&self) -> Duration {
+        holder::LEASE
+    }
 
     /// Says that a holder is alive.
     fn renew(&self, holder: &Holder) -> Result<()>;

@@ -10,7 +10,6 @@ use std::thread::{self, JoinHandle};
 use rath_record::{BranchId, Kept};
 use tokio::sync::oneshot;
 
-use super::holder::LEASE;
 use super::recorder::Line;
 use super::{Holder, Rows, StoreBackend, Write};
 use crate::error::{Error, ErrorKind, Result};
@@ -171,7 +170,8 @@ impl Desk {
                 return None;
             }
             state.idle = true;
-            let (woken, timeout) = self.work.wait_timeout(state, LEASE / 3).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) =
+                self.work.wait_timeout(state, backend.lease() / 3).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle = false;
             if timeout.timed_out() && state.held > 0 {

@@ -2,7 +2,10 @@
 
 mod common;
 mod damage;
+mod faults;
 mod kill;
+mod race;
+mod size;
 
 use expect_test::expect;
 use rath::prelude::*;

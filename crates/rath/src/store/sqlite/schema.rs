@@ -87,6 +87,8 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     // What is deleted is overwritten.
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.pragma_update(None, "wal_autocheckpoint", 2000)?;
+    // A log that begins anew is cut behind its first change: then what a crash left of a change can be told from damage.
+    connection.pragma_update_and_check(None, "journal_size_limit", 0, |_| Ok(()))?;
     Ok(())
 }
 
@@ -158,22 +160,34 @@ impl Table {
 pub(super) fn check_log(database: &Path) -> std::io::Result<Result<()>> {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
-    let mut log = Vec::new();
-    match File::open(&name) {
-        Ok(mut file) => file.read_to_end(&mut log)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
-        Err(error) => return Err(error),
-    };
-    Ok(match lost_changes(&log) {
-        0 => Ok(()),
-        lost => {
+    let mut before = None;
+    // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
+    for _ in 0..LOG_READS {
+        let mut log = Vec::new();
+        match File::open(&name) {
+            Ok(mut file) => file.read_to_end(&mut log)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
+            Err(error) => return Err(error),
+        };
+        let lost = lost_changes(&log);
+        if lost == 0 {
+            return Ok(Ok(()));
+        }
+        if before.as_ref() == Some(&log) {
             let message =
                 format!("the log of {} is damaged: {lost} of its newest changes cannot be read", database.display());
-            Err(Error::new(ErrorKind::Damaged, message)
-                .with_hint("move the file that ends in `-wal` away to open the store without them"))
+            return Ok(Err(Error::new(ErrorKind::Damaged, message)
+                .with_hint("move the file that ends in `-wal` away to open the store without them")));
         }
-    })
+        before = Some(log);
+        std::thread::sleep(BETWEEN_READS);
+    }
+    Ok(Ok(()))
 }
+
+/// How often a log is read that looks damaged, and how long after each time.
+const LOG_READS: u32 = 50;
+const BETWEEN_READS: Duration = Duration::from_millis(10);
 
 const HEADER: usize = 32;
 const FRAME: usize = 24;
@@ -204,22 +218,32 @@ fn lost_changes(log: &[u8]) -> usize {
         return usize::from(log.len() > HEADER);
     }
     let salt = &log[16..24];
-    let (mut good, mut lost) = (true, 0);
+    let (mut good, mut whole, mut lost) = (true, 0, 0);
+    // Whether all that cannot be read is the end of the first change, with what was there before still behind it.
+    let mut unfinished = false;
     let mut at = HEADER;
     while at + FRAME + page <= log.len() {
-        let own = &log[at + 8..at + 16] == salt;
+        // A frame of an earlier log has both halves of the salt from there.
+        let own = log[at + 8..at + 12] == salt[..4] || log[at + 12..at + 16] == salt[4..];
+        let ends_change = number(at + 4).is_some_and(|pages| pages > 0);
+        let was_good = good;
         if good {
             let next = sum(sum(running, at, at + 8), at + FRAME, at + FRAME + page);
-            good = own && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
+            good = log[at + 8..at + 16] == *salt && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
             running = next;
-            // A frame of this log that is not as it was written, if it is more than the end of what a crash cut.
-            if !good && own && number(at + 4).is_some_and(|pages| pages > 0) {
-                lost += 1;
-            }
-        } else if own && number(at + 4).is_some_and(|pages| pages > 0) {
+        }
+        if good {
+            whole += usize::from(ends_change);
+        } else if own && ends_change {
             lost += 1;
+            unfinished = was_good && whole == 0;
+        } else if own {
+            unfinished = false;
         }
         at += FRAME + page;
+        if !own && unfinished && lost == 1 {
+            return 0;
+        }
     }
     lost
 }
