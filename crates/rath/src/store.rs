@@ -414,8 +414,12 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     if folder.file_name().is_some_and(|name| name == ".rath") {
         std::fs::write(folder.join(".gitignore"), "*\n")?;
     }
-    // A name is durable when the folder that it is in is.
-    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_folder(folder)
+}
+
+/// Makes a name durable: it is when the folder that it is in is.
+fn sync_folder(of: &Path) -> std::io::Result<()> {
+    let above = of.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(above)?.sync_all()
 }
 

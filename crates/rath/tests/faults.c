@@ -5,7 +5,7 @@
  * RATH_FAULT_KIND  eio | enospc | short | fsync | full
  * RATH_FAULT_ON    set if every later call fails as well
  * RATH_FAULT_BYTES for `full`: how many bytes there is room for
- * RATH_FAULT_LOG   a file that gets the line `fault` when something fails
+ * RATH_FAULT_LOG   a file that gets a line when something fails, which says in what
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,6 +27,7 @@ static int kind = -1, on;
 static long at, count;
 static long long room, used;
 static const char *folder, *log_path;
+static char path[4096];
 
 static void setup(void) {
     if (kind >= 0) return;
@@ -52,7 +53,7 @@ static int below(const char *path) {
 
 static int ours(int fd) {
     if (kind == NONE) return 0;
-    char name[64], path[4096];
+    char name[64];
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(name, path, sizeof path - 1);
     if (length <= 0) return 0;
@@ -64,7 +65,8 @@ static void told(void) {
     if (!log_path) return;
     int fd = syscall(SYS_openat, AT_FDCWD, log_path, O_WRONLY | O_APPEND | O_CREAT, 0644);
     if (fd >= 0) {
-        syscall(SYS_write, fd, "fault\n", 6);
+        const char *folder_or_file = strcmp(path, folder) ? "fault in a file\n" : "fault in the folder\n";
+        syscall(SYS_write, fd, folder_or_file, strlen(folder_or_file));
         syscall(SYS_close, fd);
     }
 }
@@ -155,13 +157,14 @@ PLAIN(fdatasync, (int fd), (fd), 1)
 PLAIN(ftruncate, (int fd, off_t length), (fd, length), 0)
 PLAIN(ftruncate64, (int fd, off64_t length), (fd, length), 0)
 
-static int refused(const char *path, int flags) {
+static int refused(const char *name, int flags) {
     if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_CREAT)) return 0;
     pthread_mutex_lock(&lock);
     setup();
     int error = 0;
-    if (kind != NONE && kind != FSYNC && kind != FULL && path[0] == '/' && below(path)) {
+    if (kind != NONE && kind != FSYNC && kind != FULL && name[0] == '/' && below(name)) {
         count++;
+        path[0] = 0;
         if (at && (count == at || (on && count > at))) {
             error = kind == EIO_ ? EIO : ENOSPC;
             told();
@@ -172,14 +175,14 @@ static int refused(const char *path, int flags) {
 }
 
 #define OPEN(name) \
-    int name(const char *path, int flags, ...) { \
+    int name(const char *file, int flags, ...) { \
         REAL(name); \
         va_list rest; \
         va_start(rest, flags); \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
         va_end(rest); \
-        int error = refused(path, flags); \
-        if (!error) return real(path, flags, mode); \
+        int error = refused(file, flags); \
+        if (!error) return real(file, flags, mode); \
         errno = error; \
         return -1; \
     }

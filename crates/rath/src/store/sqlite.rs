@@ -26,7 +26,7 @@ use super::holder::{LEASE, now};
 use super::registry::Create;
 use super::{
     Check, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder, moved,
-    orphan, trouble,
+    orphan, sync_folder, trouble,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -78,6 +78,8 @@ impl Sqlite {
         };
         let (writer, reader) = open().map_err(|error| schema::told(&uri, error))?;
         schema::check_version(&reader, &uri)?;
+        // The names of the file and of its log are durable before anything in them is: SQLite does not insist on it.
+        sync_folder(file).map_err(|error| trouble(&uri, "write to", error))?;
         Ok(Sqlite::with(uri, Some(file.to_owned()), writer, Some(reader)))
     }
 

@@ -81,7 +81,18 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(20))?;
     connection.set_prepared_statement_cache_capacity(32);
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // To its end: the change is made when its one row has been read, and then it can fail.
+    let mut mode = String::new();
+    let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let mut answer = statement.query([])?;
+    while let Some(row) = answer.next()? {
+        mode = row.get(0)?;
+    }
+    // SQLite goes on without its log where it cannot make one, and says nothing.
+    if !matches!(&*mode, "wal" | "memory") {
+        let failed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+        return Err(rusqlite::Error::SqliteFailure(failed, Some("it cannot be switched to its log".to_owned())));
+    }
     // Acknowledged means durable: the log is synced with every change.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // What is deleted is overwritten.

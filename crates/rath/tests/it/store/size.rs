@@ -2,25 +2,34 @@
 
 use std::path::Path;
 
+use rath::chunk::ToolStarted;
 use rath::prelude::*;
 use rath::store::Store;
 
 use super::common::{KINDS, child as again, exhaustive, setting, uri};
 use crate::support::block_on;
 
-/// Something that takes a while to read, and is never the same.
-fn words(nth: usize) -> String {
-    let one = |word: usize| blake(&format!("{nth} {word}"));
-    (0..34).map(one).collect::<Vec<_>>().join(" ")
+/// So many bytes of words that are never the same.
+fn words(name: &str, bytes: usize) -> String {
+    let mut text = String::new();
+    while text.len() < bytes {
+        text.push_str(&rath::Digest::of(format!("{name} {}", text.len()).as_bytes()).to_string());
+        text.push(' ');
+    }
+    text.truncate(bytes);
+    text
 }
 
-fn blake(text: &str) -> String {
-    rath::Digest::of(text.as_bytes()).to_string()
-}
-
+/// A turn as agents have them: a question, four calls with their results, an answer.
 fn say(session: &mut Session, nth: usize) {
-    session.push(Chunk::user(words(2 * nth)));
-    session.push(Chunk::assistant(words(2 * nth + 1)));
+    session.push(Chunk::user(words(&format!("{nth} asks"), 200 + nth * 37 % 300)));
+    for call in 0..4 {
+        let (name, id) = (format!("{nth} {call}"), format!("call_{nth}_{call}"));
+        session.push(Chunk::calls([Call::new(&*id, "look", format!("{{\"at\":\"{}\"}}", words(&name, 60)))]));
+        session.push(ToolStarted { call: id.clone().into(), key: None });
+        session.push(Chunk::result(&*id, words(&format!("{name} says"), 100 + (nth * 4 + call) * 211 % 1_900)));
+    }
+    session.push(Chunk::assistant(words(&format!("{nth} answers"), 400 + nth * 101 % 900)));
 }
 
 fn bytes(path: &Path) -> u64 {
@@ -49,7 +58,7 @@ async fn check(kind: &str, name: &str, write: impl AsyncFn(&Store) -> Result<Ses
 
 #[test]
 fn a_store_takes_no_more_room_than_every_step_once() {
-    let stages = if exhaustive() { 500 } else { 150 };
+    let stages = if exhaustive() { 500 } else { 100 };
     for kind in KINDS {
         block_on(async {
             check(kind, "chain", async |store| {
