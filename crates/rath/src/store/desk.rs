@@ -45,8 +45,11 @@ struct State {
 enum Job {
     Write(Write, Arc<Line>),
     Release(BranchId, u64),
-    Do(Box<dyn FnOnce(&dyn StoreBackend) + Send>),
+    Do(Errand),
 }
+
+/// Something that is done between writes.
+type Errand = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
 
 impl Desk {
     pub(super) fn open(backend: Arc<dyn StoreBackend>, rows: Arc<Rows>) -> Result<Arc<Self>> {

@@ -258,3 +258,55 @@ fn lost_changes(log: &[u8]) -> usize {
     }
     lost
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log of a database in which two changes were made after it began anew.
+    fn log(path: &Path, cut: bool) -> (Connection, Vec<u8>) {
+        let connection = Connection::open(path).expect("a database");
+        settings(&connection).expect("it is set up");
+        if !cut {
+            connection.pragma_update_and_check(None, "journal_size_limit", -1, |_| Ok(())).expect("a setting");
+        }
+        let change = |sql: &str| connection.execute_batch(sql).expect("a change");
+        change("CREATE TABLE words(word)");
+        (0..20).for_each(|_| change("INSERT INTO words VALUES (zeroblob(9000))"));
+        connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).expect("a checkpoint");
+        change("INSERT INTO words VALUES (1)");
+        let mut name = path.as_os_str().to_owned();
+        name.push("-wal");
+        if cut {
+            change("INSERT INTO words VALUES (2)");
+        }
+        let log = std::fs::read(name).expect("a log");
+        (connection, log)
+    }
+
+    #[test]
+    fn what_a_crash_leaves_of_a_change_is_told_from_damage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let frame = FRAME + 4096;
+        // Cut behind its first change, so that nothing of the log before stands behind.
+        let (_cut, log_now) = log(&folder.path().join("cut"), true);
+        assert_eq!(log_now.len(), HEADER + 2 * frame);
+        // As SQLite leaves it: what stood there before is behind the one change.
+        let (_uncut, log_before) = log(&folder.path().join("uncut"), false);
+        assert!(log_before.len() > HEADER + 20 * frame);
+        let check = |name: &str, log: &[u8], at: Option<usize>, lost: usize| {
+            let mut log = log.to_vec();
+            at.into_iter().for_each(|at| log[at] ^= 1);
+            assert_eq!(lost_changes(&log), lost, "{name}");
+        };
+        check("as it was written", &log_now, None, 0);
+        check("the first change", &log_now, Some(HEADER + 100), 2);
+        check("the last change", &log_now, Some(HEADER + frame + 100), 1);
+        check("half of its salt", &log_now, Some(HEADER + frame + 9), 1);
+        check("the other half", &log_now, Some(HEADER + frame + 13), 1);
+        check("the header", &log_now, Some(5), 1);
+        check("cut in the last change", &log_now[..log_now.len() - 1], None, 0);
+        check("with what was before", &log_before, None, 0);
+        check("killed in the first change since", &log_before, Some(HEADER + 100), 0);
+    }
+}

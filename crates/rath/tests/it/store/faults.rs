@@ -60,7 +60,8 @@ fn child() {
         std::process::exit(7);
     });
     let told = |error: Error| {
-        note(&format!("error {} {}", format!("{:?}", error.kind()).to_lowercase(), error.message().replace('\n', " ")))
+        let kind = format!("{:?}", error.kind()).to_lowercase();
+        note(&format!("error {kind} {}", error.message().replace('\n', " ")));
     };
     let store = match Store::open(&uri) {
         Ok(store) => store,
