@@ -117,6 +117,26 @@ impl Record {
         Newest::of(self.head())
     }
 
+    /// What `pick` makes of the newest step that it takes. Where no branches meet, what is fetched from a shelf on the way
+    /// is let go again: looking far back costs no memory.
+    pub fn find_newest<T>(&self, mut pick: impl FnMut(&Step) -> Option<T>) -> Option<T> {
+        let mut step = self.head()?.clone();
+        if step.line().merged {
+            return self.newest_first().find_map(pick);
+        }
+        loop {
+            if let Some(found) = pick(&step) {
+                return Some(found);
+            }
+            let before = match step.parents().first()? {
+                Link::Step(step) => step.clone(),
+                Link::Shelved(shelved) => shelved.look()?,
+                Link::Gone(_) => return None,
+            };
+            step = before;
+        }
+    }
+
     /// The steps read after `earlier`, oldest first, where this record goes on from it: what was read up to it is read
     /// first, and these then.
     pub fn after(&self, earlier: &Step) -> Option<Vec<&Step>> {

@@ -47,6 +47,14 @@ impl Shelved {
         self.step.get_or_init(|| self.shelf.fetch(self.place, self.id)).as_ref()
     }
 
+    /// The step, fetched for this once if it is not here.
+    pub(crate) fn look(&self) -> Option<Step> {
+        match self.step.get() {
+            Some(step) => step.clone(),
+            None => self.shelf.fetch(self.place, self.id),
+        }
+    }
+
     pub(crate) fn into_step(self) -> Option<Step> {
         self.step.into_inner().flatten()
     }

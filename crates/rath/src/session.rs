@@ -341,7 +341,7 @@ impl Session {
     /// Where tools run.
     pub fn place(&self) -> Option<Place> {
         let look = || {
-            self.record.newest_first().find_map(|step| match step.chunk() {
+            self.record.find_newest(|step| match step.chunk() {
                 Chunk::Placed(placed) => Some(Place::recorded(&placed.place)),
                 _ => None,
             })

@@ -17,6 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rath_record::{BranchId, Kept, Link, Record, Step, StepId, Text, Timestamp, Totals};
 
@@ -75,6 +76,11 @@ pub trait StoreBackend: Send + Sync + 'static {
 
     /// Gives back rights to append: the branches are closed.
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()>;
+
+    /// How long a holder counts as alive after it was heard of last.
+    fn lease(&self) -> Duration {
+        holder::LEASE
+    }
 
     /// Says that a holder is alive.
     fn renew(&self, holder: &Holder) -> Result<()>;
@@ -408,8 +414,12 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     if folder.file_name().is_some_and(|name| name == ".rath") {
         std::fs::write(folder.join(".gitignore"), "*\n")?;
     }
-    // A name is durable when the folder that it is in is.
-    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_folder(folder)
+}
+
+/// Makes a name durable: it is when the folder that it is in is.
+fn sync_folder(of: &Path) -> std::io::Result<()> {
+    let above = of.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(above)?.sync_all()
 }
 

@@ -10,7 +10,6 @@ use std::thread::{self, JoinHandle};
 use rath_record::{BranchId, Kept};
 use tokio::sync::oneshot;
 
-use super::holder::LEASE;
 use super::recorder::Line;
 use super::{Holder, Rows, StoreBackend, Write};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,8 +45,11 @@ struct State {
 enum Job {
     Write(Write, Arc<Line>),
     Release(BranchId, u64),
-    Do(Box<dyn FnOnce(&dyn StoreBackend) + Send>),
+    Do(Errand),
 }
+
+/// Something that is done between writes.
+type Errand = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
 
 impl Desk {
     pub(super) fn open(backend: Arc<dyn StoreBackend>, rows: Arc<Rows>) -> Result<Arc<Self>> {
@@ -171,7 +173,8 @@ impl Desk {
                 return None;
             }
             state.idle = true;
-            let (woken, timeout) = self.work.wait_timeout(state, LEASE / 3).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) =
+                self.work.wait_timeout(state, backend.lease() / 3).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle = false;
             if timeout.timed_out() && state.held > 0 {

@@ -9,12 +9,13 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind as IoKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rath_record::codec::{CodecError, Encoder, Ending, Opened, Reader};
 use rath_record::lineage::{self, Lineage};
 use rath_record::{BranchId, Digest, Kept, Step, StepId, Totals};
 
+use super::desk::again;
 use super::recorder::about;
 use super::registry::Create;
 use super::{
@@ -38,6 +39,8 @@ struct State {
     numbers: Vec<BranchId>,
     /// What a file held when it was last read.
     known: HashMap<BranchId, Known>,
+    /// Why nothing further is written: after a failure nobody knows what is in the files.
+    broken: Option<Error>,
 }
 
 /// A file that is being written.
@@ -46,8 +49,8 @@ struct Open {
     encoder: Encoder,
     /// The branches that are held, each by the right of its number, and where they are.
     held: HashMap<BranchId, (u64, StepId)>,
-    /// All branches that it has.
-    branches: HashSet<BranchId>,
+    /// All branches that it has, and where they are.
+    branches: HashMap<BranchId, StepId>,
     /// The steps of others that it has said where to find.
     elsewhere: HashSet<StepId>,
     dirty: bool,
@@ -59,6 +62,10 @@ struct Known {
     at: Option<SystemTime>,
     list: Vec<Listed>,
 }
+
+/// How often a lock is tried for that somebody holds, and how long after each time.
+const LOCK_TRIES: u32 = 8;
+const MOMENT: Duration = Duration::from_millis(3);
 
 impl Jsonl {
     /// Opens the folder, and makes it if that is wanted.
@@ -80,6 +87,15 @@ impl Jsonl {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for whoever is about to write.
+    fn writing(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        match &state.broken {
+            Some(error) => Err(again(error)),
+            None => Ok(state),
+        }
     }
 
     fn path(&self, family: BranchId) -> PathBuf {
@@ -150,7 +166,8 @@ impl Jsonl {
         if self.path(branch).exists() {
             return Ok(Some(branch));
         }
-        let open = self.lock().open.iter().find(|(_, open)| open.branches.contains(&branch)).map(|(family, _)| *family);
+        let open =
+            self.lock().open.iter().find(|(_, open)| open.branches.contains_key(&branch)).map(|(family, _)| *family);
         if open.is_some() {
             return Ok(open);
         }
@@ -172,13 +189,11 @@ impl Jsonl {
         let path = self.path(family);
         let file = OpenOptions::new().read(true).append(true).open(&path);
         let file = file.map_err(|error| self.trouble("open", error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(self.trouble("lock", error)),
+        if !self.lock_file(&file)? {
+            return Ok(None);
         }
         let opened = self.read_file(family)?;
-        let branches = branches(&opened).into_iter().map(|(branch, _)| branch).collect();
+        let branches = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
         let encoder = match opened.position {
             Some(position) => Encoder::go_on(position, holder.to_json(), opened.payloads),
             // Cut in its first row: nobody was told that anything in it is kept.
@@ -191,6 +206,34 @@ impl Jsonl {
         Ok(Some(Open { file, encoder, held, branches, elsewhere, dirty: true }))
     }
 
+    /// Locks a file for writing. False if somebody else writes it.
+    fn lock_file(&self, file: &File) -> Result<bool> {
+        // Whoever looks whether it is locked locks it for a moment.
+        for _ in 0..LOCK_TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(MOMENT),
+                Err(TryLockError::Error(error)) => return Err(self.trouble("lock", error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Why a branch cannot be claimed whose file somebody writes.
+    fn refusal(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<Error> {
+        let mut writer = None;
+        // Whoever has just locked it is about to say who it is.
+        for _ in 0..LOCK_TRIES {
+            let opened = self.read_file(family)?;
+            writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
+            if opened.report.ending != Ending::Closed && writer.as_ref().is_some_and(|writer| !writer.is_dead()) {
+                break;
+            }
+            std::thread::sleep(MOMENT);
+        }
+        Ok(held(branch, &writer.unwrap_or_else(|| holder.clone())))
+    }
+
     /// A new file for a session, locked.
     fn new_file(&self, family: BranchId, holder: &Holder) -> Result<Open> {
         let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
@@ -199,7 +242,7 @@ impl Jsonl {
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
         folder.map_err(|error| self.trouble("write to", error))?;
         let encoder = Encoder::new().opened_by(holder.to_json());
-        let (held, branches, elsewhere) = (HashMap::new(), HashSet::new(), HashSet::new());
+        let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
         Ok(Open { file, encoder, held, branches, elsewhere, dirty: true })
     }
 
@@ -245,7 +288,7 @@ impl Jsonl {
         let number = number_of(&mut state.numbers, home);
         let State { open, numbers, .. } = state;
         let open = open.get_mut(&home).expect("it was found or made above");
-        if matches!(write.right, Right::New(_)) && open.branches.contains(&write.branch) {
+        if matches!(write.right, Right::New(_)) && open.branches.contains_key(&write.branch) {
             return Ok(Err(moved(write.branch)));
         }
         for step in &write.steps {
@@ -261,7 +304,7 @@ impl Jsonl {
             }
             open.encoder.step(step).map_err(|error| Error::new(ErrorKind::Format, &error).because(error))?;
             rows.set(step, Kept::At(number));
-            open.branches.insert(step.stamp().branch);
+            open.branches.insert(step.stamp().branch, step.id());
         }
         open.held.insert(write.branch, (epoch, head.id()));
         open.dirty = true;
@@ -270,13 +313,17 @@ impl Jsonl {
 
     /// Makes durable what was encoded.
     fn sync(&self, state: &mut State) -> Result<()> {
-        let mut written = Vec::new();
-        for open in state.open.values_mut().filter(|open| open.dirty) {
-            open.dirty = false;
-            open.file.write_all(&open.encoder.take()).map_err(|error| self.trouble("write to", error))?;
-            written.push(&open.file);
-        }
-        written.into_iter().try_for_each(File::sync_data).map_err(|error| self.trouble("write to", error))
+        let mut sync = || -> io::Result<()> {
+            let mut written = Vec::new();
+            for open in state.open.values_mut().filter(|open| open.dirty) {
+                open.dirty = false;
+                open.file.write_all(&open.encoder.take())?;
+                written.push(&open.file);
+            }
+            written.into_iter().try_for_each(File::sync_data)
+        };
+        let done = sync().map_err(|error| self.trouble("write to", error));
+        done.inspect_err(|error| state.broken = Some(again(error)))
     }
 
     /// Rewrites a file that nobody writes.
@@ -336,29 +383,28 @@ impl StoreBackend for Jsonl {
     }
 
     fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
-        let mut state = self.lock();
-        let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>()?;
+        let mut state = self.writing()?;
+        let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>();
+        // What is encoded by half must never be written.
+        let answers = answers.inspect_err(|error| state.broken = Some(again(error)))?;
         self.sync(&mut state)?;
         Ok(answers)
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
-        let list = self.list_file(family)?;
-        let head = list.iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?.head;
-        let mut state = self.lock();
+        let mut state = self.writing()?;
         if !state.open.contains_key(&family) {
             let Some(open) = self.open_file(family, holder)? else {
                 drop(state);
-                let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
-                return Err(held(branch, &writer.unwrap_or_else(|| holder.clone())));
+                return Err(self.refusal(branch, family, holder)?);
             };
             state.open.insert(family, open);
         }
         let open = state.open.get_mut(&family).expect("it was found or opened above");
         let head = match open.held.get(&branch) {
             Some(_) => return Err(held(branch, holder)),
-            None => head,
+            None => *open.branches.get(&branch).ok_or_else(|| self.no_such(branch))?,
         };
         // Higher than that of everybody who begins a branch in this process.
         let epoch = FIRST + 1;
@@ -368,7 +414,7 @@ impl StoreBackend for Jsonl {
     }
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.writing()?;
         let mut over = Vec::new();
         for (branch, epoch) in rights {
             for (family, open) in &mut state.open {
@@ -407,9 +453,13 @@ impl StoreBackend for Jsonl {
 
     fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
-        let list = self.list_file(family)?;
-        let listed = list.into_iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?;
+        // Everything of one moment: somebody may be writing.
         let opened = self.read_file(family)?;
+        let list = listed(family, &opened);
+        let mut listed = list.into_iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?;
+        if listed.holder.is_none() && is_locked(&self.path(family)) {
+            listed.holder = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
+        }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
         let damage = damage(&self.path(family), &opened);
         for step in Lineage::of(head.clone()).walk() {

@@ -9,22 +9,24 @@ mod rows;
 mod schema;
 mod walk;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, Kept, Link, Payload, Shelf, Step, StepId};
+use rusqlite::ErrorCode::{DiskFull, SystemIoFailure};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use self::rows::{BranchRow, StepRow};
 use self::schema::Table;
+use super::desk::again;
 use super::holder::{LEASE, now};
 use super::registry::Create;
 use super::{
     Check, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder, moved,
-    orphan, trouble,
+    orphan, sync_folder, trouble,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,16 +36,21 @@ pub struct Sqlite {
     path: Option<PathBuf>,
     writer: Mutex<Writer>,
     reader: Arc<Mutex<Connection>>,
+    lease: Duration,
 }
 
 /// The connection that writes, and what it knows of the branches that it holds.
 struct Writer {
     connection: Arc<Mutex<Connection>>,
     held: HashMap<BranchId, BranchRow>,
+    /// Those of them that nobody else can have taken since they were looked at in the file.
+    sure: HashSet<BranchId>,
     /// The row of this process among those who write.
     own: Option<i64>,
     /// Changes when somebody else has written.
     version: i64,
+    /// Why nothing further is written: after a failure of the disk nobody knows what is on it.
+    broken: Option<Error>,
 }
 
 impl Sqlite {
@@ -71,6 +78,8 @@ impl Sqlite {
         };
         let (writer, reader) = open().map_err(|error| schema::told(&uri, error))?;
         schema::check_version(&reader, &uri)?;
+        // The names of the file and of its log are durable before anything in them is: SQLite does not insist on it.
+        sync_folder(file).map_err(|error| trouble(&uri, "write to", error))?;
         Ok(Sqlite::with(uri, Some(file.to_owned()), writer, Some(reader)))
     }
 
@@ -91,9 +100,23 @@ impl Sqlite {
         Sqlite {
             uri,
             path,
-            writer: Mutex::new(Writer { connection, held: HashMap::new(), own: None, version: 0 }),
+            writer: Mutex::new(Writer {
+                connection,
+                held: HashMap::new(),
+                sure: HashSet::new(),
+                own: None,
+                version: 0,
+                broken: None,
+            }),
             reader,
+            lease: LEASE,
         }
+    }
+
+    /// Sets how long a writer counts as alive after it was heard of last; half a minute unless told.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
     }
 
     fn reader(&self) -> MutexGuard<'_, Connection> {
@@ -107,19 +130,36 @@ impl Sqlite {
         work: impl FnOnce(&Connection, &mut Held<'_>) -> Result<T, Refused>,
     ) -> Result<T> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let Writer { connection, held, own, version } = &mut *writer;
+        let Writer { connection, held, sure, own, version, broken } = &mut *writer;
+        if let Some(error) = broken {
+            return Err(again(error));
+        }
+        let known = *own;
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let done = transaction.map_err(Refused::Sqlite).and_then(|transaction| {
             let now = transaction.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
-            let alone = std::mem::replace(version, now) == now;
-            let done = work(&transaction, &mut Held { branches: held, own, alone })?;
+            if std::mem::replace(version, now) != now {
+                sure.clear();
+            }
+            let done = work(&transaction, &mut Held { branches: held, sure, own, lease: self.lease })?;
             transaction.commit()?;
             Ok(done)
         });
-        done.map_err(|refused| match refused {
-            Refused::Told(error) => error,
-            Refused::Sqlite(error) => trouble(&self.uri, action, error),
+        done.map_err(|refused| {
+            // What was noted on the way is not in the file.
+            *own = known;
+            match refused {
+                Refused::Told(error) => error,
+                Refused::Sqlite(error) => {
+                    let fatal = matches!(error.sqlite_error_code(), Some(SystemIoFailure | DiskFull));
+                    let error = trouble(&self.uri, action, error);
+                    if fatal {
+                        broken.get_or_insert_with(|| again(&error));
+                    }
+                    error
+                }
+            }
         })
     }
 
@@ -131,9 +171,32 @@ impl Sqlite {
 
 struct Held<'a> {
     branches: &'a mut HashMap<BranchId, BranchRow>,
+    sure: &'a mut HashSet<BranchId>,
     own: &'a mut Option<i64>,
-    /// Whether nobody else has written since this process did.
-    alone: bool,
+    lease: Duration,
+}
+
+impl Held<'_> {
+    fn insert(&mut self, row: BranchRow) {
+        self.sure.insert(row.id);
+        self.branches.insert(row.id, row);
+    }
+
+    fn remove(&mut self, branch: BranchId) {
+        self.sure.remove(&branch);
+        self.branches.remove(&branch);
+    }
+
+    /// Forgets a branch that somebody took meanwhile, which is for the file to say. True if it was one.
+    fn let_go_if_lost(&mut self, connection: &Connection, branch: BranchId) -> rusqlite::Result<bool> {
+        let Some(row) = self.branches.get(&branch) else { return Ok(false) };
+        if self.sure.contains(&branch) || row.is_held(connection)? {
+            self.sure.insert(branch);
+            return Ok(false);
+        }
+        self.remove(branch);
+        Ok(true)
+    }
 }
 
 /// Why something was not done.
@@ -188,7 +251,7 @@ impl StoreBackend for Sqlite {
             row.epoch += 1;
             row.update(connection)?;
             let epoch = row.epoch;
-            known.branches.insert(branch, row);
+            known.insert(row);
             Ok(epoch)
         })
     }
@@ -196,7 +259,7 @@ impl StoreBackend for Sqlite {
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
         self.change("write to", |connection, held| {
             for (branch, epoch) in rights {
-                held.branches.remove(branch);
+                held.remove(*branch);
                 let row = BranchRow::find(connection, *branch)?.filter(|row| row.epoch == *epoch);
                 if let Some(mut row) = row.filter(|row| row.is_whole()) {
                     row.writer = None;
@@ -207,10 +270,14 @@ impl StoreBackend for Sqlite {
         })
     }
 
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn renew(&self, _: &Holder) -> Result<()> {
         self.change("write to", |connection, held| {
             if let Some(own) = *held.own {
-                connection.execute("UPDATE writers SET expires = ? WHERE w = ?", params![expiry(), own])?;
+                connection.execute("UPDATE writers SET expires = ? WHERE w = ?", params![expiry(held.lease), own])?;
             }
             Ok(())
         })
@@ -232,11 +299,15 @@ impl StoreBackend for Sqlite {
     }
 
     fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
-        let listed = self.listed(branch)?.ok_or_else(|| self.no_such(branch))?;
         let connection = self.reader();
-        let found = BranchRow::find(&connection, branch).map_err(|error| schema::told(&self.uri, error))?;
-        let row = found.ok_or_else(|| self.no_such(branch))?;
-        let damage = walk::check(&connection, [row.head]).map_err(|error| schema::told(&self.uri, error))?.damage;
+        let told = |error| schema::told(&self.uri, error);
+        // Everything of one moment: somebody may be writing.
+        let moment = connection.unchecked_transaction().map_err(told)?;
+        let row = BranchRow::find(&moment, branch).map_err(told)?.ok_or_else(|| self.no_such(branch))?.checked()?;
+        let writer = row.writer.map(|writer| writer_of(&moment, writer)).transpose().map_err(told)?.flatten();
+        let listed = row.listed(writer.map(|(holder, _)| holder));
+        let damage = walk::check(&moment, [row.head]).map_err(told)?.damage;
+        drop(moment);
         drop(connection);
         let head = walk::Library::new(self.reader.clone(), rows.clone()).fetch(row.head.unsigned_abs(), listed.head);
         Ok(Read { listed, head, damage })
@@ -286,7 +357,7 @@ impl StoreBackend for Sqlite {
                     return Err(self::held(row.id, &holder).into());
                 }
                 connection.execute("DELETE FROM branches WHERE b = ?", params![row.b])?;
-                held.branches.remove(&row.id);
+                held.remove(row.id);
             }
             schema::count(connection, Table::Branches)?;
             Ok(())
@@ -331,6 +402,7 @@ fn append(
     last: &mut i64,
 ) -> Result<Result<()>, Refused> {
     // Whether it may be written is found out before anything is.
+    let lost = held.let_go_if_lost(connection, write.branch)?;
     match (&write.right, held.branches.get(&write.branch)) {
         (Right::New(_), None) => {
             if BranchRow::find(connection, write.branch)?.is_some() {
@@ -341,17 +413,13 @@ fn append(
             if Some(row.head_id) != write.after {
                 return Ok(Err(moved(write.branch)));
             }
-            // Whether somebody took the right meanwhile is for the file to say.
-            if !held.alone && !row.is_held(connection)? {
-                held.branches.remove(&write.branch);
-                let found = BranchRow::find(connection, write.branch)?;
-                let writer =
-                    found.and_then(|row| row.writer).map(|writer| writer_of(connection, writer)).transpose()?;
-                let writer = writer.flatten().map(|(holder, _)| holder);
-                return Ok(Err(fenced(write.branch, writer.as_ref())));
-            }
         }
-        _ => return Ok(Err(fenced(write.branch, None))),
+        _ => {
+            let found = if lost { BranchRow::find(connection, write.branch)? } else { None };
+            let writer = found.and_then(|row| row.writer).map(|writer| writer_of(connection, writer)).transpose()?;
+            let writer = writer.flatten().map(|(holder, _)| holder);
+            return Ok(Err(fenced(write.branch, writer.as_ref())));
+        }
     }
     let Some(head) = write.steps.last() else { return Ok(Ok(())) };
     if let Some(parent) = orphan(write, rows) {
@@ -390,7 +458,7 @@ fn append(
                 row.epoch = FIRST;
             }
             row.insert(connection)?;
-            held.branches.insert(write.branch, row);
+            held.insert(row);
         }
     }
     Ok(Ok(()))
@@ -420,6 +488,7 @@ fn insert(connection: &Connection, step: &Step, rows: &Rows, n: i64) -> rusqlite
 fn follow(connection: &Connection, held: &mut Held<'_>, parent: &Step, rows: &Rows) -> rusqlite::Result<()> {
     let Kept::At(at) = rows.of_step(parent) else { return Ok(()) };
     let branch = parent.stamp().branch;
+    held.let_go_if_lost(connection, branch)?;
     let row = match held.branches.get(&branch) {
         Some(row) => Some(row.clone()),
         None => BranchRow::find(connection, branch)?.filter(BranchRow::is_whole),
@@ -437,7 +506,8 @@ fn own_row(connection: &Connection, held: &mut Held<'_>, holder: &Holder) -> rus
     if let Some(own) = *held.own {
         return Ok(own);
     }
-    connection.execute("INSERT INTO writers(who, expires) VALUES (?, ?)", params![holder.to_json(), expiry()])?;
+    connection
+        .execute("INSERT INTO writers(who, expires) VALUES (?, ?)", params![holder.to_json(), expiry(held.lease)])?;
     Ok(*held.own.insert(connection.last_insert_rowid()))
 }
 
@@ -450,6 +520,6 @@ fn writer_of(connection: &Connection, writer: i64) -> rusqlite::Result<Option<(H
     Ok(found.and_then(|(who, expires)| Some((Holder::from_json(&who)?, expires))))
 }
 
-fn expiry() -> i64 {
-    now().saturating_add(i64::try_from(Duration::as_micros(&LEASE)).unwrap_or(i64::MAX))
+fn expiry(lease: Duration) -> i64 {
+    now().saturating_add(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
 }

@@ -16,6 +16,7 @@ mod script;
 mod secrets;
 mod server;
 mod session;
+mod shape;
 mod store;
 mod support;
 mod tool;

@@ -11,6 +11,7 @@ use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape,
 use rath::record::{Blob, view};
 use serde_json::Value;
 
+use crate::shape::{MEMORY, OUTPUT, check_shape};
 use crate::support::{block_on, cases};
 
 /// A provider of either shape that gives the answer it is told to give.
@@ -107,8 +108,6 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 const TEXTS: [&str; 6] = ["hello", "", " \n", "quote \" and \\ and \u{2028}", "☀️ 你好", "{\"role\":\"system\"}"];
-const MEMORY: &str = "from the memory";
-const OUTPUT: &str = "from a tool";
 
 /// Answers of every kind, sane and not.
 fn answer(which: usize, shape: Shape) -> Answer {
@@ -304,105 +303,6 @@ fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseErr
     let (rest, closes) = (&sent[shared..], &before[shared..]);
     let ended = sent == before || closes.starts_with(']') && rest.starts_with(',');
     prop_assert!(ended, "\n{}\nparts too early from\n{}", rest, closes);
-    Ok(())
-}
-
-/// What providers refuse.
-fn check_shape(sent: &Request, shape: Shape) -> Result<(), TestCaseError> {
-    let text = std::str::from_utf8(&sent.bytes).expect("JSON is UTF-8");
-    let request: Value = serde_json::from_str(text).expect("a request is JSON");
-    let mut ids = std::collections::HashSet::new();
-    let name = |name: &Value, most: usize| {
-        let name = name.as_str().expect("a name is a text");
-        (1..=most).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-    };
-    let mut spoke = false;
-    let mut system = request["system"].to_string();
-    let messages = request["messages"].as_array().expect("a list");
-    let mut nth = 0;
-    while nth < messages.len() {
-        let message = &messages[nth];
-        let role = message["role"].as_str().expect("a role");
-        nth += 1;
-        match role {
-            "system" => {
-                prop_assert_eq!(nth, 1);
-                system = message.to_string();
-            }
-            "assistant" => {
-                prop_assert!(spoke, "the model speaks first or twice: {}", text);
-                let calls: Vec<&Value> = match shape {
-                    Shape::Chat => message["tool_calls"].as_array().into_iter().flatten().collect(),
-                    Shape::Messages => {
-                        let blocks = message["content"].as_array().expect("blocks");
-                        prop_assert!(!blocks.is_empty());
-                        blocks.iter().filter(|block| block["type"] == "tool_use").collect()
-                    }
-                };
-                let said = message["content"].as_str().is_some_and(|words| !words.trim().is_empty());
-                prop_assert!(shape == Shape::Messages || said || !calls.is_empty(), "nothing is said: {}", text);
-                for call in &calls {
-                    let (tool, arguments) = match shape {
-                        Shape::Chat => {
-                            let arguments = call["function"]["arguments"].as_str().expect("a text");
-                            (&call["function"]["name"], serde_json::from_str(arguments).expect("arguments are JSON"))
-                        }
-                        Shape::Messages => (&call["name"], call["input"].clone()),
-                    };
-                    prop_assert!(arguments.is_object() && name(tool, 64) && name(&call["id"], 40), "{}", text);
-                    prop_assert!(ids.insert(call["id"].clone()), "an id is used twice: {}", text);
-                }
-                let results: Vec<&Value> = match shape {
-                    Shape::Chat => {
-                        let results = &messages[nth..(nth + calls.len()).min(messages.len())];
-                        nth += calls.len();
-                        results.iter().map(|result| &result["tool_call_id"]).collect()
-                    }
-                    Shape::Messages if calls.is_empty() => vec![],
-                    Shape::Messages => {
-                        nth += 1;
-                        let blocks = messages[nth - 1]["content"].as_array().expect("blocks");
-                        blocks.iter().map(|result| &result["tool_use_id"]).collect()
-                    }
-                };
-                prop_assert_eq!(results, calls.iter().map(|call| &call["id"]).collect::<Vec<_>>());
-                spoke = !calls.is_empty();
-            }
-            "user" => {
-                spoke = true;
-                let empty = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
-                let content = &message["content"];
-                let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
-                prop_assert!(!empty(content) && !blocks.iter().any(|block| empty(&block["text"])), "{}", text);
-                prop_assert!(content.is_string() || !blocks.is_empty());
-            }
-            role => prop_assert!(false, "{} is no role here", role),
-        }
-    }
-    prop_assert!(spoke, "the model would speak last: {}", text);
-    prop_assert!(!system.contains(MEMORY) && !system.contains(OUTPUT), "{}", system);
-    let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut names = std::collections::HashSet::new();
-    for tool in tools {
-        let (tool, schema) = match shape {
-            Shape::Chat => (&tool["function"]["name"], &tool["function"]["parameters"]),
-            Shape::Messages => (&tool["name"], &tool["input_schema"]),
-        };
-        let regular = schema["type"] == "object" && schema["properties"].is_object() && schema.get("anyOf").is_none();
-        prop_assert!(name(tool, 64) && regular && names.insert(tool.clone()), "{}", text);
-    }
-    prop_assert!(!tools.is_empty() || request.get("tool_choice").is_none());
-    if shape == Shape::Messages {
-        prop_assert!(request["max_tokens"].is_u64());
-        prop_assert!(ids.is_empty() || !tools.is_empty(), "calls, and no tools: {}", text);
-        prop_assert!(text.matches("cache_control").count() <= 4);
-        // Reasoning is asked for only where the turn under way began with it.
-        let speaks = |message: &Value| message["role"] == "user" && message["content"][0]["type"] != "tool_result";
-        let turn = messages.iter().rposition(speaks).map_or(0, |spoke| spoke + 1);
-        let in_turn = messages.last().expect("there is one")["content"][0]["type"] == "tool_result";
-        let reasons = messages.get(turn).is_some_and(|first| first["content"][0]["type"] == "thinking");
-        prop_assert!(!in_turn || reasons || request.get("thinking").is_none(), "{}", text);
-    }
     Ok(())
 }
 

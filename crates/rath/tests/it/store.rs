@@ -1,5 +1,12 @@
 //! Sessions that outlive their process.
 
+mod common;
+mod damage;
+mod faults;
+mod kill;
+mod race;
+mod size;
+
 use expect_test::expect;
 use rath::prelude::*;
 use rath::store::Store;

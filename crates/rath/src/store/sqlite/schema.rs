@@ -83,7 +83,18 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     // A step of some kilobytes fits one page. Larger ones would make a small change write more than it has to.
     connection.pragma_update(None, "page_size", 8192)?;
     connection.set_prepared_statement_cache_capacity(32);
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // To its end: the change is made when its one row has been read, and then it can fail.
+    let mut mode = String::new();
+    let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let mut answer = statement.query([])?;
+    while let Some(row) = answer.next()? {
+        mode = row.get(0)?;
+    }
+    // SQLite goes on without its log where it cannot make one, and says nothing.
+    if !matches!(&*mode, "wal" | "memory") {
+        let failed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+        return Err(rusqlite::Error::SqliteFailure(failed, Some("it cannot be switched to its log".to_owned())));
+    }
     // Acknowledged means durable: the log is synced with every change.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // What is deleted is overwritten.
@@ -91,6 +102,8 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 2000)?;
     // A group is written once, and not before it is whole: in KiB.
     connection.pragma_update(None, "cache_size", -16384)?;
+    // A log that begins anew is cut behind its first change: then what a crash left of a change can be told from damage.
+    connection.pragma_update_and_check(None, "journal_size_limit", 0, |_| Ok(()))?;
     Ok(())
 }
 
@@ -162,22 +175,34 @@ impl Table {
 pub(super) fn check_log(database: &Path) -> std::io::Result<Result<()>> {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
-    let mut log = Vec::new();
-    match File::open(&name) {
-        Ok(mut file) => file.read_to_end(&mut log)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
-        Err(error) => return Err(error),
-    };
-    Ok(match lost_changes(&log) {
-        0 => Ok(()),
-        lost => {
+    let mut before = None;
+    // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
+    for _ in 0..LOG_READS {
+        let mut log = Vec::new();
+        match File::open(&name) {
+            Ok(mut file) => file.read_to_end(&mut log)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
+            Err(error) => return Err(error),
+        };
+        let lost = lost_changes(&log);
+        if lost == 0 {
+            return Ok(Ok(()));
+        }
+        if before.as_ref() == Some(&log) {
             let message =
                 format!("the log of {} is damaged: {lost} of its newest changes cannot be read", database.display());
-            Err(Error::new(ErrorKind::Damaged, message)
-                .with_hint("move the file that ends in `-wal` away to open the store without them"))
+            return Ok(Err(Error::new(ErrorKind::Damaged, message)
+                .with_hint("move the file that ends in `-wal` away to open the store without them")));
         }
-    })
+        before = Some(log);
+        std::thread::sleep(BETWEEN_READS);
+    }
+    Ok(Ok(()))
 }
+
+/// How often a log is read that looks damaged, and how long after each time.
+const LOG_READS: u32 = 50;
+const BETWEEN_READS: Duration = Duration::from_millis(10);
 
 const HEADER: usize = 32;
 const FRAME: usize = 24;
@@ -208,22 +233,84 @@ fn lost_changes(log: &[u8]) -> usize {
         return usize::from(log.len() > HEADER);
     }
     let salt = &log[16..24];
-    let (mut good, mut lost) = (true, 0);
+    let (mut good, mut whole, mut lost) = (true, 0, 0);
+    // Whether all that cannot be read is the end of the first change, with what was there before still behind it.
+    let mut unfinished = false;
     let mut at = HEADER;
     while at + FRAME + page <= log.len() {
-        let own = &log[at + 8..at + 16] == salt;
+        // A frame of an earlier log has both halves of the salt from there.
+        let own = log[at + 8..at + 12] == salt[..4] || log[at + 12..at + 16] == salt[4..];
+        let ends_change = number(at + 4).is_some_and(|pages| pages > 0);
+        let was_good = good;
         if good {
             let next = sum(sum(running, at, at + 8), at + FRAME, at + FRAME + page);
-            good = own && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
+            good = log[at + 8..at + 16] == *salt && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
             running = next;
-            // A frame of this log that is not as it was written, if it is more than the end of what a crash cut.
-            if !good && own && number(at + 4).is_some_and(|pages| pages > 0) {
-                lost += 1;
-            }
-        } else if own && number(at + 4).is_some_and(|pages| pages > 0) {
+        }
+        if good {
+            whole += usize::from(ends_change);
+        } else if own && ends_change {
             lost += 1;
+            unfinished = was_good && whole == 0;
+        } else if own {
+            unfinished = false;
         }
         at += FRAME + page;
+        if !own && unfinished && lost == 1 {
+            return 0;
+        }
     }
     lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log of a database in which two changes were made after it began anew.
+    fn log(path: &Path, cut: bool) -> (Connection, Vec<u8>) {
+        let connection = Connection::open(path).expect("a database");
+        settings(&connection).expect("it is set up");
+        if !cut {
+            connection.pragma_update_and_check(None, "journal_size_limit", -1, |_| Ok(())).expect("a setting");
+        }
+        let change = |sql: &str| connection.execute_batch(sql).expect("a change");
+        change("CREATE TABLE words(word)");
+        (0..20).for_each(|_| change("INSERT INTO words VALUES (zeroblob(9000))"));
+        connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).expect("a checkpoint");
+        change("INSERT INTO words VALUES (1)");
+        let mut name = path.as_os_str().to_owned();
+        name.push("-wal");
+        if cut {
+            change("INSERT INTO words VALUES (2)");
+        }
+        let log = std::fs::read(name).expect("a log");
+        (connection, log)
+    }
+
+    #[test]
+    fn what_a_crash_leaves_of_a_change_is_told_from_damage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let frame = FRAME + 4096;
+        // Cut behind its first change, so that nothing of the log before stands behind.
+        let (_cut, log_now) = log(&folder.path().join("cut"), true);
+        assert_eq!(log_now.len(), HEADER + 2 * frame);
+        // As SQLite leaves it: what stood there before is behind the one change.
+        let (_uncut, log_before) = log(&folder.path().join("uncut"), false);
+        assert!(log_before.len() > HEADER + 20 * frame);
+        let check = |name: &str, log: &[u8], at: Option<usize>, lost: usize| {
+            let mut log = log.to_vec();
+            at.into_iter().for_each(|at| log[at] ^= 1);
+            assert_eq!(lost_changes(&log), lost, "{name}");
+        };
+        check("as it was written", &log_now, None, 0);
+        check("the first change", &log_now, Some(HEADER + 100), 2);
+        check("the last change", &log_now, Some(HEADER + frame + 100), 1);
+        check("half of its salt", &log_now, Some(HEADER + frame + 9), 1);
+        check("the other half", &log_now, Some(HEADER + frame + 13), 1);
+        check("the header", &log_now, Some(5), 1);
+        check("cut in the last change", &log_now[..log_now.len() - 1], None, 0);
+        check("with what was before", &log_before, None, 0);
+        check("killed in the first change since", &log_before, Some(HEADER + 100), 0);
+    }
 }

@@ -85,10 +85,7 @@ fn load(connection: &Mutex<Connection>, rows: &Rows, n: i64, id: StepId, shelf: 
 
 /// A payload, if it is as it was written.
 fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<Payload>> {
-    let found: Option<(bool, Option<Vec<u8>>)> = connection
-        .prepare_cached("SELECT is_text, data FROM payloads WHERE digest = ?")?
-        .query_row(params![&digest.0[..]], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
+    let found = stored_payload(connection, digest)?;
     let Some((is_text, Some(data))) = found else { return Ok(None) };
     if Digest::of(&data) != *digest {
         return Ok(None);
@@ -230,16 +227,21 @@ enum State {
 }
 
 fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<State> {
-    let found: Option<Option<Vec<u8>>> = connection
-        .prepare_cached("SELECT data FROM payloads WHERE digest = ?")?
-        .query_row(params![&digest.0[..]], |row| row.get(0))
-        .optional()?;
-    Ok(match found {
+    Ok(match stored_payload(connection, digest)? {
         None => State::Missing,
-        Some(None) => State::Forgotten,
-        Some(Some(data)) if Digest::of(&data) == *digest => State::Good,
-        Some(Some(_)) => State::Changed,
+        Some((_, None)) => State::Forgotten,
+        Some((_, Some(data))) if Digest::of(&data) == *digest => State::Good,
+        Some((_, Some(_))) => State::Changed,
     })
+}
+
+/// Whether a payload is a text, and its bytes unless it was forgotten. One query for whoever reads and whoever checks: what
+/// one of them cannot read is damage.
+fn stored_payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<(bool, Option<Vec<u8>>)>> {
+    connection
+        .prepare_cached("SELECT is_text, data FROM payloads WHERE digest = ?")?
+        .query_row(params![&digest.0[..]], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
 }
 
 /// Checks everything behind some rows.

@@ -1,0 +1,92 @@
+//! What the tests of stores share: processes of their own, chance that can be had again, and everything in a store.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rath::prelude::*;
+use rath::record::Step;
+use rath::store::{Damage, Listed, Store};
+
+/// The kinds of store that outlive a process.
+pub(crate) const KINDS: [&str; 2] = ["sqlite", "jsonl"];
+
+/// The URI of a store of this kind in a folder.
+pub(crate) fn uri(kind: &str, folder: &Path) -> String {
+    format!("{kind}:{}", folder.join("store").display())
+}
+
+/// Whether all there is shall be tried, however long it takes.
+pub(crate) fn exhaustive() -> bool {
+    std::env::var_os("RATH_EXHAUSTIVE").is_some()
+}
+
+/// A setting that a child was started with.
+pub(crate) fn setting(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set for a child"))
+}
+
+/// This program again, running one of its ignored tests: `store::kill::child` for one.
+pub(crate) fn child(test: &str, settings: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    command.envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Appends a line to a file in one go.
+pub(crate) fn append_line(path: impl AsRef<Path>, line: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).expect("a file");
+    file.write_all(format!("{line}\n").as_bytes()).expect("a line");
+}
+
+/// The whole lines of a file; a process that was killed may have left part of one.
+pub(crate) fn lines(path: impl AsRef<Path>) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
+}
+
+/// Numbers that look random and are the same every time.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ bits >> 31) % most.max(1)
+    }
+}
+
+/// Everything in a store.
+pub(crate) struct All {
+    pub(crate) list: Vec<Listed>,
+    /// Every step behind any branch, work kept aside included.
+    pub(crate) steps: HashMap<StepId, Step>,
+    pub(crate) damage: Vec<Damage>,
+}
+
+impl All {
+    pub(crate) fn of(store: &Store) -> Result<Self> {
+        let list = store.list()?;
+        let (mut steps, mut damage) = (HashMap::new(), store.check()?.damage);
+        for listed in &list {
+            let found = store.read(listed.branch)?;
+            damage.extend(found.damage);
+            if found.session.head().map(Step::id) != Some(listed.head) {
+                let what = "its newest step cannot be read".to_owned();
+                damage.push(Damage { place: listed.branch.to_string(), step: Some(listed.head), what });
+            }
+            steps.extend(found.session.lineage().walk().into_iter().map(|step| (step.id(), step.clone())));
+        }
+        Ok(All { list, steps, damage })
+    }
+
+    /// The branch that the most was said on.
+    pub(crate) fn longest(&self) -> Option<&Listed> {
+        self.list.iter().max_by_key(|listed| listed.totals.chunks)
+    }
+}
