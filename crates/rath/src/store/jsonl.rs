@@ -420,6 +420,14 @@ impl StoreBackend for Jsonl {
         Ok(Read { listed, head, damage })
     }
 
+    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+        let read = self.read(branch, rows)?;
+        match &read.damage[..] {
+            [] => Ok(read.head.into_iter().collect()),
+            _ => Ok(self.read_file(read.listed.family)?.heads),
+        }
+    }
+
     fn check(&self) -> Result<Check> {
         let mut check = Check::default();
         for family in self.families()? {

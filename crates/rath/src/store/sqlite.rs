@@ -64,12 +64,16 @@ impl Sqlite {
         schema::check_log(file).map_err(|error| trouble(&uri, "read", error))??;
         let open = || -> rusqlite::Result<_> {
             let writer = Connection::open(file)?;
+            if schema::is_of_others(&writer)? {
+                return Ok(None);
+            }
             schema::prepare(&writer)?;
             let reader = Connection::open(file)?;
             schema::settings(&reader)?;
-            Ok((writer, reader))
+            Ok(Some((writer, reader)))
         };
-        let (writer, reader) = open().map_err(|error| schema::told(&uri, error))?;
+        let opened = open().map_err(|error| schema::told(&uri, error))?;
+        let (writer, reader) = opened.ok_or_else(|| schema::of_others(&uri))?;
         schema::check_version(&reader, &uri)?;
         Ok(Sqlite::with(uri, Some(file.to_owned()), writer, Some(reader)))
     }
@@ -240,6 +244,16 @@ impl StoreBackend for Sqlite {
         drop(connection);
         let head = walk::Library::new(self.reader.clone(), rows.clone()).fetch(row.head.unsigned_abs(), listed.head);
         Ok(Read { listed, head, damage })
+    }
+
+    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+        let connection = self.reader();
+        let found = BranchRow::find(&connection, branch).map_err(|error| schema::told(&self.uri, error))?;
+        let row = found.ok_or_else(|| self.no_such(branch))?;
+        let heads = walk::pieces(&connection, &row).map_err(|error| schema::told(&self.uri, error))?;
+        drop(connection);
+        let library = walk::Library::new(self.reader.clone(), rows.clone());
+        Ok(heads.into_iter().filter_map(|(n, id)| library.fetch(n.unsigned_abs(), id)).collect())
     }
 
     fn check(&self) -> Result<Check> {
