@@ -262,6 +262,7 @@ impl Printer {
                 let text = if self.terminal { printable(text) } else { text.clone() };
                 output::data(|out| out.write_all(text.as_bytes()))
             }
+            EventKind::Turn { .. } => self.end_line(),
             EventKind::ToolStarted(call) => {
                 let arguments = call.arguments.as_str().map(preview).unwrap_or_default();
                 self.note(&format!("{BRANCH}{}{BRANCH:#} {arguments}", preview(&call.tool)))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
-use rath_record::{Digest, Link, StepId};
+use rath_record::{Digest, Link, Step, StepId};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
@@ -31,10 +31,22 @@ pub struct Opened {
 impl Session {
     /// Writes the session to a file, whole or not at all.
     ///
-    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is.
+    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is. Steps and
+    /// payloads that the session names and has not got are marked in the file as missing.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let written = write_whole(path.as_ref(), &self.begun().lineage());
         written.map(|_| ()).map_err(|error| error.with_session(self))
+    }
+
+    /// The file that [`save`](Session::save) writes, as bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let written = write_to(&mut bytes, &self.begun().lineage());
+        let told = |failure| match failure {
+            Failure::Io(error) => error.into(),
+            Failure::Codec(error) => Error::new(ErrorKind::Format, &error).because(error),
+        };
+        written.map(|_| bytes).map_err(|failure| told(failure).with_session(self))
     }
 
     /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
@@ -83,6 +95,36 @@ pub struct Salvaged {
 }
 
 impl Salvaged {
+    /// What there is to copy, and what there is not.
+    pub fn of(lineage: &Lineage) -> Self {
+        let (mut found, mut marked) = (Salvaged::default(), HashSet::new());
+        lineage.walk().into_iter().for_each(|step| _ = found.add(step, &mut marked));
+        found
+    }
+
+    /// Counts a step. Gives the names in it that stand nowhere and were not marked before.
+    fn add(&mut self, step: &Step, marked: &mut HashSet<Digest>) -> Vec<Digest> {
+        self.steps += 1;
+        let mut gone = Vec::new();
+        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
+            if marked.insert(Digest(id.0)) {
+                gone.push(Digest(id.0));
+                self.lost_steps.push(id);
+            }
+        }
+        let named = step.chunk().references();
+        if !named.is_empty() {
+            let here: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
+            for digest in named.into_iter().filter(|digest| !here.contains(digest)) {
+                if marked.insert(digest) {
+                    gone.push(digest);
+                    self.lost_payloads.extend(step.withheld().is_none().then_some(digest));
+                }
+            }
+        }
+        gone
+    }
+
     /// Whether everything that is named is there.
     pub fn is_whole(&self) -> bool {
         self.lost_steps.is_empty() && self.lost_payloads.is_empty()
@@ -109,7 +151,7 @@ pub fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
     Ok(graph::verify(&export))
 }
 
-pub(crate) enum Failure {
+enum Failure {
     Io(std::io::Error),
     Codec(CodecError),
 }
@@ -151,29 +193,12 @@ fn replace(path: &Path, beside: &Path, lineage: &Lineage) -> Result<Salvaged, Fa
 }
 
 /// Writes every step, and before it which of the names in it stand nowhere.
-pub(crate) fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<Salvaged, Failure> {
+fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<Salvaged, Failure> {
     let mut encoder = Encoder::new();
-    let mut written = Salvaged::default();
-    let mut marked = HashSet::new();
+    let (mut written, mut marked) = (Salvaged::default(), HashSet::new());
     for step in lineage.walk() {
-        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
-            if marked.insert(Digest(id.0)) {
-                encoder.gone(Digest(id.0), None);
-                written.lost_steps.push(id);
-            }
-        }
-        let named = step.chunk().references();
-        if !named.is_empty() {
-            let here: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
-            for digest in named.into_iter().filter(|digest| !here.contains(digest)) {
-                if marked.insert(digest) {
-                    encoder.gone(digest, None);
-                    written.lost_payloads.extend(step.withheld().is_none().then_some(digest));
-                }
-            }
-        }
+        written.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
         encoder.step(step).map_err(Failure::Codec)?;
-        written.steps += 1;
         if encoder.waiting() > BLOCK {
             out.write_all(&encoder.take())?;
         }

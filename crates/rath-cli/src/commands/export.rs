@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rath::record::codec::Encoder;
 use rath::record::graph::{self, Ids};
 
 use crate::output::{self, Done, Failure};
-use crate::sessions::{Named, SessionArg};
+use crate::sessions::SessionArg;
 
 /// Write a session out: its graph, or all of it as one file
 #[derive(clap::Args)]
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Done {
             put(graph::export(&named.lineage, ids).as_bytes(), to.as_deref())?;
         }
         (Format::Bundle, Some(path)) => named.session.save(path)?,
-        (Format::Bundle, None) => put(&bundle(&named)?, None)?,
+        (Format::Bundle, None) => put(&named.session.to_bytes()?, None)?,
         (Format::Openrath, _) => return Err(not_yet("sessions of the Python OpenRath cannot be written")),
         (Format::Atif, _) => return Err(not_yet("ATIF trajectories cannot be written")),
     }
@@ -57,11 +56,6 @@ pub(crate) fn run(args: &Args) -> Done {
 /// Says what comes later.
 pub(crate) fn not_yet(what: &str) -> Failure {
     Failure::told(format!("{what} yet"), "`bundle` is the format that keeps everything")
-}
-
-fn bundle(named: &Named) -> Result<Vec<u8>, Failure> {
-    Encoder::record(named.session.as_record())
-        .map_err(|error| Failure::told(error.to_string(), "`-o FILE` writes it to a file"))
 }
 
 fn put(bytes: &[u8], to: Option<&Path>) -> Result<(), Failure> {

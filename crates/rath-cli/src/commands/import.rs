@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args) -> Done {
         return Err(Failure::told(what, "a session file that was cut at its beginning holds none"));
     };
     if args.json {
-        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": kept.steps, "new": kept.new});
+        let json =
+            serde_json::json!({"session": branch, "short": branch.short(), "steps": kept.steps, "new": kept.new});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", branch.short()))?;

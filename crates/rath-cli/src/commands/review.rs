@@ -173,6 +173,7 @@ fn show(args: &Args, named: &Named, session: &Session) -> Done {
     if waiting.is_empty() {
         let next = match session.next() {
             Next::Done => String::new(),
+            _ if writer(named).is_some() => String::new(),
             Next::AskModel | Next::RunTools(_) => match named.origin {
                 Origin::File(..) => format!("; `rath run --store file:{} --model ..` goes on", named.name()),
                 Origin::Store(..) => format!("; {} goes on", named.command("resume", " --model ..")),

@@ -5,11 +5,11 @@ use std::path::Path;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::store::Create;
-use rath::{Session, StepId};
+use rath::{Salvaged, Session};
 
 use super::import;
 use crate::agent;
-use crate::output::{self, Done, Exit};
+use crate::output::{self, Done, Exit, Failure};
 use crate::sessions::{self, SessionArg};
 
 /// Copy what is good of a damaged session, and mark what is lost
@@ -50,18 +50,14 @@ pub(crate) fn run(args: &Args) -> Done {
     };
     let copied = match is_store(&args.to) {
         true => into_store(&args.to, &lineage)?,
-        false => {
-            let salvaged = rath::salvage(&lineage, &args.to)?;
-            let payloads = salvaged.lost_payloads.iter().map(ToString::to_string).collect();
-            Copied { steps: salvaged.steps, lost_steps: salvaged.lost_steps, lost_payloads: payloads }
-        }
+        false => rath::salvage(&lineage, &args.to)?,
     };
-    let is_whole = damage.is_empty() && copied.lost_steps.is_empty() && copied.lost_payloads.is_empty();
+    let is_whole = damage.is_empty() && copied.is_whole();
     if args.json {
         let json = serde_json::json!({
             "steps": copied.steps,
             "lost_steps": copied.lost_steps,
-            "lost_payloads": copied.lost_payloads,
+            "lost_payloads": copied.lost_payloads.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "damage": damage,
         });
         output::data(|out| output::json_line(out, &json))?;
@@ -77,12 +73,6 @@ pub(crate) fn run(args: &Args) -> Done {
     Ok(if is_whole { Exit::Fine } else { Exit::Differs })
 }
 
-struct Copied {
-    steps: u64,
-    lost_steps: Vec<StepId>,
-    lost_payloads: Vec<String>,
-}
-
 /// Whether a name means a store: a kind, a colon, and no file of that name.
 fn is_store(name: &str) -> bool {
     let scheme = name.split_once(':').map(|(scheme, _)| scheme);
@@ -90,15 +80,8 @@ fn is_store(name: &str) -> bool {
         && !Path::new(name).exists()
 }
 
-fn into_store(uri: &str, lineage: &Lineage) -> Result<Copied, crate::output::Failure> {
+fn into_store(uri: &str, lineage: &Lineage) -> Result<Salvaged, Failure> {
     let store = sessions::open(uri, Create::IfMissing)?;
     agent::block_on(import::keep_all(&store, lineage))?;
-    let walk = lineage.walk();
-    let mut lost_payloads = Vec::new();
-    for step in walk.iter().filter(|step| step.withheld().is_none()) {
-        let here: Vec<_> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
-        let named = step.chunk().references().into_iter();
-        lost_payloads.extend(named.filter(|digest| !here.contains(digest)).map(|digest| digest.to_string()));
-    }
-    Ok(Copied { steps: walk.len() as u64, lost_steps: lineage.missing(), lost_payloads })
+    Ok(Salvaged::of(lineage))
 }

@@ -38,6 +38,8 @@ struct State {
     numbers: Vec<BranchId>,
     /// What a file held when it was last read.
     known: HashMap<BranchId, Known>,
+    /// What was deleted since somebody asked.
+    freed: Freed,
 }
 
 /// A file that is being written.
@@ -469,12 +471,17 @@ impl StoreBackend for Jsonl {
             let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
             return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
         }
-        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))
+        let bytes = file.metadata().map_or(0, |facts| facts.len());
+        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))?;
+        let mut state = self.lock();
+        state.freed.bytes += bytes;
+        state.freed.steps += own.len() as u64;
+        Ok(())
     }
 
-    /// A file holds nothing that nothing needs.
+    /// A file holds nothing that nothing needs: all that there is to give back is given back when a session is deleted.
     fn compact(&self) -> Result<Freed> {
-        Ok(Freed::default())
+        Ok(std::mem::take(&mut self.lock().freed))
     }
 }
 

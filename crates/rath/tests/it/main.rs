@@ -10,6 +10,7 @@ mod provider;
 mod real;
 mod render;
 mod running;
+mod salvage;
 mod script;
 mod server;
 mod session;
