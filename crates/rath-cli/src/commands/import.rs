@@ -110,31 +110,39 @@ pub(crate) struct Kept {
 /// Takes everything in, the newest first.
 pub(crate) async fn keep_all(store: &Store, lineage: &Lineage) -> Result<Kept, Failure> {
     let mut kept = Kept { newest: None, steps: lineage.walk().len() as u64, new: false };
-    let mut branches = Vec::new();
-    for head in lineage.heads().iter().rev() {
-        let mut session = Session::resume(Record::at(head.clone()));
-        if branches.contains(&session.id()) {
-            // Damage parted a branch: its older pieces are kept beside it.
-            session = session.fork_named("salvaged");
-        } else if is_there(store, &session)? {
-            kept.newest = kept.newest.or(Some(session.id()));
-            branches.push(session.id());
+    for pieces in pieces(lineage) {
+        let branch = pieces[0].id();
+        kept.newest = kept.newest.or(Some(branch));
+        if is_there(store, branch, &pieces)? {
             continue;
         }
-        let session = session.record(store).await?;
-        branches.push(session.id());
-        kept.newest = kept.newest.or(Some(session.id()));
+        let mut whole = pieces[0].clone();
+        pieces[1..].iter().for_each(|older| whole.keep_aside(older));
+        whole.record(store).await?;
         kept.new = true;
     }
     Ok(kept)
 }
 
-/// Whether a store has all of a session.
-fn is_there(store: &Store, session: &Session) -> Result<bool, Failure> {
-    let Some(head) = session.head() else { return Ok(true) };
-    match store.read(session.id()) {
-        Ok(found) => Ok(found.session.as_record().find(head.id()).is_some()),
-        Err(error) if error.kind() == rath::ErrorKind::NoSuchSession => Ok(false),
-        Err(error) => Err(error.into()),
+/// What ends where, by branch, the newest first. Of a branch that damage parted there are several pieces.
+fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
+    let mut branches: Vec<Vec<Session>> = Vec::new();
+    for head in lineage.heads().iter().rev() {
+        let session = Session::resume(Record::at(head.clone()));
+        match branches.iter_mut().find(|pieces| pieces[0].id() == session.id()) {
+            Some(pieces) => pieces.push(session),
+            None => branches.push(vec![session]),
+        }
     }
+    branches
+}
+
+/// Whether a store has all of a branch.
+fn is_there(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
+    let stored = match store.read(branch) {
+        Ok(found) => found.session.lineage(),
+        Err(error) if error.kind() == rath::ErrorKind::NoSuchSession => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(pieces.iter().filter_map(Session::head).all(|head| stored.find(head.id()).is_some()))
 }

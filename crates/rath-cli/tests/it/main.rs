@@ -808,7 +808,10 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     );
     check(
         &["--model", "script:script.jsonl", "--store", "sqlight:x"],
-        expect![[""]],
+        expect![[r#"
+        ! error: unknown kind of store `sqlight`; known: sqlite, jsonl, memory
+        exit 1
+    "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--approve", "c1"],

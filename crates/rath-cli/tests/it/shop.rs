@@ -140,7 +140,9 @@ impl Shop {
 fn without_times(text: &str) -> String {
     let (mut rest, mut named) = (text, String::new());
     let is_time = |at: &str| at.get(..11).is_some_and(|it| it.as_bytes()[4] == b'-' && it.ends_with('T'));
-    while let Some((nth, _)) = rest.char_indices().find(|(nth, _)| rest[*nth..].starts_with("20") && is_time(&rest[*nth..])) {
+    while let Some((nth, _)) =
+        rest.char_indices().find(|(nth, _)| rest[*nth..].starts_with("20") && is_time(&rest[*nth..]))
+    {
         named.push_str(&rest[..nth]);
         named.push_str("TIME");
         rest = rest[nth..].split_once('Z').map_or("", |(_, after)| after);

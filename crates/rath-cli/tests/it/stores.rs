@@ -17,23 +17,102 @@ fn asked(shop: &Shop) -> String {
 #[test]
 fn run_keeps_a_session_that_every_command_reads() {
     each(LOOK, |shop| {
-        shop.check(&ASK, &expect![[""]]);
+        shop.check(
+            &ASK,
+            &expect![[r#"
+            Let me look.
+            It says hello.
+            ! · read_file {"path":"a.txt"}
+            ! · shell {"command":"exit 3"}
+            ! · shell failed
+            ! session 24e47350: 9 chunks, placed at local:work, 857 in, 20 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
         let id = shop.newest();
-        shop.check(&["ls"], &expect![[""]]);
-        shop.check(&["log", &id, "-n", "2"], &expect![[""]]);
-        shop.check(&["show", &id, "8f73"], &expect![[""]]);
-        shop.check(&["cost", &id], &expect![[""]]);
-        shop.check(&["verify", &id], &expect![[""]]);
-        shop.check(&["verify"], &expect![[""]]);
-        shop.check(&["verify", "--json"], &expect![[""]]);
-        shop.check(&["review", &id], &expect![[""]]);
-        shop.check(&["ls", "--json"], &expect![[""]]);
+        shop.check(
+            &["ls"],
+            &expect![[r#"
+            S1  TIME  9 chunks  877 tokens  done  What is here?
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["log", &id, "-n", "2"],
+            &expect![[r#"
+            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
+            ○  f2ef2f2d main  tool result: call_2_2 failed: exit code 3  [agent]
+            ~
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["show", &id, "8f73"],
+            &expect![[r#"
+            step     8f7384ec6554bdb1084b20fa4000b2c6ff7cbe4363c517c7da3fffb3c15a01f7
+            kind     user
+            branch   main SESSION1
+            at       TIME
+
+            What is here?
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["cost", &id],
+            &expect![[r#"
+            script:script              857 in, 20 out  no price
+            total of what has a price                  $0.00
+            ! hint: `--prices FILE` sets prices of your own
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["verify", &id],
+            &expect![[r#"
+            whole: 9 steps
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["verify"],
+            &expect![[r#"
+            whole: 1 branch, 9 steps
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["verify", "--json"],
+            &expect![[r#"
+            {"branches":1,"damage":[],"steps":9,"whole":true}
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["review", &id],
+            &expect![[r#"
+            ! nothing waits for a decision
+            exit 0
+        "#]],
+        );
+        shop.check(&["ls", "--json"], &expect![[r#"
+            {"session":"SESSION1","family":"SESSION1","head":"24e47350e35cc991aca53539dfca6af3cf46e3e55b6802eb1f156903fed1d7e0","at":"TIME","chunks":9,"usage":{"input":857,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            exit 0
+        "#]]);
         // As it was sent, and nothing else.
         let sent = shop.out(&["show", &id, "head", "--as-sent"]);
         assert_eq!(shop.out(&["render", &id]), format!("{sent}\n"));
         let head = &shop.json(&["show", &id, "head", "--json"])[0];
         assert_eq!(head["chunk"]["request"], rath::Digest::of(sent.as_bytes()).to_string());
-        shop.check(&["show", &id, "8f73", "--as-sent"], &expect![[""]]);
+        shop.check(
+            &["show", &id, "8f73", "--as-sent"],
+            &expect![[r#"
+            ! error: step 8f7384ec is not a model's answer
+            ! hint: `rath render S1 8f73 --to openai:MODEL --store STORE` shows what a model would be sent
+            exit 1
+        "#]],
+        );
         // A session is named by either end of its id, or by its newest step.
         let whole = &shop.json(&["ls", "--json"])[0];
         let names = [&whole["session"], &whole["head"]].map(|name| name.as_str().expect("an id").to_owned());
@@ -50,18 +129,95 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         let resume = ["resume", &id, "And now?", "--model", "script:script.jsonl"];
         let placed = [&resume[..], &["--sandbox", "local:work"]].concat();
         shop.script(r#"{"text": "Still hello."}"#);
-        shop.check(&resume, &expect![[""]]);
-        shop.check(&placed, &expect![[""]]);
-        shop.check(&["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"], &expect![[""]]);
+        shop.check(
+            &resume,
+            &expect![[r#"
+            ! differs in 4 things:
+            ! - the tool `read_file` is not there
+            ! - the tool `write_file` is not there
+            ! - the tool `list_files` is not there
+            ! - the tool `shell` is not there
+            ! error: the session S1 is not as it was left
+            ! hint: `--sandbox local:DIRECTORY` gives the agent its tools
+            exit 3
+        "#]],
+        );
+        shop.check(
+            &placed,
+            &expect![[r#"
+            Still hello.
+            ! COMPLETE
+            ! session 3e6270fe: 11 chunks, placed at local:work, 1357 in, 23 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"],
+            &expect![[r#"
+            ! COMPLETE
+            ! error: there is nothing to do: no prompt, and no stored session that stopped on its way
+            ! hint: `rath run "What is in this directory?" --model ..`
+            exit 1
+        "#]],
+        );
         shop.write("other.jsonl", r#"{"text": "Other."}"#);
         let other = ["resume", &id, "And you?", "--model", "script:other.jsonl", "--sandbox", "local:work"];
-        shop.check(&other, &expect![[""]]);
-        shop.check(&[&other[..], &["--anyway"]].concat(), &expect![[""]]);
-        shop.check(&["log", &id, "-n", "5"], &expect![[""]]);
-        shop.check(&["show", &id, "head", "--as-sent", "--json"], &expect![[""]]);
+        shop.check(&other, &expect![[r#"
+            ! differs: the model was script:script and is script:other
+            ! error: the session S1 is not as it was left
+            ! hint: `rath resume S1 --model script:other.jsonl --sandbox local:work --store STORE --anyway` goes on all the same, and puts on the record that you chose to
+            exit 3
+        "#]]);
+        shop.check(
+            &[&other[..], &["--anyway"]].concat(),
+            &expect![[r#"
+            Other.
+            ! differs: the model was script:script and is script:other
+            ! session 6ad8ac9a: 16 chunks, placed at local:work, 1879 in, 25 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
+        shop.check(&["log", &id, "-n", "5"], &expect![[r#"
+            ○  6ad8ac9a main  assistant: Other.  [agent]  (522 in, 2 out)
+            ○  883638fe main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  be757525 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            ○  548dbc18 main  user: And you?
+            ○  8aba191c main  resumed: the model was script:script and is script:other
+            ~
+            exit 0
+        "#]]);
+        shop.check(
+            &["show", &id, "head", "--as-sent", "--json"],
+            &expect![[r#"
+            ! error: the argument '--as-sent' cannot be used with '--json'
+            ! 
+            ! Usage: rath show --as-sent --store <sqlite:PATH | jsonl:DIRECTORY | memory:> <SESSION> <STEP>
+            ! 
+            ! For more information, try '--help'.
+            exit 2
+        "#]],
+        );
         let go_on = ["run", "More.", "--session", &id, "--model", "script:other.jsonl", "--sandbox", "local:work"];
-        shop.check(&go_on, &expect![[""]]);
-        shop.check(&[&resume[..], &["--sandbox", "local:none"]].concat(), &expect![[""]]);
+        shop.check(
+            &go_on,
+            &expect![[r#"
+            Other.
+            ! COMPLETE
+            ! session efa4d125: 18 chunks, placed at local:work, 2419 in, 27 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &[&resume[..], &["--sandbox", "local:none"]].concat(),
+            &expect![[r#"
+            ! error: cannot work in `local:none`: No such file or directory (os error 2)
+            ! hint: the directory has to be there
+            exit 1
+        "#]],
+        );
         assert_eq!(shop.json(&["ls", "--all", "--json"]).len(), 1);
     });
 }
@@ -74,7 +230,12 @@ fn a_prompt_of_ones_own_is_told_again() {
         let id = shop.newest();
         assert_eq!(shop.code(&[&["resume", &id, "Again."], &model[..]].concat()), 0);
         let other = [&["resume", &id, "Again.", "--system", "You are a clerk."], &model[..]].concat();
-        shop.check(&other, &expect![[""]]);
+        shop.check(&other, &expect![[r#"
+            ! differs: the prompt is another one
+            ! error: the session S1 is not as it was left
+            ! hint: `rath resume S1 --model script:script.jsonl --store STORE --anyway` goes on all the same, and puts on the record that you chose to
+            exit 3
+        "#]]);
     });
 }
 
@@ -89,20 +250,85 @@ fn one_process_writes_a_session_and_others_fork_it() {
         }
         let id = shop.newest();
         shop.script(r#"{"text": "Quick."}"#);
-        shop.check(&["ls"], &expect![[""]]);
-        shop.check(&["review", &id], &expect![[""]]);
+        shop.check(
+            &["ls"],
+            &expect![[r#"
+            S1  TIME  2 chunks  0 tokens  being written by process N on HOST  Take your time.
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["review", &id],
+            &expect![[r#"
+            ! being written by process N on HOST: what has no result may be under way
+            ! nothing waits for a decision
+            exit 0
+        "#]],
+        );
         let resume = [&["resume", &id], &model[..]].concat();
-        shop.check(&resume, &expect![[""]]);
-        shop.check(&["gc", "--delete", &id], &expect![[""]]);
-        shop.check(&[&resume[..], &["--fork"]].concat(), &expect![[""]]);
+        shop.check(&resume, &expect![[r#"
+            ! error: the session S1 is being written by process N on HOST
+            ! hint: wait until it is done, or go on by yourself: `rath resume S1 --model script:script.jsonl --store STORE --fork`
+            exit 1
+        "#]]);
+        shop.check(
+            &["gc", "--delete", &id],
+            &expect![[r#"
+            ! error: the session S1 is being written by process N on HOST
+            ! hint: wait until it is done, or go on by yourself: read it, and `fork` it
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &[&resume[..], &["--fork"]].concat(),
+            &expect![[r#"
+            Quick.
+            ! COMPLETE
+            ! forked as S2
+            ! session 1d4a741a: 3 chunks, 64 in, 2 out, done
+            ! kept as S2; `rath log S2 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
         let fork = shop.newest();
-        shop.check(&["log", &fork], &expect![[""]]);
+        shop.check(
+            &["log", &fork],
+            &expect![[r#"
+            ○  1d4a741a b1  assistant: Quick.  [agent]  (64 in, 2 out)
+            ○  9c4e09fc b1  forked
+            ○  f3f63a5a main  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
+            ○  c8c430b5 main  user: Take your time.
+            exit 0
+        "#]],
+        );
         let interrupt = std::process::Command::new("kill").args(["-INT", &running.id().to_string()]).status();
         assert!(interrupt.expect("kill runs").success());
         assert_eq!(running.wait().expect("it ends").code(), Some(130));
-        shop.check(&resume, &expect![[""]]);
-        shop.check(&["verify"], &expect![[""]]);
-        shop.check(&["ls"], &expect![[""]]);
+        shop.check(
+            &resume,
+            &expect![[r#"
+            Quick.
+            ! COMPLETE
+            ! session e0c1e048: 4 chunks, 64 in, 2 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["verify"],
+            &expect![[r#"
+            whole: 2 branches, 6 steps
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["ls"],
+            &expect![[r#"
+            S2  TIME  3 chunks  66 tokens  done  Take your time.
+            S1  TIME  4 chunks  66 tokens  done  Take your time.
+            exit 0
+        "#]],
+        );
     });
 }
 
@@ -129,13 +355,53 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         let id = crashed(shop);
         let call = &shop.json(&["review", &id, "--json"])[0]["call"];
         let call = call.as_str().expect("a call");
-        shop.check(&["ls"], &expect![[""]]);
-        shop.check(&["review", &id], &expect![[""]]);
+        shop.check(
+            &["ls"],
+            &expect![[r#"
+            S1  TIME  5 chunks  412 tokens  2 calls open  What is here?
+            exit 0
+        "#]],
+        );
+        shop.check(&["review", &id], &expect![[r#"
+            call_2_1  shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}
+              in doubt since TIME, asked for in step 6a448b5d
+            call_2_2  read_file {"path":"a.txt"}
+              not begun since TIME, asked for in step 6a448b5d
+            ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
+            exit 4
+        "#]]);
         let resume = ["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"];
-        shop.check(&resume, &expect![[""]]);
-        shop.check(&["review", &id, "--approve", call], &expect![[""]]);
+        shop.check(&resume, &expect![[r#"
+            ! differs: in doubt: `call_2_1` (shell), asked for in step 6a448b5d, was started, and nobody knows how it ended (not closed by process N on HOST)
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
+            ! hint: `rath review S1 --store STORE` shows what waits, and decides
+            exit 4
+        "#]]);
+        shop.check(
+            &["review", &id, "--approve", call],
+            &expect![[r#"
+            call_2_2  read_file {"path":"a.txt"}
+              not begun since TIME, asked for in step 6a448b5d
+            ! 1 decision recorded
+            ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
+            exit 4
+        "#]],
+        );
         std::fs::remove_file(shop.path("work/a.txt")).expect("removed");
-        shop.check(&resume, &expect![[""]]);
+        shop.check(
+            &resume,
+            &expect![[r#"
+            Well.
+            ! COMPLETE
+            ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
+            ! · read_file {"path":"a.txt"}
+            ! · read_file failed
+            ! session e832ec75: 11 chunks, placed at local:work, 880 in, 36 out, done
+            ! kept as S1; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
         std::fs::remove_file(shop.path("work/hold")).expect("what was left running ends");
     });
 }
@@ -144,8 +410,8 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
 fn decisions_are_recorded_all_or_none_and_reach_the_model() {
     let decisions: [(&[&str], &str); 4] = [
         (&["--approve", "CALL"], " ok"),
-        (&["--deny", "CALL", "--reason", "too slow"], " denied: denied: too slow"),
-        (&["--skip", "CALL"], " unknown: unknown: it was started"),
+        (&["--deny", "CALL", "--reason", "too slow"], " denied: too slow"),
+        (&["--skip", "CALL"], " unknown: it was started"),
         (&["--result", "CALL", "found.txt"], " ok: it was done"),
     ];
     for (decision, result) in decisions {
@@ -186,9 +452,36 @@ fn damage_is_named_and_the_rest_is_copied() {
         let out = shop.out(&["salvage", &id, "copy.rath"]);
         assert!(out.contains("lost: step f2ef2f2d\ncopied 8 steps to copy.rath: what is lost is marked"), "{out}");
         assert_eq!(shop.code(&["salvage", &id, "other.rath"]), 3);
-        shop.check(&["salvage", &id, "copy.rath"], &expect![[""]]);
-        shop.check(&["verify", "copy.rath"], &expect![[""]]);
-        shop.check(&["log", "copy.rath"], &expect![[""]]);
+        shop.check(
+            &["salvage", &id, "copy.rath"],
+            &expect![[r#"
+            ! error: cannot write copy.rath: there is a file of that name
+            ! hint: name a new one
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["verify", "copy.rath"],
+            &expect![[r#"
+            1 name marked as missing: lost before, or forgotten
+            whole: 11 rows, 8 steps, 5232 bytes
+            exit 0
+        "#]],
+        );
+        shop.check(&["log", "copy.rath"], &expect![[r#"
+            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
+            │
+            ~
+
+            ○  abfd9f15 main  tool started: call_2_2  [agent]
+            ○  4cf6aea7 main  tool result: call_2_1 ok: hello  [agent]
+            ○  f4e15c41 main  tool started: call_2_1  [agent]
+            ○  0e878256 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
+            ○  feb35d5b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            ○  f3d6eadc main  placed: local:work
+            ○  8f7384ec main  user: What is here?
+            exit 0
+        "#]]);
         for store in ["sqlite:copy.db", "jsonl:copies"] {
             assert_eq!(shop.code(&["salvage", &id, store]), 3);
             let list = crate::printed(&shop.path(""), &["ls", "--all", "--store", store]);
@@ -201,8 +494,20 @@ fn damage_is_named_and_the_rest_is_copied() {
 fn what_is_whole_is_copied_whole() {
     each(LOOK, |shop| {
         let id = asked(shop);
-        shop.check(&["salvage", &id, "copy.rath"], &expect![[""]]);
-        shop.check(&["salvage", "copy.rath", "again.rath", "--json"], &expect![[""]]);
+        shop.check(
+            &["salvage", &id, "copy.rath"],
+            &expect![[r#"
+            copied 9 steps to copy.rath: nothing is lost
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["salvage", "copy.rath", "again.rath", "--json"],
+            &expect![[r#"
+            {"damage":[],"lost_payloads":[],"lost_steps":[],"steps":9}
+            exit 0
+        "#]],
+        );
         assert_eq!(std::fs::read(shop.path("copy.rath")).ok(), std::fs::read(shop.path("again.rath")).ok());
         replace(&shop.path("copy.rath"), "It says hello.", "It says jello.");
         assert_eq!(shop.code(&["salvage", "copy.rath", "third.rath"]), 3);
@@ -223,7 +528,13 @@ fn a_bundle_goes_from_store_to_store() {
         assert_eq!(shop.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
         let bundle = std::fs::read(shop.path("b.rath")).expect("read");
         assert_eq!(shop.out(&["export", &id, "--as", "bundle"]).as_bytes(), bundle);
-        shop.check(&["verify", "b.rath"], &expect![[""]]);
+        shop.check(
+            &["verify", "b.rath"],
+            &expect![[r#"
+            whole: 11 rows, 9 steps, 5493 bytes
+            exit 0
+        "#]],
+        );
         for store in ["sqlite:new/other.db", "jsonl:others"] {
             assert_eq!(there(&["import", "b.rath", "--store", store]), format!("{id}\n"));
             let again = there(&["import", "b.rath", "--json", "--store", store]);
@@ -234,14 +545,27 @@ fn a_bundle_goes_from_store_to_store() {
         // Where it went on meanwhile, an older bundle adds nothing; elsewhere, a newer one adds what is new.
         shop.script(r#"{"text": "Still hello."}"#);
         assert_eq!(shop.code(&["resume", &id, "And?", "--model", "script:script.jsonl", "--sandbox", "local:work"]), 0);
-        shop.check(&["import", "b.rath"], &expect![[""]]);
+        shop.check(
+            &["import", "b.rath"],
+            &expect![[r#"
+            S1
+            ! it is there already; `rath log S1 --store STORE` shows what happened
+            exit 0
+        "#]],
+        );
         assert_eq!(shop.code(&["export", &id, "--as", "bundle", "-o", "newer.rath"]), 0);
         for store in ["sqlite:new/other.db", "jsonl:others"] {
             assert_eq!(there(&["import", "newer.rath", "--store", store]), format!("{id}\n"));
             assert!(there(&["verify", "--store", store]).starts_with("whole: 1 branch, 11 steps"));
         }
         assert_eq!(shop.code(&["export", &id, "-o", "graph.jsonl"]), 0);
-        shop.check(&["verify", "graph.jsonl"], &expect![[""]]);
+        shop.check(
+            &["verify", "graph.jsonl"],
+            &expect![[r#"
+            sound: a graph of 1 session, every seal fits and every parent is there
+            exit 0
+        "#]],
+        );
     });
 }
 
@@ -276,7 +600,12 @@ fn a_damaged_file_is_taken_in_as_far_as_it_is_good_if_somebody_says_so() {
         assert_eq!(shop.code(&["import", "s.rath", "--anyway"]), 3);
         let list = shop.json(&["ls", "--json"]);
         let titles: Vec<_> = list.iter().map(|it| it["title"].as_str().unwrap_or_default()).collect();
-        assert_eq!(titles, ["three", "salvaged"]);
+        assert_eq!(titles, ["three"]);
+        let log = shop.out(&["log", &shop.newest()]);
+        assert!(log.contains("user: one") && log.contains("user: three"), "{log}");
+        // Once is enough.
+        assert_eq!(shop.code(&["import", "s.rath", "--anyway"]), 3);
+        assert_eq!(shop.out(&["log", &shop.newest()]), log);
     });
 }
 
@@ -284,17 +613,68 @@ fn a_damaged_file_is_taken_in_as_far_as_it_is_good_if_somebody_says_so() {
 fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
     each(LOOK, |shop| {
         let id = asked(shop);
-        shop.check(&["forget", &id, "head"], &expect![[""]]);
-        shop.check(&["log", &id, "-n", "1"], &expect![[""]]);
-        shop.check(&["forget", &id, "zzz"], &expect![[""]]);
-        shop.check(&["verify", &id], &expect![[""]]);
+        shop.check(
+            &["forget", &id, "head"],
+            &expect![[r#"
+            ! what step 24e47350 said is forgotten
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["log", &id, "-n", "1"],
+            &expect![[r#"
+            ○  24e47350 main  assistant: [forgotten]  [agent]  (479 in, 4 out)
+            ~
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["forget", &id, "zzz"],
+            &expect![[r#"
+            ! error: wanted the first digits of a step's id, a branch, or `head`, found `zzz`
+            ! hint: `rath log S1 --store STORE` lists the steps
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["verify", &id],
+            &expect![[r#"
+            whole: 9 steps
+            exit 0
+        "#]],
+        );
         assert_eq!(shop.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
-        shop.check(&["verify", "b.rath"], &expect![[""]]);
-        shop.check(&["forget", "b.rath", "head"], &expect![[""]]);
+        shop.check(
+            &["verify", "b.rath"],
+            &expect![[r#"
+            1 step in part only: the rest was to be forgotten
+            whole: 11 rows, 9 steps, 5535 bytes
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["forget", "b.rath", "head"],
+            &expect![[r#"
+            ! error: b.rath is a file, and this is for sessions in a store
+            ! hint: `rath import FILE` takes it into one
+            exit 2
+        "#]],
+        );
         let freed = &shop.json(&["gc", "--delete", &id, "--json"])[0];
         assert_eq!((freed["deleted"].as_array().map(Vec::len), &freed["steps"]), (Some(1), &9.into()));
-        shop.check(&["ls"], &expect![[""]]);
-        shop.check(&["gc"], &expect![[""]]);
+        shop.check(
+            &["ls"],
+            &expect![[r#"
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["gc"],
+            &expect![[r#"
+            0 sessions deleted; freed: 0 steps, 0 bytes
+            exit 0
+        "#]],
+        );
         assert_eq!(shop.code(&["gc", "--delete", &id]), 1);
     });
 }
@@ -311,18 +691,74 @@ fn sessions_are_asked_for_wrongly_and_told_kindly() {
         let one = asked(shop);
         let two = asked(shop);
         assert_ne!(one, two);
-        shop.check(&["log", "no-such-file.rath"], &expect![[""]]);
-        shop.check(&["log", "abcdefabcdef"], &expect![[""]]);
-        shop.check(&["log", "00000000-0000-7000-8000-000000000000"], &expect![[""]]);
+        shop.check(
+            &["log", "no-such-file.rath"],
+            &expect![[r#"
+            ! error: cannot open no-such-file.rath: No such file or directory (os error 2)
+            ! hint: a session in a store is named by digits of its id; `rath ls` lists them
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["log", "abcdefabcdef"],
+            &expect![[r#"
+            ! error: no session `abcdefabcdef` in STORE
+            ! hint: `rath ls --all --store STORE` lists them
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["log", "00000000-0000-7000-8000-000000000000"],
+            &expect![[r#"
+            ! error: no session 00000000-0000-7000-8000-000000000000 in STORE
+            ! hint: `rath ls` lists them
+            exit 1
+        "#]],
+        );
         let ambiguous = String::from_utf8(shop.rath(&["log", "0"]).stderr).expect("UTF-8");
         assert!(ambiguous.starts_with("error: `0` may mean any of 2 sessions: "), "{ambiguous}");
         assert!(ambiguous.ends_with("hint: give more of its id\n"), "{ambiguous}");
-        shop.check(&["show", &one, "abcdef"], &expect![[""]]);
-        shop.check(&["resume", &one, "--model", "foo:x"], &expect![[""]]);
+        shop.check(
+            &["show", &one, "abcdef"],
+            &expect![[r#"
+            ! error: no step `abcdef` in S1
+            ! hint: `rath log S1 --store STORE` lists the steps
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["resume", &one, "--model", "foo:x"],
+            &expect![[r#"
+            ! error: unknown kind of provider `foo`; known: anthropic, openai, script
+            ! hint: a kind of your own is added with `Registry::kind`
+            exit 1
+        "#]],
+        );
         shop.write("s.rath", "");
-        shop.check(&["resume", "s.rath", "--model", "script:script.jsonl"], &expect![[""]]);
-        shop.check(&["review", &one, "--approve", "call_9"], &expect![[""]]);
-        shop.check(&["review", &one, "--result", "call_9", "none.txt"], &expect![[""]]);
+        shop.check(
+            &["resume", "s.rath", "--model", "script:script.jsonl"],
+            &expect![[r#"
+            ! error: s.rath is a file, and this is for sessions in a store
+            ! hint: `rath import FILE` takes it into one
+            exit 2
+        "#]],
+        );
+        shop.check(
+            &["review", &one, "--approve", "call_9"],
+            &expect![[r#"
+            ! error: no call `call_9` waits for a decision
+            ! hint: every call in this session has its result
+            exit 1
+        "#]],
+        );
+        shop.check(
+            &["review", &one, "--result", "call_9", "none.txt"],
+            &expect![[r#"
+            ! error: cannot read the result in none.txt: No such file or directory (os error 2)
+            ! hint: it is the text that the model is to read
+            exit 1
+        "#]],
+        );
     });
 }
 
@@ -332,16 +768,78 @@ fn a_store_that_is_something_else_is_left_as_it_is() {
     let notes = "These are notes, and there are many of them.\n".repeat(100);
     std::fs::write(folder.path().join("notes.txt"), &notes).expect("written");
     let check = |args: &[&str], expected| crate::check(folder.path(), args, expected);
-    check(&["ls", "--store", "sqlite:notes.txt"], expect![[""]]);
-    check(&["ls", "--store", "sqlite:work"], expect![[""]]);
-    check(&["ls", "--store", "jsonl:notes.txt"], expect![[""]]);
-    check(&["ls", "--store", "file:notes.txt"], expect![[""]]);
-    check(&["ls", "--store", "sqlight:notes.txt"], expect![[""]]);
-    check(&["ls", "--store", "notes.txt"], expect![[""]]);
-    check(&["ls", "--store", "jsonl:work"], expect![[""]]);
-    check(&["ls", "--store", "memory:"], expect![[""]]);
-    check(&["run", "hi", "--model", "script:script.jsonl", "--store", "sqlite:notes.txt"], expect![[""]]);
-    check(&["run", "hi", "--model", "script:script.jsonl", "--store", "file:s.rath", "--session", "ab"], expect![[""]]);
+    check(
+        &["ls", "--store", "sqlite:notes.txt"],
+        expect![[r#"
+        ! error: sqlite:notes.txt is not a database, or its beginning is damaged
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "sqlite:work"],
+        expect![[r#"
+        ! error: cannot read sqlite:work: unable to open database file: work
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "jsonl:notes.txt"],
+        expect![[r#"
+        ! error: there is no store at notes.txt
+        ! hint: `rath run` makes one; `--store` names another
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "file:notes.txt"],
+        expect![[r#"
+        ! error: unknown kind of store `file`; known: sqlite, jsonl, memory
+        ! hint: a session file is named by its path alone
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "sqlight:notes.txt"],
+        expect![[r#"
+        ! error: unknown kind of store `sqlight`; known: sqlite, jsonl, memory
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "notes.txt"],
+        expect![[r#"
+        ! error: wanted a store, found `notes.txt`
+        ! hint: write the kind of store, a colon, and where: `sqlite:.rath/rath.db`
+        exit 1
+    "#]],
+    );
+    check(
+        &["ls", "--store", "jsonl:work"],
+        expect![[r#"
+        exit 0
+    "#]],
+    );
+    check(
+        &["ls", "--store", "memory:"],
+        expect![[r#"
+        exit 0
+    "#]],
+    );
+    check(
+        &["run", "hi", "--model", "script:script.jsonl", "--store", "sqlite:notes.txt"],
+        expect![[r#"
+        ! error: sqlite:notes.txt is not a database, or its beginning is damaged
+        exit 1
+    "#]],
+    );
+    check(
+        &["run", "hi", "--model", "script:script.jsonl", "--store", "file:s.rath", "--session", "ab"],
+        expect![[r#"
+        ! error: a session file holds one session, and `--session` names one of many
+        ! hint: leave `--session` out, or name a store
+        exit 2
+    "#]],
+    );
     assert_eq!(std::fs::read_to_string(folder.path().join("notes.txt")).expect("read"), notes);
 }
 
@@ -354,9 +852,21 @@ fn decisions_on_a_file_are_saved_in_it() {
     session.save(folder.path().join("s.rath")).expect("saved");
     assert_eq!(crate::rath(folder.path(), &["review", "s.rath"]).status.code(), Some(4));
     let check = |args: &[&str], expected| crate::check(folder.path(), args, expected);
-    check(&["review", "s.rath", "--skip", "c1"], expect![[""]]);
+    check(
+        &["review", "s.rath", "--skip", "c1"],
+        expect![[r#"
+        ! 1 decision recorded
+        ! nothing waits for a decision; `rath run --store file:s.rath --model ..` goes on
+        exit 0
+    "#]],
+    );
     check(
         &["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"],
-        expect![[""]],
+        expect![[r#"
+            done
+            ! session d715e0b0: 7 chunks, placed at local:work, 447 in, 1 out, done
+            ! `rath log s.rath` shows what happened
+            exit 0
+        "#]],
     );
 }
