@@ -414,7 +414,8 @@ fn orphan(write: &Write, rows: &Rows) -> Option<StepId> {
         if write.steps.len() > 1 { write.steps.iter().map(Step::id).collect() } else { HashSet::new() };
     let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Link::Gone(_)));
     let mut lost = links.filter(|link| !matches!(rows.of(link), Kept::At(_)) && !own.contains(&link.id()));
-    lost.next().map(Link::id)
+    // What another store cannot give out was lost before.
+    lost.find(|link| link.step().is_some()).map(Link::id)
 }
 
 /// Makes a folder and those above it. One called `.rath` is kept out of version control.

@@ -1,6 +1,7 @@
 //! What is good of something damaged, and what stores leave alone.
 
 use rath::prelude::*;
+use rath::record::Record;
 use rath::record::codec::Report;
 use rath::store::Store;
 use rath::{Salvaged, salvage};
@@ -61,6 +62,10 @@ fn what_is_behind_a_damaged_row_is_found() {
         let words: Vec<_> = pieces.walk().into_iter().map(|step| step.json().into_owned()).collect();
         assert_eq!(words.len(), 2, "{kind}: {words:?}");
         assert_eq!(Salvaged::of(&pieces).lost_steps.len(), 1);
+        // What is left of it goes on elsewhere.
+        let elsewhere = Store::open("memory:").expect("a store");
+        let left = Session::resume(Record::at(pieces.heads()[1].clone()));
+        block_on(left.record(&elsewhere)).expect("recorded");
     }
 }
 
