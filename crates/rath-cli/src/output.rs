@@ -65,6 +65,11 @@ impl Failure {
         Failure { exit, ..self }
     }
 
+    /// Whether it says what to do.
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.hint.is_some()
+    }
+
     /// The same with another hint.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Failure { hint: Some(hint.into()), ..self }

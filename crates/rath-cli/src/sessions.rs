@@ -72,13 +72,38 @@ impl SessionArg {
         as_file(&self.session)
     }
 
-    /// The session in the store that is meant.
+    /// The session in the store that is meant, whether the store can be opened or not.
     pub(crate) fn stored(&self) -> Result<Stored, Failure> {
-        if self.file().is_some() {
+        if let Err(failure) = self.store.open() {
+            let hint = "the store cannot be opened as a whole, and then no session can be read from it";
+            return Err(if failure.is_hinted() { failure } else { failure.hint(hint) });
+        }
+        stored(&self.session, &self.store)
+    }
+}
+
+/// The option that names a session in a store.
+#[derive(clap::Args)]
+pub(crate) struct StoredArg {
+    /// A session in the store, by the first or last digits of its id, or the first of its newest step's
+    session: String,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+impl StoredArg {
+    /// The session that is meant.
+    pub(crate) fn stored(&self) -> Result<Stored, Failure> {
+        if as_file(&self.session).is_some_and(Path::exists) {
             let what = format!("{} is a file, and this is for sessions in a store", self.session);
             return Err(Failure::told(what, "`rath import FILE` takes it into one").exit(Exit::Misused));
         }
         stored(&self.session, &self.store)
+    }
+
+    /// Reads it.
+    pub(crate) fn read(&self) -> Result<Named, Failure> {
+        self.stored().and_then(read_stored)
     }
 }
 
@@ -151,7 +176,11 @@ pub(crate) fn read(name: &str, store: &StoreArg) -> Result<Named, Failure> {
     if let Some(path) = as_file(name) {
         return read_file(path);
     }
-    let Stored { store, branch, option } = stored(name, store)?;
+    stored(name, store).and_then(read_stored)
+}
+
+fn read_stored(stored: Stored) -> Result<Named, Failure> {
+    let Stored { store, branch, option } = stored;
     let Found { session, listed, damage } = store.read(branch)?;
     let (lineage, name) = (session.lineage(), branch.short());
     Ok(Named { session, lineage, origin: Origin::Store(store, Box::new(listed), damage), name, option })

@@ -3,19 +3,18 @@
 use super::show;
 use crate::agent;
 use crate::output::{self, Done, Exit};
-use crate::sessions::{Origin, SessionArg};
+use crate::sessions::{Origin, StoredArg};
 
 /// Remove what a step says, for good; its place in the session stays
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArg,
+    session: StoredArg,
     /// The step, as for `show`
     step: String,
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    args.session.stored()?;
     let named = args.session.read()?;
     named.warn();
     let step = show::find(&named, &args.step)?.id();

@@ -2,7 +2,7 @@
 
 use crate::agent::{self, GoOn, IfDifferent, Setup};
 use crate::output::Done;
-use crate::sessions::SessionArg;
+use crate::sessions::StoredArg;
 
 /// Go on with a session in the store
 ///
@@ -11,7 +11,7 @@ use crate::sessions::SessionArg;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: SessionArg,
+    session: StoredArg,
     /// What to do next; `-` reads it from stdin. Left out, it goes on where it stopped
     prompt: Option<String>,
     #[command(flatten)]

@@ -775,6 +775,7 @@ fn a_store_that_is_something_else_is_left_as_it_is() {
         exit 1
     "#]],
     );
+    check(&["salvage", "abcd", "copy.rath", "--store", "sqlite:notes.txt"], expect![[""]]);
     check(
         &["ls", "--store", "sqlite:work"],
         expect![[r#"

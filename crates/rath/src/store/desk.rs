@@ -43,10 +43,13 @@ struct State {
     closing: bool,
 }
 
+/// Something to be done between writes.
+type Errand = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
+
 enum Job {
     Write(Write, Arc<Line>),
     Release(BranchId, u64),
-    Do(Box<dyn FnOnce(&dyn StoreBackend) + Send>),
+    Do(Errand),
 }
 
 impl Desk {
