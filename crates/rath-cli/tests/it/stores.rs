@@ -775,7 +775,14 @@ fn a_store_that_is_something_else_is_left_as_it_is() {
         exit 1
     "#]],
     );
-    check(&["salvage", "abcd", "copy.rath", "--store", "sqlite:notes.txt"], expect![[""]]);
+    check(
+        &["salvage", "abcd", "copy.rath", "--store", "sqlite:notes.txt"],
+        expect![[r#"
+        ! error: sqlite:notes.txt is not a database, or its beginning is damaged
+        ! hint: the store cannot be opened as a whole, and then no session can be read from it
+        exit 1
+    "#]],
+    );
     check(
         &["ls", "--store", "sqlite:work"],
         expect![[r#"
