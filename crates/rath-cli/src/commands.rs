@@ -3,8 +3,15 @@
 pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod export;
+pub(crate) mod forget;
+pub(crate) mod gc;
+pub(crate) mod import;
 pub(crate) mod log;
+pub(crate) mod ls;
 pub(crate) mod render;
+pub(crate) mod resume;
+pub(crate) mod review;
 pub(crate) mod run;
+pub(crate) mod salvage;
 pub(crate) mod show;
 pub(crate) mod verify;

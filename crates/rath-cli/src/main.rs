@@ -1,14 +1,18 @@
 //! The `rath` program.
 
+mod agent;
 mod commands;
 mod output;
+mod sessions;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{cost, demo, export, log, render, run, show, verify};
-use crate::output::Status;
+use crate::commands::{
+    cost, demo, export, forget, gc, import, log, ls, render, resume, review, run, salvage, show, verify,
+};
+use crate::output::EXIT_CODES;
 
 /// Run agents, and read, check and export what they did.
 #[derive(Parser)]
@@ -21,35 +25,43 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Resume(resume::Args),
+    Review(review::Args),
     Demo(demo::Args),
+    Ls(ls::Args),
     Log(log::Args),
     Show(show::Args),
     Render(render::Args),
     Cost(cost::Args),
     Verify(verify::Args),
+    Salvage(salvage::Args),
     Export(export::Args),
+    Import(import::Args),
+    Forget(forget::Args),
+    Gc(gc::Args),
 }
-
-const EXIT_CODES: &str =
-    "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found (verify: or the file is not closed)";
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Resume(args) => resume::run(&args),
+        Command::Review(args) => review::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Ls(args) => ls::run(&args),
         Command::Log(args) => log::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Forget(args) => forget::run(&args),
+        Command::Gc(args) => gc::run(&args),
     };
-    match done {
-        Ok(Status::Fine) => ExitCode::SUCCESS,
-        Ok(Status::Damaged) => ExitCode::from(3),
-        Err(error) => {
-            output::error(&error);
-            ExitCode::FAILURE
-        }
-    }
+    let exit = done.unwrap_or_else(|failure| {
+        output::error(&failure);
+        failure.exit
+    });
+    exit.into()
 }

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
+use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use rath::record::codec::{Ending, Report};
-use rath::record::draw::count;
+use rath::ErrorKind;
 use rath::record::{SHORT, StepId, Timestamp};
 
 /// How steps are named in colour.
@@ -16,45 +15,92 @@ pub(crate) const BRANCH: Style = AnsiColor::Cyan.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// How a command ended when it did not fail.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum Exit {
     Fine,
-    Damaged,
+    Failed,
+    /// Held wrong.
+    Misused,
+    /// Something is damaged, or is not as it was.
+    Differs,
+    /// A person has to decide.
+    Waiting,
+    Interrupted,
 }
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(match exit {
+            Exit::Fine => 0,
+            Exit::Failed => 1,
+            Exit::Misused => 2,
+            Exit::Differs => 3,
+            Exit::Waiting => 4,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+/// What every command tells with its help.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 a difference or damage was found \
+                                     (verify: or the file is not closed), 4 waiting for a decision, 130 interrupted";
 
 /// Why a command failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    Rath(rath::Error),
-    Io(io::Error),
+pub(crate) struct Failure {
+    what: String,
+    hint: Option<String>,
+    pub(crate) exit: Exit,
+}
+
+impl Failure {
     /// What is wrong, and what to do.
-    Told(String, String),
+    pub(crate) fn told(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure { what: what.into(), hint: Some(hint.into()), exit: Exit::Failed }
+    }
+
+    /// The same with another end.
+    pub(crate) fn exit(self, exit: Exit) -> Self {
+        Failure { exit, ..self }
+    }
+
+    /// Whether it says what to do.
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.hint.is_some()
+    }
+
+    /// The same with another hint.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Failure { hint: Some(hint.into()), ..self }
+    }
 }
 
 impl From<rath::Error> for Failure {
     fn from(error: rath::Error) -> Self {
-        Failure::Rath(error)
+        let exit = match error.kind() {
+            ErrorKind::Damaged | ErrorKind::Differs => Exit::Differs,
+            ErrorKind::Cancelled => Exit::Interrupted,
+            _ => Exit::Failed,
+        };
+        Failure { what: error.message().to_owned(), hint: error.hint().map(str::to_owned), exit }
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Failure::Io(error)
+        Failure { what: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failed }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Rath(error) => write!(f, "{error}"),
-            Failure::Io(error) => write!(f, "cannot write the output: {error}"),
-            Failure::Told(what, hint) => write!(f, "{what}\nhint: {hint}"),
-        }
+        f.write_str(&self.what)?;
+        self.hint.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }
 }
 
-pub(crate) type Done = Result<Status, Failure>;
+pub(crate) type Done = Result<Exit, Failure>;
 
 /// Gives `write` the standard output for text that may be coloured.
 pub(crate) fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
@@ -86,21 +132,8 @@ pub(crate) fn error(failure: &Failure) {
     anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
 }
 
-/// Says on stderr if a file is not as it was written.
-pub(crate) fn warn(path: &Path, report: &Report) -> Status {
-    let path = path.display();
-    if !report.damage.is_empty() {
-        let places = count(report.places(), "place");
-        anstream::eprintln!(
-            "{WARNING}warning{WARNING:#}: {path} is damaged in {places}; the rest was read\n\
-             hint: `rath verify {path}` names them"
-        );
-        return Status::Damaged;
-    }
-    if report.ending != Ending::Closed {
-        anstream::eprintln!("{WARNING}warning{WARNING:#}: {path}: {}", report.ending);
-    }
-    Status::Fine
+pub(crate) fn warning(what: &str) {
+    anstream::eprintln!("{WARNING}warning{WARNING:#}: {what}");
 }
 
 pub(crate) fn short(id: &StepId) -> String {
@@ -110,4 +143,10 @@ pub(crate) fn short(id: &StepId) -> String {
 /// A time as RFC 3339, in UTC; as a number if no calendar has it.
 pub(crate) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| format!("{} µs", at.0), |time| time.to_string())
+}
+
+/// The same to the second.
+pub(crate) fn second(at: Timestamp) -> String {
+    let second = jiff::Timestamp::from_second(at.0.div_euclid(1_000_000));
+    second.map_or_else(|_| format!("{} µs", at.0), |time| time.to_string())
 }

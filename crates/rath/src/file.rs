@@ -1,5 +1,6 @@
 //! A session as one file.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
+use rath_record::{Digest, Link, Step, StepId};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
@@ -29,20 +31,22 @@ pub struct Opened {
 impl Session {
     /// Writes the session to a file, whole or not at all.
     ///
-    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is.
+    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is. Steps and
+    /// payloads that the session names and has not got are marked in the file as missing.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let target = linked_to(path);
-        let beside = beside(&target);
-        replace(&target, &beside, self).map_err(|failure| {
-            // The error that matters is the first one.
-            let _ = std::fs::remove_file(&beside);
-            match failure {
-                Failure::Io(error) => io_error("write", path, error),
-                Failure::Codec(error) => format_error(path, &error),
-            }
-            .with_session(self)
-        })
+        let written = write_whole(path.as_ref(), &self.begun().lineage());
+        written.map(|_| ()).map_err(|error| error.with_session(self))
+    }
+
+    /// The file that [`save`](Session::save) writes, as bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let written = write_to(&mut bytes, &self.begun().lineage());
+        let told = |failure| match failure {
+            Failure::Io(error) => error.into(),
+            Failure::Codec(error) => Error::new(ErrorKind::Format, &error).because(error),
+        };
+        written.map(|_| bytes).map_err(|failure| told(failure).with_session(self))
     }
 
     /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
@@ -79,6 +83,67 @@ pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
     }
 }
 
+/// What was copied, and what is named in the copy and not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// How many steps were copied.
+    pub steps: u64,
+    /// The steps that others go on from, and that are lost.
+    pub lost_steps: Vec<StepId>,
+    /// The payloads that steps name, and that are lost. What was to be forgotten is not among them.
+    pub lost_payloads: Vec<Digest>,
+}
+
+impl Salvaged {
+    /// What there is to copy, and what there is not.
+    pub fn of(lineage: &Lineage) -> Self {
+        let (mut found, mut marked) = (Salvaged::default(), HashSet::new());
+        lineage.walk().into_iter().for_each(|step| _ = found.add(step, &mut marked));
+        found
+    }
+
+    /// Counts a step. Gives the names in it that stand nowhere and were not marked before.
+    fn add(&mut self, step: &Step, marked: &mut HashSet<Digest>) -> Vec<Digest> {
+        self.steps += 1;
+        let mut gone = Vec::new();
+        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
+            if marked.insert(Digest(id.0)) {
+                gone.push(Digest(id.0));
+                self.lost_steps.push(id);
+            }
+        }
+        let named = step.chunk().references();
+        if !named.is_empty() {
+            let here: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
+            for digest in named.into_iter().filter(|digest| !here.contains(digest)) {
+                if marked.insert(digest) {
+                    gone.push(digest);
+                    self.lost_payloads.extend(step.withheld().is_none().then_some(digest));
+                }
+            }
+        }
+        gone
+    }
+
+    /// Whether everything that is named is there.
+    pub fn is_whole(&self) -> bool {
+        self.lost_steps.is_empty() && self.lost_payloads.is_empty()
+    }
+}
+
+/// Copies every step that there is to a new file, and marks in it what is lost: the copy is whole, and says what it lacks.
+///
+/// The lineage is that of a damaged file, [`Opened::lineage`], or of a damaged session in a store,
+/// [`Store::pieces`](crate::Store::pieces). A file that is there already is left as it is.
+pub fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<Salvaged> {
+    let path = path.as_ref();
+    if path.symlink_metadata().is_ok() {
+        let message = format!("cannot write {}: there is a file of that name", path.display());
+        return Err(Error::new(ErrorKind::Io, message).with_hint("name a new one"));
+    }
+    write_whole(path, lineage)
+}
+
 /// Checks an exported graph of sessions.
 pub fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
     let path = path.as_ref();
@@ -97,12 +162,26 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure> {
+/// Writes a file, whole or not at all.
+fn write_whole(path: &Path, lineage: &Lineage) -> Result<Salvaged> {
+    let target = linked_to(path);
+    let beside = beside(&target);
+    replace(&target, &beside, lineage).map_err(|failure| {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(&beside);
+        match failure {
+            Failure::Io(error) => io_error("write", path, error),
+            Failure::Codec(error) => format_error(path, &error),
+        }
+    })
+}
+
+fn replace(path: &Path, beside: &Path, lineage: &Lineage) -> Result<Salvaged, Failure> {
     let mut file = File::create_new(beside)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
-    write_to(&mut file, session)?;
+    let written = write_to(&mut file, lineage)?;
     file.sync_all()?;
     std::fs::rename(beside, path)?;
     // The name is durable when its folder is. Where folders cannot be opened, the system sees to it.
@@ -110,19 +189,22 @@ fn replace(path: &Path, beside: &Path, session: &Session) -> Result<(), Failure>
     if let Ok(folder) = File::open(folder) {
         folder.sync_all()?;
     }
-    Ok(())
+    Ok(written)
 }
 
-fn write_to(file: &mut File, session: &Session) -> Result<(), Failure> {
+/// Writes every step, and before it which of the names in it stand nowhere.
+fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<Salvaged, Failure> {
     let mut encoder = Encoder::new();
-    let lineage = session.begun().lineage();
+    let (mut written, mut marked) = (Salvaged::default(), HashSet::new());
     for step in lineage.walk() {
+        written.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
         encoder.step(step).map_err(Failure::Codec)?;
         if encoder.waiting() > BLOCK {
-            file.write_all(&encoder.take())?;
+            out.write_all(&encoder.take())?;
         }
     }
-    Ok(file.write_all(&encoder.finish())?)
+    out.write_all(&encoder.finish())?;
+    Ok(written)
 }
 
 fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {

@@ -27,7 +27,7 @@ pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
-pub use file::{Opened, verify, verify_graph};
+pub use file::{Opened, Salvaged, salvage, verify, verify_graph};
 pub use memory::Memory;
 pub use place::{Place, PlaceError};
 pub use provider::Provider;

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Kept, Link, Record, Step, StepId, Text, Timestamp, Totals};
 
 pub use certificate::{Certificate, Difference, Resumed};
@@ -93,6 +94,11 @@ pub trait StoreBackend: Send + Sync + 'static {
 
     /// Reads a branch back, and checks everything that it rests on. Steps may be left on the shelf.
     fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read>;
+
+    /// The newest step of every piece of a session that can be read, oldest first: one, unless damage parts it.
+    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+        Ok(self.read(branch, rows)?.head.into_iter().collect())
+    }
 
     /// Checks all there is.
     fn check(&self) -> Result<Check>;
@@ -336,7 +342,19 @@ impl Store {
         };
         let head = found.listed.head;
         let recorder = Recorder::resumed(self, found.listed.family, branch, epoch, head);
-        Ok(Resumed::new(found, left_open_by, recorder))
+        Ok(Resumed::new(found, left_open_by, Some(recorder)))
+    }
+
+    /// Opens a session to go on from where it stands as a fork, whoever writes it meanwhile.
+    ///
+    /// What is done with it is not recorded before [`Session::record`] is called.
+    pub fn fork(&self, branch: BranchId) -> Result<Resumed> {
+        Ok(Resumed::new(self.read(branch)?, None, None).forked())
+    }
+
+    /// Everything of a session that can be read. Where damage parts it, that is more than [`Store::read`] gives.
+    pub fn pieces(&self, branch: BranchId) -> Result<Lineage> {
+        Ok(Lineage::of(self.0.backend.pieces(branch, &self.0.rows)?))
     }
 
     /// Checks all there is.
@@ -402,7 +420,8 @@ fn orphan(write: &Write, rows: &Rows) -> Option<StepId> {
         if write.steps.len() > 1 { write.steps.iter().map(Step::id).collect() } else { HashSet::new() };
     let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Link::Gone(_)));
     let mut lost = links.filter(|link| !matches!(rows.of(link), Kept::At(_)) && !own.contains(&link.id()));
-    lost.next().map(Link::id)
+    // What another store cannot give out was lost before.
+    lost.find(|link| link.step().is_some()).map(Link::id)
 }
 
 /// Makes a folder and those above it. One called `.rath` is kept out of version control.

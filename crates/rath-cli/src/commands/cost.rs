@@ -3,18 +3,18 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rath::Session;
 use rath::provider::{Cost, Money, Prices};
 use rath::record::draw::{Names, printable};
 use rath::record::{BranchId, StepId, Usage};
 
 use crate::output::{self, Done, Failure};
+use crate::sessions::SessionArg;
 
 /// Show what the model calls cost, by model and by branch
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file
-    file: PathBuf,
+    #[command(flatten)]
+    session: SessionArg,
     /// Prices of your own, over the built-in list: `{"openai:NAME": {"input": 1.25, "output": 10}}`, in dollars for a
     /// million tokens
     #[arg(long, value_name = "FILE")]
@@ -29,22 +29,22 @@ pub(crate) fn run(args: &Args) -> Done {
         None => Prices::list(),
         Some(path) => Prices::list().read(&read(path)?).map_err(|error| named(path, &error))?,
     };
-    let opened = Session::open(&args.file)?;
-    let status = output::warn(&args.file, &opened.report);
-    let cost = opened.session.cost(&prices);
-    let names = Names::of(&opened.lineage);
+    let named = args.session.read()?;
+    let exit = named.warn();
+    let cost = named.session.cost(&prices);
+    let names = Names::of(&named.lineage);
     if args.json {
         output::data(|out| output::json_line(out, &CostJson::of(&cost, &names)))?;
     } else {
         output::text(|out| print(out, &cost, &names))?;
     }
-    Ok(status)
+    Ok(exit)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let what = format!("cannot read the prices in {}: {error}", path.display());
-        Failure::Told(what, "it is a JSON object: prices by model".to_owned())
+        Failure::told(what, "it is a JSON object: prices by model")
     })
 }
 
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 fn named(path: &Path, error: &rath::Error) -> Failure {
     let told = error.to_string();
     let what = told.lines().next().unwrap_or_default();
-    Failure::Told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default().to_owned())
+    Failure::told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default())
 }
 
 fn print(out: &mut dyn Write, cost: &Cost, names: &Names) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rath::prelude::*;
 use rath::record::draw::{self, Names};
 
-use crate::output::{self, BRANCH, Done, Status};
+use crate::output::{self, BRANCH, Done, Exit};
 
 /// Show a small run: tools, a sub-agent, two branches at once, and the session that comes of it
 ///
@@ -86,5 +86,5 @@ pub(crate) fn run(args: &Args) -> Done {
             "\n`rath demo --save demo.rath` keeps it, to look at with `rath log`, `show`, `render` and `cost`"
         ),
     }
-    Ok(Status::Fine)
+    Ok(Exit::Fine)
 }

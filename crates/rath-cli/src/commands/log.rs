@@ -1,18 +1,16 @@
 //! `rath log`: what happened, as a graph.
 
-use std::path::PathBuf;
-
-use rath::Session;
 use rath::record::draw::{self, Names};
 
 use super::show::StepJson;
 use crate::output::{self, BRANCH, Done};
+use crate::sessions::SessionArg;
 
 /// Show what happened, newest first
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file
-    file: PathBuf,
+    #[command(flatten)]
+    session: SessionArg,
     /// Show only the newest N steps
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<usize>,
@@ -22,14 +20,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    let opened = Session::open(&args.file)?;
-    let lineage = &opened.lineage;
+    let named = args.session.read()?;
+    let lineage = &named.lineage;
     let names = Names::of(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);
     if args.json {
         let mut newest = lineage.walk().into_iter().rev().take(limit);
         output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::of(step, Some(&names)))))?;
-        return Ok(output::warn(&args.file, &opened.report));
+        return Ok(named.warn());
     }
     output::text(|out| {
         let mut rows = draw::rows(lineage, |step| {
@@ -40,5 +38,5 @@ pub(crate) fn run(args: &Args) -> Done {
         // There is more below.
         if rows.next().is_some() { out.write_all(b"~\n") } else { Ok(()) }
     })?;
-    Ok(output::warn(&args.file, &opened.report))
+    Ok(named.warn())
 }

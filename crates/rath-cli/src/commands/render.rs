@@ -1,21 +1,19 @@
 //! `rath render`: a session as a provider sees it.
 
-use std::path::PathBuf;
-
 use rath::chunk::Chunk;
 use rath::provider::{Anthropic, OpenAi, Provider, Request};
-use rath::record::lineage::Lineage;
 use rath::record::{Record, Step};
 use rath::{ErrorKind, Session};
 
 use super::show;
 use crate::output::{self, Done, Failure};
+use crate::sessions::{Named, SessionArg};
 
 /// Show the request that a model was sent, or would be
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file
-    file: PathBuf,
+    #[command(flatten)]
+    session: SessionArg,
     /// The step, as for `show`: the answer whose request is shown (the newest, if none is named); with --to, the step to go
     /// on from (`head`, if none is named)
     step: Option<String>,
@@ -42,17 +40,17 @@ impl Model {
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    let opened = Session::open(&args.file)?;
-    let status = output::warn(&args.file, &opened.report);
+    let named = args.session.read()?;
+    let exit = named.warn();
     let step = match (&args.step, &args.to) {
-        (Some(step), _) => show::find(&opened.lineage, step, &args.file)?,
-        (None, Some(_)) => show::find(&opened.lineage, "head", &args.file)?,
-        (None, None) => newest_answer(&opened.lineage, args)?,
+        (Some(step), _) => show::find(&named, step)?,
+        (None, Some(_)) => show::find(&named, "head")?,
+        (None, None) => newest_answer(&named)?,
     };
-    let session = Session::resume(Record::at(step.clone()));
     let request = match &args.to {
-        None => session.request(step.id()).map_err(|error| hint_to(error, args))?,
+        None => as_sent(&named, step, &args.step.as_ref().map(|step| format!(" {step}")).unwrap_or_default())?,
         Some(Model(provider)) => {
+            let session = Session::resume(Record::at(step.clone()));
             let request = provider.request(&session)?;
             anstream::eprintln!("{}\n{}", request.report, provider.forecast(&session)?);
             request
@@ -68,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Done {
     } else {
         output::data(|out| write_request(out, &request))?;
     }
-    Ok(status)
+    Ok(exit)
 }
 
 fn write_request(out: &mut dyn std::io::Write, request: &Request) -> std::io::Result<()> {
@@ -76,26 +74,27 @@ fn write_request(out: &mut dyn std::io::Write, request: &Request) -> std::io::Re
     out.write_all(b"\n")
 }
 
-/// The newest answer that a provider gave.
-fn newest_answer<'a>(lineage: &'a Lineage, args: &Args) -> Result<&'a Step, Failure> {
-    let given = |step: &&Step| matches!(step.chunk(), Chunk::Assistant(answer) if answer.request.is_some());
-    lineage.walk().into_iter().rev().find(given).ok_or_else(|| {
-        let what = format!("no answer in {} was given by a provider", args.file.display());
-        Failure::Told(what, with_to(args))
+/// The request that an answer came of. `typed` is how the step was named, after a space.
+pub(crate) fn as_sent(named: &Named, step: &Step, typed: &str) -> Result<Request, Failure> {
+    let session = Session::resume(Record::at(step.clone()));
+    session.request(step.id()).map_err(|error| {
+        // A step that is no answer can still be rendered, for a model that is named.
+        let hint = (error.kind() == ErrorKind::Request).then(|| with_to(named, typed));
+        let failure = Failure::from(error);
+        hint.into_iter().fold(failure, Failure::hint)
     })
 }
 
-/// A step that is no answer can still be rendered, for a model that is named.
-fn hint_to(error: rath::Error, args: &Args) -> Failure {
-    match error.kind() {
-        ErrorKind::Request => {
-            Failure::Told(error.to_string().lines().next().unwrap_or_default().to_owned(), with_to(args))
-        }
-        _ => error.into(),
-    }
+/// The newest answer that a provider gave.
+fn newest_answer(named: &Named) -> Result<&Step, Failure> {
+    let given = |step: &&Step| matches!(step.chunk(), Chunk::Assistant(answer) if answer.request.is_some());
+    named.lineage.walk().into_iter().rev().find(given).ok_or_else(|| {
+        let what = format!("no answer in {} was given by a provider", named.name());
+        Failure::told(what, with_to(named, ""))
+    })
 }
 
-fn with_to(args: &Args) -> String {
-    let step = args.step.as_ref().map(|step| format!(" {step}")).unwrap_or_default();
-    format!("`rath render {}{step} --to openai:MODEL` shows what a model would be sent", args.file.display())
+fn with_to(named: &Named, typed: &str) -> String {
+    let command = named.command("render", &format!("{typed} --to openai:MODEL"));
+    format!("{command} shows what a model would be sent")
 }

@@ -2,41 +2,47 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath::Session;
 use rath::chunk::{Chunk, Finish};
 use rath::record::draw::{self, Names, printable};
-use rath::record::lineage::{self, Lineage};
+use rath::record::lineage;
 use rath::record::{BranchId, Digest, Link, Payload, SHORT, Step, StepId, Usage};
 use serde_json::value::RawValue;
 
+use super::render;
 use crate::output::{self, BRANCH, Done, Failure};
+use crate::sessions::{Named, SessionArg};
 
 /// Show one step, whole
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file
-    file: PathBuf,
+    #[command(flatten)]
+    session: SessionArg,
     /// The step: the first digits of its id, the name of a branch for its newest step, or `head` for the newest of all
     step: String,
+    /// Print the request that the answer came of, byte for byte as it was sent
+    #[arg(long, conflicts_with = "json")]
+    as_sent: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    let opened = Session::open(&args.file)?;
-    let status = output::warn(&args.file, &opened.report);
-    let names = Names::of(&opened.lineage);
-    let step = find(&opened.lineage, &args.step, &args.file)?;
-    if args.json {
+    let named = args.session.read()?;
+    let exit = named.warn();
+    let names = Names::of(&named.lineage);
+    let step = find(&named, &args.step)?;
+    if args.as_sent {
+        let request = render::as_sent(&named, step, &format!(" {}", args.step))?;
+        output::data(|out| out.write_all(&request.bytes))?;
+    } else if args.json {
         output::data(|out| output::json_line(out, &StepJson::of(step, Some(&names))))?;
     } else {
         output::text(|out| print(out, step, &names))?;
     }
-    Ok(status)
+    Ok(exit)
 }
 
 /// A step as JSON: what its row says, and what people call its branch.
@@ -74,12 +80,12 @@ impl<'a> StepJson<'a> {
 }
 
 /// The step that a person means.
-pub(crate) fn find<'a>(lineage: &'a Lineage, wanted: &str, file: &Path) -> Result<&'a Step, Failure> {
-    let file = file.display();
-    let told = |what: String, hint: &str| Err(Failure::Told(what, hint.to_owned()));
-    let list = format!("`rath log {file}` lists the steps");
+pub(crate) fn find<'a>(named: &'a Named, wanted: &str) -> Result<&'a Step, Failure> {
+    let (lineage, name) = (&named.lineage, named.name());
+    let told = |what: String, hint: &str| Err(Failure::told(what, hint));
+    let list = format!("{} lists the steps", named.command("log", ""));
     let Some(newest) = lineage.heads().last() else {
-        return told(format!("{file} holds no step"), "a session file that was cut at its beginning holds none");
+        return told(format!("{name} holds no step"), "a session file that was cut at its beginning holds none");
     };
     if wanted == "head" {
         return Ok(newest);
@@ -104,9 +110,9 @@ pub(crate) fn find<'a>(lineage: &'a Lineage, wanted: &str, file: &Path) -> Resul
         (None, _) => match lineage.missing().into_iter().find(|id| begins(*id)) {
             Some(lost) => told(
                 format!("step {lost:.SHORT$} is named as a parent, and its row is damaged or missing"),
-                &format!("`rath verify {file}` says which"),
+                &format!("{} says which", named.command("verify", "")),
             ),
-            None => told(format!("no step `{wanted}` in {file}"), &list),
+            None => told(format!("no step `{wanted}` in {name}"), &list),
         },
     }
 }
@@ -117,7 +123,7 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
     writeln!(out, "kind     {}", printable(step.chunk().kind()))?;
     writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.shown(step), stamp.branch)?;
     for parent in step.parents() {
-        let lost = if parent.step().is_none() { " (not in the file)" } else { "" };
+        let lost = if parent.step().is_none() { " (not there)" } else { "" };
         writeln!(out, "parent   {}{lost}", output::short(&parent.id()))?;
     }
     if let Some(by) = &stamp.by {

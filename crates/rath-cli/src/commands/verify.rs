@@ -2,34 +2,103 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::{count, printable};
 use rath::record::graph::GraphReport;
 
-use crate::output::{self, Done, Status};
+use rath::store::Damage;
 
-/// Check that a file is as it was written, and name what is not
+use crate::output::{self, Done, Exit};
+use crate::sessions::{self, Origin, StoreArg};
+
+/// Check that a session, a file or a whole store is as it was written, and name what is not
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file, or a graph that `rath export` wrote
-    file: PathBuf,
+    /// A session in the store, a session file, or a graph that `rath export` wrote; the whole store, if it is left out
+    session: Option<String>,
+    #[command(flatten)]
+    store: StoreArg,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Done {
-    if is_graph(&args.file) { graph(args) } else { session(args) }
+    match args.session.as_deref() {
+        None => store(args),
+        Some(name) => match sessions::as_file(name) {
+            Some(path) if is_graph(path) => graph(args, path),
+            Some(path) => file(args, path),
+            None => stored(args, name),
+        },
+    }
 }
 
-fn session(args: &Args) -> Done {
-    let report = rath::verify(&args.file)?;
-    let status = if report.is_whole() { Status::Fine } else { Status::Damaged };
+/// Everything in a store.
+fn store(args: &Args) -> Done {
+    let check = args.store.open()?.check()?;
+    let (branches, steps) = (check.branches, check.steps);
+    if args.json {
+        let json = serde_json::json!({
+            "whole": check.damage.is_empty(),
+            "branches": branches,
+            "steps": steps,
+            "damage": damage_json(&check.damage),
+        });
+        output::data(|out| output::json_line(out, &json))?;
+    } else {
+        print_damage(&check.damage, &format!("{}, {}", counted(branches, "branch", "branches"), count(steps, "step")))?;
+    }
+    Ok(exit(&check.damage))
+}
+
+/// One session in a store.
+fn stored(args: &Args, name: &str) -> Done {
+    let named = sessions::read(name, &args.store)?;
+    let Origin::Store(_, listed, damage) = &named.origin else { return Ok(Exit::Fine) };
+    let steps = named.lineage.walk().len() as u64;
+    if args.json {
+        let json = serde_json::json!({
+            "whole": damage.is_empty(),
+            "session": listed.branch,
+            "steps": steps,
+            "damage": damage_json(damage),
+        });
+        output::data(|out| output::json_line(out, &json))?;
+    } else {
+        print_damage(damage, &count(steps, "step"))?;
+    }
+    Ok(exit(damage))
+}
+
+fn print_damage(damage: &[Damage], counted: &str) -> std::io::Result<()> {
+    output::text(|out| {
+        damage.iter().try_for_each(|damage| writeln!(out, "{damage}"))?;
+        writeln!(out, "{}: {counted}", if damage.is_empty() { "whole" } else { "damaged" })
+    })
+}
+
+fn damage_json(damage: &[Damage]) -> Vec<serde_json::Value> {
+    let json = |it: &Damage| serde_json::json!({"place": it.place, "step": it.step, "fault": it.what});
+    damage.iter().map(json).collect()
+}
+
+fn exit(damage: &[Damage]) -> Exit {
+    if damage.is_empty() { Exit::Fine } else { Exit::Differs }
+}
+
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+fn file(args: &Args, path: &Path) -> Done {
+    let report = rath::verify(path)?;
+    let exit = if report.is_whole() { Exit::Fine } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &session_json(&report)))?;
-        return Ok(status);
+        return Ok(exit);
     }
     output::text(|out| {
         for damage in &report.damage {
@@ -45,6 +114,12 @@ fn session(args: &Args) -> Done {
                 printable(kind)
             )?;
         }
+        if report.gone > 0 {
+            writeln!(out, "{} marked as missing: lost before, or forgotten", count(report.gone, "name"))?;
+        }
+        if report.withheld > 0 {
+            writeln!(out, "{} in part only: the rest was to be forgotten", count(report.withheld, "step"))?;
+        }
         if report.ending != Ending::Closed {
             writeln!(out, "{}", report.ending)?;
         }
@@ -56,27 +131,27 @@ fn session(args: &Args) -> Done {
         let [rows, steps] = [count(report.rows, "row"), count(report.steps, "step")];
         writeln!(out, "{verdict}: {rows}, {steps}, {} bytes", report.bytes)
     })?;
-    Ok(status)
+    Ok(exit)
 }
 
-fn graph(args: &Args) -> Done {
-    let report = rath::verify_graph(&args.file)?;
-    let status = if report.problems.is_empty() { Status::Fine } else { Status::Damaged };
+fn graph(args: &Args, path: &Path) -> Done {
+    let report = rath::verify_graph(path)?;
+    let exit = if report.problems.is_empty() { Exit::Fine } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &graph_json(&report)))?;
-        return Ok(status);
+        return Ok(exit);
     }
     output::text(|out| {
         for problem in &report.problems {
             writeln!(out, "{}", printable(&problem.to_string()))?;
         }
         let sessions = count(report.rows, "session");
-        match status {
-            Status::Fine => writeln!(out, "sound: a graph of {sessions}, every seal fits and every parent is there"),
-            Status::Damaged => writeln!(out, "damaged: a graph of {sessions}"),
+        match &report.problems[..] {
+            [] => writeln!(out, "sound: a graph of {sessions}, every seal fits and every parent is there"),
+            _ => writeln!(out, "damaged: a graph of {sessions}"),
         }
     })?;
-    Ok(status)
+    Ok(exit)
 }
 
 /// A row of a graph begins with an id; a row of a session file with its seal.
@@ -108,6 +183,9 @@ fn session_json(report: &Report) -> serde_json::Value {
         "steps": report.steps,
         "damage": damage.collect::<Vec<_>>(),
         "unlisted": report.unlisted,
+        "gone": report.gone,
+        "withheld": report.withheld,
+        "cuts": report.cuts,
         "unread": report.unread,
     })
 }

@@ -1,5 +1,8 @@
 //! The program, as a person types it.
 
+mod shop;
+mod stores;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -174,9 +177,10 @@ fn holding_it_wrong_is_told_kindly() {
         folder.path(),
         &["log", "none.rath"],
         expect![[r#"
-        ! error: cannot open none.rath: No such file or directory (os error 2)
-        exit 1
-    "#]],
+            ! error: cannot open none.rath: No such file or directory (os error 2)
+            ! hint: a session in a store is named by digits of its id; `rath ls` lists them
+            exit 1
+        "#]],
     );
     check(
         folder.path(),
@@ -227,22 +231,30 @@ fn holding_it_wrong_is_told_kindly() {
             Usage: rath <COMMAND>
 
             Commands:
-              run     Let an agent work on a prompt
-              demo    Show a small run: tools, a sub-agent, two branches at once, and the session that comes of
-                      it
-              log     Show what happened, newest first
-              show    Show one step, whole
-              render  Show the request that a model was sent, or would be
-              cost    Show what the model calls cost, by model and by branch
-              verify  Check that a file is as it was written, and name what is not
-              export  Print the graph of sessions in a file, one JSON line per session
-              help    Print this message or the help of the given subcommand(s)
+              run      Let an agent work on a prompt
+              resume   Go on with a session in the store
+              review   Show which calls wait for a decision, or decide
+              demo     Show a small run: tools, a sub-agent, two branches at once, and the session that comes of
+                       it
+              ls       List the sessions in the store, the newest last
+              log      Show what happened, newest first
+              show     Show one step, whole
+              render   Show the request that a model was sent, or would be
+              cost     Show what the model calls cost, by model and by branch
+              verify   Check that a session, a file or a whole store is as it was written, and name what is not
+              salvage  Copy what is good of a damaged session, and mark what is lost
+              export   Write a session out: its graph, or all of it as one file
+              import   Take a session file into the store
+              forget   Remove what a step says, for good; its place in the session stays
+              gc       Delete sessions, and give back the room that nothing needs
+              help     Print this message or the help of the given subcommand(s)
 
             Options:
               -h, --help     Print help
               -V, --version  Print version
 
-            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 damage was found (verify: or the file is not closed)
+            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 a difference or damage was found (verify: or the file
+            is not closed), 4 waiting for a decision, 130 interrupted
             exit 0
         "#]],
     );
@@ -727,10 +739,10 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         folder.path(),
         &model,
         expect![[r#"
-        ! error: started once, and nobody knows how it ended: `c1` (shell)
-        ! hint: `rath run --model script:script.jsonl --store file:s.rath --sandbox local:work --approve CALL` or `--deny CALL` decides, and goes on
-        exit 1
-    "#]],
+            ! error: started once, and nobody knows how it ended: `c1` (shell)
+            ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve CALL` or `--deny CALL` decides, and goes on
+            exit 4
+        "#]],
     );
     check(
         folder.path(),
@@ -795,12 +807,10 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     "#]],
     );
     check(
-        &["--model", "script:script.jsonl", "--store", "sqlite:x"],
+        &["--model", "script:script.jsonl", "--store", "sqlight:x"],
         expect![[r#"
-        ! error: invalid value 'sqlite:x' for '--store <file:PATH>': unknown kind of store `sqlite`; known: file
-        ! 
-        ! For more information, try '--help'.
-        exit 2
+        ! error: unknown kind of store `sqlight`; known: sqlite, jsonl, memory
+        exit 1
     "#]],
     );
     check(

@@ -20,7 +20,7 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    pub(super) fn new(found: Found, left_open_by: Option<Holder>, recorder: Recorder) -> Self {
+    pub(super) fn new(found: Found, left_open_by: Option<Holder>, recorder: Option<Recorder>) -> Self {
         let Found { session, listed, damage } = found;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
         if session.head().map(|head| head.id()) != Some(listed.head) {
@@ -37,7 +37,12 @@ impl Resumed {
             differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
         }
         let certificate = Certificate { differences, left_open_by };
-        Resumed { session: session.recorded_by(Some(recorder)), certificate }
+        Resumed { session: session.recorded_by(recorder), certificate }
+    }
+
+    /// The same as a fork.
+    pub(super) fn forked(self) -> Self {
+        Resumed { session: self.session.fork(), ..self }
     }
 
     /// Compares as well what is about to go on with the session: its tools and its models are those that the session knows,

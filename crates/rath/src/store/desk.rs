@@ -42,14 +42,14 @@ struct State {
     closing: bool,
 }
 
+/// Something to be done between writes.
+type Errand = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
+
 enum Job {
     Write(Write, Arc<Line>),
     Release(BranchId, u64),
     Do(Errand),
 }
-
-/// Something that is done between writes.
-type Errand = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
 
 impl Desk {
     pub(super) fn open(backend: Arc<dyn StoreBackend>, rows: Arc<Rows>) -> Result<Arc<Self>> {

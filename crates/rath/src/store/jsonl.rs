@@ -41,6 +41,8 @@ struct State {
     known: HashMap<BranchId, Known>,
     /// Why nothing further is written: after a failure nobody knows what is in the files.
     broken: Option<Error>,
+    /// What was deleted since somebody asked.
+    freed: Freed,
 }
 
 /// A file that is being written.
@@ -470,6 +472,14 @@ impl StoreBackend for Jsonl {
         Ok(Read { listed, head, damage })
     }
 
+    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+        let read = self.read(branch, rows)?;
+        match &read.damage[..] {
+            [] => Ok(read.head.into_iter().collect()),
+            _ => Ok(self.read_file(read.listed.family)?.heads),
+        }
+    }
+
     fn check(&self) -> Result<Check> {
         let mut check = Check::default();
         for family in self.families()? {
@@ -511,12 +521,17 @@ impl StoreBackend for Jsonl {
             let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
             return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
         }
-        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))
+        let bytes = file.metadata().map_or(0, |facts| facts.len());
+        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))?;
+        let mut state = self.lock();
+        state.freed.bytes += bytes;
+        state.freed.steps += own.len() as u64;
+        Ok(())
     }
 
-    /// A file holds nothing that nothing needs.
+    /// A file holds nothing that nothing needs: all that there is to give back is given back when a session is deleted.
     fn compact(&self) -> Result<Freed> {
-        Ok(Freed::default())
+        Ok(std::mem::take(&mut self.lock().freed))
     }
 }
 

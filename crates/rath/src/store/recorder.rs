@@ -216,6 +216,8 @@ impl Session {
     pub async fn record(mut self, store: &Store) -> Result<Self> {
         let recorder = self.recorder().filter(|known| Arc::ptr_eq(known.store.desk(), store.desk()));
         if recorder.is_none() {
+            // What a store lists has a step of its own.
+            self = self.begun();
             let recorder = self.place_in(store).await.map_err(|error| error.with_session(&self))?;
             self = self.recorded_by(Some(recorder));
         }

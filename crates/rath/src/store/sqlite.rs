@@ -71,12 +71,16 @@ impl Sqlite {
         schema::check_log(file).map_err(|error| trouble(&uri, "read", error))??;
         let open = || -> rusqlite::Result<_> {
             let writer = Connection::open(file)?;
+            if schema::is_of_others(&writer)? {
+                return Ok(None);
+            }
             schema::prepare(&writer)?;
             let reader = Connection::open(file)?;
             schema::settings(&reader)?;
-            Ok((writer, reader))
+            Ok(Some((writer, reader)))
         };
-        let (writer, reader) = open().map_err(|error| schema::told(&uri, error))?;
+        let opened = open().map_err(|error| schema::told(&uri, error))?;
+        let (writer, reader) = opened.ok_or_else(|| schema::of_others(&uri))?;
         schema::check_version(&reader, &uri)?;
         // The names of the file and of its log are durable before anything in them is: SQLite does not insist on it.
         sync_folder(file).map_err(|error| trouble(&uri, "write to", error))?;
@@ -305,12 +309,23 @@ impl StoreBackend for Sqlite {
         let moment = connection.unchecked_transaction().map_err(told)?;
         let row = BranchRow::find(&moment, branch).map_err(told)?.ok_or_else(|| self.no_such(branch))?.checked()?;
         let writer = row.writer.map(|writer| writer_of(&moment, writer)).transpose().map_err(told)?.flatten();
+        let head = row.head;
         let listed = row.listed(writer.map(|(holder, _)| holder));
-        let damage = walk::check(&moment, [row.head]).map_err(told)?.damage;
+        let damage = walk::check(&moment, [head]).map_err(told)?.damage;
         drop(moment);
         drop(connection);
-        let head = walk::Library::new(self.reader.clone(), rows.clone()).fetch(row.head.unsigned_abs(), listed.head);
+        let head = walk::Library::new(self.reader.clone(), rows.clone()).fetch(head.unsigned_abs(), listed.head);
         Ok(Read { listed, head, damage })
+    }
+
+    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+        let connection = self.reader();
+        let found = BranchRow::find(&connection, branch).map_err(|error| schema::told(&self.uri, error))?;
+        let row = found.ok_or_else(|| self.no_such(branch))?;
+        let heads = walk::pieces(&connection, &row).map_err(|error| schema::told(&self.uri, error))?;
+        drop(connection);
+        let library = walk::Library::new(self.reader.clone(), rows.clone());
+        Ok(heads.into_iter().filter_map(|(n, id)| library.fetch(n.unsigned_abs(), id)).collect())
     }
 
     fn check(&self) -> Result<Check> {

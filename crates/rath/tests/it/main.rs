@@ -12,6 +12,7 @@ mod real;
 mod render;
 mod replay;
 mod running;
+mod salvage;
 mod script;
 mod secrets;
 mod server;

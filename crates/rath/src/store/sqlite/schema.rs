@@ -77,6 +77,12 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Whether a database has tables, and they are not ours. It is left as it is.
+pub(super) fn is_of_others(connection: &Connection) -> rusqlite::Result<bool> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(number("PRAGMA application_id")? != APPLICATION && number("SELECT count(*) FROM sqlite_master")? > 0)
+}
+
 /// What holds for every connection.
 pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(20))?;
@@ -112,13 +118,18 @@ pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
     let version = number("user_version").map_err(|error| told(uri, error))?;
     let application = number("application_id").map_err(|error| told(uri, error))?;
     if application != APPLICATION {
-        return Err(Error::new(ErrorKind::Format, format_args!("{uri} is a database of something else")));
+        return Err(of_others(uri));
     }
     if version != VERSION {
         let message = format!("{uri} has version {version}; this program reads version {VERSION}");
         return Err(Error::new(ErrorKind::Format, message).with_hint("open it with a newer rath"));
     }
     Ok(())
+}
+
+/// Why a database cannot be a store.
+pub(super) fn of_others(uri: &str) -> Error {
+    Error::new(ErrorKind::Format, format_args!("{uri} is a database of something else"))
 }
 
 /// An error of SQLite in words that say what it is about.

@@ -1,6 +1,6 @@
 //! Going through what a database holds: reading steps back, checking them, listing branches.
 
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -160,6 +160,38 @@ fn take(open: &mut BinaryHeap<i64>, n: i64) {
     while open.peek() == Some(&n) {
         open.pop();
     }
+}
+
+/// The newest step, with its row, of every piece of a session that can be read, oldest first.
+pub(super) fn pieces(connection: &Connection, branch: &BranchRow) -> rusqlite::Result<Vec<(i64, StepId)>> {
+    let mut found: BTreeMap<i64, StepId> = BTreeMap::new();
+    let mut followed: HashSet<i64> = HashSet::new();
+    let mut parted = !branch.is_whole();
+    let mut take = |n: i64, row: &StepRow| match row.fault() {
+        None => {
+            found.insert(n, row.id);
+            followed.extend([row.ours, row.theirs]);
+            false
+        }
+        Some(_) => true,
+    };
+    behind(connection, [branch.head], |n, row| {
+        parted |= !matches!(&row, Ok(Some(row)) if !take(n, row));
+    })?;
+    // What is behind a row that cannot be read is found by what the rows themselves say they belong to.
+    if parted {
+        let family = BranchRow::of_family(connection, branch.family).unwrap_or_default();
+        let kin: HashSet<BranchId> = family.iter().map(|row| row.id).chain([branch.id]).collect();
+        StepRow::back_from(connection, i64::MAX, |n, row| {
+            if let Ok(row) = row
+                && kin.contains(&row.stamp.branch)
+            {
+                take(n, &row);
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(found.into_iter().filter(|(n, _)| !followed.contains(n)).collect())
 }
 
 /// What was found on the way, and what is still to be compared.

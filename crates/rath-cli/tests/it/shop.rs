@@ -1,0 +1,159 @@
+//! A folder with a store in it, and something to do for an agent.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use expect_test::Expect;
+use serde_json::Value;
+
+const STORES: [&str; 2] = ["sqlite:s.db", "jsonl:s"];
+
+/// Runs a test on every kind of store.
+pub(crate) fn each(script: &str, test: impl Fn(&Shop)) {
+    for store in STORES {
+        let folder = crate::workshop(script);
+        test(&Shop { folder, store, known: RefCell::default() });
+    }
+}
+
+/// A folder with a script, a directory to work in, and a store.
+pub(crate) struct Shop {
+    folder: tempfile::TempDir,
+    pub(crate) store: &'static str,
+    /// The ids of all sessions that were ever there.
+    known: RefCell<Vec<String>>,
+}
+
+impl Shop {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("written");
+    }
+
+    /// What the model says from now on.
+    pub(crate) fn script(&self, turns: &str) {
+        self.write("script.jsonl", turns);
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
+        command.args(args).args(["--store", self.store]).current_dir(self.folder.path());
+        command
+    }
+
+    pub(crate) fn rath(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("rath runs")
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("rath runs")
+    }
+
+    pub(crate) fn code(&self, args: &[&str]) -> i32 {
+        self.rath(args).status.code().expect("an exit code")
+    }
+
+    pub(crate) fn out(&self, args: &[&str]) -> String {
+        String::from_utf8(self.rath(args).stdout).expect("UTF-8")
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> Vec<Value> {
+        self.out(args).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// The ids of the sessions that there are, in the order in which they began.
+    fn ids(&self) -> Vec<String> {
+        let list = self.json(&["ls", "--all", "--json"]);
+        let mut ids: Vec<_> = list.iter().map(|it| it["session"].as_str().expect("an id").to_owned()).collect();
+        ids.sort();
+        ids
+    }
+
+    /// The short id of the session that began last.
+    pub(crate) fn newest(&self) -> String {
+        let ids = self.ids();
+        ids.last().map(|id| id[id.len() - 8..].to_owned()).expect("a session")
+    }
+
+    /// Runs `rath` and compares what it printed on both streams and how it ended. What differs from run to run, and from
+    /// store to store, has a name.
+    pub(crate) fn check(&self, args: &[&str], expected: &Expect) {
+        self.learn();
+        let output = self.rath(args);
+        self.learn();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let err: String = err.lines().map(|line| format!("! {line}\n")).collect();
+        let code = output.status.code().expect("an exit code");
+        // What is expected is the same for all stores, and updated from the first.
+        if std::env::var_os("UPDATE_EXPECT").is_some() && self.store != STORES[0] {
+            return;
+        }
+        expected.assert_eq(&self.named(&format!("{out}{err}exit {code}\n")));
+    }
+
+    fn learn(&self) {
+        let mut known = self.known.borrow_mut();
+        let new: Vec<_> = self.ids().into_iter().filter(|id| !known.contains(id)).collect();
+        known.extend(new);
+    }
+
+    fn named(&self, text: &str) -> String {
+        let mut text = without_times(text).replace(self.store, "STORE");
+        for (nth, id) in self.known.borrow().iter().enumerate() {
+            text = text.replace(id.as_str(), &format!("SESSION{}", nth + 1));
+            text = text.replace(&id[id.len() - 8..], &format!("S{}", nth + 1));
+        }
+        let words = text.split_inclusive([' ', '\n']).collect::<Vec<_>>();
+        let mut named = String::new();
+        for (nth, word) in words.iter().enumerate() {
+            let bare = word.trim_end_matches([' ', '\n', ',', ':', ')']);
+            let after = |before: &[&str]| nth >= before.len() && words[nth - before.len()..nth] == *before;
+            let name = match () {
+                () if after(&["process "]) => "N",
+                () if nth >= 3 && words[nth - 3] == "process " && words[nth - 1] == "on " => "HOST",
+                () => bare,
+            };
+            named.push_str(name);
+            named.push_str(&word[bare.len()..]);
+        }
+        named
+    }
+
+    /// Changes the bytes of the store where something stands.
+    pub(crate) fn damage(&self, from: &str, to: &str) {
+        let path = match self.store.split_once(':') {
+            Some(("sqlite", path)) => self.path(path),
+            _ => {
+                let mut files = std::fs::read_dir(self.path("s")).expect("a folder");
+                files.next().expect("a session").expect("a session").path()
+            }
+        };
+        replace(&path, from, to);
+    }
+}
+
+/// Times differ from run to run.
+fn without_times(text: &str) -> String {
+    let (mut rest, mut named) = (text, String::new());
+    let is_time = |at: &str| at.get(..11).is_some_and(|it| it.as_bytes()[4] == b'-' && it.ends_with('T'));
+    while let Some((nth, _)) =
+        rest.char_indices().find(|(nth, _)| rest[*nth..].starts_with("20") && is_time(&rest[*nth..]))
+    {
+        named.push_str(&rest[..nth]);
+        named.push_str("TIME");
+        rest = rest[nth..].split_once('Z').map_or("", |(_, after)| after);
+    }
+    named + rest
+}
+
+/// Changes the bytes of a file where something stands.
+pub(crate) fn replace(path: &Path, from: &str, to: &str) {
+    let mut bytes = std::fs::read(path).expect("read");
+    let at = bytes.windows(from.len()).position(|it| it == from.as_bytes()).expect("it is there");
+    bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+    std::fs::write(path, bytes).expect("written");
+}
