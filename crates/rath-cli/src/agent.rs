@@ -28,13 +28,15 @@ pub(crate) struct Setup {
     #[arg(long, value_name = "local:DIRECTORY")]
     sandbox: Option<String>,
     /// How often the model may be asked
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = TURNS)]
     turns: u64,
     /// Print one JSON object for each thing that happens
     #[arg(long)]
     json: bool,
 }
 
+/// How often a model may be asked if nobody says otherwise.
+const TURNS: u64 = 100;
 const SYSTEM: &str = "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
 
 /// Whether a session goes on that is not as it was left.
@@ -72,6 +74,10 @@ pub(crate) fn secrets() -> Secrets {
 }
 
 impl Setup {
+    pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>) -> Self {
+        Setup { model, system, sandbox, turns: TURNS, json: false }
+    }
+
     /// The agent. What it was told in `before` it is told again, unless it is to be told something else.
     pub(crate) fn agent(&self, before: Option<&Session>) -> Result<Agent, Failure> {
         let provider = Provider::open(&self.model)?;

@@ -9,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod render;
+pub(crate) mod replay;
 pub(crate) mod resume;
 pub(crate) mod review;
 pub(crate) mod run;

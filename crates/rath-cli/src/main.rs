@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cost, demo, export, forget, gc, import, log, ls, render, resume, review, run, salvage, show, verify,
+    cost, demo, export, forget, gc, import, log, ls, render, replay, resume, review, run, salvage, show, verify,
 };
 use crate::output::EXIT_CODES;
 
@@ -33,6 +33,7 @@ enum Command {
     Show(show::Args),
     Render(render::Args),
     Cost(cost::Args),
+    Replay(replay::Args),
     Verify(verify::Args),
     Salvage(salvage::Args),
     Export(export::Args),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Salvage(args) => salvage::run(&args),
         Command::Export(args) => export::run(&args),

@@ -132,6 +132,11 @@ pub(crate) fn error(failure: &Failure) {
     anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
 }
 
+/// Says something on stderr that is worth knowing.
+pub(crate) fn note(text: &str) {
+    anstream::eprintln!("note: {}", rath::record::draw::printable(text));
+}
+
 pub(crate) fn warning(what: &str) {
     anstream::eprintln!("{WARNING}warning{WARNING:#}: {what}");
 }

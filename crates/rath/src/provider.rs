@@ -148,6 +148,18 @@ impl Provider {
         Registry::new().open(uri, &Env::process())
     }
 
+    /// The provider that a session knows, as one that can be replayed and not asked: who answered last, and with which
+    /// settings. None where nobody did.
+    pub fn recorded(session: &Session) -> Option<Self> {
+        session.as_record().newest_first().find_map(|step| match step.chunk() {
+            Chunk::Assistant(answer) => {
+                let settings = Settings::from_json(answer.settings.as_ref()?).ok()?;
+                Some(Provider::new(Recorded { identity: answer.provider.clone()?, settings: Arc::new(settings) }))
+            }
+            _ => None,
+        })
+    }
+
     /// Sets how often a call is tried.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
@@ -218,6 +230,27 @@ impl Provider {
 
     fn target(&self) -> Target<'_> {
         Target { identity: self.backend.identity(), settings: self.backend.settings() }
+    }
+}
+
+/// One that has said all it will ever say.
+struct Recorded {
+    identity: Identity,
+    settings: Arc<Settings>,
+}
+
+impl ProviderBackend for Recorded {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+        let message = format!("{} is only known from a record, and cannot be asked", self.identity);
+        Err(Failure::new(ErrorKind::Provider, message).with_hint("open it by its URI: `Provider::open(..)`"))
     }
 }
 

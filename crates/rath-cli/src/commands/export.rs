@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use rath::interchange::{Exported, atif, openrath};
+use rath::prelude::Prices;
 use rath::record::graph::{self, Ids};
 
 use crate::output::{self, Done, Failure};
@@ -47,15 +49,16 @@ pub(crate) fn run(args: &Args) -> Done {
         }
         (Format::Bundle, Some(path)) => named.session.save(path)?,
         (Format::Bundle, None) => put(&named.session.to_bytes()?, None)?,
-        (Format::Openrath, _) => return Err(not_yet("sessions of the Python OpenRath cannot be written")),
-        (Format::Atif, _) => return Err(not_yet("ATIF trajectories cannot be written")),
+        (Format::Openrath, to) => foreign(openrath::write(&named.session), to.as_deref())?,
+        (Format::Atif, to) => foreign(atif::write_priced(&named.session, &Prices::list()), to.as_deref())?,
     }
     Ok(exit)
 }
 
-/// Says what comes later.
-pub(crate) fn not_yet(what: &str) -> Failure {
-    Failure::told(format!("{what} yet"), "`bundle` is the format that keeps everything")
+/// Writes what others read, and says what they will not.
+fn foreign(exported: Exported, to: Option<&Path>) -> Result<(), Failure> {
+    exported.notes.iter().for_each(|note| output::note(note));
+    put(&exported.bytes, to)
 }
 
 fn put(bytes: &[u8], to: Option<&Path>) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use rath::interchange::{Imported, atif, openrath};
 use rath::record::Record;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::{BranchId, Session, Store};
 
-use super::export::not_yet;
 use crate::agent;
 use crate::output::{self, Done, Exit, Failure};
 use crate::sessions::{self, StoreArg};
@@ -17,7 +17,7 @@ use crate::sessions::{self, StoreArg};
 /// All of its steps are kept, and the session's id is printed. What is there already is not kept twice.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A session file: what `rath export --as bundle` or `Session::save` wrote
+    /// A session file (`rath export --as bundle`), a session of the Python OpenRath (v1 JSONL), or an ATIF trajectory
     file: PathBuf,
     #[command(flatten)]
     store: StoreArg,
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &Args) -> Done {
 fn read(args: &Args) -> Result<(Lineage, Exit), Failure> {
     // The one place where files of others are told from ours.
     match Format::of(&args.file) {
-        Format::OpenRath => return Err(not_yet("sessions of the Python OpenRath cannot be taken in")),
-        Format::Atif => return Err(not_yet("ATIF trajectories cannot be taken in")),
+        Format::OpenRath => return foreign(openrath::read(&bytes(&args.file)?)?),
+        Format::Atif => return foreign(atif::read(&bytes(&args.file)?)?),
         Format::Ours => {}
     }
     let named = sessions::read_file(&args.file)?;
@@ -65,6 +65,17 @@ fn read(args: &Args) -> Result<(Lineage, Exit), Failure> {
         return Err(Failure::told(what, "`--anyway` takes in what is good").exit(Exit::Differs));
     }
     Ok((named.lineage, exit))
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = std::fs::read(path);
+    read.map_err(|error| Failure::told(format!("cannot read {}: {error}", path.display()), "name a file"))
+}
+
+/// What others wrote, with what is missing from it.
+fn foreign(imported: Imported) -> Result<(Lineage, Exit), Failure> {
+    imported.notes.iter().for_each(|note| output::note(note));
+    Ok((imported.session.lineage(), Exit::Fine))
 }
 
 enum Format {

@@ -570,20 +570,91 @@ fn a_bundle_goes_from_store_to_store() {
 }
 
 #[test]
-fn import_knows_the_files_of_others() {
+fn sessions_go_to_others_and_come_back() {
     each(LOOK, |shop| {
+        let id = asked(shop);
+        for format in ["openrath", "atif"] {
+            let file = format!("{format}.out");
+            assert_eq!(shop.code(&["export", &id, "--as", format, "-o", &file]), 0);
+            let store = format!("sqlite:{format}.db");
+            assert_eq!(shop.code(&["import", &file, "--store", &store]), 0, "{format}");
+            let taken =
+                Store::open(&format!("sqlite:{}", shop.path(&format!("{format}.db")).display())).expect("a store");
+            let list = taken.list().expect("a list");
+            assert_eq!(list.len(), 1, "{format}");
+            let session = taken.read(list[0].branch).expect("a session").session;
+            assert_eq!(session.text(), Some("It says hello."), "{format}");
+            assert_eq!(session.next(), Next::Done, "{format}");
+        }
         shop.write("o.jsonl", r#"{"record_type": "header", "version": 1}"#);
         shop.write("a.json", "{\n  \"schema_version\": \"ATIF-v1.8\"}");
-        Session::user("hi").save(shop.path("s.rath")).expect("saved");
-        for (args, code) in [
-            (&["import", "o.jsonl"][..], 1),
-            (&["import", "a.json"], 1),
-            (&["export", "s.rath", "--as", "openrath"], 1),
-            (&["export", "s.rath", "--as", "atif"], 1),
-            (&["export", "s.rath", "--as", "pdf"], 2),
-        ] {
+        for (args, code) in
+            [(&["import", "o.jsonl"][..], 1), (&["import", "a.json"], 1), (&["export", &id, "--as", "pdf"], 2)]
+        {
             assert_eq!(shop.code(args), code, "{args:?}");
         }
+    });
+}
+
+#[test]
+fn replay_does_again_what_a_session_did() {
+    each(LOOK, |shop| {
+        let id = asked(shop);
+        shop.check(
+            &["replay", &id],
+            &expect![[r#"
+            exact: 9 steps, 2 requests, ends at 24e47350
+            exit 0
+        "#]],
+        );
+        shop.check(&["replay", &id, "--json"], &expect![[r#"
+            {"differences":[],"exact":true,"head":"24e47350e35cc991aca53539dfca6af3cf46e3e55b6802eb1f156903fed1d7e0","requests":2,"steps":9}
+            exit 0
+        "#]]);
+        // In a directory that has what was there, and in one that has not.
+        shop.check(
+            &["replay", &id, "--tools", "--sandbox", "local:work"],
+            &expect![[r#"
+            exact: 9 steps, 2 requests, ends at 24e47350
+            exit 0
+        "#]],
+        );
+        shop.check(
+            &["replay", &id, "--tools"],
+            &expect![[r#"
+            diverges at step 4cf6aea7 (tool result: call_2_1 ok: hello), /outcome
+              expected: "ok"
+              found:    "failed"
+              the same before that: 5 steps, 1 request
+            exit 3
+        "#]],
+        );
+        shop.write("other.jsonl", r#"{"text": "I would rather not look."}"#);
+        shop.check(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
+            I would rather not look.
+            shared up to 8f7384ec  user: What is here?
+            - f3d6eadc  placed: local:work
+            - feb35d5b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            - 0e878256  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
+            - f4e15c41  tool started: call_2_1  [agent]
+            - 4cf6aea7  tool result: call_2_1 ok: hello  [agent]
+            - abfd9f15  tool started: call_2_2  [agent]
+            - f2ef2f2d  tool result: call_2_2 failed: exit code 3  [agent]
+            - 24e47350  assistant: It says hello.  [agent]  (479 in, 4 out)
+            + c5ce8c14  forked
+            + cfaf7a77  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
+            + 76d786f0  assistant: I would rather not look.  [agent]  (64 in, 6 out)
+            usage
+            - 857 in, 20 out
+            + 64 in, 6 out
+            last words
+            - It says hello.
+            + I would rather not look.
+            ! kept as S2
+            exit 0
+        "#]]);
+        assert_eq!(shop.code(&["replay", &id, "--from", "8f73"]), 2);
+        assert_eq!(shop.code(&["replay", "ffffffff"]), 1);
     });
 }
 

@@ -86,8 +86,6 @@ pub(super) fn is_of_others(connection: &Connection) -> rusqlite::Result<bool> {
 /// What holds for every connection.
 pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(20))?;
-    // A step of some kilobytes fits one page. Larger ones would make a small change write more than it has to.
-    connection.pragma_update(None, "page_size", 8192)?;
     connection.set_prepared_statement_cache_capacity(32);
     // To its end: the change is made when its one row has been read, and then it can fail.
     let mut mode = String::new();
