@@ -330,9 +330,13 @@ impl Store {
     ///
     /// Look at the certificate: [`Resumed::complete`] gives the session if all is as it was left.
     pub async fn resume(&self, branch: BranchId) -> Result<Resumed> {
-        let left_open_by = self.listed(branch)?.and_then(|listed| listed.holder);
         let holder = self.0.desk.holder().clone();
-        let epoch = self.0.desk.ask(move |backend| backend.claim(branch, &holder)).await?;
+        // At the desk: what was let go here before is closed by then.
+        let claim = move |backend: &dyn StoreBackend| {
+            let left_open_by = backend.listed(branch)?.and_then(|listed| listed.holder);
+            Ok((left_open_by, backend.claim(branch, &holder)?))
+        };
+        let (left_open_by, epoch) = self.0.desk.ask(claim).await?;
         let found = match self.read(branch) {
             Ok(found) => found,
             Err(error) => {
