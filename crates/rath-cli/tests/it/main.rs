@@ -241,6 +241,7 @@ fn holding_it_wrong_is_told_kindly() {
               show     Show one step, whole
               render   Show the request that a model was sent, or would be
               cost     Show what the model calls cost, by model and by branch
+              replay   Do again what a session did, and compare
               verify   Check that a session, a file or a whole store is as it was written, and name what is not
               salvage  Copy what is good of a damaged session, and mark what is lost
               export   Write a session out: its graph, or all of it as one file

@@ -17,10 +17,11 @@ use crate::session::Session;
 /// Where the steps of a session go, and how far they are.
 #[derive(Clone)]
 pub(crate) struct Recorder {
+    /// Before the store, which is let go after it: giving back the right to write is the last thing that is written.
+    line: Arc<Line>,
     store: Store,
     /// The branch that the session began with.
     family: BranchId,
-    line: Arc<Line>,
     /// The number of what was handed over last.
     number: u64,
     /// Whether another handle went on with the branch: what this one does since is kept nowhere.

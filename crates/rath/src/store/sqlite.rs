@@ -245,7 +245,7 @@ impl StoreBackend for Sqlite {
             let mut row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?.checked()?;
             if let Some(writer) = row.writer
                 && let Some((other, expires)) = writer_of(connection, writer)?
-                && other != *holder
+                && (other != *holder || known.branches.contains_key(&branch))
                 && !other.is_dead()
                 && expires > now()
             {

@@ -1,0 +1,265 @@
+//! What every store has to keep.
+
+use rath::chunk::{Image, ToolStarted, User};
+use rath::prelude::*;
+use rath::store::{Difference, Listed};
+
+/// An empty store for one promise, which can be opened again and again.
+pub struct Case(Box<dyn FnMut() -> Store>);
+
+impl Case {
+    /// A store that outlives its handles: `open` opens the same one each time.
+    pub fn new(open: impl FnMut() -> Store + 'static) -> Self {
+        Case(Box::new(open))
+    }
+
+    /// A store that lasts as long as a handle on it.
+    pub fn lasting(store: Store) -> Self {
+        Case::new(move || store.clone())
+    }
+
+    fn open(&mut self) -> Store {
+        (self.0)()
+    }
+}
+
+/// Goes through every promise, each with an empty store of its own, and panics at the first that is not kept.
+pub fn conforms(case: &mut dyn FnMut() -> Case) {
+    for (name, promise) in PROMISES {
+        eprintln!("store: {name}");
+        promise(&mut case());
+    }
+}
+
+/// What is promised, and what shows it.
+type Promise = (&'static str, fn(&mut Case));
+
+const PROMISES: [Promise; 12] = [
+    ("a store with nothing in it lists nothing, and knows no session", empty),
+    ("what was recorded is there when it is opened again", is_there_again),
+    ("a fork is a branch of the same session, and what it shares is kept once", forks),
+    ("a merge and what is kept aside come back as they were", merges),
+    ("long texts and pictures come back", payloads),
+    ("only one writes a branch, and the other is told who does", one_writer),
+    ("two handles on one branch cannot both go on", two_handles),
+    ("whoever was refused goes on as a fork", refused),
+    ("a call without a result is in doubt", in_doubt),
+    ("what is recorded twice is kept once", twice),
+    ("what is forgotten is gone, and the rest still checks", forgets),
+    ("what is deleted is gone, and what others rest on is not", deletes),
+];
+
+fn empty(case: &mut Case) {
+    let store = case.open();
+    assert!(store.list().expect("a list").is_empty());
+    let unknown = Session::user("never recorded").id();
+    let error = store.read(unknown).expect_err("nobody recorded it");
+    assert_eq!(error.kind(), ErrorKind::NoSuchSession);
+    let error = wait(store.resume(unknown)).expect_err("nobody recorded it");
+    assert_eq!(error.kind(), ErrorKind::NoSuchSession);
+    assert!(store.check().expect("a check").damage.is_empty());
+}
+
+fn is_there_again(case: &mut Case) {
+    let mut session = recorded(case, "hello");
+    session.push(Chunk::assistant("hi"));
+    wait(session.durable()).expect("durable");
+    let (id, head) = (session.id(), head(&session));
+    drop(session);
+    let store = case.open();
+    let listed = only(&store);
+    assert_eq!((listed.branch, listed.family, listed.head, &*listed.title), (id, id, head, "hello"));
+    assert!(listed.is_tip && listed.totals.chunks == 2);
+    let resumed = wait(store.resume(id)).expect("nobody writes it");
+    assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
+    assert!(resumed.certificate().left_open_by().is_none(), "{}", resumed.certificate());
+    let mut session = resumed.complete().expect("complete");
+    session.push(Chunk::user("and now?"));
+    wait(session.durable()).expect("durable");
+    assert_eq!(case.open().read(id).expect("it is there").session.head(), session.head());
+}
+
+fn forks(case: &mut Case) {
+    let session = recorded(case, "one question");
+    let branches: Vec<_> = (0..8)
+        .map(|nth| {
+            let mut fork = session.fork_named(format!("way {nth}"));
+            fork.push(Chunk::assistant(format!("answer {nth}")));
+            wait(fork.durable()).expect("durable");
+            fork
+        })
+        .collect();
+    let store = case.open();
+    let list = store.list().expect("a list");
+    assert_eq!(list.len(), 9);
+    assert!(list.iter().all(|listed| listed.family == session.id()));
+    assert_eq!(list.iter().filter(|listed| listed.is_tip).count(), 8, "the first one is gone on from");
+    for fork in &branches {
+        let found = store.read(fork.id()).expect("it is there");
+        assert_eq!(found.session.head(), fork.head());
+        assert_eq!(found.session.chunk_count(), 2);
+    }
+    // The question once, and a mark and an answer for each branch.
+    assert_eq!(store.check().expect("a check").steps, 1 + 2 * 8);
+}
+
+fn merges(case: &mut Case) {
+    let session = recorded(case, "two ways");
+    let answer = |name: &str| {
+        let mut fork = session.fork_named(name);
+        fork.push(Chunk::assistant(name));
+        fork
+    };
+    let mut merged = answer("left").merge(&answer("right")).expect("nothing is open");
+    let mut aside = merged.aside("helper");
+    aside.push(Chunk::user("look it up"));
+    merged.keep_aside(&aside);
+    // What was never recorded comes in with a merge.
+    let merged = merged.merge(&Session::user("from elsewhere")).expect("nothing is open");
+    wait(merged.durable()).expect("durable");
+    let found = case.open().read(merged.id()).expect("it is there");
+    assert_eq!(found.session.lineage().to_string(), merged.lineage().to_string());
+    assert_eq!(found.session.chunk_count(), merged.chunk_count());
+    assert!(found.damage.is_empty());
+}
+
+fn payloads(case: &mut Case) {
+    let mut session = recorded(case, "look");
+    let long = "ł".repeat(100_000);
+    session.push(Chunk::user(long.as_str()));
+    session.push(User { text: "this".into(), images: vec![Image::new("image/png", *b"\x89PNG\0\xff")] });
+    wait(session.durable()).expect("durable");
+    let found = case.open().read(session.id()).expect("it is there").session;
+    let chunks: Vec<_> = found.chunks().collect();
+    assert!(matches!(chunks[1], Chunk::User(user) if user.text.as_str() == Some(&long)));
+    assert!(matches!(chunks[2], Chunk::User(user) if user.images[0].blob.data().is_some_and(|data| data.len() == 6)));
+}
+
+fn one_writer(case: &mut Case) {
+    let session = recorded(case, "mine");
+    let other = case.open();
+    let error = wait(other.resume(session.id())).expect_err("somebody writes it");
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let who = format!("process {}", std::process::id());
+    assert!(error.message().contains(&who), "{error}");
+    assert!(other.read(session.id()).is_ok(), "whoever only reads is in nobody's way");
+    let id = session.id();
+    drop(session);
+    assert!(wait(other.resume(id)).is_ok(), "it was given back");
+    assert!(wait(other.resume(id)).is_ok(), "and again");
+}
+
+fn two_handles(case: &mut Case) {
+    let mut session = recorded(case, "one branch");
+    let mut other = session.clone();
+    session.push(Chunk::assistant("this way"));
+    other.push(Chunk::assistant("that way"));
+    wait(session.durable()).expect("it was first");
+    let error = wait(other.durable()).expect_err("it was not");
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let left = error.into_session().expect("it carries the session");
+    assert_eq!(left.text(), Some("that way"), "nothing of it is lost");
+    assert_eq!(case.open().read(session.id()).expect("it is there").session.text(), Some("this way"));
+}
+
+fn refused(case: &mut Case) {
+    let mut session = recorded(case, "one branch");
+    let mut other = session.clone();
+    session.push(Chunk::assistant("this way"));
+    other.push(Chunk::assistant("that way"));
+    wait(session.durable()).expect("it was first");
+    let mut fork = wait(other.durable()).expect_err("it was not").into_session().expect("the session").fork();
+    fork.push(Chunk::user("further"));
+    wait(fork.durable()).expect("nobody else is on it");
+    let found = case.open().read(fork.id()).expect("it is there").session;
+    assert_eq!((found.text(), found.chunk_count()), (Some("that way"), 3));
+}
+
+fn in_doubt(case: &mut Case) {
+    let mut session = recorded(case, "send it");
+    session.push(Chunk::calls([Call::new("c1", "send", "{}")]));
+    session.push(ToolStarted { call: "c1".into(), key: None });
+    wait(session.durable()).expect("durable");
+    let id = session.id();
+    drop(session);
+    let resumed = wait(case.open().resume(id)).expect("nobody writes it");
+    assert!(
+        matches!(resumed.certificate().differences(), [Difference::InDoubt { tool, .. }] if tool == "send"),
+        "{}",
+        resumed.certificate()
+    );
+    let mut session = resumed.to_decide().expect("there is nothing else");
+    session.skip("c1").expect("it is open");
+    wait(session.durable()).expect("durable");
+    drop(session);
+    let resumed = wait(case.open().resume(id)).expect("nobody writes it");
+    assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
+}
+
+fn twice(case: &mut Case) {
+    let plain = {
+        let mut session = Session::user("hello");
+        session.push(Chunk::assistant("hi"));
+        session
+    };
+    let first = wait(plain.clone().record(&case.open())).expect("recorded");
+    drop(first);
+    let store = case.open();
+    let mut again = wait(plain.record(&store)).expect("recorded");
+    assert_eq!(store.check().expect("a check").steps, 2);
+    again.push(Chunk::user("more"));
+    wait(again.durable()).expect("durable");
+    assert_eq!(store.check().expect("a check").steps, 3);
+    assert_eq!(only(&store).head, head(&again));
+}
+
+fn forgets(case: &mut Case) {
+    let mut session = recorded(case, "my number is 4711");
+    let step = head(&session);
+    session.push(Chunk::assistant("I will keep it to myself"));
+    wait(session.durable()).expect("durable");
+    let (id, newest) = (session.id(), head(&session));
+    drop(session);
+    let store = case.open();
+    wait(store.forget(id, step)).expect("it is there");
+    let found = store.read(id).expect("it is there");
+    assert!(found.damage.is_empty(), "{:?}", found.damage);
+    assert_eq!(head(&found.session), newest, "the rest is as it was");
+    let words = format!("{:?}", found.session.chunks().collect::<Vec<_>>());
+    assert!(!words.contains("4711") && words.contains("myself"), "{words}");
+    assert!(store.check().expect("a check").damage.is_empty());
+    assert!(wait(store.forget(id, StepId([0; 32]))).is_err(), "there is no such step");
+}
+
+fn deletes(case: &mut Case) {
+    let gone = recorded(case, "to be deleted").id();
+    let kept = recorded(case, "to be kept").id();
+    let store = case.open();
+    wait(store.delete(gone)).expect("nobody writes it");
+    wait(store.compact()).expect("there is room");
+    assert_eq!(store.read(gone).expect_err("it is gone").kind(), ErrorKind::NoSuchSession);
+    assert_eq!(only(&store).branch, kept);
+    let check = store.check().expect("a check");
+    assert!(check.damage.is_empty() && check.steps == 1, "{check:?}");
+    assert!(wait(store.delete(gone)).is_err(), "it is gone already");
+}
+
+/// A session that was just recorded.
+fn recorded(case: &mut Case, words: &str) -> Session {
+    wait(Session::user(words).record(&case.open())).expect("recorded")
+}
+
+fn head(session: &Session) -> StepId {
+    session.head().expect("it has steps").id()
+}
+
+/// The one branch that there is.
+fn only(store: &Store) -> Listed {
+    let mut list = store.list().expect("a list");
+    assert_eq!(list.len(), 1, "{list:?}");
+    list.remove(0)
+}
+
+fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
