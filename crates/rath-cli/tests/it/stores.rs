@@ -584,7 +584,7 @@ fn sessions_go_to_others_and_come_back() {
             assert!(shop.out(&["log", &id]).contains("assistant: It says hello."), "{format}");
             assert_eq!(shop.json(&["ls", "--json"])[0]["next"], "done", "{format}");
         }
-        shop.write("a.json", "{\n  \"schema_version\": \"ATIF-v1.8\"}");
+        shop.write("a.json", "{\n  \"schema_version\": \"ATIF-v2.0\"}");
         for (args, code) in [(&["import", "a.json"][..], 1), (&["export", &id, "--as", "pdf"], 2)] {
             assert_eq!(shop.code(args), code, "{args:?}");
         }
