@@ -159,7 +159,7 @@ pub struct Listed {
     /// Whether no other branch goes on from where it ends.
     pub is_tip: bool,
     /// Who writes it, or wrote it last and did not close it.
-    pub holder: Option<Holder>,
+    pub holder: Option<Arc<Holder>>,
 }
 
 /// A branch as it was read back.

@@ -190,7 +190,7 @@ fn show(args: &Args, named: &Named, session: &Session) -> Done {
 fn writer(named: &Named) -> Option<&Holder> {
     match &named.origin {
         Origin::File(..) => None,
-        Origin::Store(_, listed, _) => listed.holder.as_ref().filter(|holder| !holder.is_dead()),
+        Origin::Store(_, listed, _) => listed.holder.as_deref().filter(|holder| !holder.is_dead()),
     }
 }
 

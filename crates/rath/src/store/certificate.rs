@@ -1,6 +1,7 @@
 //! Whether a session that is opened again is as it was left.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
 use rath_record::turn::{Next, Pending, Progress};
@@ -20,7 +21,7 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    pub(super) fn new(found: Found, left_open_by: Option<Holder>, recorder: Option<Recorder>) -> Self {
+    pub(super) fn new(found: Found, left_open_by: Option<Arc<Holder>>, recorder: Option<Recorder>) -> Self {
         let Found { session, listed, damage } = found;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
         if session.head().map(|head| head.id()) != Some(listed.head) {
@@ -102,7 +103,7 @@ impl Resumed {
 #[derive(Clone, Debug, Default)]
 pub struct Certificate {
     differences: Vec<Difference>,
-    left_open_by: Option<Holder>,
+    left_open_by: Option<Arc<Holder>>,
 }
 
 impl Certificate {
@@ -118,7 +119,7 @@ impl Certificate {
 
     /// Who wrote it last and did not close it.
     pub fn left_open_by(&self) -> Option<&Holder> {
-        self.left_open_by.as_ref()
+        self.left_open_by.as_deref()
     }
 }
 

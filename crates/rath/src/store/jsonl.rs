@@ -157,7 +157,7 @@ impl Jsonl {
         };
         // Whether somebody still writes is for the system to say.
         if list.iter().any(|listed| listed.holder.is_none()) && is_locked(&path) {
-            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
+            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by)).map(Arc::new);
             list.iter_mut().for_each(|listed| listed.holder = writer.clone());
         }
         Ok(list)
@@ -460,7 +460,8 @@ impl StoreBackend for Jsonl {
         let list = listed(family, &opened);
         let mut listed = list.into_iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?;
         if listed.holder.is_none() && is_locked(&self.path(family)) {
-            listed.holder = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
+            let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
+            listed.holder = writer.map(Arc::new);
         }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
         let damage = damage(&self.path(family), &opened);
@@ -561,7 +562,7 @@ fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
     let lineage = Lineage::of(opened.heads.clone());
     let walk: Vec<Step> = lineage.walk().into_iter().cloned().collect();
     let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
-    let holder = writer.filter(|_| opened.report.ending != Ending::Closed);
+    let holder = writer.filter(|_| opened.report.ending != Ending::Closed).map(Arc::new);
     let list = branches(opened).into_iter().map(|(branch, head)| Listed {
         branch,
         family,

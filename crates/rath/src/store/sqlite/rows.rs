@@ -293,6 +293,45 @@ impl BranchRow {
         Ok(())
     }
 
+    /// What a list says of every branch there is, in the order in which they began, with its row and that of its writer;
+    /// none where a row is not as it was written.
+    pub(super) fn list(
+        connection: &Connection,
+        mut each: impl FnMut(Option<(i64, Option<i64>, Listed)>),
+    ) -> rusqlite::Result<()> {
+        let mut statement = connection.prepare_cached(branch_sql!("SELECT ", " FROM branches ORDER BY b"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            each(BranchRow::read_listed(row).ok().flatten());
+        }
+        Ok(())
+    }
+
+    /// Without a copy of anything but the title.
+    fn read_listed(row: &Row<'_>) -> rusqlite::Result<Option<(i64, Option<i64>, Listed)>> {
+        let blob = |column: usize| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_blob()?) };
+        let (id, family, head_id, totals) = (blob(1)?, blob(2)?, blob(4)?, blob(5)?);
+        let (head, at, followed): (i64, Option<i64>, i64) = (row.get(3)?, row.get(6)?, row.get(8)?);
+        let (title, writer): (&str, Option<i64>) = (row.get_ref(7)?.as_str()?, row.get(9)?);
+        let epoch = u64::try_from(row.get::<_, i64>(10)?).map_err(wrong)?;
+        let numbers = [head, at.unwrap_or(i64::MIN), followed, writer.unwrap_or(-1)];
+        if branch_seal([id, family, head_id], numbers, epoch, totals, title) != blob(11)? {
+            return Ok(None);
+        }
+        let Some(totals) = Totals::read(totals) else { return Ok(None) };
+        let listed = Listed {
+            branch: BranchId(id.try_into().map_err(wrong)?),
+            family: BranchId(family.try_into().map_err(wrong)?),
+            head: StepId(head_id.try_into().map_err(wrong)?),
+            totals,
+            title: title.into(),
+            at: at.map(Timestamp),
+            is_tip: followed != head,
+            holder: None,
+        };
+        Ok(Some((row.get(0)?, writer, listed)))
+    }
+
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(BranchRow {
             b: row.get(0)?,
@@ -333,29 +372,29 @@ impl BranchRow {
             title: self.title,
             at: self.at.map(Timestamp),
             is_tip: self.followed != self.head,
-            holder,
+            holder: holder.map(Arc::new),
         }
     }
 
     fn sealed(&self) -> [u8; 16] {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"rath branch row 1\n");
-        // All of it at once: a list has very many, and each call costs.
-        let mut fields = [0; 112];
-        fields[..16].copy_from_slice(&self.id.0);
-        fields[16..32].copy_from_slice(&self.family.0);
-        fields[32..64].copy_from_slice(&self.head_id.0);
+        let names = [&self.id.0[..], &self.family.0, &self.head_id.0];
         let numbers = [self.head, self.at.unwrap_or(i64::MIN), self.followed, self.writer.unwrap_or(-1)];
-        for (bytes, number) in fields[64..96].chunks_exact_mut(8).zip(numbers) {
-            bytes.copy_from_slice(&number.to_le_bytes());
-        }
-        fields[96..104].copy_from_slice(&self.epoch.to_le_bytes());
-        fields[104..].copy_from_slice(&(self.totals.len() as u64).to_le_bytes());
-        hasher.update(&fields);
-        hasher.update(&self.totals);
-        hasher.update(self.title.as_bytes());
-        first_half(&hasher)
+        branch_seal(names, numbers, self.epoch, &self.totals, &self.title)
     }
+}
+
+/// The seal over what is said of a branch.
+fn branch_seal(names: [&[u8]; 3], numbers: [i64; 4], epoch: u64, totals: &[u8], title: &str) -> [u8; 16] {
+    // All of it at once: a list has very many, and each call costs.
+    let mut fields = Vec::with_capacity(256);
+    fields.extend_from_slice(b"rath branch row 1\n");
+    names.iter().for_each(|name| fields.extend_from_slice(name));
+    numbers.iter().for_each(|number| fields.extend_from_slice(&number.to_le_bytes()));
+    fields.extend_from_slice(&epoch.to_le_bytes());
+    fields.extend_from_slice(&(totals.len() as u64).to_le_bytes());
+    fields.extend_from_slice(totals);
+    fields.extend_from_slice(title.as_bytes());
+    Seal::of(&fields).0
 }
 
 fn first_half(hasher: &blake3::Hasher) -> [u8; 16] {

@@ -350,25 +350,29 @@ pub(super) fn check_all(connection: &Connection) -> rusqlite::Result<Check> {
     Ok(Check { branches: branches.0.unsigned_abs(), steps: checking.steps, damage })
 }
 
+/// For how many sessions room is made at once.
+const LISTED_FIRST: usize = 1 << 20;
+
 /// Every branch, in the order in which they began.
 pub(super) fn list(connection: &Connection) -> rusqlite::Result<Result<Vec<Listed>>> {
-    let mut list = Vec::new();
+    let rows: i64 = connection.query_row("SELECT coalesce(max(b), 0) FROM branches", [], |row| row.get(0))?;
+    let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(LISTED_FIRST));
     let mut wrong = None;
     let mut last = 0;
     let mut holders = HashMap::new();
     let mut writers = Vec::new();
-    BranchRow::every(connection, |row| match row {
-        Ok(row) if row.is_whole() => {
-            last = last.max(row.b);
-            writers.push(row.writer);
-            list.push(row.listed(None));
+    BranchRow::list(connection, |row| match row {
+        Some((b, writer, listed)) => {
+            last = last.max(b);
+            writers.push(writer);
+            list.push(listed);
         }
-        _ => _ = wrong.get_or_insert("what is said of a session was changed"),
+        None => _ = wrong.get_or_insert("what is said of a session was changed"),
     })?;
     for (listed, writer) in list.iter_mut().zip(writers) {
         let Some(writer) = writer else { continue };
         if let std::collections::hash_map::Entry::Vacant(entry) = holders.entry(writer) {
-            entry.insert(writer_of(connection, writer)?.map(|(holder, _)| holder));
+            entry.insert(writer_of(connection, writer)?.map(|(holder, _)| Arc::new(holder)));
         }
         listed.holder = holders.get(&writer).cloned().flatten();
     }
