@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rath_record::{BranchId, Kept};
 use tokio::sync::oneshot;
@@ -40,6 +41,17 @@ struct State {
     /// How many branches are held.
     held: u64,
     closing: bool,
+}
+
+/// How long nothing is to be written before there is time for something else.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What is done beside writing.
+struct Chores {
+    /// When others were told last that this one is alive.
+    renewed: Instant,
+    /// Whether something was written since there was time to tidy up.
+    untidy: bool,
 }
 
 /// Something to be done between writes.
@@ -139,7 +151,8 @@ impl Desk {
     fn work(&self, backend: &dyn StoreBackend, rows: &Rows) {
         // Once something failed nobody knows what is durable: nothing further is written.
         let mut broken: Option<Error> = None;
-        while let Some((jobs, number)) = self.next(backend) {
+        let mut chores = Chores { renewed: Instant::now(), untidy: false };
+        while let Some((jobs, number)) = self.next(backend, &mut chores) {
             let mut batch = Batch::default();
             for job in jobs {
                 match job {
@@ -163,24 +176,34 @@ impl Desk {
     }
 
     /// All that waits, once there is something; none when the store is closed.
-    fn next(&self, backend: &dyn StoreBackend) -> Option<(VecDeque<Job>, u64)> {
+    fn next(&self, backend: &dyn StoreBackend, chores: &mut Chores) -> Option<(VecDeque<Job>, u64)> {
         let mut state = self.lock();
         loop {
+            // However busy it is: if nobody hears that it is alive, its rights may be taken, and it is told when it writes.
+            if chores.renewed.elapsed() >= backend.lease() / 3 {
+                let held = state.held;
+                drop(state);
+                chores.renewed = Instant::now();
+                if held > 0 {
+                    let _ = guarded(|| backend.renew(&self.holder));
+                }
+                state = self.lock();
+            }
             if !state.jobs.is_empty() {
+                chores.untidy = true;
                 return Some((std::mem::take(&mut state.jobs), state.newest));
             }
             if state.closing {
                 return None;
             }
+            let patience = if chores.untidy { PAUSE } else { backend.lease() / 3 };
             state.idle = true;
-            let (woken, timeout) =
-                self.work.wait_timeout(state, backend.lease() / 3).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) = self.work.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle = false;
-            if timeout.timed_out() && state.held > 0 {
+            if timeout.timed_out() && std::mem::take(&mut chores.untidy) && state.jobs.is_empty() {
                 drop(state);
-                // If nobody hears that it is alive, its rights may be taken, and it is told when it writes.
-                let _ = guarded(|| backend.renew(&self.holder));
+                let _ = guarded(|| backend.rest());
                 state = self.lock();
             }
         }

@@ -30,6 +30,9 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
+/// How long the log may get while there is no time to move it into the file, in bytes.
+const LOG_MOST: u64 = 64 << 20;
+
 /// A store in one SQLite file.
 pub struct Sqlite {
     uri: String,
@@ -229,7 +232,7 @@ impl StoreBackend for Sqlite {
     }
 
     fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
-        self.change("write to", |connection, held| {
+        let answers = self.change("write to", |connection, held| {
             let mut last: i64 =
                 connection.prepare_cached("SELECT coalesce(max(n), 0) FROM steps")?.query_row([], |row| row.get(0))?;
             let mut answers = Vec::with_capacity(group.len());
@@ -237,7 +240,17 @@ impl StoreBackend for Sqlite {
                 answers.push(append(connection, held, write, rows, &mut last)?);
             }
             Ok(answers)
-        })
+        })?;
+        // Moving the log into the file costs as much as writing it: that is put off until there is time, or too much of it.
+        if self.log_size() > LOG_MOST {
+            // What is in the log is durable as it is.
+            let _ = self.tidy();
+        }
+        Ok(answers)
+    }
+
+    fn rest(&self) -> Result<()> {
+        self.tidy()
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
@@ -396,10 +409,29 @@ impl StoreBackend for Sqlite {
 impl Sqlite {
     /// Moves everything from the log into the file.
     fn flush(&self) -> Result<()> {
+        if self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)")? {
+            let message = format!("{} is being read, and its log still holds what was removed", self.uri);
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint("do it again when nobody reads it"));
+        }
+        Ok(())
+    }
+
+    /// The same as far as nobody is in the way.
+    fn tidy(&self) -> Result<()> {
+        self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)").map(|_| ())
+    }
+
+    /// Whether somebody was in the way.
+    fn checkpoint(&self, how: &str) -> Result<bool> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let flushed = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let flushed = connection.query_row(how, [], |row| row.get(0));
         flushed.map_err(|error| trouble(&self.uri, "write to", error))
+    }
+
+    /// How long the log is.
+    fn log_size(&self) -> u64 {
+        self.path.as_deref().map_or(0, |path| std::fs::metadata(schema::log_of(path)).map_or(0, |file| file.len()))
     }
 
     fn size(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -103,7 +103,8 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     // What is deleted is overwritten.
     connection.pragma_update(None, "secure_delete", "ON")?;
-    connection.pragma_update(None, "wal_autocheckpoint", 2000)?;
+    // When the log is moved into the file is the store's to say.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     // A group is written once, and not before it is whole: in KiB.
     connection.pragma_update(None, "cache_size", -16384)?;
     // A log that begins anew is cut behind its first change: then what a crash left of a change can be told from damage.
@@ -176,14 +177,20 @@ impl Table {
     }
 }
 
+/// The log beside a database.
+pub(super) fn log_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
 /// Looks at the log beside a database before SQLite does.
 ///
 /// SQLite reads its log up to the first frame that is not as it was written, and takes the rest for what a crash left. If
 /// whole changes stand after that frame, it is not the end of the log: it was damaged, and changes that somebody was told
 /// are durable would be dropped without a word.
 pub(super) fn check_log(database: &Path) -> std::io::Result<Result<()>> {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-wal");
+    let name = log_of(database);
     let mut before = None;
     // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
     for _ in 0..LOG_READS {
