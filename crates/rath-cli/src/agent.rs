@@ -213,7 +213,9 @@ impl Worked {
         if let Ok(session) = &result {
             anstream::eprintln!("{session}");
         }
-        anstream::eprintln!("kept as {branch}; `rath log {branch}{option}` shows what happened");
+        let is_unwritten = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Store);
+        let how_far = if is_unwritten { ", up to where it could not be written" } else { "" };
+        anstream::eprintln!("kept as {branch}{how_far}; `rath log {branch}{option}` shows what happened");
         let error = match result {
             Ok(_) => return Ok(Exit::Fine),
             Err(error) => error,
@@ -227,6 +229,10 @@ impl Worked {
             }
             ErrorKind::Cancelled | ErrorKind::Limit => {
                 failure.hint(format!("`rath resume {branch} {}{option}` goes on from there", setup.again()))
+            }
+            ErrorKind::Store if !failure.is_hinted() => {
+                let again = format!("`rath resume {branch} {}{option}`", setup.again());
+                failure.hint(format!("when it can be written again, {again} goes on from what is kept"))
             }
             _ => failure,
         })
@@ -247,7 +253,9 @@ pub(crate) fn say(session: &mut Session, prompt: Option<&str>) -> Result<(), Fai
     match prompt {
         Some("-") => {
             let mut text = String::new();
-            io::stdin().read_to_string(&mut text)?;
+            io::stdin().read_to_string(&mut text).map_err(|error| {
+                Failure::told(format!("cannot read the prompt from stdin: {error}"), "a prompt is text in UTF-8")
+            })?;
             session.push(Chunk::user(text.trim_end()));
         }
         Some(text) => _ = session.push(Chunk::user(text)),

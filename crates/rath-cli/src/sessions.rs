@@ -76,7 +76,9 @@ impl SessionArg {
     pub(crate) fn stored(&self) -> Result<Stored, Failure> {
         if let Err(failure) = self.store.open() {
             let hint = "the store cannot be opened as a whole, and then no session can be read from it";
-            return Err(if failure.is_hinted() { failure } else { failure.hint(hint) });
+            // A hint to salvage is no help to whoever does.
+            let is_told = failure.is_hinted() && failure.exit != Exit::Differs;
+            return Err(if is_told { failure } else { failure.hint(hint) });
         }
         stored(&self.session, &self.store)
     }
@@ -142,6 +144,11 @@ impl Named {
         format!("`rath {command} {}{rest}{}`", self.name, self.option)
     }
 
+    /// What names another session of the same store, with options.
+    pub(crate) fn again(&self, branch: BranchId, options: &str) -> String {
+        format!("{} {options}{}", branch.short(), self.option)
+    }
+
     /// Whether something that it rests on is damaged.
     pub(crate) fn is_damaged(&self) -> bool {
         match &self.origin {
@@ -203,6 +210,13 @@ pub(crate) fn stored(name: &str, store: &StoreArg) -> Result<Stored, Failure> {
     let store = store.open()?;
     let branch = find(&store, name, &option)?;
     Ok(Stored { store, branch, option })
+}
+
+/// Why something cannot be done to a session; if somebody writes it, what is left is to wait.
+pub(crate) fn held(error: rath::Error) -> Failure {
+    let is_held = error.kind() == ErrorKind::Conflict;
+    let failure = Failure::from(error);
+    if is_held { failure.hint("wait until it is done, or end that process") } else { failure }
 }
 
 /// The branch that a person means.

@@ -48,6 +48,8 @@ mod guide {
     struct Providers;
     #[doc = include_str!("../../../docs/guide/replay.md")]
     struct Replay;
+    #[doc = include_str!("../../../docs/guide/stores.md")]
+    struct Stores;
 }
 
 /// What a program that works with sessions needs.

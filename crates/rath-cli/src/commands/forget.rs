@@ -3,7 +3,7 @@
 use super::show;
 use crate::agent;
 use crate::output::{self, Done, Exit};
-use crate::sessions::{Origin, StoredArg};
+use crate::sessions::{self, Origin, StoredArg};
 
 /// Remove what a step says, for good; its place in the session stays
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Args) -> Done {
     named.warn();
     let step = show::find(&named, &args.step)?.id();
     if let Origin::Store(store, listed, _) = &named.origin {
-        agent::block_on(async { Ok(store.forget(listed.branch, step).await?) })?;
+        agent::block_on(async { store.forget(listed.branch, step).await.map_err(sessions::held) })?;
         anstream::eprintln!("what step {} said is forgotten", output::short(&step));
     }
     Ok(Exit::Fine)

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     let freed = agent::block_on(async {
         for family in &deleted {
-            store.delete(*family).await?;
+            store.delete(*family).await.map_err(sessions::held)?;
         }
         Ok(store.compact().await?)
     })?;

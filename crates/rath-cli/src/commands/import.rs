@@ -6,7 +6,7 @@ use rath::interchange::{Imported, atif, openrath};
 use rath::record::Record;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
-use rath::{BranchId, Session, Store};
+use rath::{BranchId, ErrorKind, Session, Store};
 
 use crate::agent;
 use crate::output::{self, Done, Exit, Failure};
@@ -58,7 +58,7 @@ fn read(args: &Args) -> Result<(Lineage, Exit), Failure> {
         Format::Atif => return foreign(atif::read(&bytes(&args.file)?)?),
         Format::Ours => {}
     }
-    let named = sessions::read_file(&args.file)?;
+    let named = sessions::read_file(&args.file).map_err(|failure| failure.hint(TAKEN))?;
     let exit = named.warn();
     if exit == Exit::Differs && !args.anyway {
         let what = format!("{} is damaged", args.file.display());
@@ -66,6 +66,9 @@ fn read(args: &Args) -> Result<(Lineage, Exit), Failure> {
     }
     Ok((named.lineage, exit))
 }
+
+/// What can be taken in.
+const TAKEN: &str = "it takes what `rath export --as bundle`, `--as openrath` or `--as atif` writes";
 
 fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = std::fs::read(path);
@@ -129,10 +132,22 @@ pub(crate) async fn keep_all(store: &Store, lineage: &Lineage) -> Result<Kept, F
         }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
-        whole.record(store).await?;
+        whole.record(store).await.map_err(|error| match error.kind() {
+            ErrorKind::Conflict => other_steps(store, branch, error),
+            _ => error.into(),
+        })?;
         kept.new = true;
     }
     Ok(kept)
+}
+
+/// Why a session that is there with other steps cannot be taken in: it may be written, or be another telling of the same.
+fn other_steps(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
+    if store.read(branch).is_ok_and(|found| found.listed.holder.is_none()) {
+        let what = format!("the session {} is in {} already, with other steps", branch.short(), store.uri());
+        return Failure::told(what, "`--store` names another store to take it into");
+    }
+    sessions::held(error)
 }
 
 /// What ends where, by branch, the newest first. Of a branch that damage parted there are several pieces.
@@ -152,7 +167,7 @@ fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
 fn is_there(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
     let stored = match store.read(branch) {
         Ok(found) => found.session.lineage(),
-        Err(error) if error.kind() == rath::ErrorKind::NoSuchSession => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::NoSuchSession => return Ok(false),
         Err(error) => return Err(error.into()),
     };
     Ok(pieces.iter().filter_map(Session::head).all(|head| stored.find(head.id()).is_some()))

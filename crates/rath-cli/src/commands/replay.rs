@@ -1,6 +1,9 @@
 //! `rath replay`: what a session did, done again and compared.
 
+use std::future::{Future, IntoFuture, poll_fn};
 use std::path::PathBuf;
+use std::pin::pin;
+use std::task::Poll;
 
 use rath::chunk::Chunk;
 use rath::prelude::*;
@@ -83,7 +86,18 @@ fn tools(args: &Args, named: &Named) -> Done {
         Some(place) => place.parse().map_err(rath::Error::from)?,
         None => Place::local(fresh.0.to_string_lossy()),
     };
-    let replayed = agent::block_on(async { Ok(named.session.replay(&agent).reexecuting(place).await?) })?;
+    let session = named.session.clone().hiding(agent::secrets());
+    let replayed = agent::block_on(async {
+        let mut replay = session.replay(&agent).reexecuting(place).into_future();
+        let mut stop = pin!(tokio::signal::ctrl_c());
+        let first = poll_fn(|cx| match replay.as_mut().poll(cx) {
+            Poll::Pending => stop.as_mut().poll(cx).map(|_| None),
+            replayed => replayed.map(Some),
+        });
+        // Dropping the replay ends the command that runs; the directory goes with `fresh`.
+        let stopped = || Failure::told("the replay was stopped", "nothing of it is kept").exit(Exit::Interrupted);
+        Ok(first.await.ok_or_else(stopped)??)
+    })?;
     if args.json {
         let divergence = replayed.divergence.as_ref().map(|divergence| {
             json!({
@@ -159,7 +173,13 @@ fn what_if(args: &Args, named: &Named, from: &str) -> Done {
                 anstream::eprintln!("kept as {}", other.id().short());
             }
         }
-        ended?;
+        ended.map_err(|error| match (error.kind(), &named.origin, &kept) {
+            (ErrorKind::Cancelled | ErrorKind::Limit, Origin::Store(..), Some(other)) => {
+                let again = named.again(other.id(), &setup.again());
+                Failure::from(error).hint(format!("`rath resume {again}` goes on from there"))
+            }
+            _ => error.into(),
+        })?;
         Ok(Exit::Fine)
     })
 }

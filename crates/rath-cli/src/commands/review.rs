@@ -11,7 +11,7 @@ use rath::{CallId, Session, StepId, Timestamp};
 
 use crate::agent;
 use crate::output::{self, BRANCH, Done, Exit, Failure};
-use crate::sessions::{Named, Origin, SessionArg};
+use crate::sessions::{self, Named, Origin, SessionArg};
 
 /// Show which calls wait for a decision, or decide
 ///
@@ -58,13 +58,13 @@ pub(crate) fn run(args: &Args) -> Done {
     decide(&mut decided, &decisions)?;
     let session = match &named.origin {
         Origin::File(path, _) => {
-            let mut session = named.session.clone();
+            let mut session = named.session.clone().hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.save(path)?;
             session
         }
         Origin::Store(store, listed, _) => agent::block_on(async {
-            let resumed = store.resume(listed.branch).await?;
+            let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
             let damaged = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
             let is_damaged = resumed.certificate().differences().iter().any(damaged);
             // Where tools would run does not matter here: nothing is run.
@@ -72,7 +72,8 @@ pub(crate) fn run(args: &Args) -> Done {
                 Err(error) if is_damaged => return Err(error.into()),
                 Err(error) => error.into_session().expect("what differs comes with its session"),
                 Ok(session) => session,
-            };
+            }
+            .hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.durable().await?;
             Ok(session)

@@ -12,7 +12,7 @@ use crate::sessions::{self, STORE, Stored};
 /// Let an agent work on a prompt
 ///
 /// Its answer goes to stdout as it comes, and what it does on the way to stderr. The session is kept in the store step by
-/// step, whatever happens. Ctrl-C stops the agent, and `rath resume` goes on. What has the shape of a
+/// step, however it ends. Ctrl-C stops the agent, and `rath resume` goes on. What has the shape of a
 /// key is hidden wherever it turns up, and so are the values of variables whose names end in _KEY, _TOKEN, _SECRET,
 /// _PASSWORD, _PASSWD or _CREDENTIALS.
 #[derive(clap::Args)]

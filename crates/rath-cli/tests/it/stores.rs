@@ -274,10 +274,10 @@ fn one_process_writes_a_session_and_others_fork_it() {
         shop.check(
             &["gc", "--delete", &id],
             &expect![[r#"
-            ! error: the session S1 is being written by process N on HOST
-            ! hint: wait until it is done, or go on by yourself: read it, and `fork` it
-            exit 1
-        "#]],
+                ! error: the session S1 is being written by process N on HOST
+                ! hint: wait until it is done, or end that process
+                exit 1
+            "#]],
         );
         shop.check(
             &[&resume[..], &["--fork"]].concat(),
