@@ -451,6 +451,11 @@ fn trouble(uri: &str, action: &str, error: impl std::error::Error + Send + Sync 
     Error::new(ErrorKind::Store, format_args!("cannot {action} {uri}: {error}")).because(error)
 }
 
+/// Why what goes on from a step cannot be relied on.
+fn not_kept(step: StepId) -> Error {
+    Error::new(ErrorKind::Store, format_args!("a step that it goes on from is not kept: {}", step.short()))
+}
+
 /// Why a branch cannot be appended to by one who thinks that it is somewhere else.
 fn moved(branch: BranchId) -> Error {
     Error::new(ErrorKind::Conflict, format_args!("somebody else went on with the session {}", branch.short()))

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use rath_record::{BranchId, Kept};
 use tokio::sync::oneshot;
@@ -139,7 +140,8 @@ impl Desk {
     fn work(&self, backend: &dyn StoreBackend, rows: &Rows) {
         // Once something failed nobody knows what is durable: nothing further is written.
         let mut broken: Option<Error> = None;
-        while let Some((jobs, number)) = self.next(backend) {
+        let mut heard = Instant::now();
+        while let Some((jobs, number)) = self.next(backend, &mut heard) {
             let mut batch = Batch::default();
             for job in jobs {
                 match job {
@@ -162,10 +164,19 @@ impl Desk {
         }
     }
 
-    /// All that waits, once there is something; none when the store is closed.
-    fn next(&self, backend: &dyn StoreBackend) -> Option<(VecDeque<Job>, u64)> {
+    /// All that waits, once there is something; none when the store is closed. `heard` is when it last said that it is
+    /// alive, which whoever has much to do has to say as well.
+    fn next(&self, backend: &dyn StoreBackend, heard: &mut Instant) -> Option<(VecDeque<Job>, u64)> {
+        let often = backend.lease() / 3;
         let mut state = self.lock();
         loop {
+            if state.held > 0 && heard.elapsed() >= often {
+                drop(state);
+                // If nobody hears that it is alive, its rights may be taken, and it is told when it writes.
+                let _ = guarded(|| backend.renew(&self.holder));
+                *heard = Instant::now();
+                state = self.lock();
+            }
             if !state.jobs.is_empty() {
                 return Some((std::mem::take(&mut state.jobs), state.newest));
             }
@@ -173,16 +184,9 @@ impl Desk {
                 return None;
             }
             state.idle = true;
-            let (woken, timeout) =
-                self.work.wait_timeout(state, backend.lease() / 3).unwrap_or_else(PoisonError::into_inner);
-            state = woken;
+            let left = if state.held > 0 { often.saturating_sub(heard.elapsed()) } else { often };
+            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.idle = false;
-            if timeout.timed_out() && state.held > 0 {
-                drop(state);
-                // If nobody hears that it is alive, its rights may be taken, and it is told when it writes.
-                let _ = guarded(|| backend.renew(&self.holder));
-                state = self.lock();
-            }
         }
     }
 
