@@ -261,9 +261,18 @@ impl Rows {
 
     /// Writes down whether it does.
     pub fn set(&self, step: &Step, kept: Kept) {
-        if !step.keep(self.token, kept) {
-            self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(step.id(), kept);
+        let is_noted = step.keep(self.token, kept);
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        match others.get_mut(&step.id()) {
+            Some(copies) => *copies = kept,
+            None if is_noted => {}
+            None => _ = others.insert(step.id(), kept),
         }
+    }
+
+    /// The same for every copy of a step, until one of them is said to be kept elsewhere.
+    fn set_copies(&self, id: StepId, kept: Kept) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
     }
 
     fn other(&self, id: StepId) -> Kept {

@@ -95,10 +95,9 @@ impl Recorder {
             return;
         }
         let (ours, theirs) = (Lineage::of([ours.clone()]), Lineage::of([theirs.clone()]));
-        let kept: HashMap<StepId, Kept> =
-            ours.walk().into_iter().map(|step| (step.id(), rows.of_step(step))).collect();
+        let kept: HashMap<StepId, Kept> = ours.walk().into_iter().map(|step| (step.id(), rows.of_step(step))).collect();
         for step in theirs.walk().into_iter().filter(|step| rows.of_step(step) == Kept::No) {
-            kept.get(&step.id()).into_iter().for_each(|kept| rows.set(step, *kept));
+            kept.get(&step.id()).into_iter().for_each(|kept| rows.set_copies(step.id(), *kept));
         }
     }
 
