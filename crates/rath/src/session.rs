@@ -198,6 +198,7 @@ impl Session {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
         let how = Merged { strategy, nth, from };
+        self.recognise(theirs);
         let record = self.record.merge(&theirs.record, how, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
@@ -226,6 +227,10 @@ impl Session {
         merged.live = self.live.clone();
         merged.live.recorder = recorder;
         merged.hide_also(theirs.secrets());
+        // Theirs stands for both, and the store has never seen it.
+        if merged.is_unkept() {
+            merged.begin();
+        }
         Ok(merged)
     }
 
@@ -273,6 +278,7 @@ impl Session {
         }
         self.begin();
         self.hide_also(work.secrets());
+        self.recognise(work);
         let Forked { nth, from, .. } = self.parting(None);
         let stamp = self.stamp(&self.branch, None);
         let kept = self.record.merge(&work.record, Merged { strategy: Strategy::Aside, nth, from }, stamp);

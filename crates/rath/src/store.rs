@@ -266,9 +266,18 @@ impl Rows {
 
     /// Writes down whether it does.
     pub fn set(&self, step: &Step, kept: Kept) {
-        if !step.keep(self.token, kept) {
-            self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(step.id(), kept);
+        let is_noted = step.keep(self.token, kept);
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        match others.get_mut(&step.id()) {
+            Some(copies) => *copies = kept,
+            None if is_noted => {}
+            None => _ = others.insert(step.id(), kept),
         }
+    }
+
+    /// The same for every copy of a step, until one of them is said to be kept elsewhere.
+    fn set_copies(&self, id: StepId, kept: Kept) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
     }
 
     fn other(&self, id: StepId) -> Kept {
@@ -454,6 +463,11 @@ fn sync_folder(of: &Path) -> std::io::Result<()> {
 /// What was lost where a store cannot be read or written.
 fn trouble(uri: &str, action: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::Store, format_args!("cannot {action} {uri}: {error}")).because(error)
+}
+
+/// Why what goes on from a step cannot be relied on.
+fn not_kept(step: StepId) -> Error {
+    Error::new(ErrorKind::Store, format_args!("a step that it goes on from is not kept: {}", step.short()))
 }
 
 /// Why a branch cannot be appended to by one who thinks that it is somewhere else.

@@ -30,6 +30,8 @@ pub struct Opened {
     /// Every step that no other follows, oldest first. More than one where the file holds several branches or a lost
     /// row parts a line.
     pub heads: Vec<Step>,
+    /// Every step that stands in the file, in the order of its rows.
+    pub steps: Vec<Step>,
     /// What a check of the file found.
     pub report: Report,
     /// Where whoever writes on begins; none if there is no row.
@@ -80,9 +82,10 @@ impl Reader {
         report.damage.sort_by_key(|damage| damage.line);
         let payloads = self.steps.payloads.keys().copied().collect();
         let elsewhere = Order::once(self.steps.others.iter()).collect().into_iter().map(Step::id).collect();
+        let steps = self.steps.in_order(&elsewhere);
         let heads = self.steps.heads();
         let record = heads.last().cloned().map(Record::at).unwrap_or_default();
-        Ok(Opened { record, heads, report, position, writer, payloads, elsewhere })
+        Ok(Opened { record, heads, steps, report, position, writer, payloads, elsewhere })
     }
 }
 
@@ -178,6 +181,12 @@ impl Steps {
         let step = Step::stored(links, Stored { chunk, json: &json, withheld }, stamp, &mut open);
         self.last = Some((id, open));
         self.known.insert(id, (place.n, step));
+    }
+
+    fn in_order(&self, elsewhere: &HashSet<StepId>) -> Vec<Step> {
+        let mut steps: Vec<_> = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id())).collect();
+        steps.sort_by_key(|(n, _)| *n);
+        steps.into_iter().map(|(_, step)| step.clone()).collect()
     }
 
     fn heads(self) -> Vec<Step> {

@@ -126,6 +126,18 @@ impl Session {
         }
     }
 
+    /// Tells the store which steps of another session it has already, though that session has them from elsewhere.
+    pub(super) fn recognise(&self, theirs: &Session) {
+        if let (Some(recorder), Some(ours), Some(theirs)) = (&self.live.recorder, self.head(), theirs.head()) {
+            recorder.recognise(ours, theirs);
+        }
+    }
+
+    /// Whether the store that it is recorded in was never given its newest step.
+    pub(super) fn is_unkept(&self) -> bool {
+        self.live.recorder.as_ref().zip(self.record.head()).is_some_and(|(recorder, head)| !recorder.has(head))
+    }
+
     /// How many tools deep this work is.
     pub(crate) fn nesting(&self) -> u32 {
         self.live.nested

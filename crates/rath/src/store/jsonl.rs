@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rath_record::codec::{CodecError, Encoder, Ending, Opened, Reader};
-use rath_record::lineage::{self, Lineage};
+use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Kept, Step, StepId, Totals};
 
 use super::desk::again;
@@ -20,7 +20,7 @@ use super::recorder::about;
 use super::registry::Create;
 use super::{
     Check, Damage, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder,
-    moved, orphan, trouble,
+    moved, not_kept, orphan, trouble,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -268,8 +268,7 @@ impl Jsonl {
     fn append(&self, state: &mut State, write: &Write, rows: &Rows) -> Result<Result<()>> {
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
         if let Some(parent) = orphan(write, rows) {
-            let message = format!("a step that it goes on from is not kept: {}", parent.short());
-            return Ok(Err(Error::new(ErrorKind::Store, message)));
+            return Ok(Err(not_kept(parent)));
         }
         let (home, epoch) = match &write.right {
             Right::New(holder) => {
@@ -289,6 +288,16 @@ impl Jsonl {
         };
         let number = number_of(&mut state.numbers, home);
         let State { open, numbers, .. } = state;
+        // The file of another session can be deleted meanwhile, with what goes on from it.
+        let elsewhere = |place: u64| place.checked_sub(1).and_then(|at| numbers.get(at as usize)).copied();
+        for link in write.steps.iter().flat_map(Step::parents) {
+            if let Kept::At(place) = rows.of(link)
+                && place != number
+                && elsewhere(place).is_none_or(|family| !self.path(family).exists())
+            {
+                return Ok(Err(not_kept(link.id())));
+            }
+        }
         let open = open.get_mut(&home).expect("it was found or made above");
         if matches!(write.right, Right::New(_)) && open.branches.contains_key(&write.branch) {
             return Ok(Err(moved(write.branch)));
@@ -296,17 +305,20 @@ impl Jsonl {
         for step in &write.steps {
             for link in step.parents() {
                 let elsewhere = match rows.of(link) {
-                    Kept::At(place) if place != number => place.checked_sub(1).and_then(|at| numbers.get(at as usize)),
+                    Kept::At(place) if place != number => elsewhere(place),
                     Kept::At(_) | Kept::Soon => continue,
                     Kept::No => None,
                 };
                 if open.elsewhere.insert(link.id()) {
-                    open.encoder.gone(Digest(link.id().0), elsewhere.copied());
+                    open.encoder.gone(Digest(link.id().0), elsewhere);
                 }
             }
             open.encoder.step(step).map_err(|error| Error::new(ErrorKind::Format, &error).because(error))?;
             rows.set(step, Kept::At(number));
-            open.branches.insert(step.stamp().branch, step.id());
+            let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
+            if goes_on(*at, step) {
+                *at = step.id();
+            }
         }
         open.held.insert(write.branch, (epoch, head.id()));
         open.dirty = true;
@@ -341,15 +353,10 @@ impl Jsonl {
             let message = format!("{} is damaged, and rewriting it would lose what cannot be read", path.display());
             return Err(Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good"));
         }
-        let here: HashSet<BranchId> = branches(&opened).into_iter().map(|(branch, _)| branch).collect();
-        let lineage = Lineage::of(opened.heads);
         let mut encoder = Encoder::new();
         let mut known = HashSet::new();
-        for step in lineage.walk() {
-            // What is in the files of others was read with it.
-            if !here.contains(&step.stamp().branch) || !self.is_own(family, step)? {
-                continue;
-            }
+        // In the order of its rows: of two steps that went on from one, the branch is where the first one went.
+        for step in &opened.steps {
             for link in step.parents().iter().filter(|link| !known.contains(&link.id())) {
                 let elsewhere = link.step().map(|parent| self.family_of(parent.stamp().branch)).transpose()?.flatten();
                 encoder.gone(Digest(link.id().0), elsewhere.filter(|elsewhere| *elsewhere != family));
@@ -371,11 +378,6 @@ impl Jsonl {
             let _ = std::fs::remove_file(&beside);
             self.trouble("write to", error)
         })
-    }
-
-    /// Whether a step stands in this file, and not in that of another session.
-    fn is_own(&self, family: BranchId, step: &Step) -> Result<bool> {
-        Ok(self.family_of(step.stamp().branch)?.is_none_or(|home| home == family))
     }
 }
 
@@ -552,9 +554,29 @@ fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
 
 /// The branches in a file, with their heads, in the order in which they began. What is in the files of others is left out.
 fn branches(opened: &Opened) -> Vec<(BranchId, Step)> {
-    let lineage = Lineage::of(opened.heads.clone());
-    let walk: Vec<_> = lineage.walk().into_iter().filter(|step| !opened.elsewhere.contains(&step.id())).collect();
-    lineage::branches(&walk).into_iter().map(|branch| (branch.id, branch.head.clone())).collect()
+    let mut index: HashMap<BranchId, usize> = HashMap::new();
+    let mut found: Vec<(BranchId, Step)> = Vec::new();
+    for step in &opened.steps {
+        let branch = step.stamp().branch;
+        match index.get(&branch).map(|at| &mut found[*at].1) {
+            None => {
+                index.insert(branch, found.len());
+                found.push((branch, step.clone()));
+            }
+            Some(head) if goes_on(head.id(), step) => *head = step.clone(),
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether a branch that is at `head` moves on to a step of it. Whoever went on from where somebody else had gone on before
+/// was refused; those steps are here only if a fork rests on them.
+fn goes_on(head: StepId, step: &Step) -> bool {
+    step.parents().first().is_none_or(|link| {
+        let is_same_branch = |parent: &Step| parent.stamp().branch == step.stamp().branch;
+        link.id() == head || !link.step().is_some_and(is_same_branch)
+    })
 }
 
 fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {

@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use rath_record::lineage::Lineage;
+use rath_record::lineage::{self, Lineage};
 use rath_record::{BranchId, Chunk, Kept, Link, Record, Step, StepId};
 
 use super::desk::{Desk, again};
-use super::{FIRST, Right, Rows, Store, Write, fenced, moved, title};
+use super::{FIRST, Right, Rows, Store, Write, fenced, moved, not_kept, title};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 
@@ -85,6 +85,25 @@ impl Recorder {
         // Under the lock: what is handed over first is written first.
         let write = Write { family: self.family, branch, right, after, steps, title };
         self.number = self.store.desk().write(write, self.line.clone());
+    }
+
+    /// Writes down which steps of theirs are in the store because ours are: a copy that was read from elsewhere does not
+    /// say so itself, and would be written again.
+    pub(crate) fn recognise(&self, ours: &Step, theirs: &Step) {
+        let rows = self.store.rows();
+        if self.has(theirs) || lineage::common_ancestor(ours, theirs).is_none() {
+            return;
+        }
+        let (ours, theirs) = (Lineage::of([ours.clone()]), Lineage::of([theirs.clone()]));
+        let kept: HashMap<StepId, Kept> = ours.walk().into_iter().map(|step| (step.id(), rows.of_step(step))).collect();
+        for step in theirs.walk().into_iter().filter(|step| rows.of_step(step) == Kept::No) {
+            kept.get(&step.id()).into_iter().for_each(|kept| rows.set_copies(step.id(), *kept));
+        }
+    }
+
+    /// Whether a step is in the store, or on its way there.
+    pub(crate) fn has(&self, step: &Step) -> bool {
+        self.store.rows().of_step(step) != Kept::No
     }
 
     /// Comes when all that was handed over is durable, or is known not to be.
@@ -217,10 +236,10 @@ impl Session {
     pub async fn record(mut self, store: &Store) -> Result<Self> {
         let recorder = self.recorder().filter(|known| Arc::ptr_eq(known.store.desk(), store.desk()));
         if recorder.is_none() {
-            // What a store lists has a step of its own.
-            self = self.begun();
-            let recorder = self.place_in(store).await.map_err(|error| error.with_session(&self))?;
-            self = self.recorded_by(Some(recorder));
+            // What a store lists has a step of its own, which is for this store only.
+            let begun = self.clone().recorded_by(None).begun();
+            let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
+            self = begun.recorded_by(Some(recorder));
         }
         self.durable().await?;
         Ok(self)
@@ -230,7 +249,15 @@ impl Session {
     pub async fn durable(&self) -> Result<()> {
         match self.recorder() {
             None => Ok(()),
-            Some(recorder) => recorder.durable().await.map_err(|error| error.with_session(self)),
+            Some(recorder) => {
+                let durable = recorder.durable().await;
+                let durable = durable.and_then(|()| match self.head().filter(|head| !recorder.has(head)) {
+                    // It came in from a session whose own write was refused.
+                    Some(head) => Err(not_kept(head.id())),
+                    None => Ok(()),
+                });
+                durable.map_err(|error| error.with_session(self))
+            }
         }
     }
 
@@ -243,6 +270,8 @@ impl Session {
     async fn place_in(&self, store: &Store) -> Result<Recorder> {
         let Some(head) = self.head().cloned() else { return Ok(Recorder::new(store, self.id(), self.id())) };
         let walk = Lineage::of([head.clone()]);
+        // What was handed over before is there to be read by then.
+        store.desk().ask(|_| Ok(())).await?;
         let mut family = None;
         let mut kept: HashMap<StepId, Kept> = HashMap::new();
         let mut branches = std::collections::HashSet::new();
@@ -258,9 +287,8 @@ impl Session {
             kept.extend(here);
         }
         for step in walk.walk() {
-            if let Some(kept) = kept.get(&step.id()) {
-                store.rows().set(step, *kept);
-            }
+            // What it had once may have been deleted.
+            store.rows().set(step, kept.get(&step.id()).copied().unwrap_or(Kept::No));
         }
         let first = walk.walk().first().map_or(self.id(), |step| step.stamp().branch);
         let family = family.unwrap_or(first);

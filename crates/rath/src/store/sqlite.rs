@@ -26,7 +26,7 @@ use super::holder::{LEASE, now};
 use super::registry::Create;
 use super::{
     Check, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder, moved,
-    orphan, sync_folder, trouble,
+    not_kept, orphan, sync_folder, trouble,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -470,8 +470,15 @@ fn append(
     }
     let Some(head) = write.steps.last() else { return Ok(Ok(())) };
     if let Some(parent) = orphan(write, rows) {
-        let message = format!("a step that it goes on from is not kept: {}", parent.short());
-        return Ok(Err(Error::new(ErrorKind::Store, message)));
+        return Ok(Err(not_kept(parent)));
+    }
+    // On a branch of its own nothing can be deleted meanwhile; elsewhere it can, with what goes on from it.
+    for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| is_elsewhere(link, step))) {
+        if let Kept::At(at) = rows.of(link)
+            && !StepRow::is_there(connection, at, link.id())?
+        {
+            return Ok(Err(not_kept(link.id())));
+        }
     }
     let mut others: HashMap<BranchId, (i64, &Step)> = HashMap::new();
     for step in &write.steps {
@@ -509,6 +516,15 @@ fn append(
         }
     }
     Ok(Ok(()))
+}
+
+/// Whether a parent is known to be, or may be, on another branch than its child.
+fn is_elsewhere(link: &Link, child: &Step) -> bool {
+    match link {
+        Link::Step(parent) => parent.stamp().branch != child.stamp().branch,
+        Link::Shelved(_) => true,
+        Link::Gone(_) => false,
+    }
 }
 
 /// Writes one step, and its payloads before it.

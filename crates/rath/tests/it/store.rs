@@ -4,6 +4,7 @@ mod common;
 mod damage;
 mod faults;
 mod kill;
+mod laws;
 mod race;
 mod size;
 

@@ -85,6 +85,12 @@ impl StepRow {
         connection.prepare_cached(sql)?.query_row([n], StepRow::read).optional()
     }
 
+    /// Whether a row holds the step of this name.
+    pub(super) fn is_there(connection: &Connection, n: u64, id: StepId) -> rusqlite::Result<bool> {
+        let mut statement = connection.prepare_cached("SELECT 1 FROM steps WHERE n = ? AND id = ?")?;
+        statement.exists(params![i64::try_from(n).unwrap_or_default(), &id.0[..]])
+    }
+
     /// The steps from a row back, newest first, as long as `each` wants more.
     pub(super) fn back_from(
         connection: &Connection,

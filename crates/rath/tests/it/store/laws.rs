@@ -1,0 +1,242 @@
+//! Programs at random: what was said to be durable is in the store, once, and reads as it does in memory.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use rath::prelude::*;
+use rath::record::Step;
+use rath::record::graph::Ids;
+use rath::store::{Create, Sqlite, Store};
+
+use super::common::{Chance, exhaustive};
+use super::stores;
+use crate::support::block_on;
+
+#[test]
+fn what_a_store_gives_back_is_what_was_in_memory() {
+    for seed in 0..if exhaustive() { 2000 } else { 70 } {
+        stores(|open| Program::new(seed, open).run());
+    }
+}
+
+/// A program that chance makes up, and the sessions that it holds.
+struct Program<'a> {
+    chance: Chance,
+    seed: u64,
+    open: &'a dyn Fn() -> Store,
+    store: Store,
+    elsewhere: Store,
+    live: Vec<Session>,
+    /// Whether a second handle wrote: two handles do not know what the other one has.
+    is_reopened: bool,
+}
+
+impl<'a> Program<'a> {
+    fn new(seed: u64, open: &'a dyn Fn() -> Store) -> Self {
+        let (store, elsewhere) = (open(), Store::open("memory:").expect("a store"));
+        let live = vec![block_on(Session::user("begin").record(&store)).expect("recorded")];
+        Program { chance: Chance(seed), seed, open, store, elsewhere, live, is_reopened: false }
+    }
+
+    fn run(mut self) {
+        let length = 4 + self.chance.below(22);
+        for nth in 0..length {
+            let most = self.live.len() as u64;
+            let (at, other) = (self.chance.below(most) as usize, self.chance.below(most) as usize);
+            self.step(nth, at, other);
+        }
+        self.check();
+    }
+
+    fn step(&mut self, nth: u64, at: usize, other: usize) {
+        let session = &mut self.live[at];
+        let new = match self.chance.below(16) {
+            0..=2 => {
+                session.push(Chunk::user(format!("said {nth}")));
+                return;
+            }
+            3 => {
+                let usage = Usage { input: 7, output: 3, ..Usage::default() };
+                session.push_with_usage(Chunk::assistant(format!("answered {nth}")), usage);
+                return;
+            }
+            4 => session.fork_named(format!("fork {nth}")),
+            5 => session.fork(),
+            6 => session.detach(),
+            7 => {
+                let steps: Vec<_> = session.lineage().walk().into_iter().map(Step::id).collect();
+                session.at(steps[self.chance.below(steps.len() as u64) as usize]).expect("it is a step of it")
+            }
+            8 | 9 => self.live[at].merge(&self.live[other]).expect("no call is open"),
+            10 => {
+                let mut aside = session.aside(format!("aside {nth}"));
+                aside.push(Chunk::user("beside it"));
+                session.keep_aside(&aside);
+                aside
+            }
+            11 => {
+                let work = self.live[other].clone();
+                return self.live[at].keep_aside(&work);
+            }
+            12 => return self.open_again(at),
+            13 => {
+                let plain = Session::user(format!("plain {nth}"));
+                let plain = match self.chance.below(3) {
+                    0 => block_on(plain.record(&self.store)).expect("recorded"),
+                    1 => block_on(plain.record(&self.elsewhere)).expect("recorded"),
+                    _ => plain,
+                };
+                self.live[at].merge(&plain).expect("no call is open")
+            }
+            14 => {
+                block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+                let Ok(found) = self.store.read(session.id()) else { return };
+                block_on(found.session.fork().record(&self.store)).expect("recorded")
+            }
+            _ => {
+                // It goes on in another store, and comes back from there.
+                let mut away = block_on(session.fork().record(&self.elsewhere)).expect("recorded");
+                away.push(Chunk::user("elsewhere"));
+                block_on(away.durable()).expect("durable");
+                let found = self.elsewhere.read(away.id()).expect("it is there").session;
+                assert_eq!(told(&found), told(&away), "seed {}", self.seed);
+                session.merge(&found).expect("no call is open")
+            }
+        };
+        self.live.push(new);
+    }
+
+    /// Lets a session go, opens the store anew, and goes on with it.
+    fn open_again(&mut self, at: usize) {
+        let session = &self.live[at];
+        block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let (id, before) = (session.id(), told(session));
+        if !has_own_steps(session) {
+            return;
+        }
+        self.live.swap_remove(at);
+        let store = (self.open)();
+        self.is_reopened = true;
+        match block_on(store.resume(id)) {
+            Ok(resumed) => {
+                let session = resumed.complete().expect("as it was left");
+                assert_eq!(told(&session), before, "seed {}", self.seed);
+                self.live.push(session);
+            }
+            // An untouched fork holds the branch that it leaves.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "seed {}: {error}", self.seed),
+        }
+        self.store = store;
+        if self.live.is_empty() {
+            self.live.push(block_on(Session::user("anew").record(&self.store)).expect("recorded"));
+        }
+    }
+
+    fn check(self) {
+        let (store, seed) = ((self.open)(), self.seed);
+        let mut said = HashSet::new();
+        for session in &self.live {
+            block_on(session.durable()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            said.extend(session.lineage().walk().into_iter().map(Step::id));
+            if has_own_steps(session) {
+                let found = store.read(session.id()).expect("it is there");
+                assert!(found.damage.is_empty(), "seed {seed}: {:?}", found.damage);
+                assert_eq!(told(&found.session), told(session), "seed {seed}");
+            }
+        }
+        for pair in self.live.windows(2).filter(|pair| pair.iter().all(has_own_steps)) {
+            let found = |session: &Session| store.read(session.id()).expect("it is there").session;
+            let plain = |session: &Session| Session::resume(session.as_record().clone());
+            let merged = |of: &dyn Fn(&Session) -> Session| of(&pair[0]).merge(&of(&pair[1])).expect("no call is open");
+            assert_eq!(told(&merged(&found)), told(&merged(&plain)), "seed {seed}");
+        }
+        let check = store.check().expect("a check");
+        assert!(check.damage.is_empty(), "seed {seed}: {:?}", check.damage);
+        let mut kept = HashSet::new();
+        for listed in store.list().expect("a list") {
+            let found = store.read(listed.branch).expect("it is there").session;
+            assert_eq!(found.head().map(Step::id), Some(listed.head), "seed {seed}");
+            kept.extend(found.lineage().walk().into_iter().map(Step::id));
+        }
+        assert!(said.is_subset(&kept), "seed {seed}");
+        assert!(self.is_reopened || check.steps == kept.len() as u64, "seed {seed}: {} of {}", check.steps, kept.len());
+    }
+}
+
+/// All that a session is, to be compared.
+fn told(session: &Session) -> String {
+    let steps: Vec<_> = session.as_record().steps().into_iter().map(Step::id).collect();
+    format!("{session}\n{steps:?}\n{}\n{}", session.lineage(), session.export(Ids::Canonical))
+}
+
+fn has_own_steps(session: &Session) -> bool {
+    session.head().is_some_and(|head| head.stamp().branch == session.id())
+}
+
+#[test]
+fn a_branch_stays_where_it_is_when_whoever_was_refused_goes_on_as_a_fork() {
+    stores(|open| {
+        let store = open();
+        let mut session = block_on(Session::user("one").record(&store)).expect("recorded");
+        let mut other = session.clone();
+        session.push(Chunk::assistant("this"));
+        other.push(Chunk::assistant("that"));
+        let mut fork = block_on(other.durable()).expect_err("it came second").into_session().expect("a session").fork();
+        fork.push(Chunk::user("further"));
+        block_on(fork.durable()).expect("durable");
+        let id = session.id();
+        assert_eq!(open().read(id).expect("it is there").session.head(), session.head());
+        session.push(Chunk::user("on"));
+        block_on(session.durable()).expect("durable");
+        drop((session, other, fork, store));
+        let session = block_on(open().resume(id)).expect("resumed").complete().expect("as it was left");
+        assert_eq!((session.text(), session.chunk_count()), (Some("this"), 3));
+    });
+}
+
+#[test]
+fn what_comes_in_unrecorded_and_stands_for_both_is_kept() {
+    stores(|open| {
+        let (store, plain) = (open(), Session::user("one"));
+        let mut longer = plain.clone();
+        longer.push(Chunk::assistant("two"));
+        let merged = block_on(plain.record(&store)).expect("recorded").merge(&longer).expect("no call is open");
+        block_on(merged.durable()).expect("durable");
+        assert_eq!(store.read(merged.id()).expect("it is there").session.text(), Some("two"));
+    });
+}
+
+#[test]
+fn what_was_deleted_after_it_was_read_is_written_again_or_refused() {
+    stores(|open| {
+        let store = open();
+        let [gone, live] =
+            ["gone", "live"].map(|words| block_on(Session::user(words).record(&store)).expect("recorded"));
+        let id = gone.id();
+        drop(gone);
+        let found = store.read(id).expect("it is there").session;
+        block_on(store.delete(id)).expect("nobody writes it");
+        block_on(store.compact()).expect("there is room");
+        let error = block_on(live.merge(&found).expect("no call is open").durable()).expect_err("half of it is gone");
+        assert!(error.message().contains("is not kept"), "{error}");
+        let again = block_on(found.fork().record(&store)).expect("recorded");
+        let found = store.read(again.id()).expect("it is there");
+        assert_eq!((found.session.chunks().count(), found.damage.len()), (1, 0));
+    });
+}
+
+#[test]
+fn whoever_writes_all_the_time_counts_as_alive() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store").display().to_string();
+    let lease = Duration::from_millis(900);
+    let open = || Store::new(Sqlite::open(&path, Create::IfMissing).expect("a file").lease(lease)).expect("a store");
+    let store = open();
+    let mut session = block_on(Session::user("one").record(&store)).expect("recorded");
+    for _ in 0..24 {
+        std::thread::sleep(lease / 18);
+        session.push(Chunk::assistant("more"));
+    }
+    let error = block_on(open().resume(session.id())).expect_err("it is being written");
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+}
