@@ -91,7 +91,7 @@ impl<'a> Program<'a> {
             14 => {
                 block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
                 let Ok(found) = self.store.read(session.id()) else { return };
-                block_on(found.session.fork().record(&self.store)).expect("recorded")
+                block_on(found.session.fork_named(format!("read {nth}")).record(&self.store)).expect("recorded")
             }
             _ => {
                 // It goes on in another store, and comes back from there.
@@ -159,7 +159,13 @@ impl<'a> Program<'a> {
             kept.extend(found.lineage().walk().into_iter().map(Step::id));
         }
         assert!(said.is_subset(&kept), "seed {seed}");
-        assert!(self.is_reopened || check.steps == kept.len() as u64, "seed {seed}: {} of {}", check.steps, kept.len());
+        assert!(
+            self.is_reopened || check.steps == kept.len() as u64,
+            "seed {seed} {}: {} of {}",
+            store.uri(),
+            check.steps,
+            kept.len()
+        );
     }
 }
 
@@ -239,4 +245,26 @@ fn whoever_writes_all_the_time_counts_as_alive() {
     }
     let error = block_on(open().resume(session.id())).expect_err("it is being written");
     assert_eq!(error.kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn two_forks_that_begin_alike_are_two_branches() {
+    stores(|open| {
+        let store = open();
+        let session = block_on(Session::user("one").record(&store)).expect("recorded");
+        let [mut first, mut second] = [(); 2].map(|()| {
+            let found = store.read(session.id()).expect("it is there").session;
+            block_on(found.fork().record(&store)).expect("recorded")
+        });
+        assert_eq!(first.head(), second.head(), "nobody could know of the other");
+        for fork in [&first, &second] {
+            assert_eq!(store.read(fork.id()).expect("it is there").session.head(), fork.head());
+        }
+        first.push(Chunk::assistant("this"));
+        second.push(Chunk::assistant("that"));
+        for fork in [&first, &second] {
+            block_on(fork.durable()).expect("durable");
+            assert_eq!(open().read(fork.id()).expect("it is there").session.text(), fork.text());
+        }
+    });
 }
