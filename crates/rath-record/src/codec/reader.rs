@@ -96,6 +96,8 @@ type Elsewhere = Box<dyn FnMut(StepId, BranchId) -> Option<Step> + Send>;
 struct Steps {
     /// Every step, with the number of its row.
     known: HashMap<StepId, (u64, Step)>,
+    /// Steps of other branches that are named alike.
+    alike: Vec<(u64, Step)>,
     /// The step read last, and the calls that wait there.
     last: Option<(StepId, OpenCalls)>,
     followed: StepSet,
@@ -158,9 +160,11 @@ impl Steps {
 
     fn link(&mut self, found: FoundStep<'_>) {
         let FoundStep { place, id, parents, stamp, mut chunk, json, withheld } = found;
-        if self.known.contains_key(&id) {
-            return;
-        }
+        // Two branches may begin alike; a row that says the same of the same branch is a copy.
+        let is_known = match self.known.get(&id) {
+            Some((_, known)) if known.stamp().branch == stamp.branch => return,
+            known => known.is_some(),
+        };
         chunk.fill(|digest| self.payloads.get(digest).map(|(_, payload)| payload.clone()));
         let link = |id: &StepId| match self.known.get(id) {
             Some((_, step)) => Link::Step(step.clone()),
@@ -180,11 +184,15 @@ impl Steps {
         self.followed.extend(links.as_slice().iter().filter_map(Link::step).map(Step::id));
         let step = Step::stored(links, Stored { chunk, json: &json, withheld }, stamp, &mut open);
         self.last = Some((id, open));
-        self.known.insert(id, (place.n, step));
+        match is_known {
+            true => self.alike.push((place.n, step)),
+            false => _ = self.known.insert(id, (place.n, step)),
+        }
     }
 
     fn in_order(&self, elsewhere: &HashSet<StepId>) -> Vec<Step> {
-        let mut steps: Vec<_> = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id())).collect();
+        let own = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id()));
+        let mut steps: Vec<_> = own.chain(&self.alike).collect();
         steps.sort_by_key(|(n, _)| *n);
         steps.into_iter().map(|(_, step)| step.clone()).collect()
     }
