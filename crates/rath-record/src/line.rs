@@ -16,13 +16,15 @@ pub struct Totals {
     pub usage: Usage,
     /// What is to be done next.
     pub due: Due,
+    /// Whether something that it rests on was lost.
+    pub gap: bool,
 }
 
 impl Totals {
     /// Reads what [`Step::totals`] gave.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let line = Line::decode(bytes)?;
-        Some(Totals { chunks: line.chunks, usage: line.usage, due: line.turn.due() })
+        Some(Totals { chunks: line.chunks, usage: line.usage, due: line.turn.due(), gap: line.gap })
     }
 }
 

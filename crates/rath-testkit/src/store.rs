@@ -228,7 +228,21 @@ fn forgets(case: &mut Case) {
     let words = format!("{:?}", found.session.chunks().collect::<Vec<_>>());
     assert!(!words.contains("4711") && words.contains("myself"), "{words}");
     assert!(store.check().expect("a check").damage.is_empty());
+    let listed = format!("{:?}", store.list().expect("a list"));
+    assert!(!listed.contains("4711"), "{listed}");
     assert!(wait(store.forget(id, StepId([0; 32]))).is_err(), "there is no such step");
+    // What another session says as well stays there.
+    let long = "the same long words ".repeat(2_000);
+    let [one, other] = [(); 2].map(|()| {
+        let session = recorded(case, &long);
+        (session.id(), head(&session))
+    });
+    wait(case.open().forget(one.0, one.1)).expect("nobody writes it");
+    let store = case.open();
+    let said = |id| format!("{:?}", store.read(id).expect("it is there").session.chunks().collect::<Vec<_>>());
+    assert!(!said(one.0).contains("the same long words"));
+    assert!(said(other.0).contains(&long), "it was another's");
+    assert!(store.check().expect("a check").damage.is_empty());
 }
 
 fn deletes(case: &mut Case) {

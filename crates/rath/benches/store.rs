@@ -19,10 +19,12 @@ static ALLOCATOR: rath_bench::Counting = rath_bench::Counting;
 /// How long what a step says is, as in the table of what the peers' disk does.
 const WORDS: usize = 4096;
 
+/// What is measured, by name.
+type Case = (&'static str, fn(&mut Table));
+
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [(&str, fn(&mut Table)); 5] =
-        [("alone", alone), ("many", many), ("runs", runs), ("lists", lists), ("opens", opens)];
+    let cases: [Case; 5] = [("alone", alone), ("many", many), ("runs", runs), ("lists", lists), ("opens", opens)];
     let mut table = Table::default();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
         case(&mut table);

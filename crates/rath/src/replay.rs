@@ -108,7 +108,7 @@ impl<'a> Replaying<'a> {
         if let Some(place) = &place {
             place.check().map_err(|error| error.with_session(&session))?;
         }
-        let replay = Replay::of(session.as_record(), place);
+        let replay = Replay::of(session.as_record(), place, session.secrets().clone());
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };
         driver.drive(session.head()).await;
         let cuts = driver.cuts;

@@ -456,6 +456,7 @@ impl Session {
         let mut session = Session::resume(record);
         session.branch = Branch { id: session.branch.id, left: Arc::new(AtomicU64::new(left)), opening };
         session.live.replay = Some(replay.clone());
+        session.hide_also(replay.secrets());
         session
     }
 
@@ -518,7 +519,9 @@ impl Session {
 
     /// The same with its opening on the record, for those who look at it from outside.
     pub(crate) fn begun(&self) -> Self {
-        let mut session = self.clone();
+        // Only looked at: nobody is told, and nothing is kept of it.
+        let mut session = self.quiet().recorded_by(None);
+        session.live.replay = None;
         session.begin();
         session
     }

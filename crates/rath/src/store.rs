@@ -447,7 +447,12 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     if folder.as_os_str().is_empty() || folder.exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(folder)?;
+    let mut maker = std::fs::DirBuilder::new();
+    maker.recursive(true);
+    // What agents do is nobody else's business.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut maker, 0o700);
+    maker.create(folder)?;
     if folder.file_name().is_some_and(|name| name == ".rath") {
         std::fs::write(folder.join(".gitignore"), "*\n")?;
     }

@@ -11,6 +11,7 @@ use rath_record::{Record, Step, StepId};
 use super::divergence::Divergence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::Place;
+use crate::secrets::Secrets;
 use crate::session::Session;
 
 /// A recorded session, and how far a program has come in doing the same again.
@@ -23,6 +24,8 @@ pub(crate) struct Replay {
     after: HashMap<Option<StepId>, Vec<StepId>>,
     /// Where tools run again, if they do.
     place: Option<Place>,
+    /// What must not be shown of what tools say.
+    secrets: Secrets,
     state: Mutex<State>,
 }
 
@@ -52,14 +55,19 @@ struct State {
 }
 
 impl Replay {
-    pub(super) fn of(record: &Record, place: Option<Place>) -> Arc<Self> {
+    pub(super) fn of(record: &Record, place: Option<Place>, secrets: Secrets) -> Arc<Self> {
         let lineage = record.lineage();
         let (mut steps, mut after) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in lineage.walk() {
             after.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
-        Arc::new(Replay { steps, after, place, state: Mutex::default() })
+        Arc::new(Replay { steps, after, place, secrets, state: Mutex::default() })
+    }
+
+    /// What must not be shown of what tools say.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Takes note of a step that the program has appended.

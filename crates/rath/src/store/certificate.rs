@@ -24,6 +24,9 @@ impl Resumed {
     pub(super) fn new(found: Found, left_open_by: Option<Arc<Holder>>, recorder: Option<Recorder>) -> Self {
         let Found { session, listed, damage } = found;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
+        if listed.totals.gap {
+            differences.push(Difference::Gap);
+        }
         if session.head().map(|head| head.id()) != Some(listed.head) {
             differences.push(Difference::Head { recorded: listed.head });
         }
@@ -129,6 +132,8 @@ impl Certificate {
 pub enum Difference {
     /// Something that it rests on is damaged or missing.
     Damage(Damage),
+    /// Something that it rests on was lost before it was stored here, as when it was salvaged.
+    Gap,
     /// Its newest step cannot be read.
     Head {
         /// Which it was.
@@ -197,6 +202,7 @@ impl fmt::Display for Difference {
         let whose = |module: &str| if module.is_empty() { String::new() } else { format!(" of `{module}`") };
         match self {
             Difference::Damage(damage) => write!(f, "damaged: {damage}"),
+            Difference::Gap => f.write_str("steps that it rests on were lost before it was stored here"),
             Difference::Head { recorded } => write!(f, "the newest step, {}, cannot be read", recorded.short()),
             Difference::InDoubt { call, tool, step } => {
                 write!(

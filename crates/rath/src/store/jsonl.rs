@@ -571,9 +571,10 @@ fn branches(opened: &Opened) -> Vec<(BranchId, Step)> {
 }
 
 /// Whether a branch that is at `head` moves on to a step of it. Whoever went on from where somebody else had gone on before
-/// was refused; those steps are here only if a fork rests on them.
+/// was refused; those steps are here only if a fork rests on them. A piece of it that goes on from nothing is one that damage
+/// parted from it, and is kept aside.
 fn goes_on(head: StepId, step: &Step) -> bool {
-    step.parents().first().is_none_or(|link| {
+    step.parents().first().is_some_and(|link| {
         let is_same_branch = |parent: &Step| parent.stamp().branch == step.stamp().branch;
         link.id() == head || !link.step().is_some_and(is_same_branch)
     })

@@ -239,7 +239,7 @@ impl Session {
             // What a store lists has a step of its own, which is for this store only.
             let begun = self.clone().recorded_by(None).begun();
             let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
-            self = begun.recorded_by(Some(recorder));
+            self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
         }
         self.durable().await?;
         Ok(self)

@@ -71,6 +71,12 @@ impl Sqlite {
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| trouble(&uri, "make", error))?;
         }
+        // A database has a header of a hundred bytes. One with less was cut; one with nothing may never have been written.
+        let length = std::fs::metadata(file).map_or(0, |file| file.len());
+        if (1..100).contains(&length) || (length == 0 && file.exists() && create == Create::Never) {
+            let message = format!("{uri} is damaged: it was cut off at its beginning, and holds nothing");
+            return Err(Error::new(ErrorKind::Damaged, message));
+        }
         schema::check_log(file).map_err(|error| trouble(&uri, "read", error))??;
         let open = || -> rusqlite::Result<_> {
             let writer = Connection::open(file)?;
@@ -276,7 +282,10 @@ impl StoreBackend for Sqlite {
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
         self.change("write to", |connection, held| {
             for (branch, epoch) in rights {
-                held.remove(*branch);
+                // Somebody in this process may hold it by a newer right.
+                if held.branches.get(branch).is_some_and(|row| row.epoch == *epoch) {
+                    held.remove(*branch);
+                }
                 let row = BranchRow::find(connection, *branch)?.filter(|row| row.epoch == *epoch);
                 if let Some(mut row) = row.filter(|row| row.is_whole()) {
                     row.writer = None;
@@ -347,23 +356,33 @@ impl StoreBackend for Sqlite {
 
     fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
         self.change("write to", |connection, _| {
-            let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
+            let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?.checked()?;
+            refuse_if_held(connection, &row)?;
             let Some(mut found) = walk::find(connection, row.head, step)? else {
-                return Err(Error::new(
-                    ErrorKind::NoSuchStep,
-                    format_args!("no step {} in the session {}", step.short(), branch.short()),
-                )
-                .into());
+                let message = format!("no step {} in the session {}", step.short(), branch.short());
+                return Err(Error::new(ErrorKind::NoSuchStep, message).into());
             };
             let chunk = Chunk::decode(&found.chunk).map_err(|error| Error::new(ErrorKind::Store, error))?;
-            for digest in chunk.references() {
-                connection.execute("UPDATE payloads SET data = NULL WHERE digest = ?", params![&digest.0[..]])?;
-            }
             found.withheld.get_or_insert_with(|| Digest::of(found.chunk.as_bytes()));
             let mut json = Vec::new();
             chunk.forgotten().encode(&mut json);
             found.chunk = String::from_utf8(json).expect("JSON is UTF-8");
             found.replace(connection)?;
+            // What other steps say as well stays theirs.
+            for digest in chunk.references() {
+                if !walk::is_named(connection, &digest)? {
+                    connection.execute("UPDATE payloads SET data = NULL WHERE digest = ?", params![&digest.0[..]])?;
+                }
+            }
+            // A list must not go on saying it.
+            if let Chunk::User(user) = &chunk
+                && let Some(title) = super::title(&user.text)
+            {
+                for mut row in BranchRow::entitled(connection, &title)? {
+                    row.title = "[forgotten]".into();
+                    row.update(connection)?;
+                }
+            }
             Ok(())
         })?;
         // What is gone must not stand in the log either.
@@ -377,13 +396,7 @@ impl StoreBackend for Sqlite {
                 return Err(self.no_such(family).into());
             }
             for row in &branches {
-                if let Some(writer) = row.writer
-                    && let Some((holder, expires)) = writer_of(connection, writer)?
-                    && !holder.is_dead()
-                    && expires > now()
-                {
-                    return Err(self::held(row.id, &holder).into());
-                }
+                refuse_if_held(connection, row)?;
                 connection.execute("DELETE FROM branches WHERE b = ?", params![row.b])?;
                 held.remove(row.id);
             }
@@ -451,6 +464,7 @@ fn append(
     // Whether it may be written is found out before anything is.
     let lost = held.let_go_if_lost(connection, write.branch)?;
     match (&write.right, held.branches.get(&write.branch)) {
+        (Right::New(_), Some(_)) => return Ok(Err(moved(write.branch))),
         (Right::New(_), None) => {
             if BranchRow::find(connection, write.branch)?.is_some() {
                 return Ok(Err(moved(write.branch)));
@@ -560,6 +574,18 @@ fn follow(connection: &Connection, held: &mut Held<'_>, parent: &Step, rows: &Ro
         row.followed = row.head;
         row.update(connection)?;
         held.branches.entry(branch).and_modify(|known| *known = row);
+    }
+    Ok(())
+}
+
+/// Whether nobody writes a branch who may be alive.
+fn refuse_if_held(connection: &Connection, row: &BranchRow) -> Result<(), Refused> {
+    if let Some(writer) = row.writer
+        && let Some((holder, expires)) = writer_of(connection, writer)?
+        && !holder.is_dead()
+        && expires > now()
+    {
+        return Err(held(row.id, &holder).into());
     }
     Ok(())
 }

@@ -75,9 +75,10 @@ fn a_forgotten_payload_is_no_damage_in_a_file() {
     let store = Store::open("memory:").expect("a store");
     let long = "many words ".repeat(2_000);
     let session = block_on(Session::user(long).record(&store)).expect("recorded");
-    let head = session.head().expect("a step").id();
-    block_on(store.forget(session.id(), head)).expect("forgotten");
-    let found = store.read(session.id()).expect("read").session;
+    let (id, head) = (session.id(), session.head().expect("a step").id());
+    drop(session);
+    block_on(store.forget(id, head)).expect("forgotten");
+    let found = store.read(id).expect("read").session;
     let path = folder.path().join("s.rath");
     found.save(&path).expect("saved");
     let report = rath::verify(&path).expect("checked");

@@ -289,6 +289,12 @@ impl BranchRow {
         connection.prepare(sql)?.query_map([&family.0[..]], BranchRow::read)?.collect()
     }
 
+    /// The branches that a list says this of.
+    pub(super) fn entitled(connection: &Connection, title: &str) -> rusqlite::Result<Vec<Self>> {
+        let sql = branch_sql!("SELECT ", " FROM branches WHERE title = ?");
+        connection.prepare(sql)?.query_map([title], BranchRow::read)?.collect()
+    }
+
     /// Every branch there is, in the order in which they began.
     pub(super) fn every(connection: &Connection, mut each: impl FnMut(rusqlite::Result<Self>)) -> rusqlite::Result<()> {
         let mut statement = connection.prepare_cached(branch_sql!("SELECT ", " FROM branches ORDER BY b"))?;

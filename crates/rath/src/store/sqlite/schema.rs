@@ -119,6 +119,15 @@ pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
     if application != APPLICATION {
         return Err(of_others(uri));
     }
+    let tables = tables(connection).map_err(|error| told(uri, error))?;
+    let wanted = Connection::open_in_memory().and_then(|fresh| {
+        fresh.execute_batch(TABLES)?;
+        self::tables(&fresh)
+    });
+    if version == VERSION && tables != wanted.map_err(|error| told(uri, error))? {
+        let message = format!("{uri} is damaged: what it says of its tables was changed");
+        return Err(Error::new(ErrorKind::Damaged, message));
+    }
     if version != VERSION {
         let message = format!("{uri} has version {version}; this program reads version {VERSION}");
         return Err(Error::new(ErrorKind::Format, message).with_hint("open it with a newer rath"));
@@ -129,6 +138,12 @@ pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
 /// Why a database cannot be a store.
 pub(super) fn of_others(uri: &str) -> Error {
     Error::new(ErrorKind::Format, format_args!("{uri} is a database of something else"))
+}
+
+/// What a database says of its tables.
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
+    connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// An error of SQLite in words that say what it is about.

@@ -99,6 +99,12 @@ fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<
     }))
 }
 
+/// Whether any step names a payload.
+pub(super) fn is_named(connection: &Connection, digest: &Digest) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS(SELECT 1 FROM steps WHERE instr(chunk, ?) > 0)";
+    connection.query_row(sql, [digest.to_string()], |row| row.get(0))
+}
+
 /// Finds a step behind a head.
 pub(super) fn find(connection: &Connection, head: i64, id: StepId) -> rusqlite::Result<Option<StepRow>> {
     let mut found = None;
@@ -225,14 +231,12 @@ impl Checking {
             self.add(n, wanted, "another step stands in its row");
         }
         for (place, id) in [row.ours, row.theirs].into_iter().zip(&row.parents) {
-            match place {
-                1.. => {
-                    let known = self.wanted.insert(place, *id);
-                    if known.is_some_and(|known| known != *id) || place >= n {
-                        self.add(n, Some(row.id), "it names the wrong row for its parent");
-                    }
+            // One that has no row was lost before it was stored here, and is known to be.
+            if place > 0 {
+                let known = self.wanted.insert(place, *id);
+                if known.is_some_and(|known| known != *id) || place >= n {
+                    self.add(n, Some(row.id), "it names the wrong row for its parent");
                 }
-                _ => self.add(n, Some(row.id), format!("its parent {} was lost before it was stored", id.short())),
             }
         }
         // Only a chunk with a payload names a digest.

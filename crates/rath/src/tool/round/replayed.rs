@@ -118,11 +118,13 @@ impl Slot {
         if let (What::Make(ready), Some(cx)) = (&self.what, &self.cx)
             && is_made_again(replay, ready, recorded)
         {
-            let said = {
+            let mut said = {
                 // What only runs workflows waits for nothing but the recording.
                 let _runs = (!ready.tool.tool().only_runs_workflows()).then(|| replay.tool_runs());
                 call(0, ready.clone(), cx.clone()).await.1
             };
+            // As it would have been recorded.
+            said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
             replay.check(session)?;
             if let Some((pointer, expected, found)) = differs(recorded, &self.result(&said)) {
                 return Err(replay.diverge(session, Divergence::values(step, pointer, &expected, &found)));

@@ -13,7 +13,6 @@ use super::stores;
 use crate::support::block_on;
 
 #[test]
-#[ignore = "seed 28 on sqlite: a writer loses its right with one handle only, see the report"]
 fn what_a_store_gives_back_is_what_was_in_memory() {
     for seed in 0..if exhaustive() { 2000 } else { 70 } {
         stores(|open| Program::new(seed, open).run());
