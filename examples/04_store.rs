@@ -1,0 +1,44 @@
+//! A session that outlives its process: recorded step by step, opened again, and done again with nobody asked.
+
+use rath::prelude::*;
+
+/// Looks up a price.
+#[tool(read_only)]
+async fn price(
+    /// What is to be bought.
+    item: String,
+) -> String {
+    format!("{item}: 3 euros")
+}
+
+fn agent() -> Result<Agent> {
+    let script = Script::of([
+        r#"{"calls": [{"name": "price", "arguments": {"item": "apples"}}]}"#,
+        r#"{"text": "Apples are 3 euros."}"#,
+    ])?;
+    Ok(Agent::new("You know prices.", &Provider::from(script)).tool(price))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("rath-example-{}", std::process::id()));
+    let uri = format!("sqlite:{}", folder.join("rath.db").display());
+
+    let store = Store::open(&uri)?;
+    let session = Session::user("What do apples cost?").record(&store).await?;
+    let session = agent()?.run(session).await?;
+    let id = session.id();
+    // As if the process had ended here.
+    drop((session, store));
+
+    let store = Store::open(&uri)?;
+    let resumed = store.resume(id).await?.against(&agent()?);
+    println!("{}", resumed.certificate());
+    let session = resumed.complete()?;
+    println!("{}", session.lineage());
+    println!("{}", session.replay(&agent()?).await?);
+
+    drop((session, store));
+    std::fs::remove_dir_all(folder)?;
+    Ok(())
+}
