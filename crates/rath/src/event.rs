@@ -31,7 +31,7 @@ impl Event {
     /// Waits until a step that it tells of is durable. False if it never will be.
     fn is_lasting(&self) -> bool {
         match (&self.kind, self.session.recorder()) {
-            (EventKind::Step(_), Some(recorder)) => recorder.wait().is_ok(),
+            (EventKind::Step(step), Some(recorder)) => recorder.wait().is_ok() && recorder.has(step),
             _ => true,
         }
     }
@@ -39,7 +39,9 @@ impl Event {
     /// The same for whoever may not wait.
     fn poll_lasting(&self, context: &mut Context<'_>) -> Poll<bool> {
         match (&self.kind, self.session.recorder()) {
-            (EventKind::Step(_), Some(recorder)) => recorder.poll_durable(context).map(|kept| kept.is_ok()),
+            (EventKind::Step(step), Some(recorder)) => {
+                recorder.poll_durable(context).map(|kept| kept.is_ok() && recorder.has(step))
+            }
             _ => Poll::Ready(true),
         }
     }

@@ -224,10 +224,11 @@ impl<'a> Acting<'a> {
         Acting { session, by }
     }
 
-    /// Gives it back, and that of an error too.
-    pub(super) fn done<T>(self, result: Result<T>) -> Result<T> {
+    /// Gives it back, and that of an error too. Where no other module waits for it, what was appended is durable then.
+    pub(super) async fn done<T>(self, result: Result<T>) -> Result<T> {
         let by = self.by.clone();
-        result.map_err(|error| {
+        let kept = if by.is_none() { self.session.durable().await } else { Ok(()) };
+        result.and_then(|done| kept.map(|()| done)).map_err(|error| {
             error.map_session(|mut session| {
                 session.set_by(by);
                 session

@@ -21,8 +21,9 @@ impl Agent {
     pub async fn remember(&self, session: &mut Session, fact: impl Into<Text>) -> Result<()> {
         let memory = self.known_memory(session)?;
         session.hide_also(&self.provider().secrets());
-        Acting::new(session, self).push(event(memory, MemoryEvent::Remember { text: fact.into() }));
-        Ok(())
+        let mut session = Acting::new(session, self);
+        session.push(event(memory, MemoryEvent::Remember { text: fact.into() }));
+        session.done(Ok(())).await
     }
 
     /// Makes durable what was handed over since the last time.
@@ -39,7 +40,7 @@ impl Agent {
         });
         let committed = committed.await;
         let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));
-        session.done(committed).map(|_| ())
+        session.done(committed).await.map(|_| ())
     }
 
     /// Removes entries from the agent's memory.
@@ -52,7 +53,7 @@ impl Agent {
         });
         let forgotten = forgotten.await;
         let forgotten = forgotten.map(|entries| session.push(event(memory, MemoryEvent::Forget { entries })));
-        session.done(forgotten).map(|_| ())
+        session.done(forgotten).await.map(|_| ())
     }
 
     fn known_memory(&self, session: &Session) -> Result<&Memory> {

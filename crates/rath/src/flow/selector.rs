@@ -118,7 +118,7 @@ impl Selector {
         let menu = menu(session, routes);
         let mut session = Acting::new(session, self);
         let picked = self.pick_from(&mut session, menu).await;
-        session.done(picked).map(|picked| picked.map(|at| routes[at]))
+        session.done(picked).await.map(|picked| picked.map(|at| routes[at]))
     }
 
     /// Picks a place on the menu.

@@ -114,7 +114,11 @@ impl Desk {
         if state.done >= number {
             return Poll::Ready(());
         }
-        state.waiting.push((number, context.waker().clone()));
+        // Whoever asks again before it is done is woken once.
+        let asked = |(known, waker): &(u64, Waker)| *known == number && waker.will_wake(context.waker());
+        if !state.waiting.last().is_some_and(asked) {
+            state.waiting.push((number, context.waker().clone()));
+        }
         Poll::Pending
     }
 
@@ -212,22 +216,21 @@ impl Desk {
     fn finish(&self, number: u64) {
         let mut state = self.lock();
         state.done = number;
-        let mut woken = Vec::new();
-        state.waiting.retain_mut(|(wanted, waker)| {
-            let due = *wanted <= number;
-            if due {
-                woken.push(std::mem::replace(waker, Waker::noop().clone()));
-            }
-            !due
-        });
+        let woken: Vec<_> = state.waiting.extract_if(.., |(wanted, _)| *wanted <= number).collect();
         drop(state);
         self.done.notify_all();
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    pub(super) fn count_held(&self, more: bool) {
+    /// One branch more is written.
+    pub(super) fn hold(&self) {
+        self.lock().held += 1;
+    }
+
+    /// One branch less is.
+    pub(super) fn let_go(&self) {
         let mut state = self.lock();
-        state.held = if more { state.held + 1 } else { state.held.saturating_sub(1) };
+        state.held = state.held.saturating_sub(1);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,7 @@
 //! the file is locked by the system, which lets go when the process ends, however it does. A step of another session is not
 //! copied: a row says in whose file it is.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind as IoKind, Read as _, Write as _};
@@ -340,14 +341,19 @@ impl Jsonl {
         done.inspect_err(|error| state.broken = Some(again(error)))
     }
 
+    /// The file of a session that nobody writes, locked.
+    fn lock_idle(&self, family: BranchId) -> Result<File> {
+        let file = File::open(self.path(family)).map_err(|error| self.trouble("open", error))?;
+        match self.lock_file(&file)? {
+            true => Ok(file),
+            false => Err(self.refusal(family, family, &Holder::this_process())?),
+        }
+    }
+
     /// Rewrites a file that nobody writes.
     fn rewrite(&self, family: BranchId, map: impl Fn(&Step) -> Option<(Step, Vec<Digest>)>) -> Result<()> {
         let path = self.path(family);
-        let file = File::open(&path).map_err(|error| self.trouble("open", error))?;
-        if file.try_lock().is_err() {
-            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
-            return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
-        }
+        let _locked = self.lock_idle(family)?;
         let opened = self.read_file(family)?;
         if !opened.report.damage.is_empty() {
             let message = format!("{} is damaged, and rewriting it would lose what cannot be read", path.display());
@@ -467,9 +473,16 @@ impl StoreBackend for Jsonl {
         }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
         let damage = damage(&self.path(family), &opened);
+        // Looked for once a branch: it may take a look at every file.
+        let mut homes: HashMap<BranchId, u64> = HashMap::new();
         for step in Lineage::of(head.clone()).walk() {
-            let home = self.family_of(step.stamp().branch)?.unwrap_or(family);
-            let number = number_of(&mut self.lock().numbers, home);
+            let number = match homes.entry(step.stamp().branch) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(unknown) => {
+                    let home = self.family_of(*unknown.key())?.unwrap_or(family);
+                    *unknown.insert(number_of(&mut self.lock().numbers, home))
+                }
+            };
             rows.set(step, Kept::At(number));
         }
         Ok(Read { listed, head, damage })
@@ -519,11 +532,7 @@ impl StoreBackend for Jsonl {
                 return Err(Error::new(ErrorKind::Conflict, message).with_hint("delete that one first"));
             }
         }
-        let file = File::open(&path).map_err(|error| self.trouble("open", error))?;
-        if file.try_lock().is_err() {
-            let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by));
-            return Err(held(family, &writer.unwrap_or_else(Holder::this_process)));
-        }
+        let file = self.lock_idle(family)?;
         let bytes = file.metadata().map_or(0, |facts| facts.len());
         std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))?;
         let mut state = self.lock();

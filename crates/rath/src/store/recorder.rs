@@ -144,7 +144,7 @@ impl Recorder {
 
 impl Line {
     fn new(store: &Store, branch: BranchId, state: State) -> Arc<Self> {
-        store.desk().count_held(true);
+        store.desk().hold();
         Arc::new(Line { desk: store.desk().clone(), branch, state: Mutex::new(state) })
     }
 
@@ -161,7 +161,7 @@ impl Line {
 impl Drop for Line {
     /// Nobody is left who could go on.
     fn drop(&mut self) {
-        self.desk.count_held(false);
+        self.desk.let_go();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Right::Held(epoch), None) = (&state.right, &state.lost) {
             self.desk.release(self.branch, *epoch);

@@ -262,13 +262,9 @@ impl StoreBackend for Sqlite {
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
         self.change("write to", |connection, known| {
             let mut row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?.checked()?;
-            if let Some(writer) = row.writer
-                && let Some((other, expires)) = writer_of(connection, writer)?
-                && (other != *holder || known.branches.contains_key(&branch))
-                && !other.is_dead()
-                && expires > now()
-            {
-                return Err(held(branch, &other).into());
+            // What this process let go of without a word is its own to take again.
+            if row.writer.is_none() || row.writer != *known.own || known.branches.contains_key(&branch) {
+                refuse_if_held(connection, &row)?;
             }
             row.writer = Some(own_row(connection, known, holder)?);
             row.epoch += 1;
@@ -378,7 +374,7 @@ impl StoreBackend for Sqlite {
             if let Chunk::User(user) = &chunk
                 && let Some(title) = super::title(&user.text)
             {
-                for mut row in BranchRow::entitled(connection, &title)? {
+                for mut row in BranchRow::entitled(connection, row.family, &title)? {
                     row.title = "[forgotten]".into();
                     row.update(connection)?;
                 }

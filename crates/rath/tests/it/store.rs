@@ -12,7 +12,7 @@ use expect_test::expect;
 use rath::prelude::*;
 use rath::store::Store;
 
-use crate::support::block_on;
+use crate::support::{block_on, script};
 
 /// Every kind of store, each in a place of its own.
 fn stores(check: impl Fn(&dyn Fn() -> Store)) {
@@ -61,4 +61,31 @@ fn words(chunk: &Chunk) -> String {
         Chunk::Assistant(it) => it.text.to_string(),
         other => other.kind().to_owned(),
     }
+}
+
+#[test]
+fn what_is_awaited_by_hand_is_durable_when_it_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(&format!("sqlite:{}", folder.path().join("store").display())).expect("a store");
+    let provider = script([r#"{"text": "1"}"#, r#"{"text": "yes"}"#]);
+    let agent = Agent::new("Help.", &provider).memory(&Memory::in_process("notes"));
+    let kept = |session: &Session, what: &str| {
+        let found = store.read(session.id()).expect("it is there").session;
+        assert_eq!(found.head(), session.head(), "{what}");
+    };
+    block_on(async {
+        let mut session = Session::user("hello").record(&store).await?;
+        agent.remember(&mut session, "a fact").await?;
+        kept(&session, "remember");
+        agent.commit(&mut session).await?;
+        kept(&session, "commit");
+        agent.forget(&mut session, &["nothing".to_owned()]).await?;
+        kept(&session, "forget");
+        Selector::new(&provider).pick(&mut session, &[&agent]).await?;
+        kept(&session, "pick");
+        let session = provider.ask(session).await?;
+        kept(&session, "ask");
+        Ok::<_, Error>(())
+    })
+    .expect("nothing fails");
 }

@@ -289,10 +289,10 @@ impl BranchRow {
         connection.prepare(sql)?.query_map([&family.0[..]], BranchRow::read)?.collect()
     }
 
-    /// The branches that a list says this of.
-    pub(super) fn entitled(connection: &Connection, title: &str) -> rusqlite::Result<Vec<Self>> {
-        let sql = branch_sql!("SELECT ", " FROM branches WHERE title = ?");
-        connection.prepare(sql)?.query_map([title], BranchRow::read)?.collect()
+    /// The branches of a session that a list says this of.
+    pub(super) fn entitled(connection: &Connection, family: BranchId, title: &str) -> rusqlite::Result<Vec<Self>> {
+        let sql = branch_sql!("SELECT ", " FROM branches WHERE family = ? AND title = ?");
+        connection.prepare(sql)?.query_map(params![&family.0[..], title], BranchRow::read)?.collect()
     }
 
     /// Every branch there is, in the order in which they began.
