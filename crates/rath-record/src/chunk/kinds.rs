@@ -186,6 +186,23 @@ pub struct Effect {
     /// The digest of the file after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Digest>,
+    /// Why no version of it is kept, where none is: that it changed is all that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<Unkept>,
+}
+
+/// Why no version of a path is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unkept {
+    /// A `.gitignore` names it, or it belongs to version control itself.
+    Ignored,
+    /// It is too large.
+    TooLarge,
+    /// It is a directory with nothing in it.
+    EmptyDirectory,
+    /// It is a pipe, a socket or a device.
+    Special,
 }
 
 /// What happened to a path.

@@ -80,6 +80,7 @@ fn run(acts: &[Act]) -> Vec<Record> {
                         change: Change::Modified,
                         before: Some(Digest::of(&[call])),
                         after: Some(Digest::of(&branches.to_be_bytes())),
+                        unkept: None,
                     });
                     let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
                     pool[at].push(result, stamp(None));

@@ -53,7 +53,7 @@ fn words_are_rewritten_and_names_stay() {
         Assistant { reasoning: "x".into(), sidecar: Some(json(r#""s""#)), ..Assistant::default() },
         expect![[r#"{"kind":"assistant","reasoning":"*","finish":"stop"}"#]],
     );
-    let effect = Effect { path: "x".to_owned(), change: Change::Created, before: None, after: None };
+    let effect = Effect { path: "x".to_owned(), change: Change::Created, before: None, after: None, unkept: None };
     check(
         ToolResult { whole: Some("xx".into()), effects: vec![effect], ..ToolResult::new("x", Outcome::Ok, "x") },
         expect![[

@@ -110,6 +110,7 @@ impl World {
                         change: if before.is_some() { Change::Modified } else { Change::Created },
                         before,
                         after: Some(Digest::of(content.as_bytes())),
+                        unkept: None,
                     }],
                 )
             }
@@ -126,13 +127,20 @@ impl World {
                         change: Change::Renamed { from: from.to_owned() },
                         before: digest,
                         after: digest,
+                        unkept: None,
                     }],
                 )
             }
             "removed" => result(
                 word,
                 "",
-                vec![Effect { path: more.to_owned(), change: Change::Deleted, before: None, after: None }],
+                vec![Effect {
+                    path: more.to_owned(),
+                    change: Change::Deleted,
+                    before: None,
+                    after: None,
+                    unkept: None,
+                }],
             ),
             "unknown" => ToolResult::new(word, Outcome::Unknown, "").into(),
             "approved" => Approved { call: word.into() }.into(),
