@@ -28,6 +28,8 @@ pub enum Chunk {
     ToolResult(ToolResult),
     /// The session was bound to a sandbox.
     Placed(Placed),
+    /// The workspace was found like this, and no call on this record left it so.
+    Observed(Observed),
     /// Something went into a memory or came out of one.
     Memory(Memory),
     /// Earlier steps were folded into a summary.
@@ -40,6 +42,8 @@ pub enum Chunk {
     Forked(Forked),
     /// Two branches were joined here.
     Merged(Merged),
+    /// A person said what a file that two branches changed is to be.
+    Decided(Decided),
     /// A branch cut its lineage here.
     Detached(Detached),
     /// A model call failed and will be tried again.
@@ -103,7 +107,29 @@ impl Chunk {
             // What a call changed is observed; only where nobody was left to look, anything may have.
             Chunk::ToolResult(result) => !result.effects.is_empty() || result.outcome == Outcome::Unknown,
             Chunk::Placed(_) | Chunk::Other(_) => true,
-            _ => false,
+            _ => !self.effects().is_empty(),
+        }
+    }
+
+    /// What changed in the workspace, as observed there.
+    pub fn effects(&self) -> &[Effect] {
+        match self {
+            Chunk::ToolResult(it) => &it.effects,
+            Chunk::Observed(it) => &it.effects,
+            Chunk::Merged(it) => &it.effects,
+            Chunk::Decided(it) => &it.effects,
+            _ => &[],
+        }
+    }
+
+    /// The workspace tree after this step, where the step says it.
+    pub fn tree(&self) -> Option<&Tree> {
+        match self {
+            Chunk::ToolResult(it) => it.tree.as_ref(),
+            Chunk::Observed(it) => Some(&it.tree),
+            Chunk::Merged(it) => it.tree.as_ref(),
+            Chunk::Decided(it) => Some(&it.tree),
+            _ => None,
         }
     }
 }

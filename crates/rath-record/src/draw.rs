@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use renderdag::{Ancestor, GraphRowRenderer, Renderer};
 use unicode_width::UnicodeWidthStr;
 
-use crate::chunk::{Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Strategy, Verdict};
+use crate::chunk::{
+    Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Strategy, Taken, Verdict,
+};
 use crate::id::{BranchId, StepId};
 use crate::lineage::{self, Lineage};
 use crate::payload::Text;
@@ -109,6 +111,18 @@ pub fn changed(effect: &Effect) -> String {
     }
 }
 
+/// What changed, path by path, as far as it fits on a line.
+fn changes(effects: &[Effect]) -> String {
+    let mut line: String = effects.iter().take(CHANGES).map(|effect| format!(" {}", changed(effect))).collect();
+    if effects.len() > CHANGES {
+        line.push_str(&format!(" and {} more", effects.len() - CHANGES));
+    }
+    line
+}
+
+/// How many changed paths are named on one line.
+const CHANGES: usize = 20;
+
 /// What a chunk says, on one line.
 pub fn says(chunk: &Chunk) -> String {
     let kind = chunk.kind();
@@ -129,12 +143,20 @@ pub fn says(chunk: &Chunk) -> String {
                 let rest = output.strip_prefix(outcome).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&output);
                 line.push_str(&format!(": {rest}"));
             }
-            for effect in &it.effects {
-                line.push_str(&format!(" {}", changed(effect)));
-            }
-            line
+            line + &changes(&it.effects)
         }
         Chunk::Placed(it) => format!("{kind}: {}", preview(&it.place)),
+        Chunk::Observed(it) if it.effects.is_empty() => format!("{kind}: {}", preview(&it.tree.0)),
+        Chunk::Observed(it) => format!("{kind}:{}", changes(&it.effects)),
+        Chunk::Decided(it) => {
+            let taken = match it.taken {
+                Taken::Ours => "ours",
+                Taken::Theirs => "theirs",
+                Taken::Edited => "edited",
+                Taken::Markers => "both, with marks",
+            };
+            format!("{kind}: {} {taken}", preview(&it.path))
+        }
         Chunk::Memory(it) => match &it.event {
             MemoryEvent::Remember { text: fact } => format!("remember: {}", text(fact)),
             MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", text(query), found.len()),
@@ -164,6 +186,9 @@ pub fn says(chunk: &Chunk) -> String {
         }
         Chunk::Forked(_) | Chunk::Detached(_) => kind.to_owned(),
         Chunk::Merged(it) => match it.strategy {
+            Strategy::Ancestor if !it.conflicts.is_empty() => {
+                format!("{kind} (conflicts: {})", names(it.conflicts.iter().map(|conflict| &conflict.path)))
+            }
             Strategy::Ancestor => kind.to_owned(),
             Strategy::Concat => format!("{kind} (concat)"),
             Strategy::Aside => "kept aside".to_owned(),

@@ -39,6 +39,8 @@ pub(crate) struct Line {
     pub(crate) chunks: u64,
     /// How many of its steps may have changed the workspace, each counted once.
     pub(crate) changes: u64,
+    /// How many conflicts merges on it met, decided or not.
+    pub(crate) conflicts: u64,
     /// What its model calls cost, each counted once.
     pub(crate) usage: Usage,
     /// Whose turn it is.
@@ -62,13 +64,9 @@ impl Line {
         let flags = [self.merged, self.asides, self.gap, self.repeats, self.aside];
         let flags = flags.iter().enumerate().fold(0, |all, (bit, flag)| all | u64::from(*flag) << bit);
         let [tail, open] = self.turn.numbers();
-        let numbers = [self.generation, self.steps, self.chunks, self.changes, tail, open, flags].into_iter().chain([
-            input,
-            output,
-            cached_read,
-            cache_write,
-            reasoning,
-        ]);
+        let counts = [self.generation, self.steps, self.chunks, self.changes, self.conflicts];
+        let numbers =
+            counts.into_iter().chain([tail, open, flags]).chain([input, output, cached_read, cache_write, reasoning]);
         let mut bytes = Vec::with_capacity(24);
         for mut number in numbers {
             while number > 0x7f {
@@ -93,7 +91,7 @@ impl Line {
             }
             None
         };
-        let [generation, steps, chunks, changes] = [number()?, number()?, number()?, number()?];
+        let [generation, steps, chunks, changes, conflicts] = [number()?, number()?, number()?, number()?, number()?];
         let turn = State::from_numbers([number()?, number()?])?;
         let flags = number()?;
         let flag = |bit: u64| flags >> bit & 1 == 1;
@@ -101,7 +99,7 @@ impl Line {
             [number()?, number()?, number()?, number()?, number()?];
         let usage = Usage { input, output, cached_read, cache_write, reasoning };
         let [merged, asides, gap, repeats, aside] = [flag(0), flag(1), flag(2), flag(3), flag(4)];
-        Some(Line { generation, steps, chunks, changes, usage, turn, merged, asides, gap, repeats, aside })
+        Some(Line { generation, steps, chunks, changes, conflicts, usage, turn, merged, asides, gap, repeats, aside })
     }
 
     /// The line that a step with these parents goes on from. Of a merge only the part that is here.
@@ -172,6 +170,9 @@ impl Line {
     /// What counts once, however often it is read.
     fn cost(&mut self, chunk: &Chunk, usage: Option<Usage>) {
         self.changes += u64::from(chunk.changes_workspace());
+        if let Chunk::Merged(merged) = chunk {
+            self.conflicts += merged.conflicts.len() as u64;
+        }
         self.usage += usage.unwrap_or_default();
     }
 }

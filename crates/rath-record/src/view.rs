@@ -7,7 +7,7 @@ mod messages;
 mod spending;
 
 pub use checks::{Check, Checks, Freshness, checks};
-pub use files::{File, Files, files};
+pub use files::{File, Files, conflicts, files, tree};
 pub use folds::{Fold, folds};
 pub use messages::{Carry, Closing, Exchange, Message, Messages, instructions, messages, messages_after};
 pub use spending::{Spending, Spent, spending};

@@ -171,7 +171,7 @@ impl Session {
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
-        let how = Merged { strategy, nth, from };
+        let how = Merged { nth, from, ..strategy.into() };
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, how, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
@@ -255,7 +255,7 @@ impl Session {
         self.recognise(work);
         let Forked { nth, from, .. } = self.parting(None);
         let stamp = self.stamp(&self.branch, None);
-        let kept = self.record.merge(&work.record, Merged { strategy: Strategy::Aside, nth, from }, stamp);
+        let kept = self.record.merge(&work.record, Merged { nth, from, ..Strategy::Aside.into() }, stamp);
         let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
         let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = kept;

@@ -227,6 +227,44 @@ pub enum Change {
 #[serde(transparent)]
 pub struct Tree(pub String);
 
+/// The workspace was found like this, and no call on this record left it so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The workspace tree.
+    pub tree: Tree,
+    /// What is different from what the record knew of it; nothing, where it was not known before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Effect>,
+}
+
+/// A person said what a file that two branches changed is to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    /// The path of the conflict.
+    pub path: String,
+    /// Which version was taken.
+    pub taken: Taken,
+    /// The workspace tree afterwards.
+    pub tree: Tree,
+    /// What that changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Effect>,
+}
+
+/// Which version of a file was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Taken {
+    /// Ours.
+    Ours,
+    /// Theirs.
+    Theirs,
+    /// Another, which somebody wrote.
+    Edited,
+    /// Both, with marks between them, as the merge left it.
+    Markers,
+}
+
 /// The session was bound to a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
@@ -347,7 +385,7 @@ pub struct Checked {
     /// The workspace tree it saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
-    /// The paths it declares to depend on; none means all. Kept for readers: any change makes a check stale.
+    /// The files and directories it declares to depend on; none means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
 }
@@ -388,6 +426,44 @@ pub struct Merged {
     /// As for [`Forked::from`], of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StepId>,
+    /// The workspace tree that came of it, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Tree>,
+    /// What is neither as ours left it nor as theirs did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Effect>,
+    /// What both changed in ways that do not fit together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A path that both sides of a merge changed in ways that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The path.
+    pub path: String,
+    /// What does not fit, in a word or two.
+    pub what: String,
+    /// The file as both had it before; none if it was not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Version>,
+    /// As ours left it; none if it is gone there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Version>,
+    /// As theirs left it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub theirs: Option<Version>,
+}
+
+/// One version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Where it stood.
+    pub path: String,
+    /// The name of its content among the objects of the workspace.
+    pub object: String,
+    /// What git calls its mode: `100644`, `100755` for what can be run, `120000` for a link.
+    pub mode: String,
 }
 
 fn first() -> u64 {
@@ -401,7 +477,7 @@ fn is_first(nth: &u64) -> bool {
 /// The first merge of its sides.
 impl From<Strategy> for Merged {
     fn from(strategy: Strategy) -> Self {
-        Merged { strategy, nth: 1, from: None }
+        Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new() }
     }
 }
 

@@ -70,7 +70,12 @@ impl Chunk {
             Chunk::Denied(it) => mend(&mut it.reason, &mut open),
             Chunk::Failed(it) => mend(&mut it.message, &mut open),
             Chunk::Note(it) => mend(&mut it.text, &mut open),
-            Chunk::Merged(_) | Chunk::Detached(_) | Chunk::Approved(_) | Chunk::Other(_) => {}
+            Chunk::Merged(_)
+            | Chunk::Detached(_)
+            | Chunk::Observed(_)
+            | Chunk::Decided(_)
+            | Chunk::Approved(_)
+            | Chunk::Other(_) => {}
         }
     }
 }

@@ -191,6 +191,8 @@ macro_rules! texts {
             Chunk::Note(it) => vec![&$($mut)? it.text],
             Chunk::ToolStarted(_)
             | Chunk::Placed(_)
+            | Chunk::Observed(_)
+            | Chunk::Decided(_)
             | Chunk::Forked(_)
             | Chunk::Merged(_)
             | Chunk::Detached(_)
@@ -210,7 +212,7 @@ macro_rules! every_kind {
             ToolResult "tool_result", Placed "placed", Memory "memory", Compressed "compressed",
             Selected "selected", Checked "checked", Forked "forked", Merged "merged", Detached "detached",
             Retry "retry", Interrupted "interrupted", Approved "approved", Denied "denied", Failed "failed",
-            Resumed "resumed", Note "note",
+            Resumed "resumed", Observed "observed", Decided "decided", Note "note",
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::chunk::{Change, Chunk, Effect};
+use crate::chunk::{Change, Chunk, Conflict, Effect, Tree, Unkept};
 use crate::id::{CallId, Digest, StepId};
 use crate::record::Record;
 use crate::step::Step;
@@ -19,12 +19,14 @@ pub struct Files<'a> {
 /// The last known state of one path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File<'a> {
-    /// The digest of its content; none if the path is gone.
+    /// The digest of its content; none if the path is gone, or not kept.
     pub digest: Option<Digest>,
+    /// Why no version of it is kept, where none is.
+    pub unkept: Option<Unkept>,
     /// The step that left it so.
     pub step: &'a Step,
-    /// The call behind that step.
-    pub call: &'a CallId,
+    /// The call behind that step; none if it was found so, or joined.
+    pub call: Option<&'a CallId>,
     /// Earlier steps whose version this one did not start from: two branches, or someone outside, wrote it too.
     pub diverged: Vec<StepId>,
 }
@@ -33,17 +35,44 @@ pub struct File<'a> {
 pub fn files(record: &Record) -> Files<'_> {
     let mut list: BTreeMap<&str, File<'_>> = BTreeMap::new();
     for step in record.lineage_order() {
-        let Chunk::ToolResult(result) = step.chunk() else { continue };
-        for effect in &result.effects {
+        let call = match step.chunk() {
+            Chunk::ToolResult(result) => Some(&result.call),
+            _ => None,
+        };
+        for effect in step.chunk().effects() {
+            let now = |digest| File { digest, unkept: effect.unkept, step, call, diverged: Vec::new() };
             if let Change::Renamed { from } = &effect.change {
-                let gone = File { digest: None, step, call: &result.call, diverged: Vec::new() };
-                put(&mut list, from, gone, effect.before);
+                put(&mut list, from, now(None), effect.before);
             }
-            let now = File { digest: after(effect), step, call: &result.call, diverged: Vec::new() };
-            put(&mut list, &effect.path, now, before(effect));
+            put(&mut list, &effect.path, now(after(effect)), before(effect));
         }
     }
     Files { head: record.head().map(Step::id), list }
+}
+
+/// The newest workspace tree that the record knows; none where something may have changed it since that nobody saw.
+pub fn tree(record: &Record) -> Option<Tree> {
+    let known = record.find_newest(|step| match step.chunk().tree() {
+        Some(tree) => Some(Some(tree.clone())),
+        None => step.chunk().changes_workspace().then_some(None),
+    });
+    known.flatten()
+}
+
+/// What both sides of a merge changed in ways that do not fit together, and nobody has decided on.
+pub fn conflicts(record: &Record) -> Vec<&Conflict> {
+    let mut open: Vec<&Conflict> = Vec::new();
+    if record.head().is_none_or(|head| head.line().conflicts == 0) {
+        return open;
+    }
+    for step in record.lineage_order() {
+        match step.chunk() {
+            Chunk::Merged(merged) => open.extend(&merged.conflicts),
+            Chunk::Decided(decided) => open.retain(|conflict| conflict.path != decided.path),
+            _ => {}
+        }
+    }
+    open
 }
 
 fn put<'a>(list: &mut BTreeMap<&'a str, File<'a>>, path: &'a str, mut now: File<'a>, before: Option<Digest>) {

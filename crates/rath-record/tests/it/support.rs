@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 
 use rath_record::chunk::{
-    Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Denied, Effect, Failed, Finish, Forked,
-    Interrupted, Memory, MemoryEvent, Outcome, Placed, Recalled, Retry, Selected, Strategy, ToolResult, ToolStarted,
-    Verdict,
+    Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied, Effect, Failed,
+    Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed, Recalled, Retry, Selected,
+    Strategy, Taken, ToolResult, ToolStarted, Tree, Verdict, Version,
 };
 use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
 
@@ -34,6 +34,25 @@ pub(crate) struct World {
     pub(crate) labels: HashMap<String, StepId>,
     hand: usize,
     forks: u64,
+}
+
+/// Paths that changed.
+fn touched(paths: &str) -> Vec<Effect> {
+    let effect = |path: &str| Effect {
+        path: path.to_owned(),
+        change: Change::Modified,
+        before: None,
+        after: Some(Digest::of(path.as_bytes())),
+        unkept: None,
+    };
+    paths.split_whitespace().map(effect).collect()
+}
+
+fn conflict(path: &str) -> Conflict {
+    let version =
+        |object: &str| Some(Version { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() });
+    let (ours, theirs) = (version("ours"), version("theirs"));
+    Conflict { path: path.to_owned(), what: "content".to_owned(), base: None, ours, theirs }
 }
 
 impl World {
@@ -155,6 +174,23 @@ impl World {
                     .map(|found| Recalled { entry: format!("entry {found}"), text: found.into() })
                     .collect(),
             }),
+            "observed" => Observed { tree: Tree(word.to_owned()), effects: touched(more) }.into(),
+            "clash" => Merged { conflicts: vec![conflict(word)], ..Strategy::Ancestor.into() }.into(),
+            "decided" => {
+                let (tree, effects) = (Tree(more.to_owned()), touched(word));
+                Decided { path: word.to_owned(), taken: Taken::Ours, tree, effects }.into()
+            }
+            "saw" => {
+                let (tree, inputs) = more.split_once(' ').unwrap_or((more, ""));
+                Checked {
+                    check: word.to_owned(),
+                    verdict: Verdict::Passed,
+                    output: "".into(),
+                    tree: Some(Tree(tree.to_owned())),
+                    inputs: inputs.split_whitespace().map(str::to_owned).collect(),
+                }
+                .into()
+            }
             "checked" => Checked {
                 check: word.to_owned(),
                 verdict: if more == "passed" { Verdict::Passed } else { Verdict::Failed },

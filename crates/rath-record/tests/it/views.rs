@@ -238,7 +238,7 @@ fn check_files(story: &str, expected: Expect) {
     for (path, file) in view::files(&record).list {
         let state = file.digest.map_or("gone".to_owned(), |digest| format!("{digest:.6}"));
         let diverged = if file.diverged.is_empty() { "" } else { " diverged" };
-        out.push_str(&format!("{path} {state} by {}{diverged}\n", file.call));
+        out.push_str(&format!("{path} {state} by {}{diverged}\n", file.call.map_or("nobody", |call| &call.0)));
     }
     expected.assert_eq(&out);
 }
@@ -351,4 +351,56 @@ fn usage_counts_each_call_once_and_says_who_made_it() {
     );
     assert_eq!(spending.by_branch.len(), 4);
     assert_eq!(spending.head, record.head().map(|head| head.id()));
+}
+
+#[test]
+fn a_check_covers_the_tree_that_it_saw() {
+    // The tree says it, whatever happened on the way.
+    check_checks("observed t1; saw test t1; observed t2 a; observed t1 a", "test passed fresh");
+    check_checks("observed t1; saw test t1; observed t2 a", "test passed stale");
+    check_checks("observed t1; saw test t1 src; observed t2 docs/a src2/b", "test passed fresh");
+    check_checks("observed t1; saw test t1 ./src/; observed t2 src/a", "test passed stale");
+    check_checks("observed t1; saw test t1 src/a.rs; observed t2 src/a.rs", "test passed stale");
+    check_checks("observed t1; saw test t1 .; observed t2 docs/a", "test passed stale");
+    // What nobody looked at may have changed anything.
+    check_checks("observed t1; saw test t1 src; calls w#1; unknown 1", "test passed stale");
+    check_checks("observed t1; saw test t1; calls w#1; unknown 1; observed t1", "test passed fresh");
+    check_checks("observed t1; saw test t1; calls w#1; started 1", "test passed stale");
+    // On another branch it was not seen.
+    check_checks(
+        "observed t1; fork b1; saw test t1 src; on main; fork b2; observed t2 src/a; on b1; merge b2",
+        "test passed stale",
+    );
+    check_checks(
+        "observed t1; fork b1; saw test t1 src; on main; fork b2; observed t2 docs/a; on b1; merge b2",
+        "test passed fresh",
+    );
+}
+
+#[test]
+fn a_conflict_is_open_until_somebody_decides() {
+    let check = |story: &str, expected: &str| {
+        let record = record(story);
+        let open = view::conflicts(&record).into_iter().map(|conflict| conflict.path.as_str()).collect::<Vec<_>>();
+        assert_eq!(open.join(" "), expected, "{story}");
+    };
+    check("user hi", "");
+    check("user hi; clash a; clash b", "a b");
+    check("user hi; clash a; clash b; decided a t1", "b");
+    check("user hi; clash a; decided a t1; user more", "");
+    check("user hi; fork b1; clash a; on main; fork b2; user other; merge b1", "a");
+    check("user hi; clash a; fork b1; decided a t1; on main; fork b2; user other; merge b1", "");
+}
+
+#[test]
+fn the_tree_is_the_newest_that_was_seen() {
+    let check = |story: &str, expected: Option<&str>| {
+        assert_eq!(view::tree(&record(story)).as_ref().map(|tree| tree.0.as_str()), expected, "{story}");
+    };
+    check("user hi", None);
+    check("observed t1; user hi", Some("t1"));
+    check("observed t1; observed t2 a; user hi", Some("t2"));
+    check("observed t1; calls w#1; unknown 1", None);
+    check("observed t1; placed local:elsewhere", None);
+    check("observed t1; clash a; decided a t2", Some("t2"));
 }

@@ -101,7 +101,7 @@ impl Rebuild {
             self.note("begins with work that is kept aside", None, None);
         }
         self.asides += 1;
-        let how = Merged { strategy: Strategy::Aside, nth: self.asides, from: None };
+        let how = Merged { nth: self.asides, ..Strategy::Aside.into() };
         let kept = self.record.merge(work, how, Stamp::on(self.branch));
         self.record = kept.expect("neither calls nor length are in the way of keeping something aside");
     }
