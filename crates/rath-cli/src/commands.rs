@@ -1,15 +1,23 @@
 //! One file a command.
 
+pub(crate) mod bisect;
+pub(crate) mod blame;
+pub(crate) mod check;
+pub(crate) mod checkout;
 pub(crate) mod cost;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod forget;
+pub(crate) mod fork;
 pub(crate) mod gc;
 pub(crate) mod import;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod merge;
 pub(crate) mod render;
 pub(crate) mod replay;
+pub(crate) mod restore;
 pub(crate) mod resume;
 pub(crate) mod review;
 pub(crate) mod run;

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cost, demo, export, forget, gc, import, log, ls, render, replay, resume, review, run, salvage, show, verify,
+    bisect, blame, check, checkout, cost, demo, diff, export, fork, forget, gc, import, log, ls, merge, render, replay,
+    restore, resume, review, run, salvage, show, verify,
 };
 use crate::output::EXIT_CODES;
 
@@ -34,6 +35,14 @@ enum Command {
     Render(render::Args),
     Cost(cost::Args),
     Replay(replay::Args),
+    Fork(fork::Args),
+    Merge(merge::Args),
+    Diff(diff::Args),
+    Checkout(checkout::Args),
+    Restore(restore::Args),
+    Blame(blame::Args),
+    Bisect(bisect::Args),
+    Check(check::Args),
     Verify(verify::Args),
     Salvage(salvage::Args),
     Export(export::Args),
@@ -54,6 +63,14 @@ fn main() -> ExitCode {
         Command::Render(args) => render::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Fork(args) => fork::run(&args),
+        Command::Merge(args) => merge::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Checkout(args) => checkout::run(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Blame(args) => blame::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Salvage(args) => salvage::run(&args),
         Command::Export(args) => export::run(&args),

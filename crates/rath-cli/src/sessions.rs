@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
+use rath::record::Record;
 use rath::record::lineage::Lineage;
 use rath::store::{Create, Damage, Found, Listed, Registry};
 use rath::{BranchId, ErrorKind, Session, Store};
 
+use crate::commands::show;
 use crate::output::{self, Exit, Failure};
 
 /// Where sessions are kept if nobody says otherwise.
@@ -107,6 +109,32 @@ impl StoredArg {
     pub(crate) fn read(&self) -> Result<Named, Failure> {
         self.stored().and_then(read_stored)
     }
+}
+
+/// Reads the session that a person means, as it was at a step if one is named: `SESSION` or `SESSION@STEP`.
+pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<Named, Failure> {
+    let Some((name, step)) = name.rsplit_once('@').filter(|_| !Path::new(name).exists()) else {
+        return read(name, store);
+    };
+    let mut named = read(name, store)?;
+    let step = show::find(&named, step)?.clone();
+    // One that is no longer behind the head, as in a damaged file, is its own end.
+    named.session = named.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
+    named.lineage = Lineage::of([step]);
+    Ok(named)
+}
+
+/// Reads the session that was written last, if nobody names one.
+pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<Named, Failure> {
+    if let Some(name) = name {
+        return read_at(name, store);
+    }
+    let option = store.again();
+    let store = store.open()?;
+    let newest = store.list()?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
+    let branch = newest.map(|listed| listed.branch);
+    let branch = branch.ok_or_else(|| Failure::told(format!("no session in {}", store.uri()), "`rath run` makes one"))?;
+    read_stored(Stored { store, branch, option })
 }
 
 /// A session in a store, not read yet.

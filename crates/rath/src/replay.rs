@@ -37,7 +37,7 @@ pub(crate) use recording::{Replay, is_aside};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::flow::Run;
-use crate::place::Place;
+use crate::sandbox::Sandbox;
 use crate::session::Session;
 use recording::{WaitsFor, is_program};
 
@@ -74,7 +74,7 @@ impl Session {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn replay<'a>(&self, workflow: &'a dyn Run) -> Replaying<'a> {
-        Replaying { session: self.clone(), workflow, place: None }
+        Replaying { session: self.clone(), workflow, sandbox: None }
     }
 }
 
@@ -83,21 +83,21 @@ impl Session {
 pub struct Replaying<'a> {
     session: Session,
     workflow: &'a dyn Run,
-    place: Option<Place>,
+    sandbox: Option<Sandbox>,
 }
 
 impl<'a> Replaying<'a> {
-    /// Lets tools run, at this place instead of the recorded ones, and compares what they say with what they said.
+    /// Lets tools run, in this sandbox instead of the recorded ones, and compares what they say and what they change.
     ///
     /// Calls are made one after the other, in the order of their results. What is recorded stays what the model reads, so
     /// the first call that differs is where the replay diverges. Calls that ran out of time or were cancelled are not made.
-    pub fn reexecuting(mut self, place: impl Into<Place>) -> Self {
-        self.place = Some(place.into());
+    pub fn reexecuting(mut self, sandbox: impl Into<Sandbox>) -> Self {
+        self.sandbox = Some(sandbox.into());
         self
     }
 
     async fn run(self) -> Result<Replayed> {
-        let Replaying { session, workflow, place } = self;
+        let Replaying { session, workflow, sandbox } = self;
         let lineage = session.lineage();
         if let [gone, ..] = &lineage.missing()[..] {
             let message = format!("step {} is not here, and what came of it cannot be replayed", gone.short());
@@ -105,10 +105,10 @@ impl<'a> Replaying<'a> {
                 .with_hint("open the session from a file that is whole")
                 .with_session(&session));
         }
-        if let Some(place) = &place {
-            place.check().map_err(|error| error.with_session(&session))?;
+        if let Some(sandbox) = &sandbox {
+            sandbox.look(".").await.map_err(|error| error.with_session(&session))?;
         }
-        let replay = Replay::of(session.as_record(), place, session.secrets().clone());
+        let replay = Replay::of(session.as_record(), sandbox, session.secrets().clone());
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };
         driver.drive(session.head()).await;
         let cuts = driver.cuts;

@@ -1,7 +1,10 @@
 //! The value that programs pass around.
 
+mod conflicts;
 mod decide;
+mod files;
 mod live;
+mod workspace;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,8 +24,13 @@ use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
 use crate::replay::Replay;
+use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 use live::Live;
+use workspace::Where;
+
+pub(crate) use files::checked;
+pub(crate) use workspace::is_of_workspace;
 
 /// Everything that happened, as one value.
 ///
@@ -80,9 +88,15 @@ impl Session {
         Session::on(Record::new(), Branch::new())
     }
 
-    /// Binds the session to a place. From here on its tools run there.
-    pub fn to(self, place: impl Into<Place>) -> Self {
-        self.and(Placed { place: place.into().to_string() })
+    /// Places the session in a sandbox. From here on its tools run there.
+    ///
+    /// It is recorded at once, and opened when a tool first needs it. What forks from here works in a directory of its own,
+    /// which holds the same files.
+    pub fn to(self, sandbox: impl Into<Sandbox>) -> Self {
+        let sandbox = sandbox.into();
+        let mut session = self.and(Placed { place: sandbox.uri().to_owned() });
+        session.live.place = Where::placed(sandbox);
+        session
     }
 
     /// Limits what this session, and everything that forks from it, may use from here on. What it has used before counts.
@@ -142,7 +156,9 @@ impl Session {
     /// graph of sessions. It draws on the same budget, and lies no deeper.
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.parting(None);
-        Session { branch: Branch::new(), ..self.clone() }.and(Detached { nth, from })
+        let mut session = Session { branch: Branch::new(), ..self.clone() };
+        session.live.place = self.live.place.left();
+        session.and(Detached { nth, from })
     }
 
     /// A session that goes on from an earlier step, as a fork.
@@ -163,6 +179,9 @@ impl Session {
     ///
     /// The result is a branch of its own: an untouched fork of ours or theirs where that one holds both already.
     /// Refused while either has a call without a result. To join many, [`merge_all`](Session::merge_all).
+    ///
+    /// Files are joined as git joins them. What both changed in ways that do not fit together is on the record with both
+    /// versions, and nothing goes on before somebody [decides](Session::decide).
     pub fn merge(&self, theirs: &Session) -> Result<Self> {
         self.merge_by(theirs, Strategy::Ancestor)
     }
@@ -171,7 +190,7 @@ impl Session {
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
-        let how = Merged { nth, from, ..strategy.into() };
+        let how = Merged { nth, from, ..self.join_files(theirs, strategy)? };
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, how, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
@@ -200,6 +219,7 @@ impl Session {
         recorder.iter_mut().zip(&theirs.live.recorder).for_each(|(ours, theirs)| ours.wait_for(theirs));
         merged.live = self.live.clone();
         merged.live.recorder = recorder;
+        merged.live.place = self.live.place.merged(self, theirs);
         merged.hide_also(theirs.secrets());
         // Theirs stands for both, and the store has never seen it.
         if merged.is_unkept() {
@@ -240,6 +260,7 @@ impl Session {
         if let Some(place) = self.place() {
             aside.push(Placed { place: place.to_string() });
         }
+        aside.live.place = self.live.place.within(self);
         aside
     }
 
@@ -530,7 +551,9 @@ impl Session {
     /// A fork at the head. Until it has a step of its own, what leaves it is counted where this was.
     fn leave(&self, name: Option<String>) -> Self {
         let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
-        Session { branch, ..self.clone() }
+        let mut session = Session { branch, ..self.clone() };
+        session.live.place = self.live.place.left();
+        session
     }
 
     /// What tells a branch that leaves here from every other: a number, and the head where it was counted if that is not

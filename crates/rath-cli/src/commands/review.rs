@@ -3,20 +3,22 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use rath::chunk::Chunk;
+use rath::chunk::{Chunk, Taken};
 use rath::record::draw::{count, printable};
 use rath::store::{Difference, Holder};
 use rath::turn::{Next, Pending, Progress};
 use rath::{CallId, Session, StepId, Timestamp};
+use serde_json::json;
 
 use crate::agent;
 use crate::output::{self, BRANCH, Done, Exit, Failure};
 use crate::sessions::{self, Named, Origin, SessionArg};
 
-/// Show which calls wait for a decision, or decide
+/// Show what waits for a decision, or decide
 ///
 /// A call waits if it was not begun, because it needs approval or the run stopped before it; or if it is in doubt: it was
-/// started, and nobody knows how it ended. Ends with exit code 4 while something waits.
+/// started, and nobody knows how it ended. A file waits if a merge could not join what both sides made of it. Ends with exit
+/// code 4 while something waits.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,7 +38,13 @@ pub(crate) struct Args {
     /// Close a call with what it came to, as you found out; the model reads the file
     #[arg(long, num_args = 2, value_names = ["CALL", "FILE"])]
     result: Vec<String>,
-    /// Print one JSON object per call that waits
+    /// Take a version of a file in conflict: ours, theirs, or markers, which is both with marks between them
+    #[arg(long, num_args = 2, value_names = ["ours | theirs | markers", "PATH"])]
+    take: Vec<String>,
+    /// Take your own version of a file in conflict
+    #[arg(long, num_args = 2, value_names = ["PATH", "FILE"])]
+    edited: Vec<String>,
+    /// Print one JSON object per call or file that waits
     #[arg(long)]
     json: bool,
 }
@@ -88,6 +96,8 @@ enum Decision {
     Deny(String, String),
     Skip(String),
     Settle(String, String),
+    Take(String, Taken),
+    Edited(String, Vec<u8>),
 }
 
 impl Args {
@@ -104,6 +114,24 @@ impl Args {
             })?;
             decisions.push(Decision::Settle(call.clone(), text));
         }
+        for pair in self.take.chunks_exact(2) {
+            let taken = match pair[0].as_str() {
+                "ours" => Taken::Ours,
+                "theirs" => Taken::Theirs,
+                "markers" => Taken::Markers,
+                other => {
+                    let what = format!("wanted `ours`, `theirs` or `markers`, found `{other}`");
+                    return Err(Failure::told(what, "`--edited PATH FILE` takes your own version").exit(Exit::Misused));
+                }
+            };
+            decisions.push(Decision::Take(pair[1].clone(), taken));
+        }
+        for pair in self.edited.chunks_exact(2) {
+            let content = std::fs::read(&pair[1]).map_err(|error| {
+                Failure::told(format!("cannot read {}: {error}", pair[1]), "it is what the file is to hold")
+            })?;
+            decisions.push(Decision::Edited(pair[0].clone(), content));
+        }
         Ok(decisions)
     }
 }
@@ -115,6 +143,8 @@ fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
             Decision::Deny(call, reason) => session.deny(call.as_str(), reason.as_str()),
             Decision::Skip(call) => session.skip(call.as_str()),
             Decision::Settle(call, output) => session.settle(call.as_str(), output.as_str()),
+            Decision::Take(path, taken) => session.decide(path, *taken),
+            Decision::Edited(path, content) => session.decide_edited(path, content),
         }
         .map(|_| ())
     })
@@ -162,16 +192,22 @@ fn since(session: &Session, pending: &Pending) -> Option<Timestamp> {
 }
 
 fn show(args: &Args, named: &Named, session: &Session) -> Done {
-    let waiting = Waits::in_session(session);
+    let (waiting, conflicts) = (Waits::in_session(session), session.conflicts());
     if args.json {
-        output::data(|out| waiting.iter().try_for_each(|call| output::json_line(out, call)))?;
+        output::data(|out| {
+            waiting.iter().try_for_each(|call| output::json_line(out, call))?;
+            conflicts.iter().try_for_each(|conflict| output::json_line(out, &json!({ "conflict": conflict })))
+        })?;
     } else {
-        output::text(|out| waiting.iter().try_for_each(|call| print(out, call)))?;
+        output::text(|out| {
+            waiting.iter().try_for_each(|call| print(out, call))?;
+            conflicts.iter().try_for_each(|it| writeln!(out, "{}  in conflict ({})", printable(&it.path), it.what))
+        })?;
     }
     if let Some(holder) = writer(named) {
         anstream::eprintln!("being written by {holder}: what has no result may be under way");
     }
-    if waiting.is_empty() {
+    if waiting.is_empty() && conflicts.is_empty() {
         let next = match session.next() {
             Next::Done => String::new(),
             _ if writer(named).is_some() => String::new(),
@@ -183,7 +219,12 @@ fn show(args: &Args, named: &Named, session: &Session) -> Done {
         anstream::eprintln!("nothing waits for a decision{next}");
         return Ok(Exit::Fine);
     }
-    anstream::eprintln!("hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides");
+    if !waiting.is_empty() {
+        anstream::eprintln!("hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides");
+    }
+    if !conflicts.is_empty() {
+        anstream::eprintln!("hint: `--take ours|theirs|markers PATH` or `--edited PATH FILE` decides");
+    }
     Ok(Exit::Waiting)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::files;
+use super::workspace;
 use crate::chunk::{Change, Checked, Chunk, Effect, Tree};
 use crate::id::StepId;
 use crate::lineage;
@@ -71,7 +71,7 @@ impl<'a> Now<'a> {
     fn of(record: &'a Record) -> Self {
         let head = record.head();
         let running = |head| turn::open_calls(head).iter().any(|pending| pending.progress == Progress::Unknown);
-        Now { head, tree: files::tree(record), running: head.is_some_and(running) }
+        Now { head, tree: workspace::tree(record), running: head.is_some_and(running) }
     }
 
     fn is_covered_by(&self, step: &Step, checked: &Checked) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::chunk::{Change, Chunk, Conflict, Effect, Tree, Unkept};
+use crate::chunk::{Change, Chunk, Effect, Unkept};
 use crate::id::{CallId, Digest, StepId};
 use crate::record::Record;
 use crate::step::Step;
@@ -48,31 +48,6 @@ pub fn files(record: &Record) -> Files<'_> {
         }
     }
     Files { head: record.head().map(Step::id), list }
-}
-
-/// The newest workspace tree that the record knows; none where something may have changed it since that nobody saw.
-pub fn tree(record: &Record) -> Option<Tree> {
-    let known = record.find_newest(|step| match step.chunk().tree() {
-        Some(tree) => Some(Some(tree.clone())),
-        None => step.chunk().changes_workspace().then_some(None),
-    });
-    known.flatten()
-}
-
-/// What both sides of a merge changed in ways that do not fit together, and nobody has decided on.
-pub fn conflicts(record: &Record) -> Vec<&Conflict> {
-    let mut open: Vec<&Conflict> = Vec::new();
-    if record.head().is_none_or(|head| head.line().conflicts == 0) {
-        return open;
-    }
-    for step in record.lineage_order() {
-        match step.chunk() {
-            Chunk::Merged(merged) => open.extend(&merged.conflicts),
-            Chunk::Decided(decided) => open.retain(|conflict| conflict.path != decided.path),
-            _ => {}
-        }
-    }
-    open
 }
 
 fn put<'a>(list: &mut BTreeMap<&'a str, File<'a>>, path: &'a str, mut now: File<'a>, before: Option<Digest>) {

@@ -15,7 +15,7 @@ use super::{Cloned, Run, Workflow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Memory;
-use crate::place::Place;
+use crate::sandbox::Sandbox;
 use crate::provider::Provider;
 use crate::session::Session;
 use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, run_calls};
@@ -55,7 +55,7 @@ pub struct Agent {
     tools: Vec<Handle>,
     delegates: Vec<Delegate>,
     pub(super) memory: Option<Memory>,
-    place: Option<Place>,
+    sandbox: Option<Sandbox>,
     compressor: Option<Box<Compressor>>,
     turns: u64,
     at_once: usize,
@@ -77,7 +77,7 @@ impl Agent {
             tools: Vec::new(),
             delegates: Vec::new(),
             memory: None,
-            place: None,
+            sandbox: None,
             compressor: None,
             turns: TURNS,
             at_once: AT_ONCE,
@@ -149,11 +149,12 @@ impl Agent {
         if self.is_others_turn(&session, more) {
             return Ok(session);
         }
-        if let Some(place) = &self.place
-            && session.place().as_ref() != Some(place)
+        if let Some(sandbox) = &self.sandbox
+            && session.place().is_none_or(|place| place.as_str() != sandbox.uri())
         {
-            session = session.to(place.clone());
+            session = session.to(sandbox.clone());
         }
+        session.refuse_conflicts()?;
         let mut tools = self.tools.clone();
         if ReadOutput::is_needed(&session) {
             tools.push(Handle::new(ReadOutput));
@@ -315,7 +316,7 @@ impl Module for Agent {
     fn bind(&mut self, binding: &Binding) {
         match binding {
             Binding::Provider(provider) => self.provider = provider.clone(),
-            Binding::Place(place) => self.place = Some(place.clone()),
+            Binding::Sandbox(sandbox) => self.sandbox = Some(sandbox.clone()),
         }
         self.compressor.iter_mut().for_each(|compressor| compressor.bind(binding));
         for delegate in &mut self.delegates {

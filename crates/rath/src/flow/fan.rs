@@ -11,7 +11,7 @@ use rath_record::turn::Next;
 use super::Run;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Newest;
-use crate::place::Place;
+use crate::sandbox::Sandbox;
 use crate::session::Session;
 
 /// Forks a session once for each branch and runs the branches side by side. Await it for what became of each.
@@ -39,18 +39,18 @@ const AT_ONCE: usize = 16;
 pub struct Branch<'a> {
     name: String,
     workflow: &'a dyn Run,
-    place: Option<Place>,
+    sandbox: Option<Sandbox>,
 }
 
 impl<'a> Branch<'a> {
     /// A branch that a workflow runs on.
     pub fn new(name: impl Into<String>, workflow: &'a dyn Run) -> Self {
-        Branch { name: name.into(), workflow, place: None }
+        Branch { name: name.into(), workflow, sandbox: None }
     }
 
-    /// Gives the branch a place of its own.
-    pub fn to(mut self, place: impl Into<Place>) -> Self {
-        self.place = Some(place.into());
+    /// Gives the branch a sandbox of its own.
+    pub fn to(mut self, sandbox: impl Into<Sandbox>) -> Self {
+        self.sandbox = Some(sandbox.into());
         self
     }
 }
@@ -74,9 +74,9 @@ impl<'a> Fan<'a> {
         let Fan { session, branches, at_once } = self;
         // All forks are made before any runs, so that their numbers do not depend on who is faster.
         let mut running = Vec::with_capacity(branches.len());
-        for (nth, Branch { name, workflow, place }) in branches.into_iter().enumerate() {
+        for (nth, Branch { name, workflow, sandbox }) in branches.into_iter().enumerate() {
             let fork = session.fork_named(&name);
-            let fork = place.into_iter().fold(fork, Session::to);
+            let fork = sandbox.into_iter().fold(fork, Session::to);
             running.push(async move { (nth, name, one(workflow, fork).await) });
         }
         let mut done: Vec<_> = stream::iter(running).buffer_unordered(at_once).collect().await;

@@ -10,8 +10,8 @@ use rath_record::chunk::Instructions;
 
 use super::Run;
 use crate::error::Result;
-use crate::place::Place;
 use crate::provider::Provider;
+use crate::sandbox::Sandbox;
 use crate::session::Session;
 
 /// A part of a program, with parts of its own.
@@ -99,7 +99,7 @@ pub enum Binding {
     /// Models are asked here.
     Provider(Provider),
     /// Tools run here.
-    Place(Place),
+    Sandbox(Sandbox),
 }
 
 impl From<Provider> for Binding {
@@ -114,9 +114,9 @@ impl From<&Provider> for Binding {
     }
 }
 
-impl From<Place> for Binding {
-    fn from(place: Place) -> Self {
-        Binding::Place(place)
+impl From<Sandbox> for Binding {
+    fn from(sandbox: Sandbox) -> Self {
+        Binding::Sandbox(sandbox)
     }
 }
 

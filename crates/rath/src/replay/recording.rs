@@ -5,12 +5,12 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use rath_record::chunk::{Chunk, Forked, Strategy};
+use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
 use rath_record::{Record, Step, StepId};
 
 use super::divergence::Divergence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::place::Place;
+use crate::sandbox::{Grounds, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::Session;
 
@@ -23,7 +23,7 @@ pub(crate) struct Replay {
     /// The steps that follow each, and those that follow none, by their first parent.
     after: HashMap<Option<StepId>, Vec<StepId>>,
     /// Where tools run again, if they do.
-    place: Option<Place>,
+    grounds: Option<Arc<Grounds>>,
     /// What must not be shown of what tools say.
     secrets: Secrets,
     state: Mutex<State>,
@@ -55,14 +55,15 @@ struct State {
 }
 
 impl Replay {
-    pub(super) fn of(record: &Record, place: Option<Place>, secrets: Secrets) -> Arc<Self> {
+    pub(super) fn of(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
         let lineage = record.lineage();
         let (mut steps, mut after) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in lineage.walk() {
             after.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
-        Arc::new(Replay { steps, after, place, secrets, state: Mutex::default() })
+        let grounds = sandbox.map(|sandbox| Arc::new(Grounds::new(sandbox)));
+        Arc::new(Replay { steps, after, grounds, secrets, state: Mutex::default() })
     }
 
     /// What must not be shown of what tools say.
@@ -192,9 +193,18 @@ impl Replay {
         self.lock().requests += 1;
     }
 
-    /// Where tools run, of a session that was placed: where they ran, or where they run again.
-    pub(crate) fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    /// Where tools run again, if they do.
+    pub(crate) fn grounds(&self) -> Option<Arc<Grounds>> {
+        self.grounds.clone()
+    }
+
+    /// What came of joining these two.
+    pub(crate) fn merged(&self, ours: StepId, theirs: StepId, strategy: Strategy) -> Option<Merged> {
+        let joins = |step: &&Step| step.parents().get(1).is_some_and(|parent| parent.id() == theirs);
+        self.children(Some(ours)).filter(joins).find_map(|step| match step.chunk() {
+            Chunk::Merged(merged) if merged.strategy == strategy => Some(merged.clone()),
+            _ => None,
+        })
     }
 
     /// Takes a recorded step, and all that it came of, as it is.

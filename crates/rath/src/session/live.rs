@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
+use super::workspace::Where;
 use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
@@ -26,6 +27,8 @@ pub(super) struct Live {
     pub(super) recorder: Option<Recorder>,
     /// The recording that whatever is done is held against.
     pub(super) replay: Option<Arc<Replay>>,
+    /// Where it works.
+    pub(super) place: Where,
 }
 
 impl Live {

@@ -94,6 +94,13 @@ impl Resumed {
         self.session
     }
 
+    /// The session, if all that is different are its files, or calls that wait for a decision: for whoever looks at the files
+    /// first, and records what was changed.
+    pub fn whatever_files_say(self) -> Result<Session> {
+        let may_differ = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Files { .. });
+        if self.certificate.differences.iter().all(may_differ) { Ok(self.session) } else { self.complete() }
+    }
+
     /// The session, if all that is different are calls that wait for a decision: [`Session::approve`], [`Session::skip`] or
     /// [`Session::settle`] decide, and running it stops at those that are undecided.
     pub fn to_decide(self) -> Result<Session> {

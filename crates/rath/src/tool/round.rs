@@ -1,5 +1,6 @@
 //! One round of calls: those that may run side by side do, and their results are appended in the order of the calls.
 
+mod files;
 mod replayed;
 
 use std::future::Future;
@@ -11,10 +12,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Text;
-use rath_record::chunk::{Call, Outcome, ToolResult, ToolStarted};
+use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::{Pending, Progress};
 use serde_json::Value;
 
+use self::files::Files;
 use super::context::Key;
 use super::output::shown;
 use super::schedule::{Held, plain};
@@ -22,7 +24,7 @@ use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::limits::{stopped, within_limits};
-use crate::place::Local;
+use crate::sandbox::Root;
 use crate::session::Session;
 
 /// The tools that calls are looked up in.
@@ -51,6 +53,7 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
         return Box::pin(replayed::run(session, &replay, plans)).await;
     }
     let mut round = Round::of(plans);
+    round.prepare(session).await;
     let mut running = FuturesUnordered::new();
     loop {
         round.append(session);
@@ -60,9 +63,13 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
                 round.finish(session, nth, said);
             }
             drop(running);
+            if let Some(nth) = round.first_writer() {
+                round.look_after(session, nth).await?;
+            }
             round.break_off(session);
             return Err(stopped.record(session));
         }
+        round.look_before(session).await?;
         let started = round.start(session, toolbox.at_once.saturating_sub(running.len()));
         // That it starts is durable before it does: otherwise a crash could leave an effect that nobody knows of.
         if !started.is_empty() {
@@ -76,6 +83,7 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
         }
         // Why it ended early is found out above.
         if let Ok(Some((nth, said))) = within_limits(session, running.next()).await {
+            round.look_after(session, nth).await?;
             round.finish(session, nth, said);
         }
     }
@@ -278,6 +286,7 @@ struct Round {
     /// How many calls have ended that may have changed what a path means.
     changes: u64,
     shown: Shown,
+    files: Files,
 }
 
 struct Slot {
@@ -287,8 +296,8 @@ struct Slot {
 
 enum State {
     Waiting { ready: Box<Ready>, touches: Option<(u64, Vec<Touch>)> },
-    Running { cx: Arc<ToolCx>, nature: Nature, touches: Vec<Touch> },
-    Over { said: Said, cx: Option<Arc<ToolCx>> },
+    Running { cx: Arc<ToolCx>, nature: Nature, touches: Vec<Touch>, effects: Vec<Effect> },
+    Over { said: Said, cx: Option<Arc<ToolCx>>, effects: Option<Vec<Effect>> },
     Appended,
 }
 
@@ -296,20 +305,20 @@ impl Round {
     fn of(plans: Vec<Plan>) -> Self {
         let slots = plans.into_iter().map(|Plan { call, what }| {
             let state = match what {
-                What::Say(said) => State::Over { said, cx: None },
+                What::Say(said) => State::Over { said, cx: None, effects: None },
                 What::Make(ready) => State::Waiting { ready: Box::new(ready), touches: None },
                 What::Ask(_) => unreachable!("nothing is made while something waits for a decision"),
             };
             Slot { call, state }
         });
-        Round { slots: slots.collect(), appended: 0, changes: 0, shown: Shown::All }
+        Round { slots: slots.collect(), appended: 0, changes: 0, shown: Shown::All, files: Files::default() }
     }
 
     /// Starts up to `most` calls that nothing before them is in the way of.
     fn start(&mut self, session: &mut Session, most: usize) -> Vec<(usize, Ready, Arc<ToolCx>)> {
         let mut started = Vec::new();
         let mut held = Held::default();
-        let mut place = None;
+        let root = self.files.root();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
                 State::Running { touches, .. } => held.add(touches),
@@ -319,7 +328,7 @@ impl Round {
                     }
                     let mut resolve = || match &ready.touches[..] {
                         [] => Vec::new(),
-                        touches => resolve(touches, place.get_or_insert_with(|| local(session))),
+                        touches => resolve(touches, root),
                     };
                     let (known, mut resolved) = touches.take().unwrap_or_else(|| (self.changes, resolve()));
                     let mut waits = held.conflicts(&resolved);
@@ -340,7 +349,7 @@ impl Round {
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
                     let cx = Arc::new(ToolCx::new(session.for_tool(), slot.call.clone(), ready.key.clone()));
-                    let state = State::Running { cx: cx.clone(), nature: ready.nature.clone(), touches: resolved };
+                    let state = State::Running { cx: cx.clone(), nature: ready.nature.clone(), touches: resolved, effects: Vec::new() };
                     if let State::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
                         started.push((nth, *ready, cx));
                     }
@@ -353,21 +362,24 @@ impl Round {
 
     fn finish(&mut self, session: &Session, nth: usize, mut said: Said) {
         let slot = &mut self.slots[nth];
-        let State::Running { cx, touches, .. } = std::mem::replace(&mut slot.state, State::Appended) else { return };
+        let State::Running { cx, touches, nature, effects } = std::mem::replace(&mut slot.state, State::Appended) else {
+            return;
+        };
         // What a tool says when it was stopped with everything else is that it was stopped.
         if said.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
             said.outcome = Outcome::Cancelled;
         }
         self.changes += u64::from(!touches.is_empty());
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: said.outcome });
-        slot.state = State::Over { said, cx: Some(cx) };
+        let effects = (nature != Nature::ReadOnly && self.files.are_seen()).then_some(effects);
+        slot.state = State::Over { said, cx: Some(cx), effects };
     }
 
     /// Appends the results that no earlier one is missing before.
     fn append(&mut self, session: &mut Session) {
         while let Some(slot) = self.slots.get_mut(self.appended) {
             let State::Over { .. } = slot.state else { return };
-            self.shown = slot.append(session, self.shown);
+            self.shown = slot.append(session, self.shown, &mut self.files);
             self.appended += 1;
         }
     }
@@ -377,41 +389,40 @@ impl Round {
     fn break_off(&mut self, session: &mut Session) {
         const WHY: &str = "cancelled: the run was stopped before it ended; whether it took effect is not known";
         for slot in &mut self.slots[self.appended..] {
-            if let State::Running { cx, nature, .. } = &slot.state {
+            if let State::Running { cx, nature, effects, .. } = &mut slot.state {
                 let (cx, again) = (cx.clone(), *nature != Nature::Effectful);
+                let effects = self.files.are_seen().then(|| std::mem::take(effects));
                 if again {
                     cx.work().iter().for_each(|work| session.keep_aside(work));
                     continue;
                 }
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
-                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx) };
+                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx), effects };
             }
             if let State::Over { .. } = slot.state {
-                self.shown = slot.append(session, self.shown);
+                self.shown = slot.append(session, self.shown, &mut self.files);
             }
         }
     }
 }
 
 impl Slot {
-    fn append(&mut self, session: &mut Session, before: Shown) -> Shown {
-        let State::Over { said, cx } = std::mem::replace(&mut self.state, State::Appended) else { return before };
+    fn append(&mut self, session: &mut Session, before: Shown, files: &mut Files) -> Shown {
+        let over = std::mem::replace(&mut self.state, State::Appended);
+        let State::Over { said, cx, effects } = over else { return before };
         cx.iter().flat_map(|cx| cx.work()).for_each(|work| session.keep_aside(&work));
+        cx.iter().flat_map(|cx| cx.checks()).for_each(|checked| _ = session.push(checked));
         // Before it is cut: half a key is not found.
         let text = session.secrets().hide(&said.text).unwrap_or(said.text);
         let (output, whole): (Text, Option<Text>) = shown(text, said.limit);
         let shown = if whole.is_some() { Shown::Part } else { before };
-        session.push(ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) });
+        let result = ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) };
+        session.push(files.tell(session, result, effects));
         shown
     }
 }
 
-/// The directory whose links say which paths are the same, if the session is placed in one.
-fn local(session: &Session) -> Option<Local> {
-    session.place().and_then(|place| place.open_local().ok())
-}
-
-fn resolve(touches: &[Touch], place: &Option<Local>) -> Vec<Touch> {
-    let name = |path: &str| place.as_ref().and_then(|place| place.name(path)).unwrap_or_else(|| plain(path));
+fn resolve(touches: &[Touch], root: Option<&Root>) -> Vec<Touch> {
+    let name = |path: &str| root.and_then(|root| root.name(path)).unwrap_or_else(|| plain(path));
     touches.iter().map(|touch| touch.resolved(name)).collect()
 }

@@ -66,6 +66,17 @@ impl Touch {
         }
     }
 
+    /// Whether it says that a path may change.
+    pub(super) fn covers(&self, path: &str) -> bool {
+        let below = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.access == Access::Write
+            && match &self.what {
+                What::Path(above) => above.is_empty() || below(above),
+                What::Name(_) => false,
+                What::Everything => true,
+            }
+    }
+
     /// The same with its path, if it has one, made into the one name that it has in its place.
     pub(super) fn resolved(&self, resolve: impl Fn(&str) -> String) -> Self {
         let what = match &self.what {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Plan, Ready, Said, Shown, What, call, shown};
 use crate::error::Result;
 use crate::replay::{Divergence, Replay, failure, is_aside};
-use crate::session::Session;
+use crate::session::{Session, is_of_workspace};
 use crate::tool::{Nature, ToolCx};
 
 /// Appends what came of the calls. None of them is made, unless tools run again.
@@ -59,7 +59,7 @@ fn is_of_round(chunk: &Chunk, slots: &[Slot]) -> bool {
         Chunk::ToolStarted(started) => open(&started.call),
         Chunk::ToolResult(result) => open(&result.call),
         Chunk::Interrupted(_) => true,
-        chunk => is_aside(chunk),
+        chunk => is_aside(chunk) || is_of_workspace(chunk),
     }
 }
 
@@ -145,7 +145,7 @@ impl Slot {
 /// answers there. How long a call takes, and when it is stopped, is nothing to repeat.
 fn is_made_again(replay: &Replay, ready: &Ready, recorded: &ToolResult) -> bool {
     let ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
-    ended && (replay.place().is_some() || ready.tool.tool().only_runs_workflows())
+    ended && (replay.grounds().is_some() || ready.tool.tool().only_runs_workflows())
 }
 
 /// Where what a tool says differs from what it said.

@@ -1,0 +1,51 @@
+//! `rath diff`: what differs between the files of two steps.
+
+use std::io::Write;
+
+use rath::record::draw::{changed, count};
+use serde_json::json;
+
+use crate::output::{self, Done};
+use crate::sessions::{self, StoreArg};
+
+/// Show what differs between the files of two sessions, or of two steps
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// From here
+    #[arg(value_name = "SESSION[@STEP]")]
+    from: String,
+    /// To there
+    #[arg(value_name = "SESSION[@STEP]")]
+    to: String,
+    /// Only name the files
+    #[arg(long)]
+    names: bool,
+    #[command(flatten)]
+    store: StoreArg,
+    /// Print one JSON object per file
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Done {
+    let (from, to) = (sessions::read_at(&args.from, &args.store)?, sessions::read_at(&args.to, &args.store)?);
+    let exit = from.warn().max(to.warn());
+    let changes = from.session.changes(&to.session)?;
+    if args.json {
+        output::data(|out| changes.iter().try_for_each(|effect| output::json_line(out, &json!(effect))))?;
+        return Ok(exit);
+    }
+    let compared = from.session.compare(&to.session);
+    match compared.base {
+        Some(base) => anstream::eprintln!("shared: up to {}", output::short(&base.id())),
+        None => anstream::eprintln!("shared: nothing"),
+    }
+    anstream::eprintln!("new: {} changed", count(changes.len() as u64, "file"));
+    if args.names {
+        output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", changed(effect))))?;
+    } else {
+        let text = from.session.patch(&to.session)?;
+        output::data(|out| out.write_all(text.as_bytes()))?;
+    }
+    Ok(exit)
+}

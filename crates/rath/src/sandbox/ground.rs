@@ -1,0 +1,326 @@
+//! Where the branches of a session work: each in a directory of its own.
+//!
+//! The directory that the user gave stays with the branch that was placed there. A fork gets one of its own when its first
+//! tool runs. What comes of a merge goes on where its sides parted, if nobody went on there meanwhile: so what a fan of
+//! branches did ends up where it began. Two branches never work in one directory at the same time.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rath_record::chunk::{Chunk, Effect, Observed, Tree};
+use rath_record::{BranchId, Record, StepId, view};
+
+use super::Sandbox;
+use crate::error::{Error, ErrorKind, Result};
+use crate::workspace::{Objects, Snapshot, Workspace};
+
+/// The folder of rath's own in a workspace.
+pub(crate) const OWN: &str = ".rath";
+
+/// Where the branches of a session work. A session and all that leaves it share one.
+pub(crate) struct Grounds {
+    sandbox: Sandbox,
+    objects: OnceLock<Objects>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where each branch works, once it does.
+    by_branch: HashMap<BranchId, Slot>,
+    /// Who works in the directory that the user gave.
+    root: Option<BranchId>,
+    /// The first tree that anybody saw there: before that nobody had changed anything.
+    first: Option<Tree>,
+}
+
+/// Filled by whoever comes first, while others wait.
+type Slot = Arc<Mutex<Option<Arc<Ground>>>>;
+
+/// Which branch wants to work, and what is known of it.
+pub(crate) struct Wants<'a> {
+    pub(crate) branch: BranchId,
+    pub(crate) record: &'a Record,
+    /// The branch that it may take over from, where it came of a merge, and what that one is known to have left.
+    pub(crate) heir_of: Option<&'a (BranchId, Option<Tree>)>,
+}
+
+/// The directory that a branch works in.
+pub(crate) struct Ground {
+    sandbox: Sandbox,
+    kept: Option<Mutex<Kept>>,
+}
+
+/// A directory whose versions are kept.
+struct Kept {
+    workspace: Workspace,
+    /// As it was when it was looked at last.
+    last: Option<Snapshot>,
+    /// The newest step of the branch that works here.
+    at: Option<StepId>,
+}
+
+impl Grounds {
+    pub(crate) fn new(sandbox: Sandbox) -> Self {
+        Grounds { sandbox, objects: OnceLock::new(), state: Mutex::default() }
+    }
+
+    /// The sandbox that the session was placed in.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Where a branch works. What takes time is done here: a fork's directory is made when it is first asked for.
+    pub(crate) fn of(&self, wants: &Wants<'_>) -> Result<Arc<Ground>> {
+        let slot = self.state().by_branch.entry(wants.branch).or_default().clone();
+        let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ground) = &*made {
+            return Ok(ground.clone());
+        }
+        let ground = self.make(wants)?;
+        *made = Some(ground.clone());
+        Ok(ground)
+    }
+
+    /// Where a branch works, if it does already.
+    pub(crate) fn known(&self, branch: BranchId) -> Option<Arc<Ground>> {
+        let slot = self.state().by_branch.get(&branch)?.clone();
+        slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The versions of the workspace; none where it is not a directory of this machine.
+    pub(crate) fn objects(&self) -> Result<Option<&Objects>> {
+        let Some(root) = self.sandbox.directory() else { return Ok(None) };
+        if let Some(objects) = self.objects.get() {
+            return Ok(Some(objects));
+        }
+        crate::store::make_folder(&root.join(OWN)).map_err(|error| unusable(root, error))?;
+        let objects = Objects::open(&root.join(OWN).join("workspace"))?;
+        Ok(Some(self.objects.get_or_init(|| objects)))
+    }
+
+    fn make(&self, wants: &Wants<'_>) -> Result<Arc<Ground>> {
+        let (Some(root), Some(objects)) = (self.sandbox.directory(), self.objects()?) else {
+            if self.takes_root(wants) {
+                return Ok(Arc::new(Ground { sandbox: self.sandbox.clone(), kept: None }));
+            }
+            let message = format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
+            return Err(Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`"));
+        };
+        let tree = view::tree(wants.record);
+        if let (Some(ground), Some((_, left))) = (self.inherited(wants, root, objects)?, wants.heir_of) {
+            if let Some(tree) = &tree {
+                ground.bring_to(tree, left.as_ref(), objects)?;
+            }
+            return Ok(ground);
+        }
+        let own = root.join(OWN).join("work").join(wants.branch.to_string());
+        if own.is_dir() {
+            return self.open(&own, objects);
+        }
+        if self.takes_root(wants) {
+            return self.open(root, objects);
+        }
+        let mut origin = self.workspace(root, objects)?;
+        let tree = match tree.or_else(|| self.state().first.clone()) {
+            Some(tree) => tree,
+            // Nobody has changed anything yet.
+            None => origin.snapshot()?.tree,
+        };
+        let workspace = origin.fork(&tree, &own)?;
+        self.ground(&own, workspace)
+    }
+
+    /// The ground of the branch that this one may take over from, if nobody went on there meanwhile.
+    fn inherited(&self, wants: &Wants<'_>, root: &Path, objects: &Objects) -> Result<Option<Arc<Ground>>> {
+        let Some((from, _)) = wants.heir_of else { return Ok(None) };
+        let from = *from;
+        let slot = self.state().by_branch.get(&from).cloned();
+        if let Some(slot) = slot {
+            let mut held = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(ground) = &*held {
+                let at = ground.kept().and_then(|kept| kept.at);
+                if at.is_some_and(|at| wants.record.find(at).is_none()) {
+                    return Ok(None);
+                }
+                let ground = held.take();
+                let mut state = self.state();
+                if state.root == Some(from) {
+                    state.root = Some(wants.branch);
+                    note_holder(root, wants)?;
+                }
+                return Ok(ground);
+            }
+        }
+        let placed = placed_on(wants.record);
+        let mut state = self.state();
+        if placed == Some(from) && state.root.is_none_or(|holder| holder == from) {
+            state.root = Some(wants.branch);
+            drop(state);
+            note_holder(root, wants)?;
+            return self.open(root, objects).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Whether a branch works in the directory that the user gave; it does from then on.
+    fn takes_root(&self, wants: &Wants<'_>) -> bool {
+        let root = self.sandbox.directory();
+        let holder = root.and_then(holder_of);
+        let was_mine = holder.as_ref().is_some_and(|holder| holder.branch == wants.branch);
+        // One of its kin took over there: it has all that this one did, and went on.
+        let was_kins = holder.is_some_and(|holder| holder.branch != wants.branch && Some(holder.family) == family(wants.record));
+        let mut state = self.state();
+        let free = state.root.is_none_or(|holder| holder == wants.branch);
+        let entitled = was_mine || (placed_on(wants.record) == Some(wants.branch) && !was_kins);
+        if free && entitled {
+            state.root = Some(wants.branch);
+            drop(state);
+            // Where it cannot be noted, whoever comes later is told that files are different.
+            let _ = root.map(|root| note_holder(root, wants));
+            return true;
+        }
+        false
+    }
+
+    fn open(&self, directory: &Path, objects: &Objects) -> Result<Arc<Ground>> {
+        let workspace = self.workspace(directory, objects)?;
+        self.ground(directory, workspace)
+    }
+
+    fn workspace(&self, directory: &Path, objects: &Objects) -> Result<Workspace> {
+        let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
+        let name = name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
+        Workspace::open(directory, objects, &objects.folder().join("index").join(name))
+    }
+
+    fn ground(&self, directory: &Path, workspace: Workspace) -> Result<Arc<Ground>> {
+        let sandbox = if Some(directory) == self.sandbox.directory() {
+            self.sandbox.clone()
+        } else {
+            let other = self.sandbox.over(directory);
+            other.ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
+        };
+        let kept = Kept { workspace, last: None, at: None };
+        Ok(Arc::new(Ground { sandbox, kept: Some(Mutex::new(kept)) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the workspace before something is done in it: what is to be recorded, if anything is.
+    pub(crate) fn observe(&self, ground: &Ground, known: Option<&Tree>) -> Result<Option<Observed>> {
+        let Some(mut kept) = ground.kept() else { return Ok(None) };
+        let now = kept.workspace.snapshot()?;
+        self.state().first.get_or_insert_with(|| now.tree.clone());
+        let last = kept.last.replace(now.clone());
+        let tree = now.tree.clone();
+        let Some(known) = known else { return Ok(Some(Observed { tree, effects: Vec::new() })) };
+        if *known == tree {
+            return Ok(None);
+        }
+        let effects = match last {
+            Some(last) if last.tree == *known => kept.workspace.changes(&last, &now)?,
+            _ => kept.workspace.objects().diff(Some(known), &tree)?,
+        };
+        Ok(Some(Observed { tree, effects }))
+    }
+}
+
+impl Ground {
+    /// The sandbox over this directory.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Looks at the workspace after something was done in it: the tree, and what changed since it was looked at last.
+    pub(crate) fn look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
+        let Some(mut kept) = self.kept() else { return Ok(None) };
+        let now = kept.workspace.snapshot()?;
+        let effects = match &kept.last {
+            Some(last) => kept.workspace.changes(last, &now)?,
+            None => Vec::new(),
+        };
+        let tree = now.tree.clone();
+        kept.last = Some(now);
+        Ok(Some((tree, effects)))
+    }
+
+    /// Makes the files what a tree says: what they are then, and what that changed.
+    pub(crate) fn restore(&self, tree: &Tree) -> Result<(Tree, Vec<Effect>)> {
+        if let Some(mut kept) = self.kept() {
+            kept.workspace.restore(tree)?;
+        }
+        Ok(self.look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
+    }
+
+    /// Notes the newest step of the branch that works here.
+    pub(crate) fn reached(&self, step: Option<StepId>) {
+        self.kept().into_iter().for_each(|mut kept| kept.at = step);
+    }
+
+    /// Makes the directory what a tree says, and keeps what somebody else changed in it meanwhile.
+    fn bring_to(&self, tree: &Tree, left: Option<&Tree>, objects: &Objects) -> Result<()> {
+        let Some(mut kept) = self.kept() else { return Ok(()) };
+        let found = kept.workspace.snapshot()?;
+        let known = kept.last.as_ref().map(|last| &last.tree).or(left).unwrap_or(tree).clone();
+        let wanted = if found.tree == *tree || found.tree == known {
+            tree.clone()
+        } else {
+            let joined = objects.merge(&known, tree, &found.tree)?;
+            if let [first, ..] = &joined.conflicts[..] {
+                let message = format!("`{}` was changed in the workspace meanwhile, and by the merge as well", first.path);
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .with_hint("move your change away and go on, or check the session out elsewhere"));
+            }
+            joined.tree
+        };
+        if found.tree != wanted {
+            kept.workspace.restore(&wanted)?;
+        }
+        kept.last = Some(kept.workspace.snapshot()?);
+        Ok(())
+    }
+
+    fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
+        self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The branch that was placed where the session's tools run.
+fn placed_on(record: &Record) -> Option<BranchId> {
+    record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
+}
+
+/// The branch that a session began with.
+fn family(record: &Record) -> Option<BranchId> {
+    record.steps().first().map(|step| step.stamp().branch)
+}
+
+/// Who worked last in the directory that the user gave.
+struct Holder {
+    branch: BranchId,
+    family: BranchId,
+}
+
+fn holder_file(root: &Path) -> PathBuf {
+    root.join(OWN).join("workspace").join("holder")
+}
+
+fn holder_of(root: &Path) -> Option<Holder> {
+    let text = std::fs::read_to_string(holder_file(root)).ok()?;
+    let (branch, family) = text.trim().split_once(' ')?;
+    Some(Holder { branch: branch.parse().ok()?, family: family.parse().ok()? })
+}
+
+fn note_holder(root: &Path, wants: &Wants<'_>) -> Result<()> {
+    let family = family(wants.record).unwrap_or(wants.branch);
+    let file = holder_file(root);
+    std::fs::write(&file, format!("{} {family}\n", wants.branch)).map_err(|error| unusable(root, error))
+}
+
+fn unusable(root: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Place, format_args!("cannot keep versions of `{}`: {error}", root.display())).because(error)
+}

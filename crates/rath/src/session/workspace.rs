@@ -1,0 +1,177 @@
+//! Where a session works on its files: found when it is needed, looked at around every call, joined by merges.
+
+use std::sync::{Arc, OnceLock};
+
+use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
+use rath_record::{BranchId, Record, Step, lineage, view};
+
+use super::Session;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
+use crate::workspace::Objects;
+
+/// Where a session works. A fork shares what there is to share, and finds its own directory.
+#[derive(Clone, Default)]
+pub(super) struct Where {
+    /// Made when somebody asks for it, where the session was opened again.
+    grounds: Arc<OnceLock<Arc<Grounds>>>,
+    /// The session whose directory this one works in: what is done for a call is done where the call is made.
+    within: Option<Arc<Session>>,
+    /// Whose directory may be taken over, where this one came of a merge, and what is known to be in it.
+    heir_of: Option<(BranchId, Option<Tree>)>,
+}
+
+impl Where {
+    pub(super) fn placed(sandbox: Sandbox) -> Self {
+        let grounds = Arc::new(OnceLock::from(Arc::new(Grounds::new(sandbox))));
+        Where { grounds, ..Where::default() }
+    }
+
+    /// The same for a branch that leaves.
+    pub(super) fn left(&self) -> Self {
+        Where { grounds: self.grounds.clone(), ..Where::default() }
+    }
+
+    /// The same for work that is done for a call.
+    pub(super) fn within(&self, session: &Session) -> Self {
+        Where { grounds: self.grounds.clone(), within: Some(Arc::new(session.quiet())), heir_of: None }
+    }
+
+    /// The same for what comes of a merge.
+    pub(super) fn merged(&self, ours: &Session, theirs: &Session) -> Self {
+        let parted = ours.head().zip(theirs.head()).and_then(|(ours, theirs)| lineage::common_ancestor(ours, theirs));
+        let heir_of = parted.map(|step| {
+            let branch = step.stamp().branch;
+            let left = [ours, theirs].into_iter().find(|side| side.id() == branch);
+            (branch, left.map_or_else(|| view::tree(&Record::at(step.clone())), Session::tree))
+        });
+        Where { heir_of, ..self.clone() }
+    }
+}
+
+impl Session {
+    /// Where its tools run: the sandbox over the directory that its branch works in. A fork's directory is made here.
+    pub(crate) fn ground(&self) -> Result<Arc<Ground>> {
+        if let Some(session) = &self.live.place.within {
+            return session.ground();
+        }
+        let grounds = self.grounds()?;
+        let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: self.live.place.heir_of.as_ref() };
+        grounds.of(&wants).map_err(|error| error.with_session(self))
+    }
+
+    /// The sandbox that the session was placed in, with all that is known of it.
+    pub(crate) fn grounds(&self) -> Result<Arc<Grounds>> {
+        if let Some(replay) = self.replaying() {
+            return replay.grounds().ok_or_else(|| Error::new(ErrorKind::Place, "nothing runs in a replay"));
+        }
+        if let Some(grounds) = self.live.place.grounds.get() {
+            return Ok(grounds.clone());
+        }
+        let place = self.place().ok_or_else(|| {
+            Error::new(ErrorKind::Place, "the session has no place to work in")
+                .with_hint("place it with `session.to(..)`")
+        })?;
+        let sandbox = Sandbox::open(place.as_str())?;
+        Ok(self.live.place.grounds.get_or_init(|| Arc::new(Grounds::new(sandbox))).clone())
+    }
+
+    /// The versions of its files.
+    pub(super) fn objects(&self) -> Result<Objects> {
+        let grounds = self.grounds()?;
+        let objects = grounds.objects()?;
+        objects.cloned().ok_or_else(|| {
+            let message = format!("no versions of files are kept in {}", grounds.sandbox().uri());
+            Error::new(ErrorKind::Place, message).with_session(self)
+        })
+    }
+
+    pub(super) fn known_tree(&self) -> Result<Tree> {
+        self.tree().ok_or_else(|| {
+            Error::new(ErrorKind::Place, "the session does not say what its files were")
+                .with_hint("files are on the record from the first tool on that can write")
+                .with_session(self)
+        })
+    }
+
+    /// Does something with the files where the session works. It may take a while, and does not hold up others.
+    pub(super) async fn at_work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Grounds, Arc<Ground>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let session = self.quiet();
+        let work = move || work(&*session.grounds()?, session.ground()?);
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| Error::new(ErrorKind::Other, error))?.map_err(|error| error.with_session(self))
+    }
+
+    /// Finds where its tools run. A fork's directory is made now.
+    pub(crate) async fn prepare(&self) -> Result<Arc<Ground>> {
+        self.at_work(|_, ground| Ok(ground)).await
+    }
+
+    /// One tree with what these effects changed as another has it.
+    pub(crate) fn with_changes(&self, tree: &Tree, after: &Tree, effects: &[Effect]) -> Result<Tree> {
+        self.objects()?.with_changes(tree, after, effects)
+    }
+
+    /// Looks at the files before a tool may change them, and records what nobody on this record did.
+    pub(crate) async fn observe(&mut self) -> Result<()> {
+        let known = self.tree();
+        let found = self.at_work(move |grounds, ground| grounds.observe(&ground, known.as_ref())).await?;
+        found.into_iter().for_each(|found| _ = self.push(found));
+        Ok(())
+    }
+
+    /// Looks at the files after a tool may have changed them.
+    pub(crate) async fn look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
+        self.at_work(|_, ground| ground.look()).await
+    }
+
+    /// Notes how far the branch is that works in its directory.
+    pub(crate) async fn reached(&self) -> Result<()> {
+        let head = self.head().map(Step::id);
+        self.at_work(move |_, ground| {
+            ground.reached(head);
+            Ok(())
+        })
+        .await
+    }
+
+    /// What a merge makes of the files of both.
+    pub(super) fn join_files(&self, theirs: &Session, strategy: Strategy) -> Result<Merged> {
+        let how = Merged::from(strategy);
+        let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else { return Ok(how) };
+        if strategy == Strategy::Aside {
+            return Ok(how);
+        }
+        if let Some(replay) = self.replaying() {
+            return Ok(replay.merged(our_head.id(), their_head.id(), strategy).unwrap_or(how));
+        }
+        let Some(their_tree) = theirs.tree() else { return Ok(how) };
+        let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));
+        let parted = base.as_ref().and_then(view::tree);
+        if parted.as_ref() == Some(&their_tree) {
+            return Ok(Merged { tree: self.tree(), ..how });
+        }
+        let objects = self.objects()?;
+        // What they went on from, where the two never had a tree in common: they may have worked elsewhere.
+        let began = || view::trees(theirs.as_record()).list.first().map(|first| first.tree.clone());
+        if self.place() != theirs.place() {
+            objects.take_from(&theirs.objects()?, &their_tree)?;
+            began().iter().try_for_each(|tree| objects.take_from(&theirs.objects()?, tree))?;
+        }
+        let Some(our_tree) = self.tree() else { return Ok(Merged { tree: Some(their_tree), ..how }) };
+        let base = parted.filter(|_| self.place() == theirs.place()).or_else(began).unwrap_or_else(|| our_tree.clone());
+        let joined = objects.merge(&base, &our_tree, &their_tree)?;
+        let ours = objects.diff(Some(&our_tree), &joined.tree)?;
+        let mut effects = objects.diff(Some(&their_tree), &joined.tree)?;
+        effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
+        Ok(Merged { tree: Some(joined.tree), effects, conflicts: joined.conflicts, ..how })
+    }
+}
+
+/// Whether a step says where the workspace stood.
+pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
+    matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
+}

@@ -1,0 +1,128 @@
+//! What the calls of a round do to files: looked at before the first that may write, and after each of them.
+
+use std::sync::Arc;
+
+use rath_record::chunk::{Change, Effect, ToolResult, Tree};
+
+use super::{Round, State};
+use crate::error::Result;
+use crate::sandbox::{Ground, Root};
+use crate::session::Session;
+use crate::tool::Nature;
+
+/// What is known of the files that a round works on.
+#[derive(Default)]
+pub(super) struct Files {
+    /// Where the calls are made.
+    ground: Option<Arc<Ground>>,
+    root: Option<Root>,
+    /// As the results that are appended tell it.
+    told: Option<Tree>,
+    /// As they were seen last.
+    seen: Option<Tree>,
+    /// Whether nothing was waited for since they were seen.
+    looked: bool,
+    /// Whether calls ran side by side that may write: what each changed is told apart by what it touches.
+    side_by_side: bool,
+}
+
+impl Files {
+    /// The directory whose links say which paths are the same.
+    pub(super) fn root(&self) -> Option<&Root> {
+        self.root.as_ref()
+    }
+
+    pub(super) fn are_seen(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// The result with what the call changed.
+    pub(super) fn tell(&mut self, session: &Session, result: ToolResult, effects: Option<Vec<Effect>>) -> ToolResult {
+        let (Some(effects), Some(seen)) = (effects, &self.seen) else { return result };
+        let tree = match &self.told {
+            // The others that ran meanwhile have their own results.
+            Some(told) if self.side_by_side => session.with_changes(told, seen, &effects).ok(),
+            _ => Some(seen.clone()),
+        };
+        self.told = tree.clone();
+        ToolResult { effects, tree, ..result }
+    }
+}
+
+impl Round {
+    /// Finds out where the calls are made, if that may matter. A fork's directory is made now.
+    pub(super) async fn prepare(&mut self, session: &Session) {
+        let needed = self.slots.iter().any(|slot| match &slot.state {
+            State::Waiting { ready, .. } => ready.nature != Nature::ReadOnly || !ready.touches.is_empty(),
+            _ => false,
+        });
+        if needed && session.place().is_some() {
+            // Tools that need no place run without one; the others say what is wrong with it.
+            self.files.ground = session.prepare().await.ok();
+            let directory = self.files.ground.as_ref().and_then(|ground| ground.sandbox().directory());
+            self.files.root = directory.and_then(|directory| Root::open(directory).ok());
+        }
+    }
+
+    /// Looks at the files if a call is about to be begun that may write and no other runs.
+    pub(super) async fn look_before(&mut self, session: &mut Session) -> Result<()> {
+        let may_write = |state: &State| matches!(state, State::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
+        let about_to = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
+        if about_to && !self.files.looked && self.files.ground.is_some() {
+            session.observe().await?;
+            self.files.looked = true;
+            self.files.told = session.tree();
+        }
+        Ok(())
+    }
+
+    /// Looks at the files when a call has ended.
+    ///
+    /// What changed is its work, unless another that runs said that it touches it.
+    pub(super) async fn look_after(&mut self, session: &Session, nth: usize) -> Result<()> {
+        self.files.looked = false;
+        if !self.may_write(nth) {
+            return Ok(());
+        }
+        let Some((tree, effects)) = session.look().await? else { return Ok(()) };
+        self.files.seen = Some(tree);
+        self.files.looked = true;
+        let others: Vec<usize> = (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
+        self.files.side_by_side |= !others.is_empty();
+        for effect in effects {
+            let covers = |slot: &usize| match &self.slots[*slot].state {
+                State::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&effect.path)),
+                _ => false,
+            };
+            let owner = if covers(&nth) { nth } else { others.iter().copied().find(covers).unwrap_or(nth) };
+            if let State::Running { effects, .. } = &mut self.slots[owner].state {
+                add(effects, effect);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first call that runs and may write.
+    pub(super) fn first_writer(&self) -> Option<usize> {
+        (0..self.slots.len()).find(|nth| self.may_write(*nth))
+    }
+
+    fn may_write(&self, nth: usize) -> bool {
+        let runs = matches!(&self.slots[nth].state, State::Running { nature, .. } if *nature != Nature::ReadOnly);
+        runs && self.files.ground.is_some()
+    }
+}
+
+/// Adds what happened to a path to what had happened to it before.
+fn add(effects: &mut Vec<Effect>, next: Effect) {
+    let Some(at) = effects.iter().position(|known| known.path == next.path) else { return effects.push(next) };
+    let known = effects.remove(at);
+    let change = match (known.change, next.change) {
+        (Change::Created, Change::Deleted) => return,
+        (Change::Created, _) => Change::Created,
+        (Change::Renamed { from }, Change::Modified) => Change::Renamed { from },
+        (Change::Deleted, Change::Created) => Change::Modified,
+        (_, next) => next,
+    };
+    effects.push(Effect { change, before: known.before, ..next });
+}

@@ -1,0 +1,300 @@
+//! Files as part of the session: what calls change is on the record, forks keep apart, merges join, and every line has its
+//! author.
+
+use std::path::Path;
+
+use expect_test::expect;
+use rath::chunk::{Taken, Verdict};
+use rath::prelude::*;
+use rath::record::draw;
+use rath::tool::builtin::{Shell, WriteFile};
+use rath::view::Freshness;
+use rath::workspace::Origin;
+use serde_json::json;
+
+use crate::support::{block_on, log, script};
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    files.iter().for_each(|(path, text)| put(folder.path(), path, text));
+    folder
+}
+
+fn put(root: &Path, path: &str, text: &str) {
+    let file = root.join(path);
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    std::fs::write(file, text).expect("a file");
+}
+
+/// What is in a folder, but for rath's own.
+fn files(root: &Path) -> String {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+            let path = entry.path();
+            if entry.file_name() == ".rath" {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(root).expect("below").to_string_lossy().into_owned();
+            found.push(format!("{name}: {}", std::fs::read_to_string(&path).expect("text").replace('\n', "|")));
+        }
+    }
+    found.sort();
+    found.join("\n")
+}
+
+/// An agent that makes these rounds of shell commands, each a list of calls side by side.
+fn worker(rounds: &[&[&str]]) -> Agent {
+    let calls = |commands: &&[&str]| {
+        let call = |command: &&str| json!({"name": "shell", "arguments": {"command": command}});
+        json!({"calls": commands.iter().map(call).collect::<Vec<_>>()}).to_string()
+    };
+    let turns: Vec<String> = rounds.iter().map(calls).chain([r#"{"text": "done"}"#.to_owned()]).collect();
+    Agent::new("Work.", &script(turns)).tool(Shell).tool(WriteFile)
+}
+
+fn work(session: Session, rounds: &[&[&str]]) -> Session {
+    block_on(worker(rounds).run(session)).expect("a run")
+}
+
+fn placed(folder: &tempfile::TempDir) -> Session {
+    Session::user("go").to(Sandbox::local(folder.path()))
+}
+
+/// Every change on the record, step by step.
+fn effects(session: &Session) -> String {
+    let steps = session.as_record().steps().into_iter();
+    let told = steps.filter(|step| !step.chunk().effects().is_empty()).map(|step| {
+        let effects = step.chunk().effects().iter().map(draw::changed).collect::<Vec<_>>();
+        format!("{}: {}\n", step.chunk().kind(), effects.join(" "))
+    });
+    told.collect()
+}
+
+#[test]
+fn what_a_call_changes_is_on_the_record_whatever_changed_it() {
+    let folder = folder(&[("a.txt", "one\ntwo\n"), ("b.txt", "b\n"), ("c/d.txt", "d\n"), (".gitignore", "*.log\n")]);
+    let session = work(
+        placed(&folder),
+        &[
+            &["sed -i s/two/2/ a.txt", "cat > new.txt <<END\nfresh\nEND"],
+            &["mv b.txt c/b.txt && rm c/d.txt"],
+            &["true"],
+            &["echo noise > x.log; mkdir empty; chmod +x a.txt"],
+        ],
+    );
+    expect![[r#"
+        tool_result: ~a.txt
+        tool_result: +new.txt
+        tool_result: b.txt→c/b.txt -c/d.txt
+        tool_result: ~a.txt +empty/ +x.log
+    "#]]
+    .assert_eq(&effects(&session));
+    // What was there before is on the record before anything changed.
+    let first = view::trees(session.as_record()).list[0].step.id();
+    let before = session.at(first).expect("a step");
+    let checkout = tempfile::tempdir().expect("a folder");
+    before.checkout(checkout.path().join("then")).expect("checked out");
+    expect![[r#"
+        .gitignore: *.log|
+        a.txt: one|two|
+        b.txt: b|
+        c/d.txt: d|"#]]
+    .assert_eq(&files(&checkout.path().join("then")));
+}
+
+#[test]
+fn what_others_change_between_calls_is_nobodys_call() {
+    let folder = folder(&[("a.txt", "one\n")]);
+    let session = work(placed(&folder), &[&["echo two >> a.txt"]]);
+    put(folder.path(), "a.txt", "mine\n");
+    put(folder.path(), "b.txt", "mine too\n");
+    let session = work(session, &[&["echo three >> a.txt"]]);
+    expect![[r#"
+        tool_result: ~a.txt
+        observed: ~a.txt +b.txt
+        tool_result: ~a.txt
+    "#]]
+    .assert_eq(&effects(&session));
+}
+
+#[test]
+fn forks_work_in_directories_of_their_own_and_a_merge_brings_their_files_together() {
+    let folder = folder(&[("shared.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n"), ("old.txt", "old\n")]);
+    let session = work(placed(&folder), &[&["echo start > start.txt"]]);
+    let left = work(session.fork(), &[&["echo left > left.txt; sed -i s/1/one/ shared.txt", "pwd > where.txt; rm old.txt"]]);
+    let right = work(session.fork(), &[&["echo right > right.txt; sed -i s/9/nine/ shared.txt; cat left.txt"]]);
+    // Nobody saw the other, and the user's directory is as it was.
+    expect![[r#"
+        old.txt: old|
+        shared.txt: 1|2|3|4|5|6|7|8|9|
+        start.txt: start|"#]]
+    .assert_eq(&files(folder.path()));
+    let merged = left.merge(&right).expect("merged");
+    assert!(merged.conflicts().is_empty());
+    let merged = work(merged, &[&["echo end > end.txt"]]);
+    let found = files(folder.path());
+    let found = found.lines().filter(|line| !line.starts_with("where.txt")).collect::<Vec<_>>().join("\n");
+    expect![[r#"
+        end.txt: end|
+        left.txt: left|
+        right.txt: right|
+        shared.txt: one|2|3|4|5|6|7|8|nine|
+        start.txt: start|"#]]
+    .assert_eq(&found);
+    // The branch that everything left from goes on by itself, with what it had.
+    let alone = work(session, &[&["ls > names.txt"]]);
+    assert_eq!(alone.blame("names.txt").expect("objects").expect("a file").lines.len(), 4);
+    assert!(!folder.path().join("names.txt").exists());
+    assert!(merged.blame("names.txt").expect("objects").is_none());
+}
+
+#[test]
+fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
+    let folder = folder(&[("a.txt", "one\n"), ("b.txt", "one\n")]);
+    let session = work(placed(&folder), &[&["true"]]);
+    let ours = work(session.fork(), &[&["echo ours > a.txt; echo ours > b.txt"]]);
+    let theirs = work(session.fork(), &[&["echo theirs > a.txt; rm b.txt"]]);
+    let mut merged = ours.merge(&theirs).expect("merged");
+    let paths: Vec<_> = merged.conflicts().iter().map(|conflict| conflict.path.clone()).collect();
+    assert_eq!(paths, ["a.txt", "b.txt"]);
+    let error = block_on(worker(&[]).run(merged.clone())).expect_err("undecided");
+    assert_eq!(error.kind(), ErrorKind::Approval);
+    expect!["files are in conflict: `a.txt` (content), `b.txt` (modify/delete)"].assert_eq(error.message());
+    assert!(merged.decide("c.txt", Taken::Ours).is_err());
+    let mut other = merged.clone();
+    merged.decide("a.txt", Taken::Theirs).expect("decided");
+    merged.decide("b.txt", Taken::Ours).expect("decided");
+    let merged = work(merged, &[&["true"]]);
+    expect![[r#"
+        a.txt: theirs|
+        b.txt: ours|"#]]
+    .assert_eq(&files(folder.path()));
+    other.decide_edited("a.txt", b"both\n").expect("decided");
+    other.decide("b.txt", Taken::Theirs).expect("decided");
+    let out = tempfile::tempdir().expect("a folder");
+    other.checkout(out.path().join("other")).expect("checked out");
+    expect!["a.txt: both|"].assert_eq(&files(&out.path().join("other")));
+    assert!(merged.tree() != other.tree());
+}
+
+#[test]
+fn a_fork_in_another_sandbox_brings_its_files_when_it_is_merged() {
+    let (here, there) = (folder(&[("a.txt", "a\n")]), folder(&[("x.txt", "x\n")]));
+    let session = work(placed(&here), &[&["echo b > b.txt"]]);
+    let fork = work(session.fork().to(Sandbox::local(there.path())), &[&["echo y > y.txt"]]);
+    let merged = work(session.merge(&fork).expect("merged"), &[&["true"]]);
+    assert!(merged.conflicts().is_empty());
+    expect![[r#"
+        a.txt: a|
+        b.txt: b|
+        y.txt: y|"#]]
+    .assert_eq(&files(here.path()));
+}
+
+#[test]
+fn every_line_knows_the_call_that_wrote_it() {
+    let folder = folder(&[("a.txt", "one\ntwo\nthree\n")]);
+    let session = work(placed(&folder), &[&["sed -i s/two/2/ a.txt"], &["echo four >> a.txt"], &["mv a.txt b.txt"]]);
+    put(folder.path(), "b.txt", "zero\none\n2\nthree\nfour\n");
+    let mut session = work(session, &[&["true"]]);
+    block_on(session.check("test -s b.txt", &[])).expect("a check");
+    let blame = session.blame("b.txt").expect("objects").expect("a file");
+    let lines = blame.lines.iter().map(|line| {
+        let who = match &line.origin {
+            Origin::Before => "before".to_owned(),
+            Origin::Outside => "outside".to_owned(),
+            Origin::Merge => "merge".to_owned(),
+            Origin::Call(author) => {
+                assert!(author.request.is_some() && author.by.is_some());
+                author.call.arguments.to_string()
+            }
+        };
+        assert_eq!(line.checks, ["test -s b.txt"]);
+        format!("{}: {who}\n", line.text)
+    });
+    expect![[r#"
+        zero: outside
+        one: before
+        2: {"command":"sed -i s/two/2/ a.txt"}
+        three: before
+        four: {"command":"echo four >> a.txt"}
+    "#]]
+    .assert_eq(&lines.collect::<String>());
+}
+
+#[test]
+fn a_planted_regression_is_found_in_few_runs_and_no_model_is_asked() {
+    let folder = folder(&[("a.txt", "0\n")]);
+    for bad in [0, 7, 15] {
+        let rounds: Vec<String> = (0..16).map(|nth| format!("echo {nth} > a.txt; {}", if nth == bad { "touch broken" } else { "true" })).collect();
+        let rounds: Vec<[&str; 1]> = rounds.iter().map(|round| [round.as_str()]).collect();
+        let rounds: Vec<&[&str]> = rounds.iter().map(|round| &round[..]).collect();
+        let _ = std::fs::remove_file(folder.path().join("broken"));
+        let session = work(placed(&folder), &rounds);
+        let found = block_on(session.bisect(&["test".to_owned(), "!".to_owned(), "-e".to_owned(), "broken".to_owned()])).expect("a search");
+        let step = session.as_record().find(found.step.expect("found")).expect("a step");
+        let (call, _) = view::asked(step).expect("a call");
+        assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");
+        assert!(found.runs <= 6, "{found:?}");
+    }
+}
+
+#[test]
+fn a_check_goes_stale_when_what_it_saw_changes() {
+    let folder = folder(&[("src/a.txt", "a\n"), ("docs/b.txt", "b\n")]);
+    let mut session = work(placed(&folder), &[&["true"]]);
+    assert_eq!(block_on(session.check("test -e src/a.txt", &["src".to_owned()])).expect("ran"), Verdict::Passed);
+    assert_eq!(block_on(session.check("exit 3", &[])).expect("ran"), Verdict::Failed);
+    let fresh = |session: &Session| {
+        let checks = session.checks().list.into_values();
+        checks.map(|check| check.freshness == Freshness::Fresh).collect::<Vec<_>>()
+    };
+    assert_eq!(fresh(&session), [true, true]);
+    let session = work(session, &[&["echo more >> docs/b.txt"]]);
+    assert_eq!(fresh(&session), [false, true]);
+    let session = work(session, &[&["echo more >> src/a.txt"]]);
+    assert_eq!(fresh(&session), [false, false]);
+    let session = work(session, &[&["echo a > src/a.txt; echo b > docs/b.txt"]]);
+    assert_eq!(fresh(&session), [true, true]);
+    assert!(session.require_check("exit 3").is_err());
+    session.require_check("test -e src/a.txt").expect("it covers what is there");
+}
+
+#[test]
+fn calls_that_write_side_by_side_are_told_apart_by_what_they_touch() {
+    let folder = folder(&[]);
+    let calls: Vec<_> = (0..8)
+        .map(|nth| json!({"name": "write_file", "arguments": {"path": format!("{nth}.txt"), "text": format!("{nth}\n")}}))
+        .collect();
+    let turns = [json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()];
+    let agent = Agent::new("Work.", &script(turns)).tool(WriteFile);
+    let session = block_on(agent.run(placed(&folder))).expect("a run");
+    let expected: String = (0..8).map(|nth| format!("tool_result: +{nth}.txt\n")).collect();
+    assert_eq!(effects(&session), expected);
+    for nth in 0..8 {
+        let blame = session.blame(&format!("{nth}.txt")).expect("objects").expect("a file");
+        let Origin::Call(author) = &blame.lines[0].origin else { panic!("{:?}", blame.lines[0]) };
+        assert!(author.call.arguments.to_string().contains(&format!("{nth}.txt")), "{author:?}");
+    }
+}
+
+#[test]
+fn a_session_goes_back_to_an_earlier_state_of_its_files() {
+    let folder = folder(&[("a.txt", "one\n")]);
+    let mut session = work(placed(&folder), &[&["echo two > a.txt; echo b > b.txt"]]);
+    let first = view::trees(session.as_record()).list[0].step.id();
+    put(folder.path(), "c.txt", "mine\n");
+    let changed = block_on(session.restore(first)).expect("restored");
+    assert_eq!(changed.iter().map(draw::changed).collect::<Vec<_>>(), ["~a.txt", "-b.txt", "-c.txt"]);
+    expect!["a.txt: one|"].assert_eq(&files(folder.path()));
+    // What was there is on the record, mine included.
+    let steps = log(&session);
+    assert!(steps.contains("observed: +c.txt"), "{steps}");
+}
