@@ -2,17 +2,34 @@
 //!
 //! A [`Sandbox`] is what people hold, a [`SandboxBackend`] what authors write.
 
+mod beneath;
+mod capabilities;
 mod command;
+mod environment;
 mod files;
+mod groups;
+mod isolated;
+mod limits;
+mod local;
+mod options;
+mod process;
+mod registry;
 
+pub use self::capabilities::{Capabilities, Forking, Isolation};
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
+pub use self::isolated::{Host, Isolated, Network};
+pub use self::limits::{Limit, Mechanism};
+pub use self::local::Local;
+pub use self::registry::Registry;
 
 use std::fmt;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+
+use rath_record::Digest;
 
 use crate::error::Result;
 
@@ -49,6 +66,17 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// What is at a path, if anything is; a link is followed as far as it stays inside.
     fn look(&self, path: &str) -> impl Future<Output = Result<Option<Entry>>> + Send;
 
+    /// The file that holds what a command printed, where that was too much for memory.
+    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+        let _ = digest;
+        None
+    }
+
+    /// What it can do on this machine, found by trying it.
+    fn capabilities(&self) -> impl Future<Output = Result<Capabilities>> + Send {
+        async { Ok(Capabilities::default()) }
+    }
+
     /// The directory on this machine that it works in, if it is one: then the versions of its files can be kept.
     fn directory(&self) -> Option<&Path> {
         None
@@ -64,6 +92,21 @@ pub trait SandboxBackend: Send + Sync + 'static {
 }
 
 impl Sandbox {
+    /// The sandbox that a URI names, as `isolated:./?network=on`: one of the kinds that rath brings.
+    pub fn open(uri: &str) -> Result<Self> {
+        Registry::new().open(uri)
+    }
+
+    /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
+    pub fn local(directory: impl Into<PathBuf>) -> Self {
+        Sandbox::new(Local::new(directory))
+    }
+
+    /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
+    pub fn isolated(directory: impl Into<PathBuf>) -> Self {
+        Sandbox::new(Isolated::new(directory))
+    }
+
     /// A sandbox with this backend.
     pub fn new(backend: impl SandboxBackend) -> Self {
         Sandbox(Arc::new(backend))
@@ -99,6 +142,16 @@ impl Sandbox {
         self.0.look(path).await
     }
 
+    /// The file that holds what a command printed, where that was too much for memory.
+    pub fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+        self.0.spooled(digest)
+    }
+
+    /// What it can do on this machine, found by trying it.
+    pub async fn capabilities(&self) -> Result<Capabilities> {
+        self.0.capabilities().await
+    }
+
     /// The directory on this machine that it works in, if it is one.
     pub fn directory(&self) -> Option<&Path> {
         self.0.directory()
@@ -107,6 +160,18 @@ impl Sandbox {
     /// A sandbox of the same kind that works in another directory of this machine.
     pub fn over(&self, directory: &Path) -> Option<Sandbox> {
         self.0.over(directory)
+    }
+}
+
+impl From<Local> for Sandbox {
+    fn from(local: Local) -> Self {
+        Sandbox::new(local)
+    }
+}
+
+impl From<Isolated> for Sandbox {
+    fn from(isolated: Isolated) -> Self {
+        Sandbox::new(isolated)
     }
 }
 
@@ -126,6 +191,8 @@ trait Erased: Send + Sync {
     fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> Later<'a, ()>;
     fn list<'a>(&'a self, path: &'a str) -> Later<'a, Vec<Entry>>;
     fn look<'a>(&'a self, path: &'a str) -> Later<'a, Option<Entry>>;
+    fn spooled(&self, digest: Digest) -> Option<PathBuf>;
+    fn capabilities(&self) -> Later<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
     fn over(&self, directory: &Path) -> Option<Sandbox>;
 }
@@ -153,6 +220,14 @@ impl<B: SandboxBackend> Erased for B {
 
     fn look<'a>(&'a self, path: &'a str) -> Later<'a, Option<Entry>> {
         Box::pin(SandboxBackend::look(self, path))
+    }
+
+    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+        SandboxBackend::spooled(self, digest)
+    }
+
+    fn capabilities(&self) -> Later<'_, Capabilities> {
+        Box::pin(SandboxBackend::capabilities(self))
     }
 
     fn directory(&self) -> Option<&Path> {

@@ -1,0 +1,130 @@
+//! What a sandbox can do on this machine.
+
+use std::fmt;
+use std::path::Path;
+
+use super::isolated::{Host, Network};
+use super::limits::Limit;
+
+/// What a sandbox can do on this machine, found by trying it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// What keeps commands from the rest of the machine.
+    pub isolation: Isolation,
+    /// Whether they reach the network.
+    pub network: Network,
+    /// The most memory, in bytes.
+    pub memory: Option<Limit>,
+    /// The most processes and threads.
+    pub processes: Option<Limit>,
+    /// The largest file that can be written, in bytes.
+    pub file_size: Option<Limit>,
+    /// The most processor time of a process, in seconds.
+    pub cpu_time: Option<Limit>,
+    /// How a copy of the workspace is made for a fork.
+    pub forking: Forking,
+    /// Whether what commands print is told as it comes.
+    pub streaming: bool,
+}
+
+/// What keeps commands from the rest of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// Nothing: they can do what the user can.
+    None,
+    /// Namespaces, a filter of system calls, and no privileges.
+    Namespaces(Host),
+    /// They run somewhere else.
+    Elsewhere,
+}
+
+/// How a copy of the workspace is made for a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forking {
+    /// By the file system, which shares what is the same.
+    Reflink,
+    /// File by file.
+    Copy,
+    /// Not at all.
+    Never,
+}
+
+impl Default for Capabilities {
+    /// What is known of a sandbox that says nothing: it is not here, and no more than that.
+    fn default() -> Self {
+        Capabilities {
+            isolation: Isolation::Elsewhere,
+            network: Network::On,
+            memory: None,
+            processes: None,
+            file_size: None,
+            cpu_time: None,
+            forking: Forking::Never,
+            streaming: false,
+        }
+    }
+}
+
+/// On one line, for people.
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.isolation {
+            Isolation::None => "local: as the user",
+            Isolation::Namespaces(Host::ReadOnly) => "isolated: host read-only",
+            Isolation::Namespaces(Host::Hidden) => "isolated: host hidden",
+            Isolation::Elsewhere => "elsewhere",
+        })?;
+        f.write_str(match self.network {
+            Network::Off => ", network off",
+            Network::On => ", network on",
+        })?;
+        let bytes = |most: u64| size(most);
+        let plain = |most: u64| most.to_string();
+        let seconds = |most: u64| format!("{most} s");
+        let limits: [(&str, Option<Limit>, &dyn Fn(u64) -> String); 4] = [
+            ("memory", self.memory, &bytes),
+            ("processes", self.processes, &plain),
+            ("files", self.file_size, &bytes),
+            ("cpu", self.cpu_time, &seconds),
+        ];
+        for (name, limit, amount) in limits {
+            if let Some(Limit { most, by }) = limit {
+                write!(f, ", {name} {} by {by}", amount(most))?;
+            }
+        }
+        f.write_str(match self.forking {
+            Forking::Reflink => ", forks by reflink",
+            Forking::Copy => ", forks by copy",
+            Forking::Never => "",
+        })
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// How a fork of a directory is copied: asked of its file system with two files that have no name.
+pub(super) fn forking(directory: &Path) -> Forking {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{Mode, OFlags, ioctl_ficlone, open};
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = || open(directory, flags, Mode::from_raw_mode(0o600));
+        if let (Ok(from), Ok(to)) = (file(), file())
+            && rustix::io::write(&from, &[1; 4096]).is_ok()
+            && ioctl_ficlone(&to, &from).is_ok()
+        {
+            return Forking::Reflink;
+        }
+    }
+    let _ = directory;
+    Forking::Copy
+}
