@@ -23,6 +23,7 @@ pub mod secrets;
 mod session;
 pub mod store;
 pub mod tool;
+pub mod workspace;
 
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
@@ -30,7 +31,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use file::{Opened, Salvaged, salvage, verify, verify_graph};
 pub use memory::Memory;
-pub use place::{Place, PlaceError};
+pub use place::Place;
 pub use provider::Provider;
 pub use rath_macros::{Module, tool};
 pub use rath_record as record;
@@ -67,7 +68,7 @@ pub mod prelude {
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Place, Result, Secrets, Session, StepId, Store,
+        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Result, Sandbox, Secrets, Session, StepId, Store,
         Text, Usage, view,
     };
     pub use rath_macros::{Module, tool};

@@ -2,11 +2,12 @@
 //!
 //! A [`Sandbox`] is what people hold, a [`SandboxBackend`] what authors write.
 
-mod beneath;
+pub(crate) mod beneath;
 mod capabilities;
 mod command;
 mod environment;
 mod files;
+mod ground;
 mod groups;
 mod isolated;
 mod limits;
@@ -15,6 +16,7 @@ mod options;
 mod process;
 mod registry;
 
+pub use self::beneath::Root;
 pub use self::capabilities::{Capabilities, Forking, Isolation};
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
@@ -22,6 +24,8 @@ pub use self::isolated::{Host, Isolated, Network};
 pub use self::limits::{Limit, Mechanism};
 pub use self::local::Local;
 pub use self::registry::Registry;
+
+pub(crate) use self::ground::{Ground, Grounds, Wants};
 
 use std::fmt;
 use std::future::Future;

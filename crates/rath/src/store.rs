@@ -443,7 +443,7 @@ fn orphan(write: &Write, rows: &Rows) -> Option<StepId> {
 }
 
 /// Makes a folder and those above it. One called `.rath` is kept out of version control.
-fn make_folder(folder: &Path) -> std::io::Result<()> {
+pub(crate) fn make_folder(folder: &Path) -> std::io::Result<()> {
     if folder.as_os_str().is_empty() || folder.exists() {
         return Ok(());
     }

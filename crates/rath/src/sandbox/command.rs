@@ -68,6 +68,30 @@ pub enum Stream {
 /// Is told what a command prints, as it comes.
 pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + Send + 'a;
 
+impl Ran {
+    /// What it printed, as text: what it printed as errors comes last.
+    pub fn text(&self) -> String {
+        let mut said = self.out.text();
+        let errors = self.err.text();
+        if !errors.is_empty() && !said.is_empty() && !said.ends_with('\n') {
+            said.push('\n');
+        }
+        said + &errors
+    }
+}
+
+impl Printed {
+    /// As text, with a note where something is left out.
+    pub fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.beginning).into_owned();
+        let left_out = self.bytes - (self.beginning.len() + self.end.len()) as u64;
+        if left_out > 0 {
+            text.push_str(&format!("\n[{left_out} bytes are left out here]\n"));
+        }
+        text + &String::from_utf8_lossy(&self.end)
+    }
+}
+
 impl Command {
     /// How long a command may take, unless told otherwise.
     pub const TIME: Duration = Duration::from_secs(600);

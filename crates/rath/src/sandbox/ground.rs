@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rath_record::chunk::{Chunk, Effect, Observed, Tree};
 use rath_record::{BranchId, Record, StepId, view};
 
-use super::Sandbox;
+use super::{Root, Sandbox};
 use crate::error::{Error, ErrorKind, Result};
 use crate::workspace::{Objects, Snapshot, Workspace};
 
@@ -83,12 +83,6 @@ impl Grounds {
         Ok(ground)
     }
 
-    /// Where a branch works, if it does already.
-    pub(crate) fn known(&self, branch: BranchId) -> Option<Arc<Ground>> {
-        let slot = self.state().by_branch.get(&branch)?.clone();
-        slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The versions of the workspace; none where it is not a directory of this machine.
     pub(crate) fn objects(&self) -> Result<Option<&Objects>> {
         let Some(root) = self.sandbox.directory() else { return Ok(None) };
@@ -115,7 +109,7 @@ impl Grounds {
             }
             return Ok(ground);
         }
-        let own = root.join(OWN).join("work").join(wants.branch.to_string());
+        let own = self.own(root, wants.branch);
         if own.is_dir() {
             return self.open(&own, objects);
         }
@@ -128,7 +122,7 @@ impl Grounds {
             // Nobody has changed anything yet.
             None => origin.snapshot()?.tree,
         };
-        let workspace = origin.fork(&tree, &own)?;
+        let workspace = origin.fork(&tree, &own, &self.index(&own, objects))?;
         self.ground(&own, workspace)
     }
 
@@ -167,14 +161,12 @@ impl Grounds {
     /// Whether a branch works in the directory that the user gave; it does from then on.
     fn takes_root(&self, wants: &Wants<'_>) -> bool {
         let root = self.sandbox.directory();
-        let holder = root.and_then(holder_of);
-        let was_mine = holder.as_ref().is_some_and(|holder| holder.branch == wants.branch);
-        // One of its kin took over there: it has all that this one did, and went on.
-        let was_kins = holder.is_some_and(|holder| holder.branch != wants.branch && Some(holder.family) == family(wants.record));
+        let entitled = root.map_or_else(
+            || placed_on(wants.record) == Some(wants.branch),
+            |root| self.is_entitled(root, wants),
+        );
         let mut state = self.state();
-        let free = state.root.is_none_or(|holder| holder == wants.branch);
-        let entitled = was_mine || (placed_on(wants.record) == Some(wants.branch) && !was_kins);
-        if free && entitled {
+        if entitled && state.root.is_none_or(|holder| holder == wants.branch) {
             state.root = Some(wants.branch);
             drop(state);
             // Where it cannot be noted, whoever comes later is told that files are different.
@@ -190,9 +182,14 @@ impl Grounds {
     }
 
     fn workspace(&self, directory: &Path, objects: &Objects) -> Result<Workspace> {
+        Workspace::open(directory, objects, &self.index(directory, objects))
+    }
+
+    /// The file that holds what is known of a directory's files.
+    fn index(&self, directory: &Path, objects: &Objects) -> PathBuf {
         let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
         let name = name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
-        Workspace::open(directory, objects, &objects.folder().join("index").join(name))
+        objects.folder().join("index").join(name)
     }
 
     fn ground(&self, directory: &Path, workspace: Workspace) -> Result<Arc<Ground>> {
@@ -204,6 +201,36 @@ impl Grounds {
         };
         let kept = Kept { workspace, last: None, at: None };
         Ok(Arc::new(Ground { sandbox, kept: Some(Mutex::new(kept)) }))
+    }
+
+    /// What differs between a branch's files and what the record says of them, where it has files: nothing is made.
+    pub(crate) fn differ(&self, wants: &Wants<'_>) -> Result<Vec<Effect>> {
+        let Some(root) = self.sandbox.directory() else { return Ok(Vec::new()) };
+        Root::open(root)?;
+        let Some(tree) = view::tree(wants.record) else { return Ok(Vec::new()) };
+        let own = self.own(root, wants.branch);
+        let directory = match own.is_dir() {
+            true => &own,
+            false if self.is_entitled(root, wants) => root,
+            false => return Ok(Vec::new()),
+        };
+        let Some(objects) = self.objects()? else { return Ok(Vec::new()) };
+        let found = self.workspace(directory, objects)?.snapshot()?;
+        if found.tree == tree { Ok(Vec::new()) } else { objects.diff(Some(&tree), &found.tree) }
+    }
+
+    /// The directory of a branch's own.
+    fn own(&self, root: &Path, branch: BranchId) -> PathBuf {
+        root.join(OWN).join("work").join(branch.to_string())
+    }
+
+    /// Whether a branch is one that works in the directory that the user gave.
+    fn is_entitled(&self, root: &Path, wants: &Wants<'_>) -> bool {
+        let holder = holder_of(root);
+        let was_mine = holder.as_ref().is_some_and(|holder| holder.branch == wants.branch);
+        // One of its kin took over there: it has all that this one did, and went on.
+        let was_kins = !was_mine && holder.is_some_and(|holder| Some(holder.family) == family(wants.record));
+        was_mine || (placed_on(wants.record) == Some(wants.branch) && !was_kins)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

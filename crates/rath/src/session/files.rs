@@ -33,8 +33,9 @@ impl Session {
 
     /// Puts the session's files into a directory, which has to be new or empty. Gives how many.
     pub fn checkout(&self, into: impl AsRef<Path>) -> Result<u64> {
-        let tree = self.known_tree()?;
-        self.objects()?.checkout(&tree, into.as_ref()).map_err(|error| error.with_session(self))
+        let (tree, objects) = (self.known_tree()?, self.objects()?);
+        let written = objects.checkout(&tree, into.as_ref()).and_then(|()| objects.files(&tree));
+        written.map(|files| files.len() as u64).map_err(|error| error.with_session(self))
     }
 
     /// Makes the session's own files what they were at an earlier step, and gives what that changed.

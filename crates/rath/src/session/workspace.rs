@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
-use rath_record::{BranchId, Record, Step, lineage, view};
+use rath_record::{BranchId, Record, lineage, view};
 
 use super::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -128,14 +128,11 @@ impl Session {
         self.at_work(|_, ground| ground.look()).await
     }
 
-    /// Notes how far the branch is that works in its directory.
-    pub(crate) async fn reached(&self) -> Result<()> {
-        let head = self.head().map(Step::id);
-        self.at_work(move |_, ground| {
-            ground.reached(head);
-            Ok(())
-        })
-        .await
+    /// What differs between its files and what the record says of them. Nothing is made or taken over.
+    pub(crate) fn files_differ(&self) -> Result<Vec<Effect>> {
+        let grounds = self.grounds()?;
+        let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: None };
+        grounds.differ(&wants)
     }
 
     /// What a merge makes of the files of both.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
 use rath_record::turn::{Next, Pending, Progress};
-use rath_record::{CallId, StepId};
+use rath_record::{CallId, StepId, draw};
 
 use super::{Damage, Found, Holder, Recorder};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,16 +30,24 @@ impl Resumed {
         if session.head().map(|head| head.id()) != Some(listed.head) {
             differences.push(Difference::Head { recorded: listed.head });
         }
-        differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
+        let in_doubt = in_doubt(&session);
+        if let Some(place) = session.place() {
+            match session.files_differ() {
+                Err(error) => {
+                    differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
+                }
+                // What a call did of which nobody knows the end cannot be told from what others did.
+                Ok(effects) if !effects.is_empty() && in_doubt.is_empty() => {
+                    differences.push(Difference::Files { paths: effects.iter().map(draw::changed).collect() });
+                }
+                Ok(_) => {}
+            }
+        }
+        differences.extend(in_doubt.into_iter().map(|pending| Difference::InDoubt {
             call: pending.call.id,
             tool: pending.call.tool.to_string(),
             step: pending.step,
         }));
-        if let Some(place) = session.place()
-            && let Err(error) = place.check()
-        {
-            differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
-        }
         let certificate = Certificate { differences, left_open_by };
         Resumed { session: session.recorded_by(recorder), certificate }
     }
@@ -162,6 +170,11 @@ pub enum Difference {
         /// Why not.
         why: String,
     },
+    /// Files are not as the record says that they were.
+    Files {
+        /// Which, and how each differs.
+        paths: Vec<String>,
+    },
     /// A tool is not the one that the model was told of.
     Tool {
         /// Whose.
@@ -219,6 +232,11 @@ impl fmt::Display for Difference {
                 )
             }
             Difference::Place { place, why } => write!(f, "tools cannot run at {place}: {why}"),
+            Difference::Files { paths } => {
+                let (shown, more) = (paths.iter().take(PATHS).cloned().collect::<Vec<_>>(), paths.len().saturating_sub(PATHS));
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                write!(f, "files are not as they were left: {}{more}", shown.join(", "))
+            }
             Difference::Tool { module, tool, what } => write!(f, "the tool `{tool}`{} {what}", whose(module)),
             Difference::Model { module, recorded, now } => {
                 write!(f, "the model{} was {recorded} and is {now}", whose(module))
@@ -227,6 +245,9 @@ impl fmt::Display for Difference {
         }
     }
 }
+
+/// How many files are named.
+const PATHS: usize = 10;
 
 /// The calls that nobody knows the end of.
 fn in_doubt(session: &Session) -> Vec<Pending> {

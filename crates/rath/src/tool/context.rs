@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rath_record::chunk::{Call, Chunk};
+use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Newest};
 use crate::flow::{Run, Scope};
-use crate::place::Place;
+use crate::sandbox::{Root, Sandbox};
 use crate::session::Session;
 
 /// The key of a call.
@@ -48,11 +48,13 @@ pub struct ToolCx {
     key: Key,
     /// The work of others that was done for this call.
     work: Mutex<Vec<Arc<Newest>>>,
+    /// What checks found that ran for this call.
+    checks: Mutex<Vec<Checked>>,
 }
 
 impl ToolCx {
     pub(super) fn new(session: Session, call: Call, key: Key) -> Self {
-        ToolCx { session, call, key, work: Mutex::default() }
+        ToolCx { session, call, key, work: Mutex::default(), checks: Mutex::default() }
     }
 
     /// The context of a call that nobody made, to try a tool with: `tool.call(&ToolCx::of(session, call), arguments)`.
@@ -76,29 +78,30 @@ impl ToolCx {
         self.key.as_str()
     }
 
-    /// Where the session's tools run.
-    pub fn place(&self) -> Option<Place> {
-        let place = self.session.place()?;
-        Some(self.session.replaying().and_then(|replay| replay.place()).cloned().unwrap_or(place))
+    /// The sandbox that the session's tools run in: its files and its commands.
+    pub fn sandbox(&self) -> Result<Sandbox> {
+        self.session.ground().map(|ground| ground.sandbox().clone())
     }
 
-    /// The file that a path means in the session's place, which has to be a directory on this machine.
+    /// The file that a path means in the session's workspace, which has to be a directory on this machine.
     ///
-    /// The path is relative to it, and may not lead out of it, by `..` or by a link.
+    /// The path is relative to it, and may not lead out of it, by `..` or by a link. What is done with the file afterwards
+    /// is not watched: [`ToolCx::sandbox`] reads and writes so that nothing that is swapped meanwhile leads out.
     pub fn path(&self, path: &str) -> Result<PathBuf> {
-        self.local()?.resolve(path).ok_or_else(|| {
-            Error::new(ErrorKind::Place, format_args!("`{path}` is outside the workspace"))
-                .with_hint("paths are relative to the workspace, and stay in it")
-        })
+        let sandbox = self.sandbox()?;
+        let elsewhere = || Error::new(ErrorKind::Place, format_args!("{} is no directory of this machine", sandbox.uri()));
+        let root = Root::open(sandbox.directory().ok_or_else(elsewhere)?)?;
+        Ok(root.path().join(root.resolve(path)?))
     }
 
-    /// The directory on this machine that is the session's place.
-    pub(crate) fn local(&self) -> Result<crate::place::Local> {
-        let place = self.place().ok_or_else(|| {
-            Error::new(ErrorKind::Place, "the session has no place to work in")
-                .with_hint("place it with `session.to(..)`")
-        })?;
-        place.open_local()
+    /// Puts what a check found on the record of the session that the call is part of.
+    pub(crate) fn checked(&self, checked: Checked) {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(checked);
+    }
+
+    /// What checks found that ran for this call.
+    pub(super) fn checks(&self) -> Vec<Checked> {
+        std::mem::take(&mut self.checks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tells whoever listens how the work gets on. The model does not read it.

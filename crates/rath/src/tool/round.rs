@@ -67,6 +67,7 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
                 round.look_after(session, nth).await?;
             }
             round.break_off(session);
+            round.files.reached(session);
             return Err(stopped.record(session));
         }
         round.look_before(session).await?;
@@ -79,6 +80,7 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
             running.push(call(nth, ready, cx));
         }
         if running.is_empty() {
+            round.files.reached(session);
             return Ok(round.shown);
         }
         // Why it ended early is found out above.
@@ -265,6 +267,9 @@ fn call(nth: usize, ready: Ready, cx: Arc<ToolCx>) -> Ending {
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Arguments => {
                 Said::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
             }
+            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Timeout => {
+                Said { limit, ..Said::new(Outcome::TimedOut, format!("timed out: {}", error.message())) }
+            }
             Ok(Ok(Err(error))) => Said { limit, ..Said::new(Outcome::Failed, format!("failed: {}", error.message())) },
             Ok(Err(_)) => Said::new(Outcome::Failed, PANICKED),
             Err(_) => Said::new(Outcome::TimedOut, format!("timed out: it may take {}", length(time))),
@@ -326,7 +331,7 @@ impl Round {
                     if started.len() == most {
                         break;
                     }
-                    let mut resolve = || match &ready.touches[..] {
+                    let resolve = || match &ready.touches[..] {
                         [] => Vec::new(),
                         touches => resolve(touches, root),
                     };

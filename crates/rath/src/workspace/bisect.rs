@@ -1,5 +1,7 @@
 //! Which of a row of trees was the first that is bad.
 
+use rath_record::StepId;
+
 /// A search for the first bad one of a row of trees, of which the last is bad.
 ///
 /// ```
@@ -37,6 +39,17 @@ pub enum Verdict {
     Good,
     /// Not well.
     Bad,
+}
+
+/// What a search came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bisected {
+    /// The first step after which the command fails; none if it does not fail at the newest.
+    pub step: Option<StepId>,
+    /// How many trees there were.
+    pub trees: u64,
+    /// How often the command was run.
+    pub runs: u64,
 }
 
 impl Bisect {

@@ -59,7 +59,10 @@ fn worker(rounds: &[&[&str]]) -> Agent {
     Agent::new("Work.", &script(turns)).tool(Shell).tool(WriteFile)
 }
 
-fn work(session: Session, rounds: &[&[&str]]) -> Session {
+fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
+    if session.next() == Next::Done {
+        session.push(Chunk::user("go on"));
+    }
     block_on(worker(rounds).run(session)).expect("a run")
 }
 
@@ -93,7 +96,7 @@ fn what_a_call_changes_is_on_the_record_whatever_changed_it() {
         tool_result: ~a.txt
         tool_result: +new.txt
         tool_result: b.txt→c/b.txt -c/d.txt
-        tool_result: ~a.txt +empty/ +x.log
+        tool_result: ~a.txt +empty +x.log
     "#]]
     .assert_eq(&effects(&session));
     // What was there before is on the record before anything changed.
@@ -164,7 +167,9 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     let mut merged = ours.merge(&theirs).expect("merged");
     let paths: Vec<_> = merged.conflicts().iter().map(|conflict| conflict.path.clone()).collect();
     assert_eq!(paths, ["a.txt", "b.txt"]);
-    let error = block_on(worker(&[]).run(merged.clone())).expect_err("undecided");
+    let mut again = merged.clone();
+    again.push(Chunk::user("go on"));
+    let error = block_on(worker(&[]).run(again)).expect_err("undecided");
     assert_eq!(error.kind(), ErrorKind::Approval);
     expect!["files are in conflict: `a.txt` (content), `b.txt` (modify/delete)"].assert_eq(error.message());
     assert!(merged.decide("c.txt", Taken::Ours).is_err());

@@ -3,6 +3,7 @@
 mod budget;
 mod compile;
 mod file;
+mod files;
 mod flow;
 mod interchange;
 mod laws;

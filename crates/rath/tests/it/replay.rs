@@ -195,7 +195,7 @@ mod readme {
 fn a_session_without_a_program_is_taken_as_it_is() {
     let nobody = |session: Session| async move { Ok(session) };
     // The first rung of the ladder.
-    let mut session = Session::user("Which river runs through Paris?").to(Place::local("./"));
+    let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("./"));
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
     let mut poet = session.fork_named("poet");
     poet.push(Chunk::user("Say it in verse."));
@@ -394,7 +394,7 @@ fn a_task_that_is_given_to_another_agent() {
         r#"{"agent": "agent.help", "text": "helped more"}"#,
         r#"{"agent": "agent", "text": "done"}"#,
     ];
-    let placed = Session::user("go").to(Place::local("."));
+    let placed = Session::user("go").to(Sandbox::local("."));
     for session in [Session::user("go"), placed] {
         let session = run(&agent(&script(turns), "Help well."), session);
         exact(&session, &agent(&mute(), "Help well."));
@@ -896,7 +896,7 @@ fn a_result_that_was_changed_in_the_recording_is_another_recording() {
 #[test]
 fn tools_that_run_again_are_compared_call_by_call() {
     let folder = tempfile::tempdir().expect("a folder");
-    let fresh = || Place::local(folder.path().to_str().expect("UTF-8"));
+    let fresh = || Sandbox::local(folder.path());
     let counter = Counter::default();
     let session = run(&counting(&script([COUNT, COUNT, COUNT, COUNT, COUNT, DONE]), &counter), Session::user("go"));
     let results: Vec<_> = session
@@ -948,7 +948,7 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     let said = json!({"agent": "agent.look", "text": "a file"});
     let done = json!({"agent": "agent", "text": "done"});
     let (recorded, fresh) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let place = |folder: &tempfile::TempDir| Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = |folder: &tempfile::TempDir| Sandbox::local(folder.path());
     let provider = script([write, list, said, done].map(|turn| turn.to_string()));
     let session = run(&agent(&provider), Session::user("go").to(place(&recorded)));
     std::fs::remove_file(recorded.path().join("a.txt")).expect("it was written");
@@ -962,7 +962,7 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     let divergence = replayed.divergence.expect("a divergence");
     assert_eq!(divergence.pointer, "/output");
     // A place that is not there is said before anything is done.
-    let error = block_on(session.replay(&agent(&mute())).reexecuting(Place::local("no/such/place")));
+    let error = block_on(session.replay(&agent(&mute())).reexecuting(Sandbox::local("no/such/place")));
     assert_eq!(error.expect_err("no place").kind(), ErrorKind::Place);
 }
 
@@ -977,7 +977,7 @@ fn tools_that_a_person_agreed_to_run_again() {
     session.deny("call_2_1", "enough").expect("it waits");
     let session = run(&agent, session);
     let again = Counter { nature: Nature::Approval, ..Counter::default() };
-    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = Sandbox::local(folder.path());
     let replayed = block_on(session.replay(&counting(&mute(), &again)).reexecuting(place)).expect("a replay");
     assert!(replayed.is_exact(), "{replayed}");
     assert_eq!(again.calls.load(Ordering::Relaxed), 1);

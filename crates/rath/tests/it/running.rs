@@ -257,7 +257,7 @@ fn a_run_that_is_dropped_at_any_moment_has_left_a_whole_record() {
 #[test]
 fn a_process_ends_with_the_call_that_started_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = Sandbox::local(folder.path());
     // The process that is waited for, and one that it left behind.
     let command = "sleep 1000 >/dev/null 2>&1 & echo $! > left; echo $$ > own.tmp; mv own.tmp own; sleep 1000";
     let turn = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]}).to_string();

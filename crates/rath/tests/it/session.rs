@@ -14,7 +14,7 @@ fn result(id: &str) -> Chunk {
 
 /// A program with every operator in it.
 pub(crate) fn program() -> Session {
-    let mut session = Session::system("be brief").to(Place::local("./"));
+    let mut session = Session::system("be brief").to(Sandbox::local("./"));
     session.push(Chunk::user("hi"));
     session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
     let mut one = session.fork_named("one");
@@ -36,7 +36,7 @@ fn nothing_done_to_a_fork_is_visible_in_its_parent() {
     let forks: Vec<_> = [Session::fork, Session::detach, Session::clone]
         .iter()
         .map(|leave| {
-            let mut fork = leave(&parent).to(Place::local("/elsewhere"));
+            let mut fork = leave(&parent).to(Sandbox::local("/elsewhere"));
             fork.push_with_usage(Chunk::assistant("only here"), Usage::new(5, 5));
             fork
         })
@@ -140,16 +140,16 @@ fn a_session_in_one_line() {
 
 #[test]
 fn a_bad_place_is_refused_with_a_hint() {
-    for wrong in ["", "here", ":x", "local:", "Local:./", "lo cal:./", "local:\n"] {
-        assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+    for wrong in ["", "here", ":x", "Local:./", "lo cal:./", "local:./?memory=much", "local:./?speed=1"] {
+        assert!(Sandbox::open(wrong).is_err(), "{wrong:?}");
     }
-    let error: Error = "here".parse::<Place>().expect_err("no scheme").into();
-    expect![[r#"
-        wanted a place such as `local:./`, found `here`
-        hint: write the kind of sandbox, a colon, and where: `local:./`"#]]
-    .assert_eq(&error.to_string());
-    assert_eq!("local:./".parse(), Ok(Place::local("./")));
-    assert_eq!(Session::empty().to(Place::local("")).place(), Some(Place::local("./")));
+    let error = Sandbox::open("here").expect_err("no scheme");
+    assert_eq!(error.kind(), ErrorKind::Place);
+    assert_eq!(error.message(), "wanted a sandbox, found `here`");
+    assert!(error.hint().is_some());
+    assert_eq!(Sandbox::open("local:./").expect("a sandbox").uri(), Sandbox::local("./").uri());
+    let place = Session::empty().to(Sandbox::local("./")).place();
+    assert_eq!(place.expect("placed").as_str(), "local:./");
 }
 
 #[test]

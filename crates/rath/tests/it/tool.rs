@@ -213,7 +213,7 @@ fn a_long_output_survives_a_file_by_its_digest() {
 #[test]
 fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = Sandbox::local(folder.path());
     let provider = script([
         json!({"calls": [
             {"name": "read_file", "arguments": {"path": "none.txt"}},
@@ -265,7 +265,7 @@ fn a_read_sees_the_write_before_it_whatever_the_path_is_called() {
     std::fs::create_dir(folder.path().join("real")).expect("a folder");
     #[cfg(unix)]
     std::os::unix::fs::symlink("real", folder.path().join("link")).expect("a link");
-    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = Sandbox::local(folder.path());
     for (written, read) in [("a", "a"), ("./a", "a"), ("a", "./x/../a"), ("link/a", "real/a"), ("real/a", "link/a")] {
         let (calls, wanted): (Vec<_>, Vec<_>) = (0..16)
             .map(|nth| {
@@ -791,7 +791,7 @@ fn an_empty_answer_is_no_answer() {
 #[test]
 fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = Place::local(folder.path().to_str().expect("UTF-8"));
+    let place = Sandbox::local(folder.path());
     let provider = script([
         json!({"calls": [
             {"name": "shell", "arguments": {"command": "mkfifo pipe; sleep 1000 & echo started"}},

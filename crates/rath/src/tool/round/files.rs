@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rath_record::Step;
 use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
@@ -30,6 +31,11 @@ impl Files {
     /// The directory whose links say which paths are the same.
     pub(super) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
+    }
+
+    /// Notes how far the branch is that works there.
+    pub(super) fn reached(&self, session: &Session) {
+        self.ground.iter().for_each(|ground| ground.reached(session.head().map(Step::id)));
     }
 
     pub(super) fn are_seen(&self) -> bool {

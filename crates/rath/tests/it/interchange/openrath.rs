@@ -142,7 +142,7 @@ fn a_session_comes_back_as_it_left() {
 
 #[test]
 fn what_the_format_has_no_place_for_is_told() {
-    let mut session = Session::user("look").to(Place::local("./"));
+    let mut session = Session::user("look").to(Sandbox::local("./"));
     session.push(rath::chunk::User { text: "a picture".into(), images: vec![Image::new("image/png", *b"png")] });
     session.push(Chunk::note("a remark"));
     session.push_with_usage(Chunk::assistant("I see."), Usage::new(10, 1));

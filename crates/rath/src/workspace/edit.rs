@@ -1,0 +1,183 @@
+//! A tree with a few paths as somebody wants them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rath_record::chunk::{Change, Conflict, Effect, Tree, Version};
+
+use super::batch::Batch;
+use super::objects::{Kind, Objects};
+use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
+use super::{changes, quote};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What is to be at a path: a file, or nothing.
+type Wanted = Option<(Mode, ObjectId)>;
+
+impl Objects {
+    /// A tree in which what these effects changed is as in another, and everything else as it was.
+    pub(crate) fn with_changes(&self, tree: &Tree, after: &Tree, effects: &[Effect]) -> Result<Tree> {
+        let mut wanted = BTreeMap::new();
+        let kept = effects.iter().filter(|effect| effect.unkept.is_none());
+        let paths = kept.flat_map(|effect| match &effect.change {
+            Change::Renamed { from } => vec![from, &effect.path],
+            _ => vec![&effect.path],
+        });
+        for path in paths {
+            let path = bytes(path)?;
+            let found = self.entry(tree::id(after)?, &path)?;
+            wanted.insert(path, found);
+        }
+        self.edit(tree, &wanted)
+    }
+
+    /// A tree in which a path that was in conflict is one of its versions, or gone.
+    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&Version>) -> Result<Tree> {
+        let mut wanted = self.without(tree, conflict)?;
+        if let Some(Version { path, object, mode }) = version {
+            let odd = || Error::new(ErrorKind::Damaged, format_args!("a version of `{path}` cannot be read"));
+            let id = ObjectId::from_hex(object).ok_or_else(odd)?;
+            let mode = Mode::read(mode.as_bytes()).filter(|mode| *mode != Mode::Directory).ok_or_else(odd)?;
+            wanted.insert(bytes(path)?, Some((mode, id)));
+        }
+        self.edit(tree, &wanted)
+    }
+
+    /// A tree in which a path that was in conflict holds this.
+    pub(crate) fn with_content(&self, tree: &Tree, conflict: &Conflict, content: &[u8]) -> Result<Tree> {
+        let mut wanted = self.without(tree, conflict)?;
+        let runs = [&conflict.ours, &conflict.theirs].into_iter().flatten().any(|version| version.mode == "100755");
+        let batch = Batch::new(self);
+        let id = batch.put(Kind::Blob, content)?.ok_or_else(collides)?;
+        batch.finish()?;
+        wanted.insert(bytes(&conflict.path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
+        self.edit(tree, &wanted)
+    }
+
+    /// Everything that the merge put where a conflict is, to be taken out.
+    fn without(&self, tree: &Tree, conflict: &Conflict) -> Result<BTreeMap<Vec<u8>, Wanted>> {
+        let mut wanted = BTreeMap::from([(bytes(&conflict.path)?, None)]);
+        for version in [&conflict.ours, &conflict.theirs].into_iter().flatten() {
+            // Where one side renamed it, the merge may have left it under both names.
+            let path = bytes(&version.path)?;
+            if self.entry(tree::id(tree)?, &path)?.is_some_and(|(_, id)| id.to_string() == version.object) {
+                wanted.insert(path, None);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Takes all that a tree holds from another folder.
+    pub(crate) fn take_from(&self, other: &Objects, tree: &Tree) -> Result<()> {
+        let batch = Batch::new(self);
+        let mut rest = vec![(tree::id(tree)?, Kind::Tree)];
+        while let Some((id, kind)) = rest.pop() {
+            if self.contains(id) || id == EMPTY {
+                continue;
+            }
+            let content = other.get(id, kind)?;
+            if kind == Kind::Tree {
+                let below = tree::entries(id, &content)?.into_iter();
+                rest.extend(below.map(|entry| match entry.mode {
+                    Mode::Directory => (entry.id, Kind::Tree),
+                    _ => (entry.id, Kind::Blob),
+                }));
+            }
+            batch.put(kind, &content)?;
+        }
+        batch.finish()
+    }
+
+    /// Writes a tree to a directory that is removed with what this gives.
+    pub(crate) fn fresh_checkout(&self, tree: &Tree) -> Result<Fresh> {
+        let folder = self.folder().join("fresh").join(uuid::Uuid::now_v7().to_string());
+        let fresh = Fresh(folder);
+        self.checkout(tree, fresh.path())?;
+        Ok(fresh)
+    }
+
+    /// What is at a path.
+    fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Wanted> {
+        let mut at = tree;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let bytes = self.get(at, Kind::Tree)?;
+            let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
+            match (found, names.peek()) {
+                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
+                (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn edit(&self, tree: &Tree, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<Tree> {
+        let mut all: BTreeMap<Vec<u8>, (Mode, ObjectId)> = BTreeMap::new();
+        for one in changes::of_trees(self, None, tree::id(tree)?)? {
+            all.extend(one.after.map(|after| (one.path, after)));
+        }
+        for (path, wanted) in wanted {
+            match wanted {
+                None => _ = all.remove(path),
+                Some(wanted) => {
+                    // What is in the way: a file where a directory has to be, or the other way round.
+                    let above = |at: usize| path[..at].to_vec();
+                    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                    slashes.for_each(|at| _ = all.remove(&above(at)));
+                    let below = [&path[..], b"/"].concat();
+                    all.retain(|known, _| !known.starts_with(&below));
+                    all.insert(path.clone(), *wanted);
+                }
+            }
+        }
+        let batch = Batch::new(self);
+        let files: Vec<_> = all.iter().map(|(path, (mode, id))| (&path[..], *mode, *id)).collect();
+        let id = write(&batch, &files)?;
+        batch.finish()?;
+        Ok(id.tree())
+    }
+}
+
+/// Writes the tree objects of files in order of their paths.
+fn write(batch: &Batch<'_>, files: &[(&[u8], Mode, ObjectId)]) -> Result<ObjectId> {
+    let mut entries = Vec::new();
+    let mut rest = files;
+    while let Some(&(path, mode, id)) = rest.first() {
+        let Some(slash) = memchr::memchr(b'/', path) else {
+            entries.push(Entry { mode, name: path, id });
+            rest = &rest[1..];
+            continue;
+        };
+        let name = &path[..slash];
+        let count = rest.iter().take_while(|(path, ..)| path.get(..=slash) == Some(&[name, b"/"].concat())).count();
+        let below: Vec<_> = rest[..count].iter().map(|(path, mode, id)| (&path[slash + 1..], *mode, *id)).collect();
+        entries.push(Entry { mode: Mode::Directory, name, id: write(batch, &below)? });
+        rest = &rest[count..];
+    }
+    batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
+}
+
+fn bytes(path: &str) -> Result<Vec<u8>> {
+    let read = quote::read(path).map(|path| path.into_owned());
+    read.ok_or_else(|| Error::new(ErrorKind::Arguments, format_args!("wanted a path, found `{path}`")))
+}
+
+fn collides() -> Error {
+    Error::new(ErrorKind::Io, "the content is made to collide with another, and is not kept")
+}
+
+/// A directory that is removed with this.
+pub(crate) struct Fresh(PathBuf);
+
+impl Fresh {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
