@@ -2,9 +2,13 @@
 //!
 //! A [`Sandbox`] is what people hold, a [`SandboxBackend`] what authors write.
 
+#[cfg(unix)]
+pub(crate) mod beneath;
 mod command;
 mod files;
 
+#[cfg(unix)]
+pub use self::beneath::Root;
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
 
