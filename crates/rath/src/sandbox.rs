@@ -2,7 +2,8 @@
 //!
 //! A [`Sandbox`] is what people hold, a [`SandboxBackend`] what authors write.
 
-mod beneath;
+#[cfg(unix)]
+pub(crate) mod beneath;
 mod capabilities;
 mod command;
 mod environment;
@@ -15,6 +16,8 @@ mod options;
 mod process;
 mod registry;
 
+#[cfg(unix)]
+pub use self::beneath::Root;
 pub use self::capabilities::{Capabilities, Forking, Isolation};
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
