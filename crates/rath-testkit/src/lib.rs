@@ -7,4 +7,5 @@
 //! conforms(&mut || Case::lasting(Store::open("memory:").expect("a store")));
 //! ```
 
+pub mod sandbox;
 pub mod store;

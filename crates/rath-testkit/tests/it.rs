@@ -1,6 +1,8 @@
-//! The stores that rath brings keep what every store has to.
+//! The stores and sandboxes that rath brings keep what every one has to.
 
 use rath::Store;
+use rath::sandbox::{Isolated, Local, Sandbox};
+use rath_testkit::sandbox;
 use rath_testkit::store::{Case, conforms};
 
 /// A place of its own for each promise.
@@ -29,4 +31,28 @@ fn jsonl_keeps_its_promises() {
 #[test]
 fn memory_keeps_its_promises() {
     conforms(&mut || Case::lasting(Store::open("memory:").expect("a store")));
+}
+
+/// An empty workspace for each promise.
+fn in_workspace(open: impl Fn(&std::path::Path) -> Sandbox) {
+    sandbox::conforms(&mut || {
+        let folder = tempfile::tempdir().expect("a folder");
+        sandbox::Case::new(open(folder.path()), folder)
+    });
+}
+
+#[test]
+fn local_keeps_its_promises() {
+    in_workspace(|folder| Local::new(folder).into());
+}
+
+#[test]
+fn isolated_keeps_its_promises() {
+    in_workspace(|folder| Isolated::new(folder).into());
+}
+
+#[test]
+fn isolated_keeps_its_promises_over_another_directory() {
+    let shown = tempfile::tempdir().expect("a folder");
+    in_workspace(|folder| Sandbox::isolated(shown.path()).over(folder).expect("it is on this machine"));
 }

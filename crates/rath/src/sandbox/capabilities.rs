@@ -81,14 +81,11 @@ impl fmt::Display for Capabilities {
             Network::Off => ", network off",
             Network::On => ", network on",
         })?;
-        let bytes = |most: u64| size(most);
-        let plain = |most: u64| most.to_string();
-        let seconds = |most: u64| format!("{most} s");
-        let limits: [(&str, Option<Limit>, &dyn Fn(u64) -> String); 4] = [
-            ("memory", self.memory, &bytes),
-            ("processes", self.processes, &plain),
-            ("files", self.file_size, &bytes),
-            ("cpu", self.cpu_time, &seconds),
+        let limits = [
+            ("memory", self.memory, size as fn(u64) -> String),
+            ("processes", self.processes, |most| most.to_string()),
+            ("files", self.file_size, size),
+            ("cpu", self.cpu_time, |most| format!("{most} s")),
         ];
         for (name, limit, amount) in limits {
             if let Some(Limit { most, by }) = limit {

@@ -2,6 +2,8 @@
 
 mod budget;
 mod compile;
+#[cfg(unix)]
+mod escape;
 mod file;
 mod files;
 mod flow;

@@ -74,8 +74,8 @@ const NAMESPACES: [i32; 7] = [
 /// Kinds of sockets that no namespace holds back: to the machine that this one runs on, and into the kernel's ciphers.
 const FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
 
-/// Characters typed into somebody's terminal.
-const TYPED: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+/// Characters typed into somebody's terminal: `TIOCSTI` and `TIOCLINUX`.
+const TYPED: [u64; 2] = [0x5412, 0x541c];
 
 /// The filters, as the kernel takes them.
 pub(super) fn filters() -> Result<Vec<BpfProgram>> {
