@@ -6,11 +6,13 @@
 pub(crate) mod beneath;
 mod command;
 mod files;
+mod plain;
 
 #[cfg(unix)]
 pub use self::beneath::Root;
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
+pub(crate) use self::plain::Plain;
 
 use std::fmt;
 use std::future::Future;

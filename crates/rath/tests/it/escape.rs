@@ -2,6 +2,7 @@
 
 mod race;
 mod root;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fs;
