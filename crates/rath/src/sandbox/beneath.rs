@@ -30,6 +30,7 @@ pub struct Root {
     path: PathBuf,
     fd: OwnedFd,
     /// Whether paths without links are opened in one go, where the system can.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     walks_straight: bool,
 }
 
