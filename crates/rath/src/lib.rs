@@ -23,6 +23,8 @@ pub mod secrets;
 mod session;
 pub mod store;
 pub mod tool;
+#[cfg(unix)]
+pub mod workspace;
 
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;

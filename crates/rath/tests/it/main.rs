@@ -22,3 +22,5 @@ mod store;
 mod support;
 mod tool;
 mod wire;
+#[cfg(unix)]
+mod workspace;

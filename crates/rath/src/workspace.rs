@@ -1,0 +1,235 @@
+//! The versions of a directory, as git objects in a folder of their own.
+//!
+//! [`Objects`] keeps versions; a [`Workspace`] is a directory whose versions are kept. Nothing of a `.git` that may be there
+//! is read, locked, run or written: not its index, its configuration, its hooks or filters. Line endings stay as they are,
+//! and `.gitattributes` is a file like any other.
+//!
+//! What a [`Snapshot`] keeps, as git would: files with their executable bit, links as links (never followed), names as bytes.
+//! What it does not keep, and [`Workspace::changes`] still names when its metadata changes:
+//!
+//! - what a `.gitignore` in the workspace names, by git's rules. There are no rules beside those files, and a file that was
+//!   kept before it came to be ignored is kept no longer. An ignored directory is looked into for metadata only; one that holds
+//!   more than 10,000 names is named as a whole, by its own metadata. When more than 20 paths changed in one, it is named
+//!   instead of them;
+//! - `.git`, at any depth, named as one path. Its `objects` are not looked into: git writes no object without writing something
+//!   else too. The files of a repository inside the workspace are files like any others;
+//! - files that are larger than 32 MiB, unless [`Workspace::largest`] says otherwise;
+//! - pipes, sockets and devices, and what cannot be read: files and directories that are closed to us, directories nested more
+//!   than 2,048 deep, and files made to collide with others;
+//! - directories with nothing in them.
+//!
+//! `.rath`, at any depth, is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond the
+//! executable bit.
+//!
+//! A snapshot is one pass over names and metadata. A file is read again if its size, its times, its inode or its mode are not
+//! as they were, or if it was last changed so shortly before it was read that it may have changed again without a trace. One
+//! that changes while it is read is read again, five times at most; what is kept is always what was read. What goes away
+//! meanwhile is not there.
+
+mod batch;
+mod changes;
+mod checkout;
+mod dir;
+mod disk;
+mod glob;
+mod ignore;
+mod index;
+mod node;
+mod objects;
+mod pack;
+mod pool;
+mod quote;
+mod rename;
+mod restore;
+mod tree;
+mod versions;
+mod walk;
+
+pub use self::objects::Objects;
+pub use self::tree::{Mode, ObjectId};
+pub use self::versions::Kept;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_record::chunk::{Effect, Tree, Unkept};
+
+use self::batch::Batch;
+use self::checkout::Live;
+use self::dir::{Dir, Kind};
+use self::restore::Restore;
+use crate::error::Result;
+
+/// A directory whose versions are kept.
+#[derive(Debug)]
+pub struct Workspace {
+    root: PathBuf,
+    objects: Objects,
+    /// Where what is known of files is kept between processes.
+    index: PathBuf,
+    largest: u64,
+    known: Option<Arc<Dir>>,
+    /// Whether more is known than the index says.
+    unsaved: bool,
+}
+
+/// A directory as it was at one time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// What is kept of it.
+    pub tree: Tree,
+    found: Arc<Dir>,
+}
+
+impl Workspace {
+    /// Files larger than this are not kept, unless told otherwise.
+    pub const LARGEST: u64 = 32 << 20;
+
+    /// Opens a directory. `index` is a file that holds what is known of it between processes: where it is missing or
+    /// damaged, the next snapshot takes longer.
+    pub fn open(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
+        let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
+        let mut workspace =
+            Workspace { root, objects, index, largest: Self::LARGEST, known: None, unsaved: false };
+        workspace.load()?;
+        Ok(workspace)
+    }
+
+    /// Sets how large a file may be that is kept.
+    pub fn largest(mut self, bytes: u64) -> Result<Self> {
+        if self.largest != bytes {
+            self.largest = bytes;
+            self.load()?;
+        }
+        Ok(self)
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where its versions are kept.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// The last snapshot, as far as it is known, be it of an earlier process.
+    pub fn last(&self) -> Option<Snapshot> {
+        self.known.clone().map(Snapshot::new)
+    }
+
+    /// Keeps the directory as it is now. It is durable after [`Objects::sync`].
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        let root = self.open_root()?;
+        let batch = Batch::new(&self.objects);
+        let found = walk::walk(&root, &self.objects, &batch, self.largest, self.known.clone())?;
+        batch.finish()?;
+        self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &found));
+        self.known = Some(found.clone());
+        Ok(Snapshot::new(found))
+    }
+
+    /// What changed between two snapshots, by path: what is kept, and what is not.
+    pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<Effect>> {
+        changes::between(&self.objects, Some(&before.found), &after.found)
+    }
+
+    /// Makes the kept files equal to a tree, and says what is there then.
+    ///
+    /// Only what differs is touched; whoever looks at a file finds all of the old one or all of the new one. What is not kept
+    /// stays, and where it is in the way of a file, nothing is restored at all. What is there before is kept in a snapshot.
+    pub fn restore(&mut self, tree: &Tree) -> Result<Snapshot> {
+        let wanted = tree::id(tree)?;
+        let before = self.snapshot()?;
+        let changed = changes::of_trees(&self.objects, Some(before.found.tree()), wanted)?;
+        if changed.is_empty() {
+            return Ok(before);
+        }
+        let root = self.open_root()?;
+        let aside = self.index.parent().unwrap_or(&self.root);
+        Restore { objects: &self.objects, root: &root, found: &before.found, aside }.run(&changed)?;
+        self.snapshot()
+    }
+
+    /// A new directory with what a tree holds, and what is known of it in another index.
+    ///
+    /// Files share their blocks with those of this workspace where the file system can do that, and they are as in the tree;
+    /// else they are copied from there or from the versions. They are never hard links: a program that writes in place would
+    /// write to both.
+    pub fn fork(&self, tree: &Tree, into: &Path, index: &Path) -> Result<Workspace> {
+        let live = match (&self.known, self.open_root()) {
+            (Some(known), Ok(root)) => Some(Live { root, known: known.clone() }),
+            _ => None,
+        };
+        let known = checkout::checkout(&self.objects, tree::id(tree)?, into, live)?;
+        let (root, index) = (into.to_owned(), index.to_owned());
+        let (objects, largest) = (self.objects.clone(), self.largest);
+        Ok(Workspace { root, objects, index, largest, known: Some(known), unsaved: true })
+    }
+
+    /// Writes what is known to the index. This is done when a workspace is let go, too.
+    pub fn save(&mut self) -> Result<()> {
+        let Some(known) = self.known.as_ref().filter(|_| self.unsaved) else { return Ok(()) };
+        let synced = self.objects.is_synced();
+        index::write(&self.index, &self.about()?, known, synced)
+            .map_err(|error| objects::at(&self.index, "write the index", error))?;
+        self.unsaved = false;
+        Ok(())
+    }
+
+    fn load(&mut self) -> Result<()> {
+        let read = index::read(&self.index, &self.about()?);
+        if read.as_ref().is_some_and(|read| !read.synced) {
+            self.objects.doubt();
+        }
+        self.known = read.map(|read| read.dir);
+        Ok(())
+    }
+
+    fn about(&self) -> Result<index::About> {
+        let root = disk::stat_of(&self.open_root()?).map_err(std::io::Error::from)?;
+        Ok(index::About { objects: self.objects.identity(), root: root.inode, largest: self.largest })
+    }
+
+    fn open_root(&self) -> Result<OwnedFd> {
+        disk::open_root(&self.root).map_err(|error| objects::at(&self.root, "open the workspace", error))
+    }
+}
+
+/// Saves what is known, if it can: without it, the next snapshot takes longer.
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        let _ = self.save();
+    }
+}
+
+impl Snapshot {
+    fn new(found: Arc<Dir>) -> Self {
+        Snapshot { tree: found.tree().tree(), found }
+    }
+
+    /// What was there and is not kept, by path.
+    ///
+    /// Of an ignored directory only its own path, not what is in it.
+    pub fn unkept(&self) -> Vec<(String, Unkept)> {
+        let mut unkept = Vec::new();
+        let mut rest = vec![(Vec::new(), &self.found)];
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                let below = changes::join(&path, dir.name(entry));
+                match (entry.kind, dir.child(entry)) {
+                    (Kind::Unkept(why), _) => unkept.push((quote::shown(&below).into_owned(), why)),
+                    (_, Some(child)) if child.entries.is_empty() => {
+                        unkept.push((quote::shown(&below).into_owned(), Unkept::EmptyDirectory));
+                    }
+                    (_, Some(child)) => rest.push((below, child)),
+                    _ => {}
+                }
+            }
+        }
+        unkept.sort_by(|one, other| one.0.cmp(&other.0));
+        unkept
+    }
+}

@@ -1,0 +1,229 @@
+//! Wildcards, as git matches them.
+
+/// Whether `*` and `?` stand for slashes too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slash {
+    /// Like any other character.
+    Any,
+    /// Only `**` does.
+    Literal,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Match,
+    No,
+    /// No, and nothing that a star in front of it takes in could help.
+    Never,
+    /// The same, but for a `**` in front of it.
+    NeverButStars,
+}
+
+/// A pattern that needs more steps than this matches nothing: its author wants to see us busy.
+const STEPS: u32 = 1_000_000;
+
+/// Whether a character has a meaning in patterns.
+pub(super) fn is_special(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
+}
+
+/// Whether a pattern matches a whole text.
+pub(super) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
+    let mut glob = Glob { pattern, text, slash, steps: STEPS };
+    glob.matches(0, 0) == Found::Match
+}
+
+struct Glob<'a> {
+    pattern: &'a [u8],
+    text: &'a [u8],
+    slash: Slash,
+    steps: u32,
+}
+
+impl Glob<'_> {
+    /// The character of the pattern, 0 past its end.
+    fn p(&self, at: usize) -> u8 {
+        self.pattern.get(at).copied().unwrap_or(0)
+    }
+
+    fn t(&self, at: usize) -> u8 {
+        self.text.get(at).copied().unwrap_or(0)
+    }
+
+    fn matches(&mut self, mut p: usize, mut t: usize) -> Found {
+        while self.p(p) != 0 {
+            self.steps = self.steps.saturating_sub(1);
+            if self.steps == 0 {
+                return Found::Never;
+            }
+            let (wanted, found) = (self.p(p), self.t(t));
+            if found == 0 && wanted != b'*' {
+                return Found::Never;
+            }
+            match wanted {
+                b'?' if self.slash == Slash::Literal && found == b'/' => return Found::No,
+                b'?' => {}
+                b'*' => match self.star(&mut p, &mut t) {
+                    Some(found) => return found,
+                    None => continue,
+                },
+                b'[' => match self.class(&mut p, found) {
+                    None => return Found::Never,
+                    Some(false) => return Found::No,
+                    Some(true) => {}
+                },
+                b'\\' => {
+                    p += 1;
+                    if self.p(p) != found {
+                        return Found::No;
+                    }
+                }
+                _ if wanted != found => return Found::No,
+                _ => {}
+            }
+            (p, t) = (p + 1, t + 1);
+        }
+        if self.t(t) == 0 { Found::Match } else { Found::No }
+    }
+
+    /// What a star leads to; none if the match goes on behind it.
+    fn star(&mut self, p: &mut usize, t: &mut usize) -> Option<Found> {
+        let first = *p;
+        *p += 1;
+        let mut takes_slashes = self.slash == Slash::Any;
+        if self.p(*p) == b'*' {
+            while self.p(*p) == b'*' {
+                *p += 1;
+            }
+            let begins = first == 0 || self.pattern[first - 1] == b'/';
+            let ends = matches!((self.p(*p), self.p(*p + 1)), (0 | b'/', _) | (b'\\', b'/'));
+            if self.slash == Slash::Literal && begins && ends {
+                // Between slashes it may stand for no directory at all.
+                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == Found::Match {
+                    return Some(Found::Match);
+                }
+                takes_slashes = true;
+            }
+        }
+        let rest = self.text.get(*t..).unwrap_or_default();
+        if self.p(*p) == 0 {
+            let stays = takes_slashes || memchr::memchr(b'/', rest).is_none();
+            return Some(if stays { Found::Match } else { Found::NeverButStars });
+        }
+        if !takes_slashes && self.p(*p) == b'/' {
+            return match memchr::memchr(b'/', rest) {
+                None => Some(Found::Never),
+                Some(slash) => {
+                    *t += slash;
+                    None
+                }
+            };
+        }
+        self.any(*p, *t, takes_slashes)
+    }
+
+    /// Tries what follows a star at every place that the star may reach to.
+    fn any(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<Found> {
+        while self.t(t) != 0 {
+            self.steps = self.steps.saturating_sub(1);
+            if self.steps == 0 {
+                return Some(Found::Never);
+            }
+            let wanted = self.p(p);
+            if !is_special(wanted) {
+                // A character that stands for itself has to come, so what is before it belongs to the star.
+                while self.t(t) != 0 && self.t(t) != wanted && (takes_slashes || self.t(t) != b'/') {
+                    t += 1;
+                }
+                if self.t(t) != wanted {
+                    return Some(if takes_slashes { Found::Never } else { Found::NeverButStars });
+                }
+            }
+            let found = self.matches(p, t);
+            if found != Found::No {
+                if !takes_slashes || found != Found::NeverButStars {
+                    return Some(found);
+                }
+            } else if !takes_slashes && self.t(t) == b'/' {
+                return Some(Found::NeverButStars);
+            }
+            t += 1;
+        }
+        Some(Found::Never)
+    }
+
+    /// Whether a set of characters holds this one; none if it is no set. Ends at its closing bracket.
+    fn class(&self, p: &mut usize, found: u8) -> Option<bool> {
+        *p += 1;
+        let negated = matches!(self.p(*p), b'!' | b'^');
+        if negated {
+            *p += 1;
+        }
+        let (mut before, mut holds) = (0, false);
+        loop {
+            let mut one = self.p(*p);
+            match one {
+                0 => return None,
+                b'\\' => {
+                    *p += 1;
+                    one = self.p(*p);
+                    if one == 0 {
+                        return None;
+                    }
+                    holds |= one == found;
+                }
+                b'-' if before != 0 && !matches!(self.p(*p + 1), 0 | b']') => {
+                    *p += 1;
+                    let mut last = self.p(*p);
+                    if last == b'\\' {
+                        *p += 1;
+                        last = self.p(*p);
+                        if last == 0 {
+                            return None;
+                        }
+                    }
+                    holds |= (before..=last).contains(&found);
+                    one = 0;
+                }
+                b'[' if self.p(*p + 1) == b':' => {
+                    let start = *p + 2;
+                    let length = self.pattern.get(start..)?.iter().position(|byte| *byte == b']')?;
+                    match self.pattern[start..start + length].strip_suffix(b":") {
+                        Some(name) => {
+                            holds |= named(name, found)?;
+                            *p = start + length;
+                            one = 0;
+                        }
+                        // Without its end it is a bracket like any other.
+                        None => holds |= found == b'[',
+                    }
+                }
+                _ => holds |= one == found,
+            }
+            before = one;
+            *p += 1;
+            if self.p(*p) == b']' {
+                break;
+            }
+        }
+        Some(holds != negated && !(self.slash == Slash::Literal && found == b'/'))
+    }
+}
+
+fn named(name: &[u8], byte: u8) -> Option<bool> {
+    Some(match name {
+        b"alnum" => byte.is_ascii_alphanumeric(),
+        b"alpha" => byte.is_ascii_alphabetic(),
+        b"blank" => matches!(byte, b' ' | b'\t'),
+        b"cntrl" => byte.is_ascii_control(),
+        b"digit" => byte.is_ascii_digit(),
+        b"graph" => byte.is_ascii_graphic(),
+        b"lower" => byte.is_ascii_lowercase(),
+        b"print" => byte.is_ascii_graphic() || byte == b' ',
+        b"punct" => byte.is_ascii_punctuation(),
+        b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
+        b"upper" => byte.is_ascii_uppercase(),
+        b"xdigit" => byte.is_ascii_hexdigit(),
+        _ => return None,
+    })
+}
