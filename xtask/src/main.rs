@@ -38,8 +38,8 @@ fn ci() -> Result<(), String> {
 
 fn bench() -> Result<(), String> {
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])?;
-    // The last one depends on the disk more than on us.
-    for bench in ["session", "provider", "flow", "store"] {
+    // The last two depend on the disk more than on us.
+    for bench in ["session", "provider", "flow", "store", "workspace"] {
         cargo(&["bench", "--quiet", "--package", "rath", "--bench", bench], &[])?;
     }
     Ok(())

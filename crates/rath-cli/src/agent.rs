@@ -23,10 +23,14 @@ pub(crate) struct Setup {
     /// What the agent is told. Left out, it is told to be careful and brief, and in a stored session what it was told there
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Where tools run: a directory in which the agent may read and write files and run commands, as you. Without it the
-    /// agent has no tools
-    #[arg(long, value_name = "local:DIRECTORY")]
+    /// Where tools run: `isolated:` shows commands the machine read-only and no network, and lets them write in the directory
+    /// alone; in `local:` they can do what you can; with `none` the agent has no tools. Left out, it is where a stored
+    /// session's tools ran, and otherwise `isolated:.`
+    #[arg(long, value_name = "isolated:DIRECTORY | local:DIRECTORY | none")]
     sandbox: Option<String>,
+    /// Let commands reach the network from where they are isolated
+    #[arg(long)]
+    network: bool,
     /// How often the model may be asked
     #[arg(long, value_name = "N", default_value_t = TURNS)]
     turns: u64,
@@ -37,6 +41,7 @@ pub(crate) struct Setup {
 
 /// How often a model may be asked if nobody says otherwise.
 const TURNS: u64 = 100;
+const NOT_ISOLATED: &str = "`--sandbox local:.` lets tools run without isolation: they can do whatever you can";
 const SYSTEM: &str = "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
 
 /// Whether a session goes on that is not as it was left.
@@ -75,7 +80,7 @@ pub(crate) fn secrets() -> Secrets {
 
 impl Setup {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>) -> Self {
-        Setup { model, system, sandbox, turns: TURNS, json: false }
+        Setup { model, system, sandbox, network: false, turns: TURNS, json: false }
     }
 
     /// The agent. What it was told in `before` it is told again, unless it is to be told something else.
@@ -88,31 +93,46 @@ impl Setup {
             (None, None) => SYSTEM.into(),
         };
         let agent = Agent::new(told, &provider).turns(self.turns);
-        Ok(match self.place()? {
+        Ok(match self.sandbox(before)? {
             None => agent,
             Some(_) => agent.tools(builtin::all()),
         })
     }
 
-    /// The session where tools are to run.
-    pub(crate) fn placed(&self, session: Session) -> Result<Session, Failure> {
-        Ok(match self.place()? {
-            Some(place) if session.place().as_ref() != Some(&place) => session.to(place),
-            _ => session,
-        })
+    /// The session where tools are to run. What is in force there is said on stderr.
+    pub(crate) async fn placed(&self, session: Session) -> Result<Session, Failure> {
+        let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
+        let can = sandbox.capabilities().await.map_err(|error| {
+            let failure = Failure::from(error);
+            if self.sandbox.is_some() { failure } else { failure.hint(NOT_ISOLATED) }
+        })?;
+        anstream::eprintln!("tools run in {}: {can}", preview(sandbox.uri()));
+        let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
+        Ok(if is_there { session } else { session.to(sandbox) })
     }
 
-    fn place(&self) -> Result<Option<Place>, Failure> {
-        let Some(place) = &self.sandbox else { return Ok(None) };
-        let place: Place = place.parse().map_err(rath::Error::from)?;
-        place.check()?;
-        Ok(Some(place))
+    /// Where tools are to run.
+    fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
+        let known = session.and_then(Session::place);
+        let uri = match (&self.sandbox, &known) {
+            (Some(none), _) if none == "none" => return Ok(None),
+            (Some(uri), _) => uri,
+            // An agent that had no tools does not get any by being resumed.
+            (None, None) if session.is_some_and(|session| session.text().is_some()) => return Ok(None),
+            (None, Some(place)) => place.as_str(),
+            (None, None) => "isolated:.",
+        };
+        let more = if uri.contains('?') { '&' } else { '?' };
+        let asks = self.network && uri.starts_with("isolated:") && !uri.contains("network=");
+        let sandbox = if asks { Sandbox::open(&format!("{uri}{more}network=on")) } else { Sandbox::open(uri) };
+        sandbox.map(Some).map_err(|error| Failure::from(error).exit(Exit::Misused))
     }
 
     /// The options that set up the same agent again.
     pub(crate) fn again(&self) -> String {
         let sandbox = self.sandbox.iter().map(|place| format!(" --sandbox {place}")).collect::<String>();
-        format!("--model {}{sandbox}", self.model)
+        let network = if self.network { " --network" } else { "" };
+        format!("--model {}{sandbox}{network}", self.model)
     }
 
     /// A stored session, opened to go on with it if it is as it was left.
@@ -152,7 +172,7 @@ impl Setup {
         let lacks_tools = |difference: &Difference| matches!(difference, Difference::Tool { what: "is not there", .. });
         let hint = match resumed.certificate().differences() {
             [..] if self.sandbox.is_none() && resumed.certificate().differences().iter().all(lacks_tools) => {
-                "`--sandbox local:DIRECTORY` gives the agent its tools".to_owned()
+                "`--sandbox isolated:DIRECTORY` gives the agent its tools".to_owned()
             }
             _ => {
                 let again = format!("rath resume {} {}{}", stored.branch.short(), self.again(), stored.option);

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bisect, blame, check, checkout, cost, demo, diff, export, fork, forget, gc, import, log, ls, merge, render, replay,
+    bisect, blame, check, checkout, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge, render, replay,
     restore, resume, review, run, salvage, show, verify,
 };
 use crate::output::EXIT_CODES;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use rath::record::Record;
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
-use rath::record::Record;
 use rath::record::lineage::Lineage;
 use rath::store::{Create, Damage, Found, Listed, Registry};
 use rath::{BranchId, ErrorKind, Session, Store};
@@ -133,7 +133,8 @@ pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<Nam
     let store = store.open()?;
     let newest = store.list()?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
     let branch = newest.map(|listed| listed.branch);
-    let branch = branch.ok_or_else(|| Failure::told(format!("no session in {}", store.uri()), "`rath run` makes one"))?;
+    let branch =
+        branch.ok_or_else(|| Failure::told(format!("no session in {}", store.uri()), "`rath run` makes one"))?;
     read_stored(Stored { store, branch, option })
 }
 

@@ -45,7 +45,9 @@ pub(crate) fn run(args: &Args) -> Done {
     let lines = blame.lines.iter().zip(1..).filter(|(_, number)| wanted.is_none_or(|wanted| wanted == *number));
     let lines: Vec<_> = lines.collect();
     if args.json {
-        output::data(|out| lines.iter().try_for_each(|(line, number)| output::json_line(out, &as_json(line, *number))))?;
+        output::data(|out| {
+            lines.iter().try_for_each(|(line, number)| output::json_line(out, &as_json(line, *number)))
+        })?;
     } else {
         let whole = wanted.is_some();
         output::text(|out| lines.iter().try_for_each(|(line, number)| print(out, line, *number, whole)))?;
@@ -74,12 +76,23 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, whole: bool) -> io::Re
         Origin::Merge => "merged".to_owned(),
         Origin::Call(author) => author.call.tool.to_string(),
     };
-    writeln!(out, "{} {BRANCH}{:<18}{BRANCH:#} {number:>5}  {}", output::short(&line.step), preview(&who), printable(&line.text))?;
+    writeln!(
+        out,
+        "{} {BRANCH}{:<18}{BRANCH:#} {number:>5}  {}",
+        output::short(&line.step),
+        preview(&who),
+        printable(&line.text)
+    )?;
     if !whole {
         return Ok(());
     }
     if let Origin::Call(author) = &line.origin {
-        writeln!(out, "  call: {} {}", preview(&author.call.tool), author.call.arguments.as_str().map(preview).unwrap_or_default())?;
+        writeln!(
+            out,
+            "  call: {} {}",
+            preview(&author.call.tool),
+            author.call.arguments.as_str().map(preview).unwrap_or_default()
+        )?;
         author.by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
         writeln!(out, "  asked for in: {}", output::short(&author.answer))?;
         author.request.iter().try_for_each(|request| writeln!(out, "  request: {request:.16}"))?;

@@ -47,7 +47,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Ok(session)
     })?;
     list(args, &session)?;
-    let passed = session.checks().list.get(command.as_str()).is_some_and(|check| check.checked.verdict == Verdict::Passed);
+    let passed =
+        session.checks().list.get(command.as_str()).is_some_and(|check| check.checked.verdict == Verdict::Passed);
     Ok(if passed { exit } else { Exit::Failed })
 }
 
@@ -73,7 +74,13 @@ fn list(args: &Args, session: &rath::Session) -> Result<(), Failure> {
             if args.command.is_some() {
                 out.write_all(printable(check.checked.output.as_str().unwrap_or_default()).as_bytes())?;
             }
-            writeln!(out, "{} {}  {verdict}{}", output::short(&check.step.id()), printable(name), if fresh { "" } else { ", stale" })
+            writeln!(
+                out,
+                "{} {}  {verdict}{}",
+                output::short(&check.step.id()),
+                printable(name),
+                if fresh { "" } else { ", stale" }
+            )
         })?;
     }
     Ok(())

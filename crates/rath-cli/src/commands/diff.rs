@@ -1,7 +1,5 @@
 //! `rath diff`: what differs between the files of two steps.
 
-use std::io::Write;
-
 use rath::record::draw::{changed, count};
 use serde_json::json;
 

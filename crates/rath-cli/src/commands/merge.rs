@@ -44,7 +44,9 @@ enum How {
 pub(crate) fn run(args: &Args) -> Done {
     let (ours, theirs) = (sessions::read_at(&args.ours, &args.store)?, sessions::read_at(&args.theirs, &args.store)?);
     if ours.warn() == Exit::Differs || theirs.warn() == Exit::Differs {
-        return Err(Failure::told("what is damaged is not merged", "`rath salvage` copies what is good").exit(Exit::Differs));
+        return Err(
+            Failure::told("what is damaged is not merged", "`rath salvage` copies what is good").exit(Exit::Differs)
+        );
     }
     let store: Store = match &ours.origin {
         Origin::Store(store, ..) => store.clone(),
@@ -87,7 +89,9 @@ pub(crate) fn run(args: &Args) -> Done {
         let changes = ours.tree().and(merged.tree()).map(|_| ours.changes(&merged)).transpose()?.unwrap_or_default();
         output::text(|out| {
             changes.iter().try_for_each(|effect| writeln!(out, "{}", changed(effect)))?;
-            let clash = |out: &mut dyn std::io::Write, path: &str, what: &str| writeln!(out, "conflict: {} ({what})", preview(path));
+            let clash = |out: &mut dyn std::io::Write, path: &str, what: &str| {
+                writeln!(out, "conflict: {} ({what})", preview(path))
+            };
             conflicts.iter().try_for_each(|conflict| clash(out, &conflict.path, &conflict.what))?;
             writeln!(out, "{}", merged.id().short())
         })?;
@@ -96,6 +100,8 @@ pub(crate) fn run(args: &Args) -> Done {
         return Ok(Exit::Fine);
     }
     let branch = merged.id().short();
-    anstream::eprintln!("hint: `rath review {branch} --take ours PATH`, `--take theirs PATH`, `--take markers PATH` or `--edited PATH FILE` decides");
+    anstream::eprintln!(
+        "hint: `rath review {branch} --take ours PATH`, `--take theirs PATH`, `--take markers PATH` or `--edited PATH FILE` decides"
+    );
     Ok(Exit::Waiting)
 }

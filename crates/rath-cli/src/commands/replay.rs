@@ -37,8 +37,8 @@ pub(crate) struct Args {
     /// What the agent that goes on is told; left out, what it was told
     #[arg(long, value_name = "TEXT", requires = "from")]
     system: Option<String>,
-    /// Where tools run. Without it, an agent that goes on has none
-    #[arg(long, value_name = "local:DIRECTORY")]
+    /// Where tools run; left out, where they ran
+    #[arg(long, value_name = "isolated:DIRECTORY | local:DIRECTORY")]
     sandbox: Option<String>,
     /// Print a JSON object
     #[arg(long)]
@@ -82,13 +82,13 @@ fn rebuilt(args: &Args, named: &Named) -> Done {
 fn tools(args: &Args, named: &Named) -> Done {
     let agent = recorded_agent(&named.session)?;
     let fresh = Fresh::make()?;
-    let place = match &args.sandbox {
-        Some(place) => place.parse().map_err(rath::Error::from)?,
-        None => Place::local(fresh.0.to_string_lossy()),
+    let sandbox = match &args.sandbox {
+        Some(uri) => Sandbox::open(uri)?,
+        None => Sandbox::local(&fresh.0),
     };
     let session = named.session.clone().hiding(agent::secrets());
     let replayed = agent::block_on(async {
-        let mut replay = session.replay(&agent).reexecuting(place).into_future();
+        let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
         let mut stop = pin!(tokio::signal::ctrl_c());
         let first = poll_fn(|cx| match replay.as_mut().poll(cx) {
             Poll::Pending => stop.as_mut().poll(cx).map(|_| None),
@@ -153,7 +153,7 @@ fn what_if(args: &Args, named: &Named, from: &str) -> Done {
     agent::block_on(async {
         let mut session = named.session.at(step.id())?.hiding(agent::secrets());
         let agent = setup.agent(Some(&session))?;
-        session = setup.placed(session)?;
+        session = setup.placed(session).await?;
         if let Origin::Store(store, ..) = &named.origin {
             session = session.record(store).await?;
         }

@@ -28,7 +28,10 @@ pub(crate) fn run(args: &Args) -> Done {
     let named = sessions::read_at(name, &args.store)?;
     let step = show::find(&named, step)?.id();
     let Origin::Store(store, listed, _) = &named.origin else {
-        return Err(Failure::told(format!("{} is a file, and has no files of its own", named.name()), "`rath checkout` puts its files into a directory"));
+        return Err(Failure::told(
+            format!("{} is a file, and has no files of its own", named.name()),
+            "`rath checkout` puts its files into a directory",
+        ));
     };
     let effects = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Done {
     agent::block_on(async {
         let (agent, mut session) = args.setup.reopen(&stored, how, different).await?;
         agent::say(&mut session, args.prompt.as_deref())?;
-        let session = args.setup.placed(session)?.record(&stored.store).await?;
+        let session = args.setup.placed(session).await?.record(&stored.store).await?;
         if args.fork {
             anstream::eprintln!("forked as {}", session.id().short());
         }

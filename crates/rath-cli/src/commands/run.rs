@@ -87,7 +87,7 @@ async fn in_store(args: &Args, uri: &str, named: Option<&str>) -> Done {
         }
     };
     // What cannot be kept is not begun.
-    let session = args.setup.placed(session)?.record(&store).await?;
+    let session = args.setup.placed(session).await?.record(&store).await?;
     args.setup.work(&agent, session).await.end_stored(&args.setup, &option)
 }
 
@@ -100,7 +100,7 @@ fn in_file(args: &Args, path: &Path) -> Done {
     .hiding(agent::secrets());
     args.decide(&mut session)?;
     agent::say(&mut session, args.prompt.as_deref())?;
-    session = args.setup.placed(session)?;
+    session = agent::block_on(args.setup.placed(session))?;
     // What cannot be kept is not begun.
     session.save(path)?;
     let worked = agent::block_on(async { Ok(args.setup.work(&agent, session).await) })?;

@@ -265,7 +265,7 @@ fn holding_it_wrong_is_told_kindly() {
 fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let odd = "del \u{7f} esc \u{1b}[2J csi \u{9b}2J turn \u{202e}abc";
-    let mut session = Session::user(odd).to(Place::local(odd)).fork_named(odd);
+    let mut session = Session::user(odd).to(Sandbox::local(odd)).fork_named(odd);
     session.push(Chunk::assistant(format!("{odd}\n").repeat(2_000)));
     session.save(folder.path().join("s.rath")).expect("saved");
     let run = |args: &[&str]| printed(folder.path(), args);
@@ -731,7 +731,7 @@ fn run_keeps_the_session_even_if_nobody_can_read_the_answer() {
 #[test]
 fn run_leaves_a_call_in_doubt_to_a_person() {
     let folder = workshop(r#"{"text": "done"}"#);
-    let mut session = Session::user("go").to(Place::local("work"));
+    let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
     session.push(rath::chunk::ToolStarted { call: "c1".into(), key: None });
     session.save(folder.path().join("s.rath")).expect("saved");

@@ -920,7 +920,7 @@ fn a_store_that_is_something_else_is_left_as_it_is() {
 #[test]
 fn decisions_on_a_file_are_saved_in_it() {
     let folder = workshop(r#"{"text": "done"}"#);
-    let mut session = Session::user("go").to(Place::local("work"));
+    let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
     session.push(rath::chunk::ToolStarted { call: "c1".into(), key: None });
     session.save(folder.path().join("s.rath")).expect("saved");

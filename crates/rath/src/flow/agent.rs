@@ -15,8 +15,8 @@ use super::{Cloned, Run, Workflow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Memory;
-use crate::sandbox::Sandbox;
 use crate::provider::Provider;
+use crate::sandbox::Sandbox;
 use crate::session::Session;
 use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, Tools, run_calls};
 

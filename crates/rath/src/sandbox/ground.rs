@@ -99,8 +99,11 @@ impl Grounds {
             if self.takes_root(wants) {
                 return Ok(Arc::new(Ground { sandbox: self.sandbox.clone(), kept: None }));
             }
-            let message = format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
-            return Err(Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`"));
+            let message =
+                format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
+            return Err(
+                Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
+            );
         };
         let tree = view::tree(wants.record);
         if let (Some(ground), Some((_, left))) = (self.inherited(wants, root, objects)?, wants.heir_of) {
@@ -161,10 +164,8 @@ impl Grounds {
     /// Whether a branch works in the directory that the user gave; it does from then on.
     fn takes_root(&self, wants: &Wants<'_>) -> bool {
         let root = self.sandbox.directory();
-        let entitled = root.map_or_else(
-            || placed_on(wants.record) == Some(wants.branch),
-            |root| self.is_entitled(root, wants),
-        );
+        let entitled =
+            root.map_or_else(|| placed_on(wants.record) == Some(wants.branch), |root| self.is_entitled(root, wants));
         let mut state = self.state();
         if entitled && state.root.is_none_or(|holder| holder == wants.branch) {
             state.root = Some(wants.branch);
@@ -197,7 +198,8 @@ impl Grounds {
             self.sandbox.clone()
         } else {
             let other = self.sandbox.over(directory);
-            other.ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
+            other
+                .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
         let kept = Kept { workspace, last: None, at: None };
         Ok(Arc::new(Ground { sandbox, kept: Some(Mutex::new(kept)) }))
@@ -298,7 +300,8 @@ impl Ground {
         } else {
             let joined = objects.merge(&known, tree, &found.tree)?;
             if let [first, ..] = &joined.conflicts[..] {
-                let message = format!("`{}` was changed in the workspace meanwhile, and by the merge as well", first.path);
+                let message =
+                    format!("`{}` was changed in the workspace meanwhile, and by the merge as well", first.path);
                 return Err(Error::new(ErrorKind::Conflict, message)
                     .with_hint("move your change away and go on, or check the session out elsewhere"));
             }

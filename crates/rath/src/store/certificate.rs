@@ -233,7 +233,8 @@ impl fmt::Display for Difference {
             }
             Difference::Place { place, why } => write!(f, "tools cannot run at {place}: {why}"),
             Difference::Files { paths } => {
-                let (shown, more) = (paths.iter().take(PATHS).cloned().collect::<Vec<_>>(), paths.len().saturating_sub(PATHS));
+                let (shown, more) =
+                    (paths.iter().take(PATHS).cloned().collect::<Vec<_>>(), paths.len().saturating_sub(PATHS));
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 write!(f, "files are not as they were left: {}{more}", shown.join(", "))
             }

@@ -89,7 +89,8 @@ impl ToolCx {
     /// is not watched: [`ToolCx::sandbox`] reads and writes so that nothing that is swapped meanwhile leads out.
     pub fn path(&self, path: &str) -> Result<PathBuf> {
         let sandbox = self.sandbox()?;
-        let elsewhere = || Error::new(ErrorKind::Place, format_args!("{} is no directory of this machine", sandbox.uri()));
+        let elsewhere =
+            || Error::new(ErrorKind::Place, format_args!("{} is no directory of this machine", sandbox.uri()));
         let root = Root::open(sandbox.directory().ok_or_else(elsewhere)?)?;
         Ok(root.path().join(root.resolve(path)?))
     }

@@ -354,7 +354,12 @@ impl Round {
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
                     let cx = Arc::new(ToolCx::new(session.for_tool(), slot.call.clone(), ready.key.clone()));
-                    let state = State::Running { cx: cx.clone(), nature: ready.nature.clone(), touches: resolved, effects: Vec::new() };
+                    let state = State::Running {
+                        cx: cx.clone(),
+                        nature: ready.nature.clone(),
+                        touches: resolved,
+                        effects: Vec::new(),
+                    };
                     if let State::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
                         started.push((nth, *ready, cx));
                     }
@@ -367,7 +372,8 @@ impl Round {
 
     fn finish(&mut self, session: &Session, nth: usize, mut said: Said) {
         let slot = &mut self.slots[nth];
-        let State::Running { cx, touches, nature, effects } = std::mem::replace(&mut slot.state, State::Appended) else {
+        let State::Running { cx, touches, nature, effects } = std::mem::replace(&mut slot.state, State::Appended)
+        else {
             return;
         };
         // What a tool says when it was stopped with everything else is that it was stopped.

@@ -166,7 +166,9 @@ fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
     let (mut same, mut before) = (HashMap::new(), 0);
     let mut after = 0;
     for hunk in diff.hunks() {
-        (after..hunk.after.start).zip(before..hunk.before.start).for_each(|(new, old)| _ = same.insert(new as usize, old as usize));
+        (after..hunk.after.start)
+            .zip(before..hunk.before.start)
+            .for_each(|(new, old)| _ = same.insert(new as usize, old as usize));
         (before, after) = (hunk.before.end, hunk.after.end);
     }
     let rest = (after..input.after.len() as u32).zip(before..input.before.len() as u32);

@@ -275,7 +275,8 @@ impl Objects {
         let mut bytes = Vec::new();
         ZlibDecoder::new(file).read_to_end(&mut bytes).map_err(|error| damaged().because(error))?;
         let end = memchr::memchr(0, &bytes).ok_or_else(damaged)?;
-        let (kind, length) = std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
+        let (kind, length) =
+            std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
         let kind = kind_named(kind).ok_or_else(damaged)?;
         let length: usize = length.parse().map_err(|_| damaged())?;
         bytes.drain(..=end);

@@ -30,7 +30,8 @@ pub(crate) fn patch(objects: &Objects, before: &Tree, after: &Tree) -> Result<St
             let _ = writeln!(text, "binary files differ");
             continue;
         };
-        let name = |side: &str, path: &str, gone: bool| if gone { "/dev/null".to_owned() } else { format!("{side}/{path}") };
+        let name =
+            |side: &str, path: &str, gone: bool| if gone { "/dev/null".to_owned() } else { format!("{side}/{path}") };
         let _ = writeln!(text, "--- {}", name("a", from, *change == Change::Created));
         let _ = writeln!(text, "+++ {}", name("b", path, *change == Change::Deleted));
         let input = InternedInput::new(old, new);

@@ -131,7 +131,8 @@ fn what_others_change_between_calls_is_nobodys_call() {
 fn forks_work_in_directories_of_their_own_and_a_merge_brings_their_files_together() {
     let folder = folder(&[("shared.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n"), ("old.txt", "old\n")]);
     let session = work(placed(&folder), &[&["echo start > start.txt"]]);
-    let left = work(session.fork(), &[&["echo left > left.txt; sed -i s/1/one/ shared.txt", "pwd > where.txt; rm old.txt"]]);
+    let left =
+        work(session.fork(), &[&["echo left > left.txt; sed -i s/1/one/ shared.txt", "pwd > where.txt; rm old.txt"]]);
     let right = work(session.fork(), &[&["echo right > right.txt; sed -i s/9/nine/ shared.txt; cat left.txt"]]);
     // Nobody saw the other, and the user's directory is as it was.
     expect![[r#"
@@ -238,12 +239,16 @@ fn every_line_knows_the_call_that_wrote_it() {
 fn a_planted_regression_is_found_in_few_runs_and_no_model_is_asked() {
     let folder = folder(&[("a.txt", "0\n")]);
     for bad in [0, 7, 15] {
-        let rounds: Vec<String> = (0..16).map(|nth| format!("echo {nth} > a.txt; {}", if nth == bad { "touch broken" } else { "true" })).collect();
+        let rounds: Vec<String> = (0..16)
+            .map(|nth| format!("echo {nth} > a.txt; {}", if nth == bad { "touch broken" } else { "true" }))
+            .collect();
         let rounds: Vec<[&str; 1]> = rounds.iter().map(|round| [round.as_str()]).collect();
         let rounds: Vec<&[&str]> = rounds.iter().map(|round| &round[..]).collect();
         let _ = std::fs::remove_file(folder.path().join("broken"));
         let session = work(placed(&folder), &rounds);
-        let found = block_on(session.bisect(&["test".to_owned(), "!".to_owned(), "-e".to_owned(), "broken".to_owned()])).expect("a search");
+        let found =
+            block_on(session.bisect(&["test".to_owned(), "!".to_owned(), "-e".to_owned(), "broken".to_owned()]))
+                .expect("a search");
         let step = session.as_record().find(found.step.expect("found")).expect("a step");
         let (call, _) = view::asked(step).expect("a call");
         assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");

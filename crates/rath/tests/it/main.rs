@@ -27,3 +27,5 @@ mod store;
 mod support;
 mod tool;
 mod wire;
+#[cfg(unix)]
+mod workspace;

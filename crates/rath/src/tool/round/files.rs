@@ -72,7 +72,8 @@ impl Round {
 
     /// Looks at the files if a call is about to be begun that may write and no other runs.
     pub(super) async fn look_before(&mut self, session: &mut Session) -> Result<()> {
-        let may_write = |state: &State| matches!(state, State::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
+        let may_write =
+            |state: &State| matches!(state, State::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
         let about_to = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
         if about_to && !self.files.looked && self.files.ground.is_some() {
             session.observe().await?;
@@ -93,7 +94,8 @@ impl Round {
         let Some((tree, effects)) = session.look().await? else { return Ok(()) };
         self.files.seen = Some(tree);
         self.files.looked = true;
-        let others: Vec<usize> = (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
+        let others: Vec<usize> =
+            (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
         self.files.side_by_side |= !others.is_empty();
         for effect in effects {
             let covers = |slot: &usize| match &self.slots[*slot].state {

@@ -8,7 +8,8 @@ use super::*;
 use crate::support::{block_on, script};
 
 /// Every kind of sandbox that works in a directory of this machine.
-const SANDBOXES: &[fn(&Path) -> Sandbox] = &[|directory| Sandbox::local(directory), |directory| Sandbox::isolated(directory)];
+const SANDBOXES: &[fn(&Path) -> Sandbox] =
+    &[|directory| Sandbox::local(directory), |directory| Sandbox::isolated(directory)];
 
 /// Every tool with a path. What changes files comes last.
 fn calls(path: &str) -> Vec<Value> {
@@ -34,7 +35,7 @@ fn calls(path: &str) -> Vec<Value> {
 /// Which of them name no path.
 const WITHOUT: [usize; 2] = [5, 6];
 
-fn check(row: &Row, sandbox: fn(&Path) -> Place) {
+fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
     let yard = Yard::new();
     row.2(&yard);
     let calls = calls(&path(&yard, row));

@@ -1,0 +1,106 @@
+//! What it costs to keep the versions of a directory, against git in the same directory: `cargo xtask bench`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rath::workspace::{Objects, Workspace};
+use rath_bench::{Table, medians};
+
+/// How many files there are, in 500 directories.
+const FILES: usize = 10_000;
+
+/// What is measured, by name.
+type Case = (&'static str, fn(&mut Table, &Place));
+
+fn main() {
+    let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
+    let cases: [Case; 1] = [("snapshots", snapshots)];
+    let mut table = Table::default();
+    let place = Place::new();
+    for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
+        case(&mut table, &place);
+    }
+    table.print();
+}
+
+/// A repository of git with many files, and a folder for our versions of the same.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        // Beside the code, not in the folder for temporary files: that may be no disk.
+        let place = Place { folder: tempfile::tempdir_in(".").expect("a folder") };
+        for nth in 0..FILES {
+            let directory = place.root().join(format!("d{}/e{}/f{}", nth / 1000, nth / 100 % 10, nth / 20 % 5));
+            fs::create_dir_all(&directory).expect("a directory");
+            let lines = (0..20 + nth * 7 % 150).map(|line| format!("line {line} of {}\n", nth * 31 + line * 17));
+            fs::write(directory.join(format!("file{nth}.py")), lines.collect::<String>()).expect("a file");
+        }
+        fs::write(place.root().join(".gitignore"), "*.pyc\nbuild/\n/dist\n!keep.pyc\n").expect("a file");
+        place.git(&["init", "--quiet"]);
+        place.git(&["add", "."]);
+        place.git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all"]);
+        // Git looks into files again as long as they may have changed while its index was written.
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        place.git(&["status", "--porcelain"]);
+        place
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn git(&self, args: &[&str]) {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(self.root()).args(args).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(git.status().expect("git starts").success(), "git {args:?}");
+    }
+
+    fn workspace(&self, name: &str) -> Workspace {
+        let folder = self.folder.path().join(name);
+        let objects = Objects::open(&folder).expect("versions");
+        Workspace::open(&self.root(), &objects, &folder.join("rath-index")).expect("a workspace")
+    }
+}
+
+fn snapshots(table: &mut Table, place: &Place) {
+    let mut workspace = place.workspace("versions");
+    let first = std::time::Instant::now();
+    let mut last = workspace.snapshot().expect("a snapshot");
+    eprintln!("  the first snapshot of {FILES} files took {:.1?}", first.elapsed());
+    let unchanged = || {
+        let next = workspace.snapshot().expect("a snapshot");
+        assert!(workspace.changes(&last, &next).expect("changes").is_empty());
+    };
+    let (ours, git) = medians(41, unchanged, || place.git(&["status", "--porcelain"]));
+    eprintln!("  nothing changed: {ours:.1?}, git status {git:.1?}");
+    table.at_most("snapshot of 10,000 files, nothing changed, against git status", ratio(ours, git), 0.7);
+
+    let file = place.root().join("d3/e3/f3/file3360.py");
+    let mut nth = 0;
+    let changed = || {
+        edit(&file, &mut nth);
+        let next = workspace.snapshot().expect("a snapshot");
+        assert_eq!(workspace.changes(&last, &next).expect("changes").len(), 1);
+        last = next;
+    };
+    let mut other = 1_000_000;
+    let (ours, git) = medians(41, changed, || {
+        edit(&file, &mut other);
+        place.git(&["status", "--porcelain"]);
+    });
+    eprintln!("  one file changed: {ours:.1?}, git status {git:.1?}");
+    table.at_most("snapshot of 10,000 files, one changed, against git status", ratio(ours, git), 1.0);
+}
+
+fn edit(file: &Path, nth: &mut u32) {
+    *nth += 1;
+    fs::write(file, format!("line {nth}\n").repeat(100)).expect("written");
+}
+
+fn ratio(ours: std::time::Duration, theirs: std::time::Duration) -> f64 {
+    ours.as_secs_f64() / theirs.as_secs_f64()
+}
