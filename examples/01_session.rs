@@ -3,7 +3,7 @@
 use rath::prelude::*;
 
 fn main() -> Result<()> {
-    let mut session = Session::user("Which river runs through Paris?").to(Place::local("./"));
+    let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("./"));
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
 
     let mut poet = session.fork_named("poet");
