@@ -42,7 +42,7 @@ fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
     let (many, place) = (calls.len(), sandbox(&yard.inside()));
     let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
     let around = yard.around();
-    let name = format!("{:?} in {place}", row.0);
+    let name = format!("{:?} in {place:?}", row.0);
     let session = block_on(Agent::new("Go.", &provider).tools(builtin::all()).run(Session::user("go").to(place)));
     let session = session.expect("the run goes on, whatever comes of a call");
     let results = session.chunks().filter_map(|chunk| match chunk {
