@@ -39,7 +39,7 @@ pub(crate) fn edits(most: usize) -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit(), 1..most)
 }
 
-fn place() -> impl Strategy<Value = Path3> {
+fn place() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0..NAMES.len(), 1..4)
 }
 

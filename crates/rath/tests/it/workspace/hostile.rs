@@ -146,6 +146,7 @@ fn packs_that_git_wrote_are_read() {
     let mut child = packing.spawn().expect("git starts");
     std::io::Write::write_all(&mut child.stdin.take().expect("its input"), list.as_bytes()).expect("written");
     assert!(child.wait().expect("it ends").success());
+    eprintln!("{ours:?} {:?}", fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>());
     ours.iter().for_each(|path| fs::remove_file(path).expect("removed"));
     assert!(fs::metadata(&pack).is_ok());
     let fresh = Objects::open(scratch.objects.folder()).expect("opened");
