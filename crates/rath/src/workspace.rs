@@ -34,6 +34,7 @@ mod disk;
 mod glob;
 mod ignore;
 mod index;
+mod merge;
 mod node;
 mod objects;
 mod pack;
@@ -45,6 +46,7 @@ mod tree;
 mod versions;
 mod walk;
 
+pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
 pub use self::objects::Objects;
 pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;
