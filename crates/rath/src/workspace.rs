@@ -52,6 +52,7 @@ mod walk;
 
 pub use self::bisect::{Bisect, Bisected, Verdict};
 pub use self::blame::{Author, Blame, Line, Origin};
+pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
 pub use self::objects::Objects;
 pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;

@@ -13,7 +13,7 @@ use rath_record::{BranchId, Record, StepId, view};
 
 use super::{Root, Sandbox};
 use crate::error::{Error, ErrorKind, Result};
-use crate::workspace::{Objects, Snapshot, Workspace};
+use crate::workspace::{Labels, Objects, Snapshot, Workspace};
 
 /// The folder of rath's own in a workspace.
 pub(crate) const OWN: &str = ".rath";
@@ -298,7 +298,7 @@ impl Ground {
         let wanted = if found.tree == *tree || found.tree == known {
             tree.clone()
         } else {
-            let joined = objects.merge(&known, tree, &found.tree)?;
+            let joined = objects.merge(&known, tree, &found.tree, Labels::SIDES)?;
             if let [first, ..] = &joined.conflicts[..] {
                 let message =
                     format!("`{}` was changed in the workspace meanwhile, and by the merge as well", first.path);

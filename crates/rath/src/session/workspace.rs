@@ -8,7 +8,7 @@ use rath_record::{BranchId, Record, lineage, view};
 use super::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
-use crate::workspace::Objects;
+use crate::workspace::{Labels, Objects};
 
 /// Where a session works. A fork shares what there is to share, and finds its own directory.
 #[derive(Clone, Default)]
@@ -160,11 +160,12 @@ impl Session {
         }
         let Some(our_tree) = self.tree() else { return Ok(Merged { tree: Some(their_tree), ..how }) };
         let base = parted.filter(|_| self.place() == theirs.place()).or_else(began).unwrap_or_else(|| our_tree.clone());
-        let joined = objects.merge(&base, &our_tree, &their_tree)?;
+        let joined = objects.merge(&base, &our_tree, &their_tree, Labels::SIDES)?;
         let ours = objects.diff(Some(&our_tree), &joined.tree)?;
         let mut effects = objects.diff(Some(&their_tree), &joined.tree)?;
         effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
-        Ok(Merged { tree: Some(joined.tree), effects, conflicts: joined.conflicts, ..how })
+        let conflicts = joined.conflicts.into_iter().map(|conflict| conflict.recorded()).collect();
+        Ok(Merged { tree: Some(joined.tree), effects, conflicts, ..how })
     }
 }
 

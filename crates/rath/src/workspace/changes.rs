@@ -253,7 +253,7 @@ impl<'a> Comparison<'a> {
             })
         };
         let mut ignored = pair.ignored;
-        if ignored.is_none() && (root(one) || root(other)) {
+        if (is_git || ignored.is_none()) && (root(one) || root(other)) {
             ignored = Some(self.ignored.len());
             let (before, after) = (one.is_some(), other.is_some());
             self.ignored.push(Ignored { path: path.clone(), before, after, is_git });

@@ -1,6 +1,6 @@
 //! Which files that are new were there before under another name: git's rules, with git's numbers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::objects::{Kind, Objects};
@@ -71,14 +71,18 @@ pub(super) fn find(
     let mut search = Search { objects, sources, targets, spans: HashMap::new(), taken, used };
     search.same();
     let mut left: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
-    let wanted = search.named(&left, wanted)?;
+    let mut wanted = wanted;
+    search.named(&left, wanted.as_deref_mut())?;
     left.retain(|nth| !search.used[*nth]);
-    if let Some(wanted) = wanted {
+    if let Some(wanted) = &mut wanted {
+        left.retain(|nth| wanted.sources.contains_key(sources[*nth].path));
+        let paths: Vec<&[u8]> = left.iter().map(|nth| sources[*nth].path).collect();
+        wanted.settle(&paths);
         left.retain(|nth| wanted.still_wants(sources[*nth].path));
     }
     let open = search.taken.iter().filter(|taken| taken.is_none()).count();
     if open.saturating_mul(left.len()) <= limit.saturating_mul(limit) {
-        search.similar(&left)?;
+        search.similar(&left, wanted)?;
     }
     let taken = search.taken.iter().enumerate();
     Ok(taken.filter_map(|(target, source)| Some(Pair { source: (*source)?, target })).collect())
@@ -144,20 +148,16 @@ impl Search<'_> {
     }
 
     /// Pairs files that kept their last name, where it is clear which with which.
-    fn named<'w>(&mut self, left: &[usize], mut wanted: Option<&'w mut Wanted>) -> Result<Option<&'w mut Wanted>> {
-        let guesses = match &mut wanted {
-            Some(wanted) => {
-                let pairs = self.taken.iter().enumerate().filter_map(|(target, source)| Some(((*source)?, target)));
-                let source_directories = wanted.source_directories();
-                for (source, target) in pairs {
-                    let (from, to) = (self.sources[source].path, self.targets[target].path);
-                    wanted.count(&source_directories, from, to);
+    fn named(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+        let mut guesses = HashMap::new();
+        if let Some(wanted) = &mut wanted {
+            for (target, source) in self.taken.iter().enumerate() {
+                if let Some(source) = source {
+                    wanted.count(self.sources[*source].path, self.targets[target].path);
                 }
-                wanted.guesses()
             }
-            None => HashMap::new(),
-        };
-        let source_directories = wanted.as_deref().map(Wanted::source_directories).unwrap_or_default();
+            guesses = wanted.guesses();
+        }
         let mut sources: HashMap<&[u8], Option<usize>> = HashMap::new();
         for nth in left {
             sources.entry(last_name(self.sources[*nth].path)).and_modify(|it| *it = None).or_insert(Some(*nth));
@@ -186,15 +186,15 @@ impl Search<'_> {
             if self.score(source, target, LEAST_NAMED)? >= LEAST_NAMED {
                 self.take(source, target);
                 if let Some(wanted) = &mut wanted {
-                    wanted.count(&source_directories, path, self.targets[target].path);
+                    wanted.count(path, self.targets[target].path);
                 }
             }
         }
-        Ok(wanted)
+        Ok(())
     }
 
     /// Pairs what is left by how much it has in common.
-    fn similar(&mut self, left: &[usize]) -> Result<()> {
+    fn similar(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
         let mut candidates: Vec<Option<Candidate>> = Vec::new();
         for target in (0..self.targets.len()).filter(|target| self.taken[*target].is_none()).collect::<Vec<_>>() {
             let mut best = [None; CANDIDATES];
@@ -218,6 +218,9 @@ impl Search<'_> {
         for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= LEAST) {
             if self.taken[candidate.target].is_none() && !self.used[candidate.source] {
                 self.take(candidate.source, candidate.target);
+                if let Some(wanted) = &mut wanted {
+                    wanted.count(self.sources[candidate.source].path, self.targets[candidate.target].path);
+                }
             }
         }
         Ok(())
@@ -306,62 +309,16 @@ impl Spans {
 }
 
 impl Wanted {
-    /// Whether a source is worth a comparison with everything.
-    fn still_wants(&self, path: &[u8]) -> bool {
-        match self.sources.get(path) {
-            None => false,
-            Some(true) => true,
-            // Only for where its directory went: as long as that is open for one that it lies in.
-            Some(false) => self.is_open(path),
-        }
-    }
-
-    fn is_open(&self, path: &[u8]) -> bool {
-        let mut at = directory(path);
-        loop {
-            match self.directories.get(at) {
-                Some(Relevance::ForItself) if !self.is_decided(at) => return true,
-                Some(Relevance::ForItself | Relevance::ForAncestor) => {}
-                _ => return false,
-            }
-            if at.is_empty() {
-                return false;
-            }
-            at = directory(at);
-        }
-    }
-
-    /// Whether it is clear already where most of a directory's files went.
-    fn is_decided(&self, at: &[u8]) -> bool {
-        let Some(counts) = self.counts.get(at) else { return false };
-        let waiting = self.sources.keys().filter(|path| directory(path) == at).count();
-        let mut by_count: Vec<usize> = counts.values().copied().collect();
-        by_count.sort_unstable_by(|one, other| other.cmp(one));
-        let (first, second) = (by_count.first().copied().unwrap_or(0), by_count.get(1).copied().unwrap_or(0));
-        first > second + waiting
-    }
-
-    /// The directories that sources which matter lie in, with those above as long as they are gone too.
-    fn source_directories(&self) -> HashSet<Vec<u8>> {
-        let mut directories = HashSet::new();
-        for path in self.sources.keys() {
-            let mut at = directory(path);
-            while directories.insert(at.to_vec()) && self.directories.contains_key(at) && !at.is_empty() {
-                at = directory(at);
-            }
-        }
-        directories
+    fn relevance(&self, directory: &[u8]) -> Relevance {
+        self.directories.get(directory).copied().unwrap_or(Relevance::None)
     }
 
     /// Counts a rename for the directories that it speaks for: as far up as the names below are the same.
-    fn count(&mut self, source_directories: &HashSet<Vec<u8>>, from: &[u8], to: &[u8]) {
+    fn count(&mut self, from: &[u8], to: &[u8]) {
         let (mut old, mut new) = (directory(from), directory(to));
         let mut first = true;
-        loop {
-            if !source_directories.contains(old) {
-                return;
-            }
-            let relevance = self.directories.get(old).copied().unwrap_or(Relevance::None);
+        while self.directories.contains_key(old) {
+            let relevance = self.relevance(old);
             if first || relevance == Relevance::ForItself {
                 *self.counts.entry(old.to_vec()).or_default().entry(new.to_vec()).or_default() += 1;
             }
@@ -370,6 +327,43 @@ impl Wanted {
             }
             (old, new) = (directory(old), directory(new));
             first = false;
+        }
+    }
+
+    /// Finds the directories of which it is clear already where most of their files went, whatever becomes of these sources.
+    fn settle(&mut self, left: &[&[u8]]) {
+        let mut unknown: HashMap<&[u8], usize> = HashMap::new();
+        for path in left {
+            let mut at = directory(path);
+            while !at.is_empty() && self.relevance(at) != Relevance::None {
+                *unknown.entry(at).or_default() += 1;
+                at = directory(at);
+            }
+        }
+        for (at, relevance) in &mut self.directories {
+            let mut counts: Vec<usize> = self.counts.get(at).into_iter().flat_map(HashMap::values).copied().collect();
+            counts.sort_unstable_by(|one, other| other.cmp(one));
+            let nth = |nth: usize| counts.get(nth).copied().unwrap_or(0);
+            if *relevance == Relevance::ForItself && nth(0) > nth(1) + unknown.get(&**at).copied().unwrap_or(0) {
+                *relevance = Relevance::ForAncestor;
+            }
+        }
+    }
+
+    /// Whether a source is worth a comparison with everything.
+    fn still_wants(&self, path: &[u8]) -> bool {
+        if self.sources.get(path) == Some(&true) {
+            return true;
+        }
+        // Only for where its directory went: as long as that is open for one that it lies in.
+        let mut at = directory(path);
+        loop {
+            match self.relevance(at) {
+                Relevance::None => return false,
+                Relevance::ForItself => return true,
+                Relevance::ForAncestor if at.is_empty() => return false,
+                Relevance::ForAncestor => at = directory(at),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod edits;
 mod hostile;
 mod laws;
+mod merge;
 mod support;
 
 use std::fs;

@@ -1,0 +1,361 @@
+//! Which lines of two texts are the same: the histogram diff of git, line for line.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Lines as numbers: equal lines have equal numbers.
+#[derive(Default)]
+pub(super) struct Numbers<'a> {
+    known: HashMap<&'a [u8], u32>,
+}
+
+/// A run of lines that was taken away, and what came instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hunk {
+    pub(super) before: Range<usize>,
+    pub(super) after: Range<usize>,
+}
+
+/// Lines that occur more often than this are no good to begin with.
+const OFTEN: usize = 64;
+
+/// A diff that takes more steps than this is given up where it is: what is left counts as changed.
+const STEPS: usize = 200_000_000;
+
+impl<'a> Numbers<'a> {
+    pub(super) fn of(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
+        let number = |line: &&'a [u8]| {
+            let next = self.known.len() as u32;
+            *self.known.entry(line).or_insert(next)
+        };
+        lines.iter().map(number).collect()
+    }
+}
+
+/// Takes a text apart after every line break.
+pub(super) fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// What has to be changed in one sequence to get the other.
+pub(super) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
+    let changed = (vec![false; before.len()], vec![false; after.len()]);
+    let mut diff = Diff { before, after, changed, steps: STEPS };
+    diff.histogram();
+    let (mut one, mut other) = diff.changed;
+    slide(before, &mut one, &other);
+    slide(after, &mut other, &one);
+    hunks(&one, &other)
+}
+
+fn hunks(before: &[bool], after: &[bool]) -> Vec<Hunk> {
+    let mut hunks = Vec::new();
+    let (mut one, mut other) = (0, 0);
+    while one < before.len() || other < after.len() {
+        let (start, also) = (one, other);
+        while before.get(one) == Some(&true) {
+            one += 1;
+        }
+        while after.get(other) == Some(&true) {
+            other += 1;
+        }
+        if (start, also) != (one, other) {
+            hunks.push(Hunk { before: start..one, after: also..other });
+        }
+        (one, other) = (one + 1, other + 1);
+    }
+    hunks
+}
+
+struct Diff<'a> {
+    before: &'a [u32],
+    after: &'a [u32],
+    changed: (Vec<bool>, Vec<bool>),
+    steps: usize,
+}
+
+/// Where a line occurs in the part of `before` that is looked at.
+struct Occurrences {
+    first: usize,
+    count: usize,
+}
+
+/// The longest run of common lines around one that is as rare as can be.
+#[derive(Clone, Copy, Default)]
+struct Common {
+    before: (usize, usize),
+    after: (usize, usize),
+}
+
+impl Diff<'_> {
+    fn histogram(&mut self) {
+        let mut rest = vec![(0..self.before.len(), 0..self.after.len())];
+        while let Some((before, after)) = rest.pop() {
+            if before.is_empty() || after.is_empty() || self.steps == 0 {
+                self.replace(before, after);
+                continue;
+            }
+            match self.common(&before, &after) {
+                Found::Nothing => self.replace(before, after),
+                Found::TooOften => self.classic(before, after),
+                Found::Run(run) => {
+                    rest.push((before.start..run.before.0, after.start..run.after.0));
+                    rest.push((run.before.1 + 1..before.end, run.after.1 + 1..after.end));
+                }
+            }
+        }
+    }
+
+    fn replace(&mut self, before: Range<usize>, after: Range<usize>) {
+        self.changed.0[before].fill(true);
+        self.changed.1[after].fill(true);
+    }
+
+    fn common(&mut self, before: &Range<usize>, after: &Range<usize>) -> Found {
+        let mut occurrences: HashMap<u32, Occurrences> = HashMap::new();
+        // The next place of the same line, for every place.
+        let mut next = vec![usize::MAX; before.len()];
+        for at in before.clone().rev() {
+            let found = occurrences.entry(self.before[at]).or_insert(Occurrences { first: usize::MAX, count: 0 });
+            next[at - before.start] = found.first;
+            (found.first, found.count) = (at, found.count + 1);
+        }
+        let count = |at: usize| occurrences[&self.before[at]].count;
+        let (mut rarest, mut any, mut best) = (OFTEN + 1, false, None::<Common>);
+        let mut at = after.start;
+        while at < after.end {
+            let mut then = at + 1;
+            if let Some(found) = occurrences.get(&self.after[at]) {
+                any = true;
+                let mut place = if found.count > rarest { usize::MAX } else { found.first };
+                while place != usize::MAX {
+                    let (mut from, mut to) = ((place, at), (place, at));
+                    let mut rare = found.count;
+                    while from.0 > before.start && from.1 > after.start && self.before[from.0 - 1] == self.after[from.1 - 1] {
+                        from = (from.0 - 1, from.1 - 1);
+                        rare = rare.min(count(from.0));
+                    }
+                    while to.0 + 1 < before.end && to.1 + 1 < after.end && self.before[to.0 + 1] == self.after[to.1 + 1] {
+                        to = (to.0 + 1, to.1 + 1);
+                        rare = rare.min(count(to.0));
+                    }
+                    self.steps = self.steps.saturating_sub(to.0 - from.0 + 1);
+                    then = then.max(to.1 + 1);
+                    let length = best.map_or(0, |best| best.before.1 - best.before.0);
+                    if length < to.0 - from.0 || rare < rarest {
+                        best = Some(Common { before: (from.0, to.0), after: (from.1, to.1) });
+                        rarest = rare;
+                    }
+                    place = next[place - before.start];
+                    while place != usize::MAX && place <= to.0 {
+                        place = next[place - before.start];
+                    }
+                }
+            }
+            at = then;
+        }
+        self.steps = self.steps.saturating_sub(before.len() + after.len());
+        match best {
+            _ if any && rarest > OFTEN => Found::TooOften,
+            Some(run) => Found::Run(run),
+            None => Found::Nothing,
+        }
+    }
+
+    /// The diff of Myers, for parts that have nothing but very frequent lines in common.
+    fn classic(&mut self, before: Range<usize>, after: Range<usize>) {
+        let mut rest = vec![(before, after)];
+        while let Some((mut before, mut after)) = rest.pop() {
+            while !before.is_empty() && !after.is_empty() && self.before[before.start] == self.after[after.start] {
+                (before.start, after.start) = (before.start + 1, after.start + 1);
+            }
+            while !before.is_empty() && !after.is_empty() && self.before[before.end - 1] == self.after[after.end - 1] {
+                (before.end, after.end) = (before.end - 1, after.end - 1);
+            }
+            if before.is_empty() || after.is_empty() {
+                self.replace(before, after);
+                continue;
+            }
+            match self.middle(&before, &after) {
+                None => self.replace(before, after),
+                Some((one, other)) => {
+                    rest.push((before.start..one, after.start..other));
+                    rest.push((one..before.end, other..after.end));
+                }
+            }
+        }
+    }
+
+    /// A point that a shortest way from one text to the other leads through.
+    fn middle(&mut self, before: &Range<usize>, after: &Range<usize>) -> Option<(usize, usize)> {
+        let (many, more) = (before.len() as isize, after.len() as isize);
+        let delta = many - more;
+        let size = (many + more + 3) as usize;
+        let middle = more + 1;
+        // How far each diagonal got, from the start and from the end.
+        let mut forward = vec![-1_isize; size];
+        let mut backward = vec![isize::MAX; size];
+        let at = |diagonal: isize| (diagonal + middle) as usize;
+        let one = |nth: isize| self.before[before.start + nth as usize];
+        let other = |nth: isize| self.after[after.start + nth as usize];
+        forward[at(0)] = 0;
+        backward[at(delta)] = many;
+        let mut spent = 0;
+        for cost in 1..=(many + more) {
+            spent += 2 * cost as usize;
+            if self.steps <= spent {
+                self.steps = 0;
+                return None;
+            }
+            for diagonal in (-cost..=cost).step_by(2).filter(|diagonal| (-more..=many).contains(diagonal)) {
+                let down = if diagonal < many { forward[at(diagonal + 1)] } else { -1 };
+                let right = if diagonal > -more && forward[at(diagonal - 1)] >= 0 { forward[at(diagonal - 1)] + 1 } else { -1 };
+                let mut x = right.max(down);
+                if x < 0 || x > many || x - diagonal > more {
+                    forward[at(diagonal)] = -1;
+                    continue;
+                }
+                while x < many && x - diagonal < more && one(x) == other(x - diagonal) {
+                    x += 1;
+                }
+                forward[at(diagonal)] = x;
+                if delta % 2 != 0 && backward[at(diagonal)] <= x {
+                    self.steps -= spent;
+                    return Some((before.start + x as usize, after.start + (x - diagonal) as usize));
+                }
+            }
+            for diagonal in (delta - cost..=delta + cost).step_by(2).filter(|diagonal| (-more..=many).contains(diagonal)) {
+                let up = if diagonal > -more { backward[at(diagonal - 1)] } else { isize::MAX };
+                let left = match backward.get(at(diagonal + 1)) {
+                    Some(x) if diagonal < many && *x != isize::MAX => *x - 1,
+                    _ => isize::MAX,
+                };
+                let mut x = left.min(up);
+                if x == isize::MAX || x < 0 || x - diagonal < 0 {
+                    backward[at(diagonal)] = isize::MAX;
+                    continue;
+                }
+                while x > 0 && x - diagonal > 0 && one(x - 1) == other(x - diagonal - 1) {
+                    x -= 1;
+                }
+                backward[at(diagonal)] = x;
+                if delta % 2 == 0 && x <= forward[at(diagonal)] {
+                    self.steps -= spent;
+                    return Some((before.start + x as usize, after.start + (x - diagonal) as usize));
+                }
+            }
+        }
+        None
+    }
+}
+
+enum Found {
+    Run(Common),
+    Nothing,
+    /// There are common lines, but each is too frequent.
+    TooOften,
+}
+
+/// A run of changed lines, which may be empty, between lines that are not changed.
+#[derive(Clone, Copy)]
+struct Group {
+    start: usize,
+    end: usize,
+}
+
+impl Group {
+    fn first(changed: &[bool]) -> Self {
+        Group { start: 0, end: run_from(changed, 0) }
+    }
+
+    fn next(&mut self, changed: &[bool]) -> bool {
+        if self.end == changed.len() {
+            return false;
+        }
+        self.start = self.end + 1;
+        self.end = run_from(changed, self.start);
+        true
+    }
+
+    fn previous(&mut self, changed: &[bool]) -> bool {
+        if self.start == 0 {
+            return false;
+        }
+        self.end = self.start - 1;
+        self.start = self.end;
+        while self.start > 0 && changed[self.start - 1] {
+            self.start -= 1;
+        }
+        true
+    }
+
+    fn slide_down(&mut self, lines: &[u32], changed: &mut [bool]) -> bool {
+        if self.end >= lines.len() || lines[self.start] != lines[self.end] {
+            return false;
+        }
+        (changed[self.start], changed[self.end]) = (false, true);
+        self.start += 1;
+        self.end = run_from(changed, self.end + 1);
+        true
+    }
+
+    fn slide_up(&mut self, lines: &[u32], changed: &mut [bool]) -> bool {
+        if self.start == 0 || lines[self.start - 1] != lines[self.end - 1] {
+            return false;
+        }
+        (self.start, self.end) = (self.start - 1, self.end - 1);
+        (changed[self.start], changed[self.end]) = (true, false);
+        while self.start > 0 && changed[self.start - 1] {
+            self.start -= 1;
+        }
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
+fn run_from(changed: &[bool], start: usize) -> usize {
+    start + changed[start.min(changed.len())..].iter().take_while(|changed| **changed).count()
+}
+
+/// Moves runs of changed lines, as far as that makes no difference, to where the other side changed too, or down.
+fn slide(lines: &[u32], changed: &mut [bool], other: &[bool]) {
+    let (mut group, mut there) = (Group::first(changed), Group::first(other));
+    loop {
+        if !group.is_empty() {
+            let (mut size, mut earliest, mut matching);
+            loop {
+                size = group.end - group.start;
+                matching = false;
+                while group.slide_up(lines, changed) {
+                    if !there.previous(other) {
+                        return;
+                    }
+                }
+                earliest = group.end;
+                matching |= !there.is_empty();
+                while group.slide_down(lines, changed) {
+                    if !there.next(other) {
+                        return;
+                    }
+                    matching |= !there.is_empty();
+                }
+                if size == group.end - group.start {
+                    break;
+                }
+            }
+            if group.end != earliest && matching {
+                while there.is_empty() {
+                    if !group.slide_up(lines, changed) || !there.previous(other) {
+                        return;
+                    }
+                }
+            }
+        }
+        if !group.next(changed) || !there.next(other) {
+            return;
+        }
+    }
+}
