@@ -607,7 +607,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ! · read_file {"path":"a.txt"}
             ! · shell {"command":"exit 3"}
             ! · shell failed
-            ! session 24e47350: 9 chunks, placed at local:work, 857 in, 20 out, done
+            ! session 88a6753e: 9 chunks, placed at local:work, 2775 in, 20 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -619,7 +619,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         &[&["run", "And now?"], &model[..]].concat(),
         expect![[r#"
             Still hello.
-            ! session 3e6270fe: 11 chunks, placed at local:work, 1357 in, 23 out, done
+            ! session 1bf11aa0: 11 chunks, placed at local:work, 4234 in, 23 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -628,15 +628,15 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         folder.path(),
         &["log", "s.rath"],
         expect![[r#"
-            ○  3e6270fe main  assistant: Still hello.  [agent]  (500 in, 3 out)
-            ○  ad2a1bac main  user: And now?
-            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
-            ○  f2ef2f2d main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  abfd9f15 main  tool started: call_2_2  [agent]
-            ○  4cf6aea7 main  tool result: call_2_1 ok: hello  [agent]
-            ○  f4e15c41 main  tool started: call_2_1  [agent]
-            ○  0e878256 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
-            ○  feb35d5b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            ○  1bf11aa0 main  assistant: Still hello.  [agent]  (1459 in, 3 out)
+            ○  844b8b16 main  user: And now?
+            ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
+            ○  0b9ef25e main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  1a8c38b2 main  tool started: call_2_2  [agent]
+            ○  ef265e81 main  tool result: call_2_1 ok: hello  [agent]
+            ○  6d3f1afd main  tool started: call_2_1  [agent]
+            ○  306b102d main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
+            ○  3f82374b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -695,11 +695,11 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         folder.path(),
         &[&["run"], &model[..]].concat(),
         expect![[r#"
-        hello
-        ! session c45dd81d: 8 chunks, placed at local:work, 810 in, 9 out, done
-        ! `rath log s.rath` shows what happened
-        exit 0
-    "#]],
+            hello
+            ! session c9419818: 8 chunks, placed at local:work, 2728 in, 9 out, done
+            ! `rath log s.rath` shows what happened
+            exit 0
+        "#]],
     );
 }
 
@@ -749,11 +749,11 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         folder.path(),
         &[&model[..], &["--deny", "c1"]].concat(),
         expect![[r#"
-        done
-        ! session f4e90459: 8 chunks, placed at local:work, 432 in, 1 out, done
-        ! `rath log s.rath` shows what happened
-        exit 0
-    "#]],
+            done
+            ! session f8c1dfe8: 8 chunks, placed at local:work, 1391 in, 1 out, done
+            ! `rath log s.rath` shows what happened
+            exit 0
+        "#]],
     );
 }
 

@@ -20,32 +20,32 @@ fn run_keeps_a_session_that_every_command_reads() {
         shop.check(
             &ASK,
             &expect![[r#"
-            Let me look.
-            It says hello.
-            ! · read_file {"path":"a.txt"}
-            ! · shell {"command":"exit 3"}
-            ! · shell failed
-            ! session 24e47350: 9 chunks, placed at local:work, 857 in, 20 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Let me look.
+                It says hello.
+                ! · read_file {"path":"a.txt"}
+                ! · shell {"command":"exit 3"}
+                ! · shell failed
+                ! session 88a6753e: 9 chunks, placed at local:work, 2775 in, 20 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         let id = shop.newest();
         shop.check(
             &["ls"],
             &expect![[r#"
-            S1  TIME  9 chunks  877 tokens  done  What is here?
-            exit 0
-        "#]],
+                S1  TIME  9 chunks  2795 tokens  done  What is here?
+                exit 0
+            "#]],
         );
         shop.check(
             &["log", &id, "-n", "2"],
             &expect![[r#"
-            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
-            ○  f2ef2f2d main  tool result: call_2_2 failed: exit code 3  [agent]
-            ~
-            exit 0
-        "#]],
+                ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
+                ○  0b9ef25e main  tool result: call_2_2 failed: exit code 3  [agent]
+                ~
+                exit 0
+            "#]],
         );
         shop.check(
             &["show", &id, "8f73"],
@@ -62,11 +62,11 @@ fn run_keeps_a_session_that_every_command_reads() {
         shop.check(
             &["cost", &id],
             &expect![[r#"
-            script:script              857 in, 20 out  no price
-            total of what has a price                  $0.00
-            ! hint: `--prices FILE` sets prices of your own
-            exit 0
-        "#]],
+                script:script              2775 in, 20 out  no price
+                total of what has a price                   $0.00
+                ! hint: `--prices FILE` sets prices of your own
+                exit 0
+            "#]],
         );
         shop.check(
             &["verify", &id],
@@ -97,7 +97,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         "#]],
         );
         shop.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"24e47350e35cc991aca53539dfca6af3cf46e3e55b6802eb1f156903fed1d7e0","at":"TIME","chunks":9,"usage":{"input":857,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"88a6753ef1a849ee295ac34716acb83e7060caa803c7316e5e8646934838b2c5","at":"TIME","chunks":9,"usage":{"input":2775,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
             exit 0
         "#]]);
         // As it was sent, and nothing else.
@@ -132,25 +132,29 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         shop.check(
             &resume,
             &expect![[r#"
-            ! differs in 4 things:
-            ! - the tool `read_file` is not there
-            ! - the tool `write_file` is not there
-            ! - the tool `list_files` is not there
-            ! - the tool `shell` is not there
-            ! error: the session S1 is not as it was left
-            ! hint: `--sandbox local:DIRECTORY` gives the agent its tools
-            exit 3
-        "#]],
+                ! differs in 8 things:
+                ! - the tool `read_file` is not there
+                ! - the tool `list_files` is not there
+                ! - the tool `file_exists` is not there
+                ! - the tool `search_files` is not there
+                ! - the tool `write_file` is not there
+                ! - the tool `edit_file` is not there
+                ! - the tool `shell` is not there
+                ! - the tool `run_code` is not there
+                ! error: the session S1 is not as it was left
+                ! hint: `--sandbox local:DIRECTORY` gives the agent its tools
+                exit 3
+            "#]],
         );
         shop.check(
             &placed,
             &expect![[r#"
-            Still hello.
-            ! COMPLETE
-            ! session 3e6270fe: 11 chunks, placed at local:work, 1357 in, 23 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Still hello.
+                ! COMPLETE
+                ! session 1bf11aa0: 11 chunks, placed at local:work, 4234 in, 23 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         shop.check(
             &["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"],
@@ -172,19 +176,19 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         shop.check(
             &[&other[..], &["--anyway"]].concat(),
             &expect![[r#"
-            Other.
-            ! differs: the model was script:script and is script:other
-            ! session 6ad8ac9a: 16 chunks, placed at local:work, 1879 in, 25 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Other.
+                ! differs: the model was script:script and is script:other
+                ! session 6a140a50: 16 chunks, placed at local:work, 5714 in, 25 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         shop.check(&["log", &id, "-n", "5"], &expect![[r#"
-            ○  6ad8ac9a main  assistant: Other.  [agent]  (522 in, 2 out)
-            ○  883638fe main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
-            ○  be757525 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
-            ○  548dbc18 main  user: And you?
-            ○  8aba191c main  resumed: the model was script:script and is script:other
+            ○  6a140a50 main  assistant: Other.  [agent]  (1480 in, 2 out)
+            ○  0357773c main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  97d3e844 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  5f0b8e8c main  user: And you?
+            ○  0f9b3ea8 main  resumed: the model was script:script and is script:other
             ~
             exit 0
         "#]]);
@@ -203,12 +207,12 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         shop.check(
             &go_on,
             &expect![[r#"
-            Other.
-            ! COMPLETE
-            ! session efa4d125: 18 chunks, placed at local:work, 2419 in, 27 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Other.
+                ! COMPLETE
+                ! session 29efd98f: 18 chunks, placed at local:work, 7213 in, 27 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         shop.check(
             &[&resume[..], &["--sandbox", "local:none"]].concat(),
@@ -358,21 +362,21 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         shop.check(
             &["ls"],
             &expect![[r#"
-            S1  TIME  5 chunks  412 tokens  2 calls open  What is here?
-            exit 0
-        "#]],
+                S1  TIME  5 chunks  1371 tokens  2 calls open  What is here?
+                exit 0
+            "#]],
         );
         shop.check(&["review", &id], &expect![[r#"
             call_2_1  shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}
-              in doubt since TIME, asked for in step 6a448b5d
+              in doubt since TIME, asked for in step 3486d30a
             call_2_2  read_file {"path":"a.txt"}
-              not begun since TIME, asked for in step 6a448b5d
+              not begun since TIME, asked for in step 3486d30a
             ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
             exit 4
         "#]]);
         let resume = ["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"];
         shop.check(&resume, &expect![[r#"
-            ! differs: in doubt: `call_2_1` (shell), asked for in step 6a448b5d, was started, and nobody knows how it ended (not closed by process N on HOST)
+            ! differs: in doubt: `call_2_1` (shell), asked for in step 3486d30a, was started, and nobody knows how it ended (not closed by process N on HOST)
             ! kept as S1; `rath log S1 --store STORE` shows what happened
             ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
             ! hint: `rath review S1 --store STORE` shows what waits, and decides
@@ -381,26 +385,26 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         shop.check(
             &["review", &id, "--approve", call],
             &expect![[r#"
-            call_2_2  read_file {"path":"a.txt"}
-              not begun since TIME, asked for in step 6a448b5d
-            ! 1 decision recorded
-            ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
-            exit 4
-        "#]],
+                call_2_2  read_file {"path":"a.txt"}
+                  not begun since TIME, asked for in step 3486d30a
+                ! 1 decision recorded
+                ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
+                exit 4
+            "#]],
         );
         std::fs::remove_file(shop.path("work/a.txt")).expect("removed");
         shop.check(
             &resume,
             &expect![[r#"
-            Well.
-            ! COMPLETE
-            ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
-            ! · read_file {"path":"a.txt"}
-            ! · read_file failed
-            ! session e832ec75: 11 chunks, placed at local:work, 880 in, 36 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Well.
+                ! COMPLETE
+                ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
+                ! · read_file {"path":"a.txt"}
+                ! · read_file failed
+                ! session 9a2913ed: 11 chunks, placed at local:work, 2799 in, 36 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         std::fs::remove_file(shop.path("work/hold")).expect("what was left running ends");
     });
@@ -450,7 +454,7 @@ fn damage_is_named_and_the_rest_is_copied() {
         let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
         assert_eq!(shop.code(&resume), 3);
         let out = shop.out(&["salvage", &id, "copy.rath"]);
-        assert!(out.contains("lost: step f2ef2f2d\ncopied 8 steps to copy.rath: what is lost is marked"), "{out}");
+        assert!(out.contains("lost: step 0b9ef25e\ncopied 8 steps to copy.rath: what is lost is marked"), "{out}");
         assert_eq!(shop.code(&["salvage", &id, "other.rath"]), 3);
         shop.check(
             &["salvage", &id, "copy.rath"],
@@ -531,9 +535,9 @@ fn a_bundle_goes_from_store_to_store() {
         shop.check(
             &["verify", "b.rath"],
             &expect![[r#"
-            whole: 11 rows, 9 steps, 5493 bytes
-            exit 0
-        "#]],
+                whole: 11 rows, 9 steps, 9206 bytes
+                exit 0
+            "#]],
         );
         for store in ["sqlite:new/other.db", "jsonl:others"] {
             assert_eq!(there(&["import", "b.rath", "--store", store]), format!("{id}\n"));
@@ -598,49 +602,49 @@ fn replay_does_again_what_a_session_did() {
         shop.check(
             &["replay", &id],
             &expect![[r#"
-            exact: 9 steps, 2 requests, ends at 24e47350
-            exit 0
-        "#]],
+                exact: 9 steps, 2 requests, ends at 88a6753e
+                exit 0
+            "#]],
         );
         shop.check(&["replay", &id, "--json"], &expect![[r#"
-            {"differences":[],"exact":true,"head":"24e47350e35cc991aca53539dfca6af3cf46e3e55b6802eb1f156903fed1d7e0","requests":2,"steps":9}
+            {"differences":[],"exact":true,"head":"88a6753ef1a849ee295ac34716acb83e7060caa803c7316e5e8646934838b2c5","requests":2,"steps":9}
             exit 0
         "#]]);
         // In a directory that has what was there, and in one that has not.
         shop.check(
             &["replay", &id, "--tools", "--sandbox", "local:work"],
             &expect![[r#"
-            exact: 9 steps, 2 requests, ends at 24e47350
-            exit 0
-        "#]],
+                exact: 9 steps, 2 requests, ends at 88a6753e
+                exit 0
+            "#]],
         );
         shop.check(
             &["replay", &id, "--tools"],
             &expect![[r#"
-            diverges at step 4cf6aea7 (tool result: call_2_1 ok: hello), /outcome
-              expected: "ok"
-              found:    "failed"
-              the same before that: 5 steps, 1 request
-            exit 3
-        "#]],
+                diverges at step ef265e81 (tool result: call_2_1 ok: hello), /outcome
+                  expected: "ok"
+                  found:    "failed"
+                  the same before that: 5 steps, 1 request
+                exit 3
+            "#]],
         );
         shop.write("other.jsonl", r#"{"text": "I would rather not look."}"#);
         shop.check(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
             I would rather not look.
             shared up to 8f7384ec  user: What is here?
             - f3d6eadc  placed: local:work
-            - feb35d5b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
-            - 0e878256  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
-            - f4e15c41  tool started: call_2_1  [agent]
-            - 4cf6aea7  tool result: call_2_1 ok: hello  [agent]
-            - abfd9f15  tool started: call_2_2  [agent]
-            - f2ef2f2d  tool result: call_2_2 failed: exit code 3  [agent]
-            - 24e47350  assistant: It says hello.  [agent]  (479 in, 4 out)
-            + c5ce8c14  forked
-            + cfaf7a77  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
-            + 76d786f0  assistant: I would rather not look.  [agent]  (64 in, 6 out)
+            - 3f82374b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - 306b102d  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
+            - 6d3f1afd  tool started: call_2_1  [agent]
+            - ef265e81  tool result: call_2_1 ok: hello  [agent]
+            - 1a8c38b2  tool started: call_2_2  [agent]
+            - 0b9ef25e  tool result: call_2_2 failed: exit code 3  [agent]
+            - 88a6753e  assistant: It says hello.  [agent]  (1438 in, 4 out)
+            + 3a6574c9  forked
+            + 0a5d3623  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
+            + 20559c35  assistant: I would rather not look.  [agent]  (64 in, 6 out)
             usage
-            - 857 in, 20 out
+            - 2775 in, 20 out
             + 64 in, 6 out
             last words
             - It says hello.
@@ -682,17 +686,17 @@ fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
         shop.check(
             &["forget", &id, "head"],
             &expect![[r#"
-            ! what step 24e47350 said is forgotten
-            exit 0
-        "#]],
+                ! what step 88a6753e said is forgotten
+                exit 0
+            "#]],
         );
         shop.check(
             &["log", &id, "-n", "1"],
             &expect![[r#"
-            ○  24e47350 main  assistant: [forgotten]  [agent]  (479 in, 4 out)
-            ~
-            exit 0
-        "#]],
+                ○  88a6753e main  assistant: [forgotten]  [agent]  (1438 in, 4 out)
+                ~
+                exit 0
+            "#]],
         );
         shop.check(
             &["forget", &id, "zzz"],
@@ -713,10 +717,10 @@ fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
         shop.check(
             &["verify", "b.rath"],
             &expect![[r#"
-            1 step in part only: the rest was to be forgotten
-            whole: 11 rows, 9 steps, 5535 bytes
-            exit 0
-        "#]],
+                1 step in part only: the rest was to be forgotten
+                whole: 11 rows, 9 steps, 9248 bytes
+                exit 0
+            "#]],
         );
         shop.check(
             &["forget", "b.rath", "head"],
@@ -938,7 +942,7 @@ fn decisions_on_a_file_are_saved_in_it() {
         &["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"],
         expect![[r#"
             done
-            ! session d715e0b0: 7 chunks, placed at local:work, 447 in, 1 out, done
+            ! session a657419d: 7 chunks, placed at local:work, 1406 in, 1 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],

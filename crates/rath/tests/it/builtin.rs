@@ -32,7 +32,7 @@ fn told(folder: &Path, calls: &[(&str, Value)]) -> String {
         Chunk::ToolResult(result) => Some(format!("{:?}: {}\n", result.outcome, result.output)),
         _ => None,
     });
-    let told: String = results.collect();
+    let told = results.collect::<String>().replace('\r', "\\r");
     assert!(!told.contains(folder.to_str().expect("UTF-8")), "a path of this machine: {told}");
     told
 }
@@ -96,8 +96,8 @@ fn a_file_is_read_whole_or_in_lines() {
             three
 
             Ok: 
-            Ok: a
-            b
+            Ok: a\r
+            b\r
 
             Failed: failed: cannot read `latin`: it is not UTF-8 text
             Ok: [line 1 of 3]
