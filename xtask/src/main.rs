@@ -39,7 +39,7 @@ fn ci() -> Result<(), String> {
 fn bench() -> Result<(), String> {
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])?;
     // The last one depends on the disk more than on us.
-    for bench in ["session", "provider", "flow", "store"] {
+    for bench in ["session", "provider", "flow", "sandbox", "store"] {
         cargo(&["bench", "--quiet", "--package", "rath", "--bench", bench], &[])?;
     }
     Ok(())

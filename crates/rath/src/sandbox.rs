@@ -6,23 +6,31 @@
 pub(crate) mod beneath;
 mod capabilities;
 mod command;
+#[cfg(unix)]
 mod environment;
 mod files;
+#[cfg(unix)]
 mod groups;
+#[cfg(unix)]
 mod isolated;
+#[cfg(unix)]
 mod limits;
+#[cfg(unix)]
 mod local;
+#[cfg(unix)]
 mod options;
+#[cfg(unix)]
 mod process;
 mod registry;
 
 #[cfg(unix)]
 pub use self::beneath::Root;
-pub use self::capabilities::{Capabilities, Forking, Isolation};
+pub use self::capabilities::{Capabilities, Forking, Host, Isolation, Limit, Mechanism, Network};
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
-pub use self::isolated::{Host, Isolated, Network};
-pub use self::limits::{Limit, Mechanism};
+#[cfg(unix)]
+pub use self::isolated::Isolated;
+#[cfg(unix)]
 pub use self::local::Local;
 pub use self::registry::Registry;
 
@@ -101,11 +109,13 @@ impl Sandbox {
     }
 
     /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
+    #[cfg(unix)]
     pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
     /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
+    #[cfg(unix)]
     pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
     }
@@ -166,12 +176,14 @@ impl Sandbox {
     }
 }
 
+#[cfg(unix)]
 impl From<Local> for Sandbox {
     fn from(local: Local) -> Self {
         Sandbox::new(local)
     }
 }
 
+#[cfg(unix)]
 impl From<Isolated> for Sandbox {
     fn from(isolated: Isolated) -> Self {
         Sandbox::new(isolated)
