@@ -12,6 +12,7 @@ mod files;
 #[cfg(unix)]
 mod groups;
 #[cfg(unix)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod isolated;
 #[cfg(unix)]
 mod limits;
@@ -20,6 +21,7 @@ mod local;
 #[cfg(unix)]
 mod options;
 #[cfg(unix)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
 mod registry;
 
