@@ -7,7 +7,7 @@ use anstyle::Style;
 use rath::prelude::*;
 use rath::record::draw::{self, preview, printable};
 use rath::store::{Certificate, Difference, Resumed};
-use rath::tool::builtin::{ListFiles, ReadFile, Shell, WriteFile};
+use rath::tool::builtin;
 use serde_json::json;
 
 use crate::commands::show::StepJson;
@@ -90,7 +90,7 @@ impl Setup {
         let agent = Agent::new(told, &provider).turns(self.turns);
         Ok(match self.place()? {
             None => agent,
-            Some(_) => agent.tool(ReadFile).tool(WriteFile).tool(ListFiles).tool(Shell),
+            Some(_) => agent.tools(builtin::all()),
         })
     }
 

@@ -1,12 +1,12 @@
 //! Where a session's tools run.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
+use crate::sandbox::beneath::no_place;
+use crate::sandbox::{Plain, Root, Sandbox};
 
 /// Where a session's tools run: the URI of a sandbox, `local:./` for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,88 +31,25 @@ impl Place {
 
     /// Whether tools can run there.
     pub fn check(&self) -> Result<(), Error> {
-        self.open_local().map(|_| ())
+        self.root().map(|_| ())
+    }
+
+    /// The sandbox that it is.
+    pub(crate) fn sandbox(&self) -> Result<Sandbox, Error> {
+        Ok(Sandbox::new(Plain::new(&self.0, self.root()?)))
     }
 
     /// The directory on this machine that it is.
-    pub(crate) fn open_local(&self) -> Result<Local, Error> {
-        let Some(directory) = self.0.strip_prefix("local:") else {
+    pub(crate) fn root(&self) -> Result<Root, Error> {
+        Root::at(self.directory()?).map_err(|error| no_place(self, error))
+    }
+
+    fn directory(&self) -> Result<&Path, Error> {
+        self.0.strip_prefix("local:").map(Path::new).ok_or_else(|| {
             let scheme = self.0.split(':').next().unwrap_or_default();
-            return Err(Error::new(ErrorKind::Place, format_args!("unknown kind of place `{scheme}`; known: local")));
-        };
-        let root = Path::new(directory).canonicalize().map_err(|error| {
-            Error::new(ErrorKind::Place, format_args!("cannot work in `{self}`: {error}"))
-                .with_hint("the directory has to be there")
-                .because(error)
-        })?;
-        Ok(Local { root })
+            Error::new(ErrorKind::Place, format_args!("unknown kind of place `{scheme}`; known: local"))
+        })
     }
-}
-
-/// A directory on this machine.
-pub(crate) struct Local {
-    root: PathBuf,
-}
-
-/// How many links are followed for one path.
-const LINKS_MOST: usize = 40;
-
-impl Local {
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The one file that a path means, whatever links lead there; none where it lies outside.
-    ///
-    /// What is not there yet may be named too, a link to nothing included: it would be made where the link leads.
-    pub(crate) fn resolve(&self, path: &str) -> Option<PathBuf> {
-        let mut at = self.root.clone();
-        let mut left = parts(Path::new(path));
-        let mut links = 0;
-        while let Some(part) = left.pop_front() {
-            match part {
-                Part::Root => at = PathBuf::from("/"),
-                Part::Up => _ = at.pop(),
-                Part::Down(name) => {
-                    at.push(name);
-                    if let Ok(target) = at.read_link() {
-                        links += 1;
-                        if links > LINKS_MOST {
-                            return None;
-                        }
-                        at.pop();
-                        for part in parts(&target).into_iter().rev() {
-                            left.push_front(part);
-                        }
-                    }
-                }
-            }
-        }
-        at.starts_with(&self.root).then_some(at)
-    }
-
-    /// The same, relative to the directory, as a name to compare.
-    pub(crate) fn name(&self, path: &str) -> Option<String> {
-        let resolved = self.resolve(path)?;
-        let inside = resolved.strip_prefix(&self.root).ok()?;
-        Some(inside.to_string_lossy().into_owned())
-    }
-}
-
-enum Part {
-    Root,
-    Up,
-    Down(OsString),
-}
-
-fn parts(path: &Path) -> VecDeque<Part> {
-    let part = |part| match part {
-        Component::RootDir | Component::Prefix(_) => Some(Part::Root),
-        Component::ParentDir => Some(Part::Up),
-        Component::CurDir => None,
-        Component::Normal(name) => Some(Part::Down(name.to_owned())),
-    };
-    path.components().filter_map(part).collect()
 }
 
 impl fmt::Display for Place {

@@ -20,6 +20,7 @@ mod limits;
 mod local;
 #[cfg(unix)]
 mod options;
+mod plain;
 #[cfg(unix)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
@@ -34,6 +35,7 @@ pub use self::files::{Entry, Kind, Part};
 pub use self::isolated::Isolated;
 #[cfg(unix)]
 pub use self::local::Local;
+pub(crate) use self::plain::Plain;
 pub use self::registry::Registry;
 
 use std::fmt;

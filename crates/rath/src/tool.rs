@@ -130,6 +130,35 @@ pub enum Nature {
     Effectful,
 }
 
+/// Several tools, to give to an agent at once.
+///
+/// [`builtin::all`] for one. `Tools::default()` has none.
+#[derive(Clone, Debug, Default)]
+pub struct Tools(Vec<Handle>);
+
+impl Tools {
+    /// The same with another tool.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.0.push(Handle::new(tool));
+        self
+    }
+
+    /// Those whose names are taken.
+    pub fn only(mut self, take: impl Fn(&str) -> bool) -> Self {
+        self.0.retain(|tool| take(tool.name()));
+        self
+    }
+
+    /// What they are called.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(Handle::name)
+    }
+
+    pub(crate) fn handles(self) -> Vec<Handle> {
+        self.0
+    }
+}
+
 /// Any tool, with what is known of it before it is called.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Known>);

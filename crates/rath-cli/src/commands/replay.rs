@@ -8,7 +8,7 @@ use std::task::Poll;
 use rath::chunk::Chunk;
 use rath::prelude::*;
 use rath::record::draw::printable;
-use rath::tool::builtin::{ListFiles, ReadFile, Shell, WriteFile};
+use rath::tool::builtin;
 use serde_json::json;
 
 use super::show;
@@ -127,18 +127,12 @@ fn recorded_agent(session: &Session) -> Result<Agent, Failure> {
     let mut agent = Agent::new(told.text.clone(), &provider).turns(u64::MAX);
     let mut strange = Vec::new();
     for tool in &told.tools {
-        agent = match tool.name.as_str() {
-            "read_file" => agent.tool(ReadFile),
-            "write_file" => agent.tool(WriteFile),
-            "list_files" => agent.tool(ListFiles),
-            "shell" => agent.tool(Shell),
-            // Every agent has it, from the moment on when it has something to read on.
-            "read_output" => agent,
-            name => {
-                strange.push(format!("`{name}`"));
-                agent
-            }
-        };
+        let known = builtin::all().only(|name| name == tool.name);
+        // Every agent can read on, from the moment on when it has something to read on.
+        if known.names().next().is_none() && tool.name != "read_output" {
+            strange.push(format!("`{}`", tool.name));
+        }
+        agent = agent.tools(known);
     }
     if strange.is_empty() {
         return Ok(agent);

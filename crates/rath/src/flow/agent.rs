@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::place::Place;
 use crate::provider::Provider;
 use crate::session::Session;
-use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, run_calls};
+use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, Tools, run_calls};
 
 /// A prompt, a model, and what it can do.
 ///
@@ -99,6 +99,12 @@ impl Agent {
     /// Gives it a tool.
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Handle::new(tool));
+        self
+    }
+
+    /// Gives it several tools.
+    pub fn tools(mut self, tools: Tools) -> Self {
+        self.tools.extend(tools.handles());
         self
     }
 

@@ -30,6 +30,7 @@ pub struct Root {
     path: PathBuf,
     fd: OwnedFd,
     /// Whether paths without links are opened in one go, where the system can.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     walks_straight: bool,
 }
 
@@ -50,19 +51,16 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCT
 impl Root {
     /// Opens a directory of this machine.
     pub fn open(path: &Path) -> Result<Root> {
-        let open = || {
-            let path = path.canonicalize()?;
-            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-            #[cfg(target_os = "linux")]
-            let flags = flags | OFlags::PATH;
-            let fd = rustix::fs::open(&path, flags, Mode::empty())?;
-            Ok(Root { path, fd, walks_straight: true })
-        };
-        open().map_err(|error: std::io::Error| {
-            Error::new(ErrorKind::Place, format_args!("cannot work in `{}`: {error}", path.display()))
-                .with_hint("the directory has to be there")
-                .because(error)
-        })
+        Root::at(path).map_err(|error| no_place(path.display(), error))
+    }
+
+    pub(crate) fn at(path: &Path) -> std::io::Result<Root> {
+        let path = path.canonicalize()?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        #[cfg(target_os = "linux")]
+        let flags = flags | OFlags::PATH;
+        let fd = rustix::fs::open(&path, flags, Mode::empty())?;
+        Ok(Root { path, fd, walks_straight: true })
     }
 
     /// The same, with every path walked name by name, as where the system cannot do better.
@@ -176,9 +174,12 @@ impl Root {
     ///
     /// What is not there yet has one too: a link to nothing means what would be made where it leads.
     pub fn name(&self, path: &str) -> Option<String> {
-        let found = self.attempt("look at", path, || self.find(path)).ok()?;
-        let name: PathBuf = found.names.iter().collect();
-        Some(name.to_string_lossy().into_owned())
+        Some(self.resolve(path).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// The same as a path, or why there is none.
+    pub(crate) fn resolve(&self, path: &str) -> Result<PathBuf> {
+        Ok(self.attempt("look at", path, || self.find(path))?.names.iter().collect())
     }
 
     /// What a path means, where a file is wanted.
@@ -234,6 +235,13 @@ impl Lost {
         };
         Error::new(ErrorKind::Io, format_args!("cannot {what} `{path}`: {why}"))
     }
+}
+
+/// Why a directory is no place to work in.
+pub(crate) fn no_place(place: impl std::fmt::Display, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Place, format_args!("cannot work in `{place}`: {error}"))
+        .with_hint("the directory has to be there")
+        .because(error)
 }
 
 /// Whether a name is that of a file that is being written.

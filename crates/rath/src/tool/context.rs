@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Newest};
 use crate::flow::{Run, Scope};
 use crate::place::Place;
+use crate::sandbox::Sandbox;
 use crate::session::Session;
 
 /// The key of a call.
@@ -82,23 +83,25 @@ impl ToolCx {
         Some(self.session.replaying().and_then(|replay| replay.place()).cloned().unwrap_or(place))
     }
 
-    /// The file that a path means in the session's place, which has to be a directory on this machine.
-    ///
-    /// The path is relative to it, and may not lead out of it, by `..` or by a link.
-    pub fn path(&self, path: &str) -> Result<PathBuf> {
-        self.local()?.resolve(path).ok_or_else(|| {
-            Error::new(ErrorKind::Place, format_args!("`{path}` is outside the workspace"))
-                .with_hint("paths are relative to the workspace, and stay in it")
-        })
+    /// The sandbox that the session's tools run in: its files and its commands.
+    pub fn sandbox(&self) -> Result<Sandbox> {
+        self.placed()?.sandbox()
     }
 
-    /// The directory on this machine that is the session's place.
-    pub(crate) fn local(&self) -> Result<crate::place::Local> {
-        let place = self.place().ok_or_else(|| {
+    /// The file that a path means in the session's place, which has to be a directory on this machine.
+    ///
+    /// The path is relative to it, and may not lead out of it, by `..` or by a link. What is done with the file afterwards
+    /// is not watched: [`ToolCx::sandbox`] reads and writes so that nothing that is swapped meanwhile leads out.
+    pub fn path(&self, path: &str) -> Result<PathBuf> {
+        let root = self.placed()?.root()?;
+        Ok(root.path().join(root.resolve(path)?))
+    }
+
+    fn placed(&self) -> Result<Place> {
+        self.place().ok_or_else(|| {
             Error::new(ErrorKind::Place, "the session has no place to work in")
                 .with_hint("place it with `session.to(..)`")
-        })?;
-        place.open_local()
+        })
     }
 
     /// Tells whoever listens how the work gets on. The model does not read it.

@@ -22,7 +22,7 @@ use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::limits::{stopped, within_limits};
-use crate::place::Local;
+use crate::sandbox::Root;
 use crate::session::Session;
 
 /// The tools that calls are looked up in.
@@ -257,6 +257,9 @@ fn call(nth: usize, ready: Ready, cx: Arc<ToolCx>) -> Ending {
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Arguments => {
                 Said::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
             }
+            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Timeout => {
+                Said { limit, ..Said::new(Outcome::TimedOut, format!("timed out: {}", error.message())) }
+            }
             Ok(Ok(Err(error))) => Said { limit, ..Said::new(Outcome::Failed, format!("failed: {}", error.message())) },
             Ok(Err(_)) => Said::new(Outcome::Failed, PANICKED),
             Err(_) => Said::new(Outcome::TimedOut, format!("timed out: it may take {}", length(time))),
@@ -319,7 +322,7 @@ impl Round {
                     }
                     let mut resolve = || match &ready.touches[..] {
                         [] => Vec::new(),
-                        touches => resolve(touches, place.get_or_insert_with(|| local(session))),
+                        touches => resolve(touches, place.get_or_insert_with(|| root(session))),
                     };
                     let (known, mut resolved) = touches.take().unwrap_or_else(|| (self.changes, resolve()));
                     let mut waits = held.conflicts(&resolved);
@@ -407,11 +410,11 @@ impl Slot {
 }
 
 /// The directory whose links say which paths are the same, if the session is placed in one.
-fn local(session: &Session) -> Option<Local> {
-    session.place().and_then(|place| place.open_local().ok())
+fn root(session: &Session) -> Option<Root> {
+    session.place().and_then(|place| place.root().ok())
 }
 
-fn resolve(touches: &[Touch], place: &Option<Local>) -> Vec<Touch> {
-    let name = |path: &str| place.as_ref().and_then(|place| place.name(path)).unwrap_or_else(|| plain(path));
+fn resolve(touches: &[Touch], root: &Option<Root>) -> Vec<Touch> {
+    let name = |path: &str| root.as_ref().and_then(|root| root.name(path)).unwrap_or_else(|| plain(path));
     touches.iter().map(|touch| touch.resolved(name)).collect()
 }

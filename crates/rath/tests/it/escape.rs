@@ -1,7 +1,9 @@
 //! Paths that try to lead out of a workspace, and whether anything does.
 
+#[cfg(target_os = "linux")]
 mod race;
 mod root;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -250,6 +252,8 @@ const ROWS: &[Row] = &[
     ("C:\\outside\\secret", Nothing, NONE),
     ("a/fil?", Nothing, NONE),
     ("a/file\r", Nothing, NONE),
+    // Elsewhere the two may be one name.
+    #[cfg(target_os = "linux")]
     ("e\u{301}", Nothing, |yard| yard.set("inside/\u{e9}", "harmless")),
     ("a/file\0/../../../outside/secret", Never, NONE),
     ("\0", Never, NONE),

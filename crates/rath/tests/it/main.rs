@@ -1,6 +1,8 @@
 //! What a session promises.
 
 mod budget;
+#[cfg(unix)]
+mod builtin;
 mod compile;
 #[cfg(unix)]
 mod escape;

@@ -85,7 +85,8 @@ impl Root {
             Component::Normal(name) => Some(name.to_owned()),
             _ => None,
         };
-        let names: Vec<_> = Path::new(path).components().map(plain).collect::<Option<_>>()?;
+        let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
+        let names: Vec<_> = parts.map(plain).collect::<Option<_>>()?;
         let (name, above) = names.split_last()?;
         if !self.walks_straight || names.len() > DEPTH_MOST || is_own(&names[0]) {
             return None;

@@ -8,14 +8,12 @@ use rath::sandbox::{Part, Root};
 use super::*;
 
 /// Swaps two names in the workspace until it is dropped.
-#[cfg(target_os = "linux")]
 pub(super) struct Swapping {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicUsize>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-#[cfg(target_os = "linux")]
 impl Swapping {
     pub(super) fn start(yard: &Yard, one: &str, other: &str) -> Self {
         let (one, other) = (yard.inside().join(one), yard.inside().join(other));
@@ -24,7 +22,6 @@ impl Swapping {
         let thread = std::thread::spawn(move || {
             use rustix::fs::{CWD, RenameFlags, renameat_with};
             while !told.load(Ordering::Relaxed) {
-                // One at a time is faster than both at once can be seen.
                 if renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).is_ok() {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
@@ -38,7 +35,6 @@ impl Swapping {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl Drop for Swapping {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -79,7 +75,6 @@ pub(super) const SWAPS: &[(&str, &str, &str, Prepare)] = &[
     }),
 ];
 
-#[cfg(target_os = "linux")]
 #[test]
 fn nothing_that_is_swapped_meanwhile_leads_out_of_a_root() {
     let times = crate::support::cases(2_000);

@@ -1,0 +1,85 @@
+//! Listing a directory.
+
+use std::collections::VecDeque;
+
+use rath_record::chunk::ToolSpec;
+use serde_json::{Value, json};
+
+use super::tree::{DEPTH_MOST, Directory};
+use super::{spec, text};
+use crate::error::Result;
+use crate::sandbox::Kind;
+use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
+
+/// Lists a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct ListFiles;
+
+/// How many names are shown.
+const SHOWN_MOST: usize = 1_000;
+/// How many are counted beyond that.
+const COUNTED_MOST: usize = 20_000;
+
+impl Tool for ListFiles {
+    fn spec(&self) -> ToolSpec {
+        let properties = json!({
+            "path": {"type": "string", "description": "The directory, relative to the workspace; the workspace itself if left out."},
+            "depth": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": DEPTH_MOST,
+                "description": "How many directories deep to look; 1 if left out.",
+            },
+        });
+        let description = "Lists a directory: one name a line, directories with a slash and links with an @ at the end. \
+                           With `depth` it lists what is below, too, except in `.git` and in what `.gitignore` leaves out.";
+        spec("list_files", description, properties, &[])
+    }
+
+    fn nature(&self, _: &Value) -> Nature {
+        Nature::ReadOnly
+    }
+
+    fn touches(&self, arguments: &Value) -> Vec<Touch> {
+        vec![Touch::read(text(arguments, "path"))]
+    }
+
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
+        let sandbox = cx.sandbox()?;
+        let depth = arguments["depth"].as_u64().unwrap_or(1).min(DEPTH_MOST);
+        let mut waiting = VecDeque::from([Directory::open(&sandbox, text(&arguments, "path")).await]);
+        let (mut shown, mut left_out) = (Vec::new(), 0);
+        // Level by level: what is cut is what lies deepest.
+        while let Some(mut directory) = waiting.pop_front() {
+            let children = match directory.children(&sandbox).await {
+                Ok(children) => children,
+                Err(error) if directory.depth == 0 => return Err(error),
+                // It went away meanwhile, or nobody may look.
+                Err(_) => continue,
+            };
+            for child in children {
+                if shown.len() < SHOWN_MOST {
+                    let mark = match child.entry.kind {
+                        Kind::Directory => "/",
+                        Kind::Link => "@",
+                        Kind::File | Kind::Other => "",
+                    };
+                    shown.push(format!("{}{mark}", child.shown));
+                } else {
+                    left_out += 1;
+                }
+                let is_walked = child.entry.kind == Kind::Directory && !child.ignored;
+                if is_walked && directory.depth + 1 < depth && left_out < COUNTED_MOST {
+                    waiting.push_back(directory.below(&child));
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        shown.sort();
+        if left_out > 0 {
+            let more = if left_out < COUNTED_MOST { "" } else { "more than " };
+            shown.push(format!("[{more}{left_out} more are left out; list a directory further down]"));
+        }
+        Ok(shown.join("\n").into())
+    }
+}

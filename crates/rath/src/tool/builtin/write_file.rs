@@ -1,0 +1,38 @@
+//! Writing a file.
+
+use rath_record::chunk::ToolSpec;
+use serde_json::{Value, json};
+
+use super::{PATH, spec, text};
+use crate::error::Result;
+use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
+
+/// Writes a file.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteFile;
+
+impl Tool for WriteFile {
+    fn spec(&self) -> ToolSpec {
+        let properties = json!({
+            "path": {"type": "string", "description": PATH},
+            "text": {"type": "string", "description": "The whole of the file from now on."},
+        });
+        let description = "Writes a text file, and the directories that it lies in. What the file said before is gone; to \
+                           change a part of it, use `edit_file`.";
+        spec("write_file", description, properties, &["path", "text"])
+    }
+
+    fn nature(&self, _: &Value) -> Nature {
+        Nature::Idempotent { key: None }
+    }
+
+    fn touches(&self, arguments: &Value) -> Vec<Touch> {
+        vec![Touch::write(text(arguments, "path"))]
+    }
+
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
+        let (path, bytes) = (text(&arguments, "path"), text(&arguments, "text").as_bytes());
+        cx.sandbox()?.write(path, bytes).await?;
+        Ok(format!("wrote {} bytes", bytes.len()).into())
+    }
+}

@@ -1,0 +1,123 @@
+//! Every path in a call of every tool that takes one, by an agent, in every kind of sandbox.
+
+use rath::prelude::*;
+use rath::tool::builtin;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::{block_on, script};
+
+/// Every kind of sandbox that works in a directory of this machine.
+const SANDBOXES: &[fn(&Path) -> Place] = &[|directory| Place::local(directory.to_str().expect("UTF-8"))];
+
+/// Every tool with a path. What changes files comes last.
+fn calls(path: &str) -> Vec<Value> {
+    let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});
+    vec![
+        call("read_file", json!({"path": path})),
+        call("read_file", json!({"path": path, "from_line": 1, "lines": 5})),
+        call("file_exists", json!({"path": path})),
+        call("list_files", json!({"path": path, "depth": 5})),
+        call("search_files", json!({"path": path, "pattern": "C.NARY|r..t:|P.TH="})),
+        call("search_files", json!({"pattern": "C.NARY|r..t:|P.TH=", "context": 2})),
+        call("list_files", json!({"depth": 64})),
+        call(
+            "shell",
+            json!({"command": "cat secret file passwd sub/secret etc/passwd 2>/dev/null; true", "cwd": path}),
+        ),
+        call("edit_file", json!({"path": path, "old": "A", "new": "B", "all": true})),
+        call("edit_file", json!({"path": path, "old": "harmless", "new": "changed"})),
+        call("write_file", json!({"path": path, "text": "written"})),
+    ]
+}
+
+/// Which of them name no path.
+const WITHOUT: [usize; 2] = [5, 6];
+
+fn check(row: &Row, sandbox: fn(&Path) -> Place) {
+    let yard = Yard::new();
+    row.2(&yard);
+    let calls = calls(&path(&yard, row));
+    let (many, place) = (calls.len(), sandbox(&yard.inside()));
+    let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
+    let around = yard.around();
+    let name = format!("{:?} in {place}", row.0);
+    let session = block_on(Agent::new("Go.", &provider).tools(builtin::all()).run(Session::user("go").to(place)));
+    let session = session.expect("the run goes on, whatever comes of a call");
+    let results = session.chunks().filter_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => Some((result.outcome, result.output.to_string())),
+        _ => None,
+    });
+    let results: Vec<_> = results.collect();
+    assert_eq!(results.len(), many, "{name}: every call has a result");
+    for (nth, (outcome, said)) in results.iter().enumerate() {
+        assert!(!leaks(said), "{name}: call {nth} says {said}");
+        let (wanted, why) = match row.1 {
+            Outside => (false, "is outside the workspace"),
+            Own => (false, "is in rath's own folder"),
+            File => (!matches!(nth, 3 | 7 | 8), ""),
+            Directory => (matches!(nth, 2 | 3 | 4 | 7), ""),
+            Nothing => (matches!(nth, 2 | 10), ""),
+            Odd => (nth == 2, ""),
+            Never if nth == 2 => continue,
+            Never => (false, ""),
+        };
+        let wanted = wanted || WITHOUT.contains(&nth);
+        let outcome_wanted = if wanted { Outcome::Ok } else { Outcome::Failed };
+        assert_eq!(*outcome, outcome_wanted, "{name}: call {nth} says {said}");
+        assert!(wanted || said.contains(why), "{name}: call {nth} says {said}");
+    }
+    assert_eq!(yard.around(), around, "{name}: something changed");
+}
+
+#[test]
+fn no_tool_reads_or_writes_outside_its_workspace() {
+    for sandbox in SANDBOXES {
+        ROWS.iter().for_each(|row| check(row, *sandbox));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_that_is_swapped_meanwhile_leads_a_tool_out() {
+    use super::race::{SWAPS, Swapping};
+    let times = crate::support::cases(200);
+    for sandbox in SANDBOXES {
+        for (one, other, path, prepare) in SWAPS {
+            let yard = Yard::new();
+            prepare(&yard);
+            let call = Call::new("c", "race", "{}");
+            let cx = ToolCx::of(Session::user("go").to(sandbox(&yard.inside())), call);
+            let around = yard.around();
+            let swapping = Swapping::start(&yard, one, other);
+            let above = path.split_once('/').map_or("", |(above, _)| above);
+            let mut done = 0;
+            block_on(async {
+                for nth in 0..times {
+                    let (path, above) =
+                        (json!({"path": path}), json!({"path": above, "depth": 9, "pattern": "C.NARY"}));
+                    let text = json!({"path": path["path"], "text": "harmless", "old": "A", "new": "B", "all": true});
+                    let mut said = vec![
+                        builtin::ReadFile.call(&cx, path.clone()).await,
+                        builtin::ListFiles.call(&cx, above.clone()).await,
+                        builtin::SearchFiles.call(&cx, above.clone()).await,
+                        builtin::EditFile.call(&cx, text.clone()).await,
+                        builtin::WriteFile.call(&cx, text).await,
+                    ];
+                    if nth % 10 == 0 {
+                        let list = json!({"command": "ls", "cwd": above["path"]});
+                        said.push(builtin::Shell.call(&cx, list).await);
+                    }
+                    for said in said {
+                        done += usize::from(said.is_ok());
+                        let said = said.map_or_else(|error| error.to_string(), |said| said.text);
+                        assert!(!leaks(&said) && !said.contains("plain"), "{path}: {said}");
+                    }
+                }
+            });
+            assert!(swapping.swaps() > 0 && done > 0, "{path}: {} swaps, {done} done", swapping.swaps());
+            drop(swapping);
+            assert_eq!(yard.around(), around, "{path}");
+        }
+    }
+}
