@@ -39,7 +39,7 @@ fn ci() -> Result<(), String> {
 fn bench() -> Result<(), String> {
     cargo(&["bench", "--quiet", "--package", "rath-record", "--bench", "record"], &[])?;
     // The last two depend on the disk more than on us.
-    for bench in ["session", "provider", "flow", "store", "workspace"] {
+    for bench in ["session", "provider", "flow", "sandbox", "store", "workspace"] {
         cargo(&["bench", "--quiet", "--package", "rath", "--bench", bench], &[])?;
     }
     Ok(())

@@ -9,19 +9,20 @@ mod environment;
 mod files;
 mod ground;
 mod groups;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod isolated;
 mod limits;
 mod local;
 mod options;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
 mod registry;
 
 pub use self::beneath::Root;
-pub use self::capabilities::{Capabilities, Forking, Isolation};
+pub use self::capabilities::{Capabilities, Forking, Host, Isolation, Limit, Mechanism, Network};
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::files::{Entry, Kind, Part};
-pub use self::isolated::{Host, Isolated, Network};
-pub use self::limits::{Limit, Mechanism};
+pub use self::isolated::Isolated;
 pub use self::local::Local;
 pub use self::registry::Registry;
 
@@ -102,12 +103,12 @@ impl Sandbox {
     }
 
     /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
-    pub fn local(directory: impl Into<PathBuf>) -> Self {
+        pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
     /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
-    pub fn isolated(directory: impl Into<PathBuf>) -> Self {
+        pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
     }
 

@@ -3,9 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use super::isolated::{Host, Network};
-use super::limits::Limit;
-
 /// What a sandbox can do on this machine, found by trying it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,6 +35,60 @@ pub enum Isolation {
     Namespaces(Host),
     /// They run somewhere else.
     Elsewhere,
+}
+
+/// How much of the machine commands see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// All of it but for what is nobody's business, read-only.
+    #[default]
+    ReadOnly,
+    /// Programs and libraries, read-only, and nothing else.
+    Hidden,
+}
+
+/// Whether commands reach the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// They reach nothing but themselves.
+    Off,
+    /// They have the network of this machine, with all that listens on it.
+    On,
+}
+
+/// A limit, and what sees to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The most.
+    pub most: u64,
+    /// What sees to it.
+    pub by: Mechanism,
+}
+
+/// What sees to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// A control group of version 2: all processes of the sandbox together.
+    CgroupV2,
+    /// Control groups of version 1: all processes of the sandbox together.
+    CgroupV1,
+    /// The namespace of the command's processes: all that one command starts.
+    PidNamespace,
+    /// What the system allows each process. Of the number of processes: each user, or in a namespace of its own all that one
+    /// command starts.
+    Rlimit,
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mechanism::CgroupV2 => "cgroup v2",
+            Mechanism::CgroupV1 => "cgroup v1",
+            Mechanism::PidNamespace => "pid namespace",
+            Mechanism::Rlimit => "rlimit",
+        })
+    }
 }
 
 /// How a copy of the workspace is made for a fork.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::limits::Mechanism;
+use super::capabilities::Mechanism;
 
 /// The groups of one sandbox. They are removed with this.
 pub(crate) struct Groups {

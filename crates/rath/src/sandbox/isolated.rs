@@ -1,11 +1,13 @@
 //! Commands in a world of their own: this machine read-only, no network, nothing writable but the workspace.
 
+#[cfg(target_os = "linux")]
 mod filter;
+#[cfg(target_os = "linux")]
 mod view;
+#[cfg(target_os = "linux")]
 mod world;
 
-pub use self::view::Host;
-pub use self::world::Network;
+#[cfg(target_os = "linux")]
 pub(crate) use self::world::World;
 
 use std::ffi::CString;
@@ -15,9 +17,8 @@ use std::time::Duration;
 
 use rath_record::Digest;
 
-use self::view::{Sights, text};
 use super::beneath::Root;
-use super::capabilities::{Capabilities, Isolation, forking};
+use super::capabilities::{Capabilities, Host, Isolation, Network, forking};
 use super::environment::environment;
 use super::limits::{Enforced, Limits, Namespace};
 use super::local::OUTPUT;
@@ -235,7 +236,18 @@ impl Isolated {
     }
 }
 
+/// Nothing can be shown where the system has no such thing.
+#[cfg(not(target_os = "linux"))]
+pub(crate) enum World {}
+
 impl Asked {
+    #[cfg(not(target_os = "linux"))]
+    fn open(&self) -> Result<Opened> {
+        Err(Error::new(ErrorKind::Place, "cannot isolate commands on this machine: this needs Linux")
+            .with_hint("`local:` runs commands without isolation"))
+    }
+
+    #[cfg(target_os = "linux")]
     fn open(&self) -> Result<Opened> {
         let root = Root::open(&self.directory)?;
         let enforced = match self.limits.processes {
@@ -257,7 +269,7 @@ impl Asked {
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let sights = Sights {
+        let sights = view::Sights {
             directory: root.path(),
             at: &at,
             home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
@@ -277,7 +289,7 @@ impl Asked {
             ],
             pid_max: enforced.pid_max.map(|most| most.to_string().into_bytes()),
             acts: view::acts(&sights)?,
-            workspace: text(&at)?,
+            workspace: view::text(&at)?,
             filters: filter::filters()?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
         };

@@ -1,11 +1,11 @@
 //! How much commands may use, and what sees to it.
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 
+use super::capabilities::{Limit, Mechanism};
 use super::groups::Groups;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,41 +20,6 @@ pub(crate) struct Limits {
     pub(crate) file_size: Option<u64>,
     /// Processor time of any one process.
     pub(crate) cpu_time: Option<Duration>,
-}
-
-/// A limit, and what sees to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// The most.
-    pub most: u64,
-    /// What sees to it.
-    pub by: Mechanism,
-}
-
-/// What sees to a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mechanism {
-    /// A control group of version 2: all processes of the sandbox together.
-    CgroupV2,
-    /// Control groups of version 1: all processes of the sandbox together.
-    CgroupV1,
-    /// The namespace of the command's processes: all that one command starts.
-    PidNamespace,
-    /// What the system allows each process. Of the number of processes: each user, or in a namespace of its own all that one
-    /// command starts.
-    Rlimit,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mechanism::CgroupV2 => "cgroup v2",
-            Mechanism::CgroupV1 => "cgroup v1",
-            Mechanism::PidNamespace => "pid namespace",
-            Mechanism::Rlimit => "rlimit",
-        })
-    }
 }
 
 /// Limits that are in force.

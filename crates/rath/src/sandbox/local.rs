@@ -7,14 +7,15 @@ use std::time::Duration;
 use rath_record::Digest;
 
 use super::beneath::Root;
-use super::capabilities::{Capabilities, Isolation, forking};
+use super::capabilities::{Capabilities, Isolation, Network, forking};
 use super::environment::environment;
-use super::isolated::Network;
 use super::limits::{Enforced, Limits, Namespace};
 use super::options::{Reading, Writing};
-use super::process::{CHILDREN, Errand, Spool, Start};
+use super::process::{Errand, Spool, Start};
 use super::{Command, Entry, Part, Ran, Sandbox, SandboxBackend, Sink};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+#[cfg(target_os = "linux")]
+use crate::error::{Error, ErrorKind};
 
 /// Commands as ordinary processes of the user, in a directory of this machine.
 ///
@@ -130,7 +131,8 @@ impl Local {
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
-        if rustix::fs::access(CHILDREN, rustix::fs::Access::READ_OK).is_err() {
+        #[cfg(target_os = "linux")]
+        if rustix::fs::access(super::process::CHILDREN, rustix::fs::Access::READ_OK).is_err() {
             let why = "this machine does not say which processes a command leaves behind";
             return Err(Error::new(ErrorKind::Place, why).with_hint("`/proc` has to be mounted, with `children` in it"));
         }

@@ -117,9 +117,9 @@ const UNITS: [(char, u64); 4] = [('t', 1 << 40), ('g', 1 << 30), ('m', 1 << 20),
 
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
-    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
-    let number = text.trim_end_matches(|char| unit.is_some_and(|(unit, _)| char == *unit));
-    u64::from_str(number).ok()?.checked_mul(unit.map_or(1, |(_, bytes)| *bytes)).filter(|bytes| *bytes > 0)
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(*unit)?, *bytes)));
+    let (number, unit) = unit.unwrap_or((&text, 1));
+    u64::from_str(number).ok()?.checked_mul(unit).filter(|bytes| *bytes > 0)
 }
 
 /// A number of bytes, in the largest unit that it is a multiple of.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Isolated, Local, Sandbox};
+use super::Sandbox;
+#[cfg(unix)]
+use super::{Isolated, Local};
 use crate::error::{Error, ErrorKind, Result};
 
 type Opener = Arc<dyn Fn(&str) -> Result<Sandbox> + Send + Sync>;
@@ -23,9 +25,12 @@ pub struct Registry {
 impl Registry {
     /// The kinds that rath brings.
     pub fn new() -> Self {
-        Registry { kinds: Vec::new() }
+        let registry = Registry { kinds: Vec::new() };
+        #[cfg(unix)]
+        let registry = registry
             .with("local", |rest| Ok(Sandbox::new(Local::read(rest)?)))
-            .with("isolated", |rest| Ok(Sandbox::new(Isolated::read(rest)?)))
+            .with("isolated", |rest| Ok(Sandbox::new(Isolated::read(rest)?)));
+        registry
     }
 
     /// Adds a kind. `open` is given what stands after the colon.

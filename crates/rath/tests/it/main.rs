@@ -18,6 +18,8 @@ mod render;
 mod replay;
 mod running;
 mod salvage;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod script;
 mod secrets;
 mod server;

@@ -1,6 +1,6 @@
 //! Sessions that outlive their process.
 
-mod common;
+pub(crate) mod common;
 mod damage;
 mod faults;
 mod kill;

@@ -18,6 +18,7 @@ use rustix::mount::MountFlags;
 
 use super::world::{Act, Below, NO_DEVICES, NO_SETUID, TAKES_MOST};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sandbox::capabilities::Host;
 use crate::sandbox::process::Stage;
 
 /// What a view is made from.
@@ -31,16 +32,6 @@ pub(super) struct Sights<'a> {
     pub(super) host: Host,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
-}
-
-/// How much of the machine commands see.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Host {
-    /// All of it but for what is nobody's business, read-only.
-    #[default]
-    ReadOnly,
-    /// Programs and libraries, read-only, and nothing else.
-    Hidden,
 }
 
 /// Places where people and services keep what is theirs.

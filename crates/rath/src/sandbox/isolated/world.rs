@@ -15,6 +15,7 @@ use rustix::mount::{
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use seccompiler::BpfProgram;
 
+use crate::sandbox::capabilities::Network;
 use crate::sandbox::process::{Failure, Stage, last_errno};
 
 /// A world for commands, the same for each.
@@ -29,15 +30,6 @@ pub(crate) struct World {
     pub(super) filters: Vec<BpfProgram>,
     /// The highest number of a capability that this kernel knows.
     pub(super) last_capability: u32,
-}
-
-/// Whether commands reach the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// They reach nothing but themselves.
-    Off,
-    /// They have the network of this machine, with all that listens on it.
-    On,
 }
 
 /// One thing to do to the mounts.

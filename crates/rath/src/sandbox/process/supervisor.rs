@@ -77,6 +77,8 @@ pub(super) struct Report {
     code: AtomicI32,
     signal: AtomicI32,
     known: AtomicU8,
+    /// The command, while nothing has seen to its end.
+    left: AtomicI32,
 }
 
 impl Report {
@@ -167,6 +169,18 @@ impl Supervisor {
         if !self.reaped {
             wait_for(&self.pidfd);
             self.reaped = true;
+            if !self.is_first_of_namespace() {
+                self.kill_what_is_left();
+            }
+        }
+    }
+
+    /// A supervisor that somebody killed has left its work undone. What is still in the command's own group goes with it;
+    /// what is not can no longer be found.
+    fn kill_what_is_left(&self) {
+        let left = self.shared.as_ref().map_or(0, |shared| shared.plan.report.left.load(SeqCst));
+        if let Some(command) = Pid::from_raw(left) {
+            let _ = kill_process_group(command, Signal::KILL);
         }
     }
 }
@@ -263,6 +277,7 @@ fn watch(shared: &Shared) -> Result<(), Failure> {
         None => rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|errno| (Stage::Start, errno))?,
     }
     let command = begin(shared).map_err(|errno| (Stage::Start, errno))?;
+    plan.report.left.store(command.as_raw_nonzero().get(), SeqCst);
     // What is ours alone must not look as if the command still held it.
     let _ = close(0, 2);
     loop {
@@ -287,6 +302,7 @@ fn watch(shared: &Shared) -> Result<(), Failure> {
     if plan.world.is_none() {
         kill_all(command, &children);
     }
+    plan.report.left.store(0, SeqCst);
     Ok(())
 }
 
