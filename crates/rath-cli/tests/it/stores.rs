@@ -467,21 +467,21 @@ fn damage_is_named_and_the_rest_is_copied() {
         shop.check(
             &["verify", "copy.rath"],
             &expect![[r#"
-            1 name marked as missing: lost before, or forgotten
-            whole: 11 rows, 8 steps, 5232 bytes
-            exit 0
-        "#]],
+                1 name marked as missing: lost before, or forgotten
+                whole: 11 rows, 8 steps, 8947 bytes
+                exit 0
+            "#]],
         );
         shop.check(&["log", "copy.rath"], &expect![[r#"
-            ○  24e47350 main  assistant: It says hello.  [agent]  (479 in, 4 out)
+            ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
             │
             ~
 
-            ○  abfd9f15 main  tool started: call_2_2  [agent]
-            ○  4cf6aea7 main  tool result: call_2_1 ok: hello  [agent]
-            ○  f4e15c41 main  tool started: call_2_1  [agent]
-            ○  0e878256 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (378 in, 16 out)
-            ○  feb35d5b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, write_file, list_files, shell)  [agent]
+            ○  1a8c38b2 main  tool started: call_2_2  [agent]
+            ○  ef265e81 main  tool result: call_2_1 ok: hello  [agent]
+            ○  6d3f1afd main  tool started: call_2_1  [agent]
+            ○  306b102d main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
+            ○  3f82374b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
