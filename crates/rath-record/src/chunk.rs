@@ -126,6 +126,7 @@ impl Chunk {
     pub fn tree(&self) -> Option<&Tree> {
         match self {
             Chunk::ToolResult(it) => it.tree.as_ref(),
+            Chunk::Placed(it) => it.tree.as_ref(),
             Chunk::Observed(it) => Some(&it.tree),
             Chunk::Merged(it) => it.tree.as_ref(),
             Chunk::Decided(it) => Some(&it.tree),

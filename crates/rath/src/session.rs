@@ -94,7 +94,7 @@ impl Session {
     /// which holds the same files.
     pub fn to(self, sandbox: impl Into<Sandbox>) -> Self {
         let sandbox = sandbox.into();
-        let mut session = self.and(Placed { place: sandbox.uri().to_owned() });
+        let mut session = self.and(Placed { place: sandbox.uri().to_owned(), tree: None });
         session.live.place = Where::placed(sandbox);
         session
     }
@@ -188,6 +188,20 @@ impl Session {
 
     /// Joins two sessions by a strategy of your choice.
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
+        if let Some(place) = self.place_to_come_back_to(theirs) {
+            // What comes of it is here, whatever theirs did elsewhere last.
+            let here = |tree| Placed { place: place.to_string(), tree };
+            let ours = self.fork().and(here(self.tree()));
+            let mut merged = ours.join(theirs, strategy)?;
+            let tree = merged.tree();
+            merged.push(here(tree));
+            merged.live.place = self.live.place.merged(self, theirs);
+            return Ok(merged);
+        }
+        self.join(theirs, strategy)
+    }
+
+    fn join(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
         let how = Merged { nth, from, ..self.join_files(theirs, strategy)? };
@@ -258,7 +272,7 @@ impl Session {
         }
         .deeper();
         if let Some(place) = self.place() {
-            aside.push(Placed { place: place.to_string() });
+            aside.push(Placed { place: place.to_string(), tree: None });
         }
         aside.live.place = self.live.place.within(self);
         aside

@@ -270,6 +270,9 @@ pub enum Taken {
 pub struct Placed {
     /// The sandbox's URI, `local:./` for one.
     pub place: String,
+    /// The workspace tree there, where that is known already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Tree>,
 }
 
 /// Something went into a memory or came out of one.

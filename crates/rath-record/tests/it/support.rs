@@ -164,7 +164,7 @@ impl World {
             "unknown" => ToolResult::new(word, Outcome::Unknown, "").into(),
             "approved" => Approved { call: word.into() }.into(),
             "denied" => Denied { call: word.into(), reason: more.into() }.into(),
-            "placed" => Placed { place: rest.to_owned() }.into(),
+            "placed" => Placed { place: rest.to_owned(), tree: None }.into(),
             "remember" => memory(MemoryEvent::Remember { text: rest.into() }),
             "recall" => memory(MemoryEvent::Recall {
                 query: word.into(),

@@ -7,6 +7,7 @@ use rath_record::{BranchId, Record, lineage, view};
 
 use super::Session;
 use crate::error::{Error, ErrorKind, Result};
+use crate::place::Place;
 use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
 use crate::workspace::{Labels, Objects};
 
@@ -133,6 +134,12 @@ impl Session {
         let grounds = self.grounds()?;
         let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: None };
         grounds.differ(&wants)
+    }
+
+    /// Where this session works, if the other works elsewhere and has files there.
+    pub(super) fn place_to_come_back_to(&self, theirs: &Session) -> Option<Place> {
+        let (here, there) = (self.place()?, theirs.place()?);
+        (here != there && theirs.tree().is_some()).then_some(here)
     }
 
     /// What a merge makes of the files of both.

@@ -62,7 +62,7 @@ impl Yard {
     /// Everything that nobody inside may change, as it is now.
     fn around(&self) -> BTreeMap<PathBuf, String> {
         let mut around = BTreeMap::new();
-        for place in ["outside", "insidex", "inside/.rath"] {
+        for place in ["outside", "insidex", "inside/.rath/secret"] {
             survey(&self.folder().join(place), &mut around);
         }
         let own = fs::symlink_metadata(self.folder()).expect("a folder");

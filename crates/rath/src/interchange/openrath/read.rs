@@ -409,7 +409,7 @@ impl Header {
             ));
         }
         if let Some(place) = self.place {
-            rebuild.push(Chunk::Placed(Placed { place }), &Beside::default());
+            rebuild.push(Chunk::Placed(Placed { place, tree: None }), &Beside::default());
         }
     }
 }

@@ -34,7 +34,7 @@ fn more() -> Vec<(&'static str, Session)> {
     list.push(("work aside", work.clone()));
 
     work.push(Chunk::note("a remark"));
-    work.push(rath::chunk::Placed { place: "local:./".to_owned() });
+    work.push(rath::chunk::Placed { place: "local:./".to_owned(), tree: None });
     let hidden = work.as_record().steps().iter().map(|step| step.id()).take(3).collect();
     work.push_with_usage(
         rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They delegated.".into() },
