@@ -92,8 +92,7 @@ impl Workspace {
     /// damaged, the next snapshot takes longer.
     pub fn open(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
-        let mut workspace =
-            Workspace { root, objects, index, largest: Self::LARGEST, known: None, unsaved: false };
+        let mut workspace = Workspace { root, objects, index, largest: Self::LARGEST, known: None, unsaved: false };
         workspace.load()?;
         Ok(workspace)
     }

@@ -238,9 +238,8 @@ impl<'a> Comparison<'a> {
         {
             return;
         }
-        let leaf = |side: Option<(&'a Dir, &'a Entry)>| {
-            side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf())
-        };
+        let leaf =
+            |side: Option<(&'a Dir, &'a Entry)>| side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf());
         let (mut was, mut is) = (leaf(one), leaf(other));
         if was == is && before.is_none() && after.is_none() {
             return;
@@ -249,7 +248,9 @@ impl<'a> Comparison<'a> {
         let path = join(&pair.path, dir.name(entry));
         let is_git = dir.name(entry).eq_ignore_ascii_case(b".git");
         let root = |side: Option<(&Dir, &Entry)>| {
-            side.is_some_and(|(_, entry)| entry.kind == Kind::Unkept(Unkept::Ignored) && (is_git || entry.child.is_some()))
+            side.is_some_and(|(_, entry)| {
+                entry.kind == Kind::Unkept(Unkept::Ignored) && (is_git || entry.child.is_some())
+            })
         };
         let mut ignored = pair.ignored;
         if (is_git || ignored.is_none()) && (root(one) || root(other)) {
@@ -263,9 +264,7 @@ impl<'a> Comparison<'a> {
             (was, is) = (None, None);
         }
         // One that holds too much to be looked into, now or before: it changed, and that is all that is known.
-        let uncounted = |leaf: Option<Leaf>| {
-            matches!(leaf, Some(Leaf::Unkept(Unkept::Ignored, stat)) if stat.file_type() == FileType::Directory)
-        };
+        let uncounted = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Unkept(Unkept::Ignored, stat)) if stat.file_type() == FileType::Directory);
         if (uncounted(was) && after.is_some()) || (uncounted(is) && before.is_some()) {
             let some = Some(Leaf::Unkept(Unkept::Ignored, Stat::default()));
             self.noticed.push(Noticed { path, before: some, after: some, ignored });

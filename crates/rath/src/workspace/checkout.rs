@@ -116,7 +116,8 @@ impl Checkout<'_> {
                 }
                 Mode::Link => {
                     let target = self.objects.get(one.id, objects::Kind::Blob)?;
-                    rustix::fs::symlinkat(&*target, &opened.fd, one.name).map_err(|error| failed(one.name, error.into()))?;
+                    rustix::fs::symlinkat(&*target, &opened.fd, one.name)
+                        .map_err(|error| failed(one.name, error.into()))?;
                     entry.stat = disk::stat(&opened.fd, one.name).map_err(|error| failed(one.name, error.into()))?;
                 }
                 Mode::File | Mode::Executable => {

@@ -118,7 +118,11 @@ impl<T> Node<T> {
     }
 
     /// Says at once what became of it.
-    pub(super) fn made(self: &Arc<Self>, made: Made, whole: &impl Fn(&Self, Dir) -> Result<Made>) -> Result<Option<Made>> {
+    pub(super) fn made(
+        self: &Arc<Self>,
+        made: Made,
+        whole: &impl Fn(&Self, Dir) -> Result<Made>,
+    ) -> Result<Option<Made>> {
         let mut made = made;
         let mut node = self.clone();
         // Upwards, as long as it was the last that its parent waited for.

@@ -101,6 +101,7 @@ impl Objects {
                 write_new(folder, &path, text.as_bytes()).map_err(failed)?;
             }
         }
+        sweep(folder);
         let identity = identity(folder).map_err(failed)?;
         let objects = Objects(Arc::new(Inner {
             folder: folder.to_owned(),
@@ -275,7 +276,8 @@ impl Objects {
         let mut bytes = Vec::new();
         ZlibDecoder::new(file).read_to_end(&mut bytes).map_err(|error| damaged().because(error))?;
         let end = memchr::memchr(0, &bytes).ok_or_else(damaged)?;
-        let (kind, length) = std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
+        let (kind, length) =
+            std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
         let kind = kind_named(kind).ok_or_else(damaged)?;
         let length: usize = length.parse().map_err(|_| damaged())?;
         bytes.drain(..=end);
@@ -355,6 +357,21 @@ pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Removes what processes left behind that ended while they wrote. Nobody writes for a day.
+fn sweep(folder: &Path) {
+    for part in ["", "objects", "objects/pack"] {
+        for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
+            let is_old = || {
+                let modified = entry.metadata().and_then(|found| found.modified()).ok()?;
+                Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
+            };
+            if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 fn identity(folder: &Path) -> io::Result<[u8; 16]> {

@@ -17,7 +17,10 @@ struct Heap<J> {
 /// Does all jobs and those that they add, the newest first, until none is left or one fails.
 ///
 /// Each thread has scratch space of its own.
-pub(super) fn run<J: Send, S: Default>(first: Vec<J>, work: impl Fn(J, &mut S, &mut Vec<J>) -> Result<()> + Sync) -> Result<()> {
+pub(super) fn run<J: Send, S: Default>(
+    first: Vec<J>,
+    work: impl Fn(J, &mut S, &mut Vec<J>) -> Result<()> + Sync,
+) -> Result<()> {
     let heap = Mutex::new(Heap { jobs: first, busy: 0, failed: None });
     let wake = Condvar::new();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
@@ -34,7 +37,11 @@ pub(super) fn run<J: Send, S: Default>(first: Vec<J>, work: impl Fn(J, &mut S, &
     heap.into_inner().unwrap_or_else(PoisonError::into_inner).failed.map_or(Ok(()), Err)
 }
 
-fn one_thread<J, S: Default>(heap: &Mutex<Heap<J>>, wake: &Condvar, work: &impl Fn(J, &mut S, &mut Vec<J>) -> Result<()>) {
+fn one_thread<J, S: Default>(
+    heap: &Mutex<Heap<J>>,
+    wake: &Condvar,
+    work: &impl Fn(J, &mut S, &mut Vec<J>) -> Result<()>,
+) {
     let mut scratch = S::default();
     let mut more = Vec::new();
     let mut here = heap.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +49,9 @@ fn one_thread<J, S: Default>(heap: &Mutex<Heap<J>>, wake: &Condvar, work: &impl 
         if let Some(job) = here.jobs.pop() {
             here.busy += 1;
             drop(here);
+            let leaving = Leaving { heap, wake };
             let done = work(job, &mut scratch, &mut more);
+            std::mem::forget(leaving);
             here = heap.lock().unwrap_or_else(PoisonError::into_inner);
             here.busy -= 1;
             here.jobs.append(&mut more);
@@ -60,5 +69,20 @@ fn one_thread<J, S: Default>(heap: &Mutex<Heap<J>>, wake: &Condvar, work: &impl 
         } else {
             here = wake.wait(here).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// A thread at work. If it panics, the others must not wait for what it would have added.
+struct Leaving<'a, J> {
+    heap: &'a Mutex<Heap<J>>,
+    wake: &'a Condvar,
+}
+
+impl<J> Drop for Leaving<'_, J> {
+    fn drop(&mut self) {
+        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+        heap.busy -= 1;
+        heap.jobs.clear();
+        self.wake.notify_all();
     }
 }

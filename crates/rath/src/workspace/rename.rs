@@ -369,7 +369,8 @@ impl Wanted {
 
     /// Where each directory went, going by what is known so far.
     fn guesses(&self) -> HashMap<Vec<u8>, Vec<u8>> {
-        let best = |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
+        let best =
+            |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
         self.counts.iter().filter_map(|(from, counts)| Some((from.clone(), best(counts)?))).collect()
     }
 }

@@ -13,9 +13,9 @@ use super::checkout::{failed, write_all};
 use super::dir::{Dir, Entry, Kind};
 use super::disk;
 use super::objects::{self, Objects};
+use super::quote;
 use super::rename::{directory, last_name};
 use super::tree::Mode;
-use super::quote;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A workspace that is being restored.
@@ -55,7 +55,8 @@ impl Restore<'_> {
     fn is_clear(&self, one: &Changed) -> Result<Clear> {
         let blocked = |path: &[u8]| {
             let path = quote::shown(path);
-            let message = format!("cannot restore `{}`: `{path}` is in its way, and is not kept", quote::shown(&one.path));
+            let message =
+                format!("cannot restore `{}`: `{path}` is in its way, and is not kept", quote::shown(&one.path));
             Error::new(ErrorKind::Io, message).with_hint(format!("move or remove `{path}`"))
         };
         let mut dir = self.found;

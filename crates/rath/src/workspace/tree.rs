@@ -169,11 +169,7 @@ pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
 
 /// Whether a file of this name can be part of a tree, and be written to a directory without leaving it.
 pub(super) fn may_be_kept(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name != b"."
-        && name != b".."
-        && !is_control(name)
-        && memchr::memchr2(b'/', 0, name).is_none()
+    !name.is_empty() && name != b"." && name != b".." && !is_control(name) && memchr::memchr2(b'/', 0, name).is_none()
 }
 
 /// Whether a name is one that version control has for itself, ours or git's.

@@ -40,7 +40,9 @@ impl Objects {
             let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
             match (found, names.peek()) {
                 (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
-                (Some(entry), None) if entry.mode != Mode::Directory => return self.get(entry.id, Kind::Blob).map(Some),
+                (Some(entry), None) if entry.mode != Mode::Directory => {
+                    return self.get(entry.id, Kind::Blob).map(Some);
+                }
                 _ => return Ok(None),
             }
         }

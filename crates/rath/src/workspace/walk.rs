@@ -176,11 +176,13 @@ impl Walk<'_> {
             let ignored = is_git
                 || match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
-                    _ => rules.is_some() && {
-                        path.truncate(base);
-                        path.extend_from_slice(name);
-                        ignore::ignores(&rules, path, is_directory)
-                    },
+                    _ => {
+                        rules.is_some() && {
+                            path.truncate(base);
+                            path.extend_from_slice(name);
+                            ignore::ignores(&rules, path, is_directory)
+                        }
+                    }
                 };
             let child = before.and_then(|(known, entry)| known.child(entry)).cloned();
             let mut entry = Entry::new(Kind::Kept(Mode::Directory));
@@ -191,7 +193,9 @@ impl Walk<'_> {
                 dir.push(name, entry);
                 continue;
             }
-            let Some(stat) = stat.map_or_else(|| self.look(node, opened, name), |stat| Ok(Some(stat)))? else { continue };
+            let Some(stat) = stat.map_or_else(|| self.look(node, opened, name), |stat| Ok(Some(stat)))? else {
+                continue;
+            };
             entry.stat = stat;
             if ignored {
                 entry.kind = Kind::Unkept(Unkept::Ignored);

@@ -154,7 +154,8 @@ fn many_changes_in_an_ignored_directory_are_named_as_one() {
     check(
         |root| {
             put(&root.join(".gitignore"), "target\n");
-            (0..10_100).for_each(|nth| fs::write(ready(&root.join("target")).join(nth.to_string()), "").expect("a file"));
+            (0..10_100)
+                .for_each(|nth| fs::write(ready(&root.join("target")).join(nth.to_string()), "").expect("a file"));
         },
         |root| put(&root.join("target/one-more"), "1"),
         expect![[r#"
@@ -224,12 +225,14 @@ fn names_that_are_no_text_are_kept_and_named() {
 fn directories_may_be_nested_deeper_than_a_path_is_long() {
     let scratch = Scratch::new();
     let deep = |levels: usize, twig: bool| {
-        let mut dir = rustix::fs::open(&scratch.root, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).expect("open");
+        let mut dir =
+            rustix::fs::open(&scratch.root, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).expect("open");
         for _ in 0..levels {
             for name in ["deeper", "twig"].into_iter().take(1 + usize::from(twig)) {
                 let _ = rustix::fs::mkdirat(&dir, name, rustix::fs::Mode::RWXU);
             }
-            dir = rustix::fs::openat(&dir, "deeper", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).expect("open");
+            dir = rustix::fs::openat(&dir, "deeper", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
+                .expect("open");
         }
         let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
         drop(rustix::fs::openat(&dir, "file", flags, rustix::fs::Mode::RWXU).expect("a file"));
@@ -241,7 +244,10 @@ fn directories_may_be_nested_deeper_than_a_path_is_long() {
     let into = scratch.folder.path().join("out");
     scratch.objects.checkout(&before.tree, &into).expect("written");
     let index = scratch.folder.path().join("out.index");
-    assert_eq!(Workspace::open(&into, &scratch.objects, &index).expect("opened").snapshot().expect("a snapshot").tree, before.tree);
+    assert_eq!(
+        Workspace::open(&into, &scratch.objects, &index).expect("opened").snapshot().expect("a snapshot").tree,
+        before.tree
+    );
     // Past what git reads, it is named and not kept.
     deep(2_100, false);
     let after = workspace.snapshot().expect("a snapshot");
@@ -401,7 +407,9 @@ fn several_may_keep_versions_in_one_folder_at_once() {
             scope.spawn(move || {
                 let root = scratch.folder.path().join(format!("root{nth}"));
                 // Half of the files are the same for all, and enough for a pack.
-                (0..100).for_each(|file| put(&root.join(format!("d/{file}")), format!("{}", file * (nth * (file % 2) + 1))));
+                (0..100).for_each(|file| {
+                    put(&root.join(format!("d/{file}")), format!("{}", file * (nth * (file % 2) + 1)))
+                });
                 let objects = Objects::open(&scratch.folder.path().join("versions")).expect("versions");
                 let index = scratch.folder.path().join(format!("index{nth}"));
                 let mut workspace = Workspace::open(&root, &objects, &index).expect("opened");
@@ -421,4 +429,64 @@ fn several_may_keep_versions_in_one_folder_at_once() {
         assert_eq!(scratch.objects.files(tree).expect("files").len(), 100);
     }
     support::git(&seen, &["fsck", "--full", "--no-dangling"]);
+}
+
+#[test]
+fn a_directory_may_be_written_to_while_it_is_looked_at() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("still"), "still");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let text = |nth: usize| format!("{nth:9}\n").repeat(20_000);
+    std::thread::scope(|scope| {
+        let writers = [
+            scope.spawn(|| (0..).take_while(|_| !over()).for_each(|nth| put(&scratch.root.join("busy"), text(nth)))),
+            scope.spawn(|| {
+                for nth in (0..).take_while(|_| !over()) {
+                    put(&scratch.root.join(format!("comes/{}/and/goes", nth % 3)), "x");
+                    let _ = fs::remove_dir_all(scratch.root.join(format!("comes/{}", (nth + 1) % 3)));
+                }
+            }),
+        ];
+        let mut workspace = scratch.workspace();
+        for _ in 0..30 {
+            let snapshot = workspace.snapshot().expect("a snapshot");
+            // What is read back is checked against its name: nothing stands under the name of something else.
+            for file in scratch.objects.files(&snapshot.tree).expect("files") {
+                scratch.objects.read(&snapshot.tree, &file.path).expect("read").expect("there");
+            }
+            assert_eq!(scratch.objects.read(&snapshot.tree, "still").expect("read"), Some(b"still".to_vec()));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        let last = workspace.snapshot().expect("a snapshot");
+        assert_eq!(last.tree.0, format!("git:{}", scratch.tree_of_git()));
+    });
+}
+
+#[test]
+fn what_a_process_left_behind_is_removed_and_git_finds_nothing_wrong() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("a"), "one");
+    scratch.workspace().snapshot().expect("a snapshot");
+    let versions = scratch.objects.folder().to_owned();
+    let left = [versions.join("tmp_left"), versions.join("objects/tmp_left"), versions.join("objects/pack/tmp_left")];
+    for path in &left {
+        fs::write(path, "half an object").expect("written");
+        let days = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
+        fs::File::options().write(true).open(path).expect("open").set_modified(days).expect("set");
+    }
+    fs::write(versions.join("objects/tmp_busy"), "somebody writes this").expect("written");
+    let objects = Objects::open(&versions).expect("versions");
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(versions.join("objects/tmp_busy").exists());
+    support::git(&objects, &["fsck", "--full", "--no-dangling"]);
+    // Nothing refers to what is kept, and git does not take that for rubbish.
+    let kept = support::git(&objects, &["count-objects"]);
+    let _ = std::process::Command::new("git")
+        .arg("--git-dir")
+        .arg(&versions)
+        .args(["gc", "--prune=now", "--quiet"])
+        .output();
+    assert_eq!(support::git(&objects, &["count-objects"]), kept);
 }

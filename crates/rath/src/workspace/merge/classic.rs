@@ -15,7 +15,8 @@ const FREQUENT: usize = 1024;
 pub(super) fn diff(before: &[u32], after: &[u32], steps: &mut usize) -> (Vec<bool>, Vec<bool>) {
     let changed = (vec![false; before.len()], vec![false; after.len()]);
     let start = before.iter().zip(after).take_while(|(one, other)| one == other).count();
-    let end = before[start..].iter().rev().zip(after[start..].iter().rev()).take_while(|(one, other)| one == other).count();
+    let end =
+        before[start..].iter().rev().zip(after[start..].iter().rev()).take_while(|(one, other)| one == other).count();
     let (one, other) = (Side::new(before, after, start, end), Side::new(after, before, start, end));
     let mut search = Search { one: &one, other: &other, changed, steps };
     for (side, changed) in [(&one, &mut search.changed.0), (&other, &mut search.changed.1)] {
@@ -113,7 +114,7 @@ struct Search<'a> {
 
 /// A part of both sides, and whether the shortest way has to be found.
 #[derive(Clone, Copy)]
-struct Box {
+struct Part {
     off1: isize,
     lim1: isize,
     off2: isize,
@@ -140,8 +141,9 @@ impl Search<'_> {
         let (many, more) = (self.one.lines.len(), self.other.lines.len());
         let diagonals = many + more + 3;
         let most = (root(diagonals) as isize).max(256);
-        let mut ways = Ways { forward: vec![0; diagonals + 2], backward: vec![0; diagonals + 2], zero: more as isize + 2 };
-        let all = Box { off1: 0, lim1: many as isize, off2: 0, lim2: more as isize, minimal: false };
+        let mut ways =
+            Ways { forward: vec![0; diagonals + 2], backward: vec![0; diagonals + 2], zero: more as isize + 2 };
+        let all = Part { off1: 0, lim1: many as isize, off2: 0, lim2: more as isize, minimal: false };
         let mut rest = vec![all];
         while let Some(mut part) = rest.pop() {
             while part.off1 < part.lim1 && part.off2 < part.lim2 && self.same(part.off1, part.off2) {
@@ -157,8 +159,8 @@ impl Search<'_> {
             }
             let split = self.split(part, &mut ways, most);
             let (at1, at2) = split.at;
-            rest.push(Box { lim1: at1, lim2: at2, minimal: split.minimal.0, ..part });
-            rest.push(Box { off1: at1, off2: at2, minimal: split.minimal.1, ..part });
+            rest.push(Part { lim1: at1, lim2: at2, minimal: split.minimal.0, ..part });
+            rest.push(Part { off1: at1, off2: at2, minimal: split.minimal.1, ..part });
         }
     }
 
@@ -167,8 +169,8 @@ impl Search<'_> {
     }
 
     /// Goes from both corners at once until the two ways meet, or it takes too long.
-    fn split(&mut self, part: Box, ways: &mut Ways, most: isize) -> Split {
-        let Box { off1, lim1, off2, lim2, minimal } = part;
+    fn split(&mut self, part: Part, ways: &mut Ways, most: isize) -> Split {
+        let Part { off1, lim1, off2, lim2, minimal } = part;
         let at = |diagonal: isize| (diagonal + ways.zero) as usize;
         let (dmin, dmax) = (off1 - lim2, lim1 - off2);
         let (fmid, bmid) = (off1 - off2, lim1 - lim2);
@@ -249,13 +251,13 @@ impl Search<'_> {
     /// A place far from a corner, at the end of a long run of common lines.
     fn good_enough(
         &self,
-        part: Box,
+        part: Part,
         ways: &Ways,
         forward: (isize, isize),
         backward: (isize, isize),
         cost: isize,
     ) -> Option<Split> {
-        let Box { off1, lim1, off2, lim2, .. } = part;
+        let Part { off1, lim1, off2, lim2, .. } = part;
         let at = |diagonal: isize| (diagonal + ways.zero) as usize;
         let (mut best, mut found) = (0, None);
         for d in (forward.0..=forward.1).rev().step_by(2) {
@@ -287,8 +289,8 @@ impl Search<'_> {
 }
 
 /// The place that is furthest from its corner.
-fn furthest(part: Box, ways: &Ways, forward: (isize, isize), backward: (isize, isize)) -> Split {
-    let Box { off1, lim1, off2, lim2, .. } = part;
+fn furthest(part: Part, ways: &Ways, forward: (isize, isize), backward: (isize, isize)) -> Split {
+    let Part { off1, lim1, off2, lim2, .. } = part;
     let at = |diagonal: isize| (diagonal + ways.zero) as usize;
     let (mut most, mut from_start) = (-1, -1);
     for d in (forward.0..=forward.1).rev().step_by(2) {

@@ -76,7 +76,9 @@ impl Merge<'_> {
             return self.end(path, &info, version, misplaced.filter(|_| version.is_some()));
         }
         match (ours, theirs) {
-            (Some(ours), Some(theirs)) if ours.0.is_file() != theirs.0.is_file() => self.two_kinds(path, &info, ours, theirs),
+            (Some(ours), Some(theirs)) if ours.0.is_file() != theirs.0.is_file() => {
+                self.two_kinds(path, &info, ours, theirs)
+            }
             (Some(ours), Some(theirs)) => {
                 let names = info.names.clone();
                 let merged = self.merge_contents(base, ours, theirs, [&names[0], &names[1], &names[2]], 0)?;

@@ -133,11 +133,15 @@ impl Diff<'_> {
                 while place != usize::MAX {
                     let (mut from, mut to) = ((place, at), (place, at));
                     let mut rare = found.count;
-                    while from.0 > before.start && from.1 > after.start && self.before[from.0 - 1] == self.after[from.1 - 1] {
+                    while from.0 > before.start
+                        && from.1 > after.start
+                        && self.before[from.0 - 1] == self.after[from.1 - 1]
+                    {
                         from = (from.0 - 1, from.1 - 1);
                         rare = rare.min(count(from.0));
                     }
-                    while to.0 + 1 < before.end && to.1 + 1 < after.end && self.before[to.0 + 1] == self.after[to.1 + 1] {
+                    while to.0 + 1 < before.end && to.1 + 1 < after.end && self.before[to.0 + 1] == self.after[to.1 + 1]
+                    {
                         to = (to.0 + 1, to.1 + 1);
                         rare = rare.min(count(to.0));
                     }

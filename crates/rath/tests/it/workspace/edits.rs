@@ -31,8 +31,8 @@ const NAMES: [&[u8]; 12] =
     [b"a", b"b", b"ab", b"a.b", b"a-b", b"sub", b"Sub", b"x.log", b"y.log", b"caf\xe9", "\u{fc}".as_bytes(), b"z z"];
 
 pub(crate) const RULES: [&str; 20] = [
-    "*.log", "!x.log", "/a", "a/", "sub", "b/a", "**/ab", "a/**", "a/**/b", "*", "!*/", "!a", "?", "[ab]", "[!a]*", "sub/*",
-    "z\\ z", "x.log ", "# no", "\\!x",
+    "*.log", "!x.log", "/a", "a/", "sub", "b/a", "**/ab", "a/**", "a/**/b", "*", "!*/", "!a", "?", "[ab]", "[!a]*",
+    "sub/*", "z\\ z", "x.log ", "# no", "\\!x",
 ];
 
 pub(crate) fn edits(most: usize) -> impl Strategy<Value = Vec<Edit>> {
@@ -99,7 +99,10 @@ pub(crate) fn apply(root: &Path, edit: &Edit) {
         }
         Edit::Move(from, to) => {
             let from = root.join(path(from));
-            if fs::symlink_metadata(&from).is_err() || root.join(path(to)).starts_with(&from) || from.starts_with(root.join(path(to))) {
+            if fs::symlink_metadata(&from).is_err()
+                || root.join(path(to)).starts_with(&from)
+                || from.starts_with(root.join(path(to)))
+            {
                 return;
             }
             let to = make_room(root, to);

@@ -64,7 +64,8 @@ fn no_tree_writes_outside_of_its_directory() {
         let error = done.err().unwrap_or_else(|| panic!("{what} is refused"));
         assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Io), "{what}: {error}");
         assert!(observe(&outside).is_empty(), "{what}");
-        let names: Vec<_> = observe(scratch.folder.path()).into_keys().filter(|path| path.starts_with(b"file")).collect();
+        let names: Vec<_> =
+            observe(scratch.folder.path()).into_keys().filter(|path| path.starts_with(b"file")).collect();
         assert!(names.is_empty(), "{what}: {names:?}");
         fs::remove_dir_all(&into).expect("removed");
         // Nothing else that reads it does harm either.
@@ -98,9 +99,14 @@ fn damage_to_an_object_is_found_when_it_is_read() {
     // One by one, and in a pack.
     for files in [1, 100] {
         let scratch = Scratch::new();
-        (0..files).for_each(|nth| fs::write(scratch.root.join(nth.to_string()), format!("text {nth}")).expect("written"));
+        (0..files)
+            .for_each(|nth| fs::write(scratch.root.join(nth.to_string()), format!("text {nth}")).expect("written"));
         let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
-        run(Command::new("git").arg("--git-dir").arg(scratch.objects.folder()).args(["fsck", "--full", "--no-dangling"]));
+        run(Command::new("git").arg("--git-dir").arg(scratch.objects.folder()).args([
+            "fsck",
+            "--full",
+            "--no-dangling",
+        ]));
         let objects = scratch.objects.folder().join("objects");
         let all = observe(&objects);
         let files: Vec<_> = all.keys().filter(|path| path.len() > 38 && !path.ends_with(b".idx")).collect();
@@ -129,7 +135,8 @@ fn damage_to_an_object_is_found_when_it_is_read() {
 fn packs_that_git_wrote_are_read() {
     let scratch = Scratch::new();
     for nth in 0..60 {
-        let text: String = (0..200).map(|line| format!("line {line} of {}\n", if line == nth { nth } else { 0 })).collect();
+        let text: String =
+            (0..200).map(|line| format!("line {line} of {}\n", if line == nth { nth } else { 0 })).collect();
         fs::write(scratch.root.join(nth.to_string()), text).expect("written");
     }
     let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
@@ -138,9 +145,15 @@ fn packs_that_git_wrote_are_read() {
     // Git makes a pack with deltas of everything, and ours goes.
     let pack = scratch.objects.folder().join("objects/pack");
     let ours: Vec<_> = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path()).collect();
-    let list: String = files.iter().map(|file| format!("{}\n", file.id)).chain([format!("{}\n", &tree.0[4..])]).collect();
+    let list: String =
+        files.iter().map(|file| format!("{}\n", file.id)).chain([format!("{}\n", &tree.0[4..])]).collect();
     let mut packing = Command::new("git");
-    packing.arg("--git-dir").arg(scratch.objects.folder()).args(["pack-objects", "--delta-base-offset", "--no-reuse-object", "-q"]);
+    packing.arg("--git-dir").arg(scratch.objects.folder()).args([
+        "pack-objects",
+        "--delta-base-offset",
+        "--no-reuse-object",
+        "-q",
+    ]);
     packing.arg(pack.join("pack")).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = packing.spawn().expect("git starts");
     std::io::Write::write_all(&mut child.stdin.take().expect("its input"), list.as_bytes()).expect("written");

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use proptest::prelude::*;
+use rath::Digest;
 use rath::chunk::{Change, Effect, Unkept};
 use rath::workspace::{Mode, Snapshot, Workspace};
-use rath::Digest;
 
 use super::edits::{self, RULES, apply, edits};
 use super::support::{Scratch, Seen, What, git, observe};

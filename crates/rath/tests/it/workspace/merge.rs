@@ -15,7 +15,13 @@ use crate::support::cases;
 /// What git makes of three trees: the tree, and the paths that conflict; none if it says that all is well.
 fn by_git(objects: &Objects, [base, ours, theirs]: [&Tree; 3]) -> (String, Option<BTreeSet<Vec<u8>>>) {
     let mut git = Command::new("git");
-    git.arg("--git-dir").arg(objects.folder()).args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
+    git.arg("--git-dir").arg(objects.folder()).args([
+        "merge-tree",
+        "--write-tree",
+        "--name-only",
+        "--no-messages",
+        "-z",
+    ]);
     git.arg(format!("--merge-base={}", &base.0[4..])).arg(&ours.0[4..]).arg(&theirs.0[4..]);
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = git.output().expect("git starts");
@@ -61,14 +67,18 @@ impl Tally {
         let listed = support::git(objects, &["ls-tree", "-r", "-z", "--name-only", &tree]);
         let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).collect();
         let moved = ours.conflicts.iter().filter(|conflict| conflict.kind == ConflictKind::Moved);
-        if moved.clone().any(|conflict| conflicts.contains(conflict.path.as_bytes()) && !listed.contains(conflict.path.as_bytes())) {
+        if moved
+            .clone()
+            .any(|conflict| conflicts.contains(conflict.path.as_bytes()) && !listed.contains(conflict.path.as_bytes()))
+        {
             self.lost += 1;
             return;
         }
         // What git reports without a version in its list is a remark about a directory.
         let told = ours.conflicts.iter().filter(|conflict| conflict.kind != ConflictKind::Unmoved);
         let told: BTreeSet<Vec<u8>> = told.map(|conflict| conflict.path.clone().into_bytes()).collect();
-        let shown = |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>();
+        let shown =
+            |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>();
         if told != conflicts || ours.conflicts.is_empty() {
             self.apart.push(format!("{what}: git has conflicts in {:?}, we in {:?}", shown(&conflicts), shown(&told)));
         } else if !same_tree {
@@ -145,7 +155,11 @@ fn releases_of_libraries_merge_as_git_merges_them() {
         for base in 0..trees.len() {
             for ours in 0..trees.len() {
                 for theirs in 0..trees.len() {
-                    if base == ours || base == theirs || ours == theirs || ours.abs_diff(theirs) + base.abs_diff(ours) > 5 {
+                    if base == ours
+                        || base == theirs
+                        || ours == theirs
+                        || ours.abs_diff(theirs) + base.abs_diff(ours) > 5
+                    {
                         continue;
                     }
                     let what = format!("{name} {} into {} over {}", versions[theirs], versions[ours], versions[base]);
@@ -178,7 +192,8 @@ fn check(base: &[(&str, &str)], ours: &[(&str, &str)], theirs: &[(&str, &str)], 
         text += &format!("{}: {}\n", file.path, String::from_utf8_lossy(&content).trim_end().replace('\n', " | "));
     }
     for conflict in &joined.conflicts {
-        let side = |kept: &Option<rath::workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
+        let side =
+            |kept: &Option<rath::workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
         let sides = [&conflict.base, &conflict.ours, &conflict.theirs].map(side).join(", ");
         text += &format!("{:?} {} ({sides})\n", conflict.kind, conflict.path);
     }

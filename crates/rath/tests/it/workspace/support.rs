@@ -70,18 +70,43 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
 /// Effects as text. A digest stands as the beginning of what the test files say, where it is one of theirs.
 pub(crate) fn told(effects: &[Effect]) -> String {
     let known: [&str; 24] = [
-        "one", "two", "bye", "hello", "a file", "inside", "elsewhere", "below", "file", "#!", "small", "1", "2", "3", "4",
-        "c\n", "*.log\nout/\n", "text", "latin", "quoted", "odd", "of the fork", super::STORY, "",
+        "one",
+        "two",
+        "bye",
+        "hello",
+        "a file",
+        "inside",
+        "elsewhere",
+        "below",
+        "file",
+        "#!",
+        "small",
+        "1",
+        "2",
+        "3",
+        "4",
+        "c\n",
+        "*.log\nout/\n",
+        "text",
+        "latin",
+        "quoted",
+        "odd",
+        "of the fork",
+        super::STORY,
+        "",
     ];
     let twice = super::STORY.replace("once", "twice");
     let name = |digest: Option<rath::Digest>| match digest {
         None => "-".to_owned(),
         Some(digest) => {
             let text = known.iter().copied().chain([&*twice]).find(|text| rath::Digest::of(text.as_bytes()) == digest);
-            text.map_or_else(|| digest.to_string(), |text| match text.split_once('\n') {
-                Some((line, _)) => format!("{line}.."),
-                None => text.to_owned(),
-            })
+            text.map_or_else(
+                || digest.to_string(),
+                |text| match text.split_once('\n') {
+                    Some((line, _)) => format!("{line}.."),
+                    None => text.to_owned(),
+                },
+            )
         }
     };
     let line = |effect: &Effect| {

@@ -100,9 +100,10 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn parents_are_directories(root: &Path, path: &Path) -> bool {
-    path.ancestors().skip(1).take_while(|above| *above != root).all(|above| {
-        fs::symlink_metadata(above).map_or(true, |found| found.is_dir())
-    })
+    path.ancestors()
+        .skip(1)
+        .take_while(|above| *above != root)
+        .all(|above| fs::symlink_metadata(above).map_or(true, |found| found.is_dir()))
 }
 
 fn edit(root: &Path, dice: &mut Dice) {
@@ -123,7 +124,11 @@ fn edit(root: &Path, dice: &mut Dice) {
         7 => {
             let dir = one.parent().expect("a parent").to_owned();
             let to = root.join(["moved", "other", "doc", "src/deep", "a"][dice.roll(5)]);
-            if dir != root && !to.starts_with(&dir) && fs::symlink_metadata(&to).is_err() && parents_are_directories(root, &to) {
+            if dir != root
+                && !to.starts_with(&dir)
+                && fs::symlink_metadata(&to).is_err()
+                && parents_are_directories(root, &to)
+            {
                 move_to(&dir, &to);
             }
         }
