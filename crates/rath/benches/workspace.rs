@@ -15,7 +15,7 @@ type Case = (&'static str, fn(&mut Table, &Place));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 1] = [("snapshots", snapshots)];
+    let cases: [Case; 3] = [("snapshots", snapshots), ("opens", opens), ("forks", forks)];
     let mut table = Table::default();
     let place = Place::new();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
@@ -94,6 +94,51 @@ fn snapshots(table: &mut Table, place: &Place) {
     });
     eprintln!("  one file changed: {ours:.1?}, git status {git:.1?}");
     table.at_most("snapshot of 10,000 files, one changed, against git status", ratio(ours, git), 1.0);
+}
+
+/// A process that begins: it reads what was known, and looks at everything once.
+fn opens(table: &mut Table, place: &Place) {
+    let mut workspace = place.workspace("opened");
+    workspace.snapshot().expect("a snapshot");
+    // Files that were just written are read once more.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    workspace.snapshot().expect("a snapshot");
+    drop(workspace);
+    let open = || {
+        let mut workspace = place.workspace("opened");
+        let before = workspace.last().expect("what was known");
+        let next = workspace.snapshot().expect("a snapshot");
+        assert!(workspace.changes(&before, &next).expect("changes").is_empty());
+    };
+    let (ours, git) = medians(21, open, || place.git(&["status", "--porcelain"]));
+    eprintln!("  opened, nothing changed: {ours:.1?}, git status {git:.1?}");
+    table.at_most("opening, and a snapshot of 10,000 files, against git status", ratio(ours, git), 1.0);
+}
+
+fn forks(table: &mut Table, place: &Place) {
+    let mut workspace = place.workspace("forked");
+    let tree = workspace.snapshot().expect("a snapshot").tree;
+    let mut nth = 0;
+    let fork = || {
+        nth += 1;
+        let into = place.folder.path().join(format!("fork{nth}"));
+        let index = place.folder.path().join(format!("fork{nth}.index"));
+        let fork = workspace.fork(&tree, &into, &index).expect("a fork");
+        assert!(fork.last().is_some_and(|last| last.tree == tree));
+    };
+    let mut other = 0;
+    let (ours, git) = medians(5, fork, || {
+        other += 1;
+        let into = place.folder.path().join(format!("worktree{other}"));
+        place.git(&["worktree", "add", "--quiet", "--detach", into.to_str().expect("text")]);
+    });
+    eprintln!("  a fork: {ours:.1?}, git worktree add {git:.1?}");
+    table.at_most("a fork of 10,000 files, against git worktree add", ratio(ours, git), 1.0);
+    let (into, index) = (place.folder.path().join("last"), place.folder.path().join("last.index"));
+    let mut fork = workspace.fork(&tree, &into, &index).expect("a fork");
+    let first = std::time::Instant::now();
+    assert_eq!(fork.snapshot().expect("a snapshot").tree, tree);
+    eprintln!("  the first snapshot of a fork took {:.1?}", first.elapsed());
 }
 
 fn edit(file: &Path, nth: &mut u32) {

@@ -201,7 +201,7 @@ pub enum Unkept {
     TooLarge,
     /// It is a directory with nothing in it.
     EmptyDirectory,
-    /// It is a pipe, a socket or a device.
+    /// It is a pipe, a socket or a device, or it cannot be read.
     Special,
 }
 

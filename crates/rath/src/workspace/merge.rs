@@ -4,6 +4,7 @@
 //! other renamed are moved along (and reported), contents are merged line by line. Where it stops being clear, the tree holds
 //! what git would leave: text with marks, or both versions side by side; and the list says where.
 
+mod classic;
 mod entry;
 mod lines;
 mod moves;
@@ -17,10 +18,10 @@ use self::moves::Moved;
 use super::batch::Batch;
 use super::changes::{Version, join};
 use super::objects::{Kind, Objects};
+use super::quote;
 use super::rename::{Relevance, Renamable, Wanted};
 use super::tree::{self, Mode, ObjectId};
 use super::versions::Kept;
-use super::quote;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What came of joining two trees.
@@ -263,7 +264,11 @@ impl Merge<'_> {
         mut kept_by: u8,
     ) -> Option<Level> {
         let [base, ours, theirs] = found;
-        let same = match (base.is_some() && base == ours, base.is_some() && base == theirs, ours.is_some() && ours == theirs) {
+        let same = match (
+            base.is_some() && base == ours,
+            base.is_some() && base == theirs,
+            ours.is_some() && ours == theirs,
+        ) {
             (true, true, _) => ALL,
             (true, false, _) => 3,
             (false, true, _) => 5,
@@ -288,7 +293,8 @@ impl Merge<'_> {
             self.note(above, &path, &info, (files, directories), &mut kept_by);
         }
         let tree = |side: usize| found[side].filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-        let below = (directories != 0).then(|| Level { path: path.clone(), trees: [tree(0), tree(1), tree(2)], kept_by });
+        let below =
+            (directories != 0).then(|| Level { path: path.clone(), trees: [tree(0), tree(1), tree(2)], kept_by });
         self.paths.insert(path, info);
         below
     }
@@ -410,8 +416,7 @@ fn collides() -> Error {
 
 /// Whether a directory is another one, or lies in it.
 fn is_in(directory: &[u8], above: &[u8]) -> bool {
-    above.is_empty()
-        || directory.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+    above.is_empty() || directory.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
 fn renamable(files: &[(Vec<u8>, Version)]) -> Vec<Renamable<'_>> {

@@ -101,6 +101,7 @@ impl Objects {
                 write_new(folder, &path, text.as_bytes()).map_err(failed)?;
             }
         }
+        sweep(folder);
         let identity = identity(folder).map_err(failed)?;
         let objects = Objects(Arc::new(Inner {
             folder: folder.to_owned(),
@@ -356,6 +357,21 @@ pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Removes what processes left behind that ended while they wrote. Nobody writes for a day.
+fn sweep(folder: &Path) {
+    for part in ["", "objects", "objects/pack"] {
+        for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
+            let is_old = || {
+                let modified = entry.metadata().and_then(|found| found.modified()).ok()?;
+                Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
+            };
+            if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 fn identity(folder: &Path) -> io::Result<[u8; 16]> {

@@ -49,7 +49,9 @@ fn one_thread<J, S: Default>(
         if let Some(job) = here.jobs.pop() {
             here.busy += 1;
             drop(here);
+            let leaving = Leaving { heap, wake };
             let done = work(job, &mut scratch, &mut more);
+            std::mem::forget(leaving);
             here = heap.lock().unwrap_or_else(PoisonError::into_inner);
             here.busy -= 1;
             here.jobs.append(&mut more);
@@ -67,5 +69,20 @@ fn one_thread<J, S: Default>(
         } else {
             here = wake.wait(here).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// A thread at work. If it panics, the others must not wait for what it would have added.
+struct Leaving<'a, J> {
+    heap: &'a Mutex<Heap<J>>,
+    wake: &'a Condvar,
+}
+
+impl<J> Drop for Leaving<'_, J> {
+    fn drop(&mut self) {
+        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+        heap.busy -= 1;
+        heap.jobs.clear();
+        self.wake.notify_all();
     }
 }

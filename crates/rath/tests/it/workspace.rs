@@ -430,3 +430,63 @@ fn several_may_keep_versions_in_one_folder_at_once() {
     }
     support::git(&seen, &["fsck", "--full", "--no-dangling"]);
 }
+
+#[test]
+fn a_directory_may_be_written_to_while_it_is_looked_at() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("still"), "still");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let text = |nth: usize| format!("{nth:9}\n").repeat(20_000);
+    std::thread::scope(|scope| {
+        let writers = [
+            scope.spawn(|| (0..).take_while(|_| !over()).for_each(|nth| put(&scratch.root.join("busy"), text(nth)))),
+            scope.spawn(|| {
+                for nth in (0..).take_while(|_| !over()) {
+                    put(&scratch.root.join(format!("comes/{}/and/goes", nth % 3)), "x");
+                    let _ = fs::remove_dir_all(scratch.root.join(format!("comes/{}", (nth + 1) % 3)));
+                }
+            }),
+        ];
+        let mut workspace = scratch.workspace();
+        for _ in 0..30 {
+            let snapshot = workspace.snapshot().expect("a snapshot");
+            // What is read back is checked against its name: nothing stands under the name of something else.
+            for file in scratch.objects.files(&snapshot.tree).expect("files") {
+                scratch.objects.read(&snapshot.tree, &file.path).expect("read").expect("there");
+            }
+            assert_eq!(scratch.objects.read(&snapshot.tree, "still").expect("read"), Some(b"still".to_vec()));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        let last = workspace.snapshot().expect("a snapshot");
+        assert_eq!(last.tree.0, format!("git:{}", scratch.tree_of_git()));
+    });
+}
+
+#[test]
+fn what_a_process_left_behind_is_removed_and_git_finds_nothing_wrong() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("a"), "one");
+    scratch.workspace().snapshot().expect("a snapshot");
+    let versions = scratch.objects.folder().to_owned();
+    let left = [versions.join("tmp_left"), versions.join("objects/tmp_left"), versions.join("objects/pack/tmp_left")];
+    for path in &left {
+        fs::write(path, "half an object").expect("written");
+        let days = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
+        fs::File::options().write(true).open(path).expect("open").set_modified(days).expect("set");
+    }
+    fs::write(versions.join("objects/tmp_busy"), "somebody writes this").expect("written");
+    let objects = Objects::open(&versions).expect("versions");
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(versions.join("objects/tmp_busy").exists());
+    support::git(&objects, &["fsck", "--full", "--no-dangling"]);
+    // Nothing refers to what is kept, and git does not take that for rubbish.
+    let kept = support::git(&objects, &["count-objects"]);
+    let _ = std::process::Command::new("git")
+        .arg("--git-dir")
+        .arg(&versions)
+        .args(["gc", "--prune=now", "--quiet"])
+        .output();
+    assert_eq!(support::git(&objects, &["count-objects"]), kept);
+}

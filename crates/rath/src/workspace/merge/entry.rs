@@ -22,11 +22,15 @@ impl Merge<'_> {
     pub(super) fn process(&mut self) -> Result<()> {
         let paths: Vec<Vec<u8>> = self.paths.keys().rev().cloned().collect();
         for path in paths {
-            if let Some(info) = self.paths.get(&path).cloned() {
-                match info.clean {
-                    Some(version) => self.put(path, version),
-                    None => self.decide(path, info)?,
+            let Some(info) = self.paths.get(&path).cloned() else { continue };
+            match info.clean {
+                None => self.decide(path, info)?,
+                // Something was moved to below a file that nobody touched.
+                Some(version @ Some(_)) if self.is_directory(&path) => {
+                    let aside = self.beside(&path, 1);
+                    self.end(aside, &info, version, Some(ConflictKind::FileAndDirectory))?;
                 }
+                Some(version) => self.put(path, version),
             }
         }
         Ok(())
@@ -43,13 +47,14 @@ impl Merge<'_> {
             return Ok(());
         }
         let mut gave_way = None;
-        if info.directories != 0 {
-            let stays = self.is_directory(&path);
+        // A directory that was moved to here counts like one that is here. Git does not see it, and loses what is in there.
+        let stays = self.is_directory(&path);
+        if info.directories != 0 || stays {
             if stays && info.files() == 1 {
                 return Ok(());
             }
             if stays {
-                let side = if info.directories & 2 != 0 { 2 } else { 1 };
+                let side = if info.directories & 2 != 0 || info.stages[1].is_none() { 2 } else { 1 };
                 gave_way = Some(side);
                 path = self.beside(&path, side);
             }
@@ -71,7 +76,9 @@ impl Merge<'_> {
             return self.end(path, &info, version, misplaced.filter(|_| version.is_some()));
         }
         match (ours, theirs) {
-            (Some(ours), Some(theirs)) if ours.0.is_file() != theirs.0.is_file() => self.two_kinds(path, &info, ours, theirs),
+            (Some(ours), Some(theirs)) if ours.0.is_file() != theirs.0.is_file() => {
+                self.two_kinds(path, &info, ours, theirs)
+            }
             (Some(ours), Some(theirs)) => {
                 let names = info.names.clone();
                 let merged = self.merge_contents(base, ours, theirs, [&names[0], &names[1], &names[2]], 0)?;

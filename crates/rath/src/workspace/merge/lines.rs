@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::classic;
+
 /// Lines as numbers: equal lines have equal numbers.
 #[derive(Default)]
 pub(super) struct Numbers<'a> {
@@ -131,11 +133,15 @@ impl Diff<'_> {
                 while place != usize::MAX {
                     let (mut from, mut to) = ((place, at), (place, at));
                     let mut rare = found.count;
-                    while from.0 > before.start && from.1 > after.start && self.before[from.0 - 1] == self.after[from.1 - 1] {
+                    while from.0 > before.start
+                        && from.1 > after.start
+                        && self.before[from.0 - 1] == self.after[from.1 - 1]
+                    {
                         from = (from.0 - 1, from.1 - 1);
                         rare = rare.min(count(from.0));
                     }
-                    while to.0 + 1 < before.end && to.1 + 1 < after.end && self.before[to.0 + 1] == self.after[to.1 + 1] {
+                    while to.0 + 1 < before.end && to.1 + 1 < after.end && self.before[to.0 + 1] == self.after[to.1 + 1]
+                    {
                         to = (to.0 + 1, to.1 + 1);
                         rare = rare.min(count(to.0));
                     }
@@ -162,90 +168,12 @@ impl Diff<'_> {
         }
     }
 
-    /// The diff of Myers, for parts that have nothing but very frequent lines in common.
+    /// For parts that have nothing but very frequent lines in common.
     fn classic(&mut self, before: Range<usize>, after: Range<usize>) {
-        let mut rest = vec![(before, after)];
-        while let Some((mut before, mut after)) = rest.pop() {
-            while !before.is_empty() && !after.is_empty() && self.before[before.start] == self.after[after.start] {
-                (before.start, after.start) = (before.start + 1, after.start + 1);
-            }
-            while !before.is_empty() && !after.is_empty() && self.before[before.end - 1] == self.after[after.end - 1] {
-                (before.end, after.end) = (before.end - 1, after.end - 1);
-            }
-            if before.is_empty() || after.is_empty() {
-                self.replace(before, after);
-                continue;
-            }
-            match self.middle(&before, &after) {
-                None => self.replace(before, after),
-                Some((one, other)) => {
-                    rest.push((before.start..one, after.start..other));
-                    rest.push((one..before.end, other..after.end));
-                }
-            }
-        }
-    }
-
-    /// A point that a shortest way from one text to the other leads through.
-    fn middle(&mut self, before: &Range<usize>, after: &Range<usize>) -> Option<(usize, usize)> {
-        let (many, more) = (before.len() as isize, after.len() as isize);
-        let delta = many - more;
-        let size = (many + more + 3) as usize;
-        let middle = more + 1;
-        // How far each diagonal got, from the start and from the end.
-        let mut forward = vec![-1_isize; size];
-        let mut backward = vec![isize::MAX; size];
-        let at = |diagonal: isize| (diagonal + middle) as usize;
-        let one = |nth: isize| self.before[before.start + nth as usize];
-        let other = |nth: isize| self.after[after.start + nth as usize];
-        forward[at(0)] = 0;
-        backward[at(delta)] = many;
-        let mut spent = 0;
-        for cost in 1..=(many + more) {
-            spent += 2 * cost as usize;
-            if self.steps <= spent {
-                self.steps = 0;
-                return None;
-            }
-            for diagonal in (-cost..=cost).step_by(2).filter(|diagonal| (-more..=many).contains(diagonal)) {
-                let down = if diagonal < many { forward[at(diagonal + 1)] } else { -1 };
-                let right = if diagonal > -more && forward[at(diagonal - 1)] >= 0 { forward[at(diagonal - 1)] + 1 } else { -1 };
-                let mut x = right.max(down);
-                if x < 0 || x > many || x - diagonal > more {
-                    forward[at(diagonal)] = -1;
-                    continue;
-                }
-                while x < many && x - diagonal < more && one(x) == other(x - diagonal) {
-                    x += 1;
-                }
-                forward[at(diagonal)] = x;
-                if delta % 2 != 0 && backward[at(diagonal)] <= x {
-                    self.steps -= spent;
-                    return Some((before.start + x as usize, after.start + (x - diagonal) as usize));
-                }
-            }
-            for diagonal in (delta - cost..=delta + cost).step_by(2).filter(|diagonal| (-more..=many).contains(diagonal)) {
-                let up = if diagonal > -more { backward[at(diagonal - 1)] } else { isize::MAX };
-                let left = match backward.get(at(diagonal + 1)) {
-                    Some(x) if diagonal < many && *x != isize::MAX => *x - 1,
-                    _ => isize::MAX,
-                };
-                let mut x = left.min(up);
-                if x == isize::MAX || x < 0 || x - diagonal < 0 {
-                    backward[at(diagonal)] = isize::MAX;
-                    continue;
-                }
-                while x > 0 && x - diagonal > 0 && one(x - 1) == other(x - diagonal - 1) {
-                    x -= 1;
-                }
-                backward[at(diagonal)] = x;
-                if delta % 2 == 0 && x <= forward[at(diagonal)] {
-                    self.steps -= spent;
-                    return Some((before.start + x as usize, after.start + (x - diagonal) as usize));
-                }
-            }
-        }
-        None
+        let (one, other) = (&self.before[before.clone()], &self.after[after.clone()]);
+        let changed = classic::diff(one, other, &mut self.steps);
+        self.changed.0[before].copy_from_slice(&changed.0);
+        self.changed.1[after].copy_from_slice(&changed.1);
     }
 }
 

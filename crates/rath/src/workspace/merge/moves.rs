@@ -123,9 +123,11 @@ impl Merge<'_> {
             return None;
         }
         let there = landings[side].get_mut(&landed)?;
-        let in_the_way = self.paths.get(&landed).is_some_and(|info| {
-            info.clean.is_some() || (info.files() | info.directories) & (1 << (side + 1)) != 0
-        }) || self.whole.contains_key(&landed);
+        let in_the_way = self
+            .paths
+            .get(&landed)
+            .is_some_and(|info| info.clean.is_some() || (info.files() | info.directories) & (1 << (side + 1)) != 0)
+            || self.whole.contains_key(&landed);
         if in_the_way || there.sources.len() > 1 {
             if !std::mem::replace(&mut there.reported, true) {
                 self.report(&landed, ConflictKind::Unmoved, None);

@@ -148,7 +148,12 @@ fn packs_that_git_wrote_are_read() {
     let list: String =
         files.iter().map(|file| format!("{}\n", file.id)).chain([format!("{}\n", &tree.0[4..])]).collect();
     let mut packing = Command::new("git");
-    packing.arg("--git-dir").arg(scratch.objects.folder()).args(["pack-objects", "--delta-base-offset", "--no-reuse-object", "-q"]);
+    packing.arg("--git-dir").arg(scratch.objects.folder()).args([
+        "pack-objects",
+        "--delta-base-offset",
+        "--no-reuse-object",
+        "-q",
+    ]);
     packing.arg(pack.join("pack")).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = packing.spawn().expect("git starts");
     std::io::Write::write_all(&mut child.stdin.take().expect("its input"), list.as_bytes()).expect("written");

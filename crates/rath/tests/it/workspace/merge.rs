@@ -3,7 +3,6 @@
 mod generated;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 use expect_test::{Expect, expect};
@@ -16,7 +15,13 @@ use crate::support::cases;
 /// What git makes of three trees: the tree, and the paths that conflict; none if it says that all is well.
 fn by_git(objects: &Objects, [base, ours, theirs]: [&Tree; 3]) -> (String, Option<BTreeSet<Vec<u8>>>) {
     let mut git = Command::new("git");
-    git.arg("--git-dir").arg(objects.folder()).args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
+    git.arg("--git-dir").arg(objects.folder()).args([
+        "merge-tree",
+        "--write-tree",
+        "--name-only",
+        "--no-messages",
+        "-z",
+    ]);
     git.arg(format!("--merge-base={}", &base.0[4..])).arg(&ours.0[4..]).arg(&theirs.0[4..]);
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = git.output().expect("git starts");
@@ -42,8 +47,8 @@ struct Tally {
     clean: usize,
     /// Merges of which one or the other says something else, in words.
     apart: Vec<String>,
-    /// Merges with conflicts whose trees are the same to the byte.
-    same_marks: usize,
+    /// Merges in which git reports a version of a file and has it nowhere in its tree.
+    lost: usize,
 }
 
 impl Tally {
@@ -59,11 +64,21 @@ impl Tally {
             }
             return;
         };
-        self.same_marks += usize::from(same_tree);
+        let listed = support::git(objects, &["ls-tree", "-r", "-z", "--name-only", &tree]);
+        let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).collect();
+        let moved = ours.conflicts.iter().filter(|conflict| conflict.kind == ConflictKind::Moved);
+        if moved
+            .clone()
+            .any(|conflict| conflicts.contains(conflict.path.as_bytes()) && !listed.contains(conflict.path.as_bytes()))
+        {
+            self.lost += 1;
+            return;
+        }
         // What git reports without a version in its list is a remark about a directory.
         let told = ours.conflicts.iter().filter(|conflict| conflict.kind != ConflictKind::Unmoved);
         let told: BTreeSet<Vec<u8>> = told.map(|conflict| conflict.path.clone().into_bytes()).collect();
-        let shown = |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>();
+        let shown =
+            |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>();
         if told != conflicts || ours.conflicts.is_empty() {
             self.apart.push(format!("{what}: git has conflicts in {:?}, we in {:?}", shown(&conflicts), shown(&told)));
         } else if !same_tree {
@@ -73,11 +88,12 @@ impl Tally {
 
     fn print(&self, of: &str) {
         println!(
-            "{of}: {} merges, {} of them clean; {} agree to the byte, {} do not",
+            "{of}: {} merges, {} of them clean; {} agree to the byte, {} do not, git lost a file in {}",
             self.merges,
             self.clean,
-            self.merges - self.apart.len(),
+            self.merges - self.apart.len() - self.lost,
             self.apart.len(),
+            self.lost,
         );
         self.apart.iter().for_each(|apart| println!("  {apart}"));
     }
@@ -85,7 +101,8 @@ impl Tally {
 
 fn difference(objects: &Objects, tree: &str, ours: &Joined) -> String {
     let diff = support::git(objects, &["diff", "--stat", "--no-renames", tree, &ours.tree.0[4..]]);
-    format!("we say {:?}, and differ in\n{}", ours.conflicts, String::from_utf8_lossy(&diff))
+    let said: Vec<_> = ours.conflicts.iter().map(|conflict| (conflict.kind, &conflict.path)).collect();
+    format!("we say {said:?}, and differ in\n{}", String::from_utf8_lossy(&diff))
 }
 
 #[test]
@@ -97,18 +114,19 @@ fn a_merge_is_what_git_makes_of_it() {
         tally.add(&format!("seed {seed}"), &scratch.objects, [&trees[0], &trees[1], &trees[2]]);
     }
     tally.print("generated");
+    assert!(tally.lost * 100 <= tally.merges, "{} of {} lost", tally.lost, tally.merges);
     assert!(tally.apart.is_empty(), "{}", tally.apart.join("\n"));
     assert!(tally.clean > tally.merges / 10 && tally.clean < tally.merges * 9 / 10, "{} clean", tally.clean);
 }
 
 /// Releases of libraries, one after the other. They come from PyPI: see `.ci/run`.
 #[test]
-#[ignore = "needs the releases of libraries below target/releases"]
+#[ignore = "needs the releases of libraries, below RATH_RELEASES"]
 fn releases_of_libraries_merge_as_git_merges_them() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/releases");
+    let folder = std::env::var("RATH_RELEASES").expect("RATH_RELEASES says where the releases are");
     let mut tally = Tally::default();
     let mut libraries: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("wanted releases in {}: {error}", folder.display()))
+        .unwrap_or_else(|error| panic!("wanted releases in {folder}: {error}"))
         .map(|entry| entry.expect("an entry").path())
         .collect();
     libraries.sort();
@@ -125,11 +143,23 @@ fn releases_of_libraries_merge_as_git_merges_them() {
             })
             .collect();
         let versions: Vec<&str> = order.lines().collect();
+        // A release, and patches for the one before it.
+        for base in 0..trees.len() - 1 {
+            for seed in 0..6 {
+                let theirs = generated::patched(&scratch, &library.join(versions[base]), (base * 100 + seed) as u64);
+                let what = format!("{name}: patch {seed} of {} into {}", versions[base], versions[base + 1]);
+                tally.add(&what, &scratch.objects, [&trees[base], &trees[base + 1], &theirs]);
+            }
+        }
         // Any later two over any earlier one; and one taken back while the other goes on.
         for base in 0..trees.len() {
             for ours in 0..trees.len() {
                 for theirs in 0..trees.len() {
-                    if base == ours || base == theirs || ours == theirs || ours.abs_diff(theirs) + base.abs_diff(ours) > 5 {
+                    if base == ours
+                        || base == theirs
+                        || ours == theirs
+                        || ours.abs_diff(theirs) + base.abs_diff(ours) > 5
+                    {
                         continue;
                     }
                     let what = format!("{name} {} into {} over {}", versions[theirs], versions[ours], versions[base]);
@@ -162,7 +192,8 @@ fn check(base: &[(&str, &str)], ours: &[(&str, &str)], theirs: &[(&str, &str)], 
         text += &format!("{}: {}\n", file.path, String::from_utf8_lossy(&content).trim_end().replace('\n', " | "));
     }
     for conflict in &joined.conflicts {
-        let side = |kept: &Option<rath::workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
+        let side =
+            |kept: &Option<rath::workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
         let sides = [&conflict.base, &conflict.ours, &conflict.theirs].map(side).join(", ");
         text += &format!("{:?} {} ({sides})\n", conflict.kind, conflict.path);
     }
@@ -218,6 +249,26 @@ fn both_sides_are_in_a_merge_and_what_conflicts_is_told() {
             RenamedApart here (-, here, -)
             Moved new/c (-, -, dir/c)
             RenamedApart there (-, -, there)
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_lost_where_a_moved_directory_meets_a_file() {
+    // Theirs made a directory of a file; ours renamed the directory above, in which that file stayed one.
+    check(
+        &[("old/x", LONG), ("old/y", "y\ny\ny\n"), ("old/a", "a\nb\nc\nd\n")],
+        &[("new/x", LONG), ("new/y", "y\ny\ny\n"), ("new/a", "a\nb\nc\nd\n")],
+        &[("old/x", LONG), ("old/y", "y\ny\ny\n"), ("old/a/inside", "z\n"), ("old/z", "z\nz\n")],
+        expect![[r#"
+            new/a/inside: z
+            new/a~ours: a | b | c | d
+            new/x: 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9
+            new/y: y | y | y
+            new/z: z | z
+            Moved new/a/inside (-, -, old/a/inside)
+            RenamedDeleted new/a~ours (old/a, new/a, -)
+            Moved new/z (-, -, old/z)
         "#]],
     );
 }

@@ -52,6 +52,18 @@ pub(super) fn history(scratch: &Scratch, seed: u64) -> [Tree; 3] {
     })
 }
 
+/// A directory after a few edits, as a tree.
+pub(super) fn patched(scratch: &Scratch, of: &Path, seed: u64) -> Tree {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let to = scratch.folder.path().join(format!("patched{seed}"));
+    copy(of, &to);
+    for _ in 0..2 + dice.roll(8) {
+        edit(&to, &mut dice);
+    }
+    let index = to.with_extension("index");
+    Workspace::open(&to, &scratch.objects, &index).expect("opened").snapshot().expect("a snapshot").tree
+}
+
 fn place(dice: &mut Dice) -> String {
     let name = |dice: &mut Dice| ["a", "b", "c", "d.py", "e.py", "lib.rs", "a-b", "main"][dice.roll(8)];
     let directory = |dice: &mut Dice| ["src", "doc", "a", "sub", "src"][dice.roll(5)];
@@ -88,9 +100,10 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn parents_are_directories(root: &Path, path: &Path) -> bool {
-    path.ancestors().skip(1).take_while(|above| *above != root).all(|above| {
-        fs::symlink_metadata(above).map_or(true, |found| found.is_dir())
-    })
+    path.ancestors()
+        .skip(1)
+        .take_while(|above| *above != root)
+        .all(|above| fs::symlink_metadata(above).map_or(true, |found| found.is_dir()))
 }
 
 fn edit(root: &Path, dice: &mut Dice) {
@@ -111,7 +124,11 @@ fn edit(root: &Path, dice: &mut Dice) {
         7 => {
             let dir = one.parent().expect("a parent").to_owned();
             let to = root.join(["moved", "other", "doc", "src/deep", "a"][dice.roll(5)]);
-            if dir != root && !to.starts_with(&dir) && fs::symlink_metadata(&to).is_err() && parents_are_directories(root, &to) {
+            if dir != root
+                && !to.starts_with(&dir)
+                && fs::symlink_metadata(&to).is_err()
+                && parents_are_directories(root, &to)
+            {
                 move_to(&dir, &to);
             }
         }
