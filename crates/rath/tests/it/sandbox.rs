@@ -5,22 +5,11 @@ mod limits;
 mod uri;
 mod walls;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rath::sandbox::{Command, Isolated, Local, Ran, Sandbox};
+use rath::sandbox::{Command, Ran, Sandbox};
 
 use crate::support::block_on;
-
-/// Every kind of sandbox, in a workspace of its own.
-fn sandboxes(check: impl Fn(&Sandbox)) {
-    for open in [|folder: &Path| Sandbox::from(Local::new(folder)), |folder: &Path| Isolated::new(folder).into()] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let sandbox = open(folder.path());
-        eprintln!("in {sandbox:?}");
-        check(&sandbox);
-    }
-}
 
 /// Runs a line of shell.
 fn sh(sandbox: &Sandbox, line: &str) -> Ran {
