@@ -103,12 +103,12 @@ impl Sandbox {
     }
 
     /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
-        pub fn local(directory: impl Into<PathBuf>) -> Self {
+    pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
     /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
-        pub fn isolated(directory: impl Into<PathBuf>) -> Self {
+    pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
     }
 

@@ -231,24 +231,32 @@ fn holding_it_wrong_is_told_kindly() {
             Usage: rath <COMMAND>
 
             Commands:
-              run      Let an agent work on a prompt
-              resume   Go on with a session in the store
-              review   Show which calls wait for a decision, or decide
-              demo     Show a small run: tools, a sub-agent, two branches at once, and the session that comes of
-                       it
-              ls       List the sessions in the store, the newest last
-              log      Show what happened, newest first
-              show     Show one step, whole
-              render   Show the request that a model was sent, or would be
-              cost     Show what the model calls cost, by model and by branch
-              replay   Do again what a session did, and compare
-              verify   Check that a session, a file or a whole store is as it was written, and name what is not
-              salvage  Copy what is good of a damaged session, and mark what is lost
-              export   Write a session out: its graph, or all of it as one file
-              import   Take a session file into the store
-              forget   Remove what a step says, for good; its place in the session stays
-              gc       Delete sessions, and give back the room that nothing needs
-              help     Print this message or the help of the given subcommand(s)
+              run       Let an agent work on a prompt
+              resume    Go on with a session in the store
+              review    Show what waits for a decision, or decide
+              demo      Show a small run: tools, a sub-agent, two branches at once, and the session that comes
+                        of it
+              ls        List the sessions in the store, the newest last
+              log       Show what happened, newest first
+              show      Show one step, whole
+              render    Show the request that a model was sent, or would be
+              cost      Show what the model calls cost, by model and by branch
+              replay    Do again what a session did, and compare
+              fork      Make a branch that goes on from a session by itself
+              merge     Join two sessions: what they share once, then ours, then theirs
+              diff      Show what differs between the files of two sessions, or of two steps
+              checkout  Put the files of a session, as they were at a step, into a new or empty directory
+              restore   Make a session's own files what they were at a step
+              blame     Show which call wrote each line of a file, and who asked for it
+              bisect    Find the first step after which a command fails
+              check     Run a command as a check, and record what it found; without one, list the checks
+              verify    Check that a session, a file or a whole store is as it was written, and name what is not
+              salvage   Copy what is good of a damaged session, and mark what is lost
+              export    Write a session out: its graph, or all of it as one file
+              import    Take a session file into the store
+              forget    Remove what a step says, for good; its place in the session stays
+              gc        Delete sessions, and give back the room that nothing needs
+              help      Print this message or the help of the given subcommand(s)
 
             Options:
               -h, --help     Print help
@@ -604,10 +612,11 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Let me look.
             It says hello.
+            ! tools run in local:work: local: as the user, network on, forks by copy
             ! · read_file {"path":"a.txt"}
             ! · shell {"command":"exit 3"}
             ! · shell failed
-            ! session 88a6753e: 9 chunks, placed at local:work, 2775 in, 20 out, done
+            ! session 84336e5b: 10 chunks, placed at local:work, 3071 in, 20 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -619,7 +628,8 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         &[&["run", "And now?"], &model[..]].concat(),
         expect![[r#"
             Still hello.
-            ! session 1bf11aa0: 11 chunks, placed at local:work, 4234 in, 23 out, done
+            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! session f2b16a80: 12 chunks, placed at local:work, 4678 in, 23 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -628,15 +638,16 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         folder.path(),
         &["log", "s.rath"],
         expect![[r#"
-            ○  1bf11aa0 main  assistant: Still hello.  [agent]  (1459 in, 3 out)
-            ○  844b8b16 main  user: And now?
-            ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
-            ○  0b9ef25e main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  1a8c38b2 main  tool started: call_2_2  [agent]
-            ○  ef265e81 main  tool result: call_2_1 ok: hello  [agent]
-            ○  6d3f1afd main  tool started: call_2_1  [agent]
-            ○  306b102d main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
-            ○  3f82374b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  f2b16a80 main  assistant: Still hello.  [agent]  (1607 in, 3 out)
+            ○  f1dc5ee1 main  user: And now?
+            ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
+            ○  f4b305bf main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  4788ab20 main  tool started: call_2_2  [agent]
+            ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
+            ○  90233110 main  tool started: call_2_1  [agent]
+            ○  d6132b7d main  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
+            ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -664,7 +675,14 @@ fn run_prints_what_happens_as_json() {
         turn
         text
         step assistant
+        step observed
+        step tool_started
+        tool_started
+        tool_finished
         step tool_result
+        step tool_started
+        tool_started
+        tool_finished
         step tool_result
         turn
         text
@@ -684,10 +702,11 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         folder.path(),
         &[&["run", "What is here?"], &model[..]].concat(),
         expect![[r#"
-        ! · read_file {"path":"a.txt"}
-        ! error: no (400)
-        exit 1
-    "#]],
+            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! · read_file {"path":"a.txt"}
+            ! error: no (400)
+            exit 1
+        "#]],
     );
     std::fs::write(folder.path().join("script.jsonl"), r#"{"text": "hello", "expect": {"contains": "hello"}}"#)
         .expect("a file");
@@ -696,7 +715,8 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         &[&["run"], &model[..]].concat(),
         expect![[r#"
             hello
-            ! session c9419818: 8 chunks, placed at local:work, 2728 in, 9 out, done
+            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! session 21b7cd6e: 8 chunks, placed at local:work, 3024 in, 9 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -740,6 +760,7 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         folder.path(),
         &model,
         expect![[r#"
+            ! tools run in local:work: local: as the user, network on, forks by copy
             ! error: started once, and nobody knows how it ended: `c1` (shell)
             ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve CALL` or `--deny CALL` decides, and goes on
             exit 4
@@ -750,7 +771,8 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         &[&model[..], &["--deny", "c1"]].concat(),
         expect![[r#"
             done
-            ! session f8c1dfe8: 8 chunks, placed at local:work, 1391 in, 1 out, done
+            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! session 3e447ce2: 8 chunks, placed at local:work, 1540 in, 1 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],
@@ -772,32 +794,33 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     check(
         &["--model", "script:script.jsonl", "--sandbox", "local:none"],
         expect![[r#"
-        ! error: cannot work in `local:none`: No such file or directory (os error 2)
-        ! hint: the directory has to be there
-        exit 1
-    "#]],
+            ! error: cannot work in `none`: No such file or directory (os error 2)
+            ! hint: the directory has to be there
+            exit 1
+        "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--sandbox", "docker:x"],
         expect![[r#"
-        ! error: unknown kind of place `docker`; known: local
-        exit 1
-    "#]],
+            ! error: unknown kind of sandbox `docker`; known: local, isolated
+            exit 2
+        "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--sandbox", "work"],
         expect![[r#"
-        ! error: wanted a place such as `local:./`, found `work`
-        ! hint: write the kind of sandbox, a colon, and where: `local:./`
-        exit 1
-    "#]],
+            ! error: wanted a sandbox, found `work`
+            ! hint: write the kind of sandbox, a colon, and where: `isolated:./`
+            exit 2
+        "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--store", "file:none/s.rath"],
         expect![[r#"
-        ! error: cannot write none/s.rath: No such file or directory (os error 2)
-        exit 1
-    "#]],
+            ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+            ! error: cannot write none/s.rath: No such file or directory (os error 2)
+            exit 1
+        "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--store", "file:script.jsonl"],

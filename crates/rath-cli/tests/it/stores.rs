@@ -22,10 +22,11 @@ fn run_keeps_a_session_that_every_command_reads() {
             &expect![[r#"
                 Let me look.
                 It says hello.
+                ! tools run in local:work: local: as the user, network on, forks by copy
                 ! · read_file {"path":"a.txt"}
                 ! · shell {"command":"exit 3"}
                 ! · shell failed
-                ! session 88a6753e: 9 chunks, placed at local:work, 2775 in, 20 out, done
+                ! session 84336e5b: 10 chunks, placed at local:work, 3071 in, 20 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
             "#]],
@@ -34,15 +35,15 @@ fn run_keeps_a_session_that_every_command_reads() {
         shop.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  9 chunks  2795 tokens  done  What is here?
+                S1  TIME  10 chunks  3091 tokens  done  What is here?
                 exit 0
             "#]],
         );
         shop.check(
             &["log", &id, "-n", "2"],
             &expect![[r#"
-                ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
-                ○  0b9ef25e main  tool result: call_2_2 failed: exit code 3  [agent]
+                ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
+                ○  f4b305bf main  tool result: call_2_2 failed: exit code 3  [agent]
                 ~
                 exit 0
             "#]],
@@ -62,7 +63,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         shop.check(
             &["cost", &id],
             &expect![[r#"
-                script:script              2775 in, 20 out  no price
+                script:script              3071 in, 20 out  no price
                 total of what has a price                   $0.00
                 ! hint: `--prices FILE` sets prices of your own
                 exit 0
@@ -71,23 +72,23 @@ fn run_keeps_a_session_that_every_command_reads() {
         shop.check(
             &["verify", &id],
             &expect![[r#"
-            whole: 9 steps
-            exit 0
-        "#]],
+                whole: 10 steps
+                exit 0
+            "#]],
         );
         shop.check(
             &["verify"],
             &expect![[r#"
-            whole: 1 branch, 9 steps
-            exit 0
-        "#]],
+                whole: 1 branch, 10 steps
+                exit 0
+            "#]],
         );
         shop.check(
             &["verify", "--json"],
             &expect![[r#"
-            {"branches":1,"damage":[],"steps":9,"whole":true}
-            exit 0
-        "#]],
+                {"branches":1,"damage":[],"steps":10,"whole":true}
+                exit 0
+            "#]],
         );
         shop.check(
             &["review", &id],
@@ -97,7 +98,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         "#]],
         );
         shop.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"88a6753ef1a849ee295ac34716acb83e7060caa803c7316e5e8646934838b2c5","at":"TIME","chunks":9,"usage":{"input":2775,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"84336e5b1a9ce44d35ac6c8d1df259f745b6dd98e33ca0a639495e94b9979d8d","at":"TIME","chunks":10,"usage":{"input":3071,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
             exit 0
         "#]]);
         // As it was sent, and nothing else.
@@ -132,18 +133,12 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         shop.check(
             &resume,
             &expect![[r#"
-                ! differs in 8 things:
-                ! - the tool `read_file` is not there
-                ! - the tool `list_files` is not there
-                ! - the tool `file_exists` is not there
-                ! - the tool `search_files` is not there
-                ! - the tool `write_file` is not there
-                ! - the tool `edit_file` is not there
-                ! - the tool `shell` is not there
-                ! - the tool `run_code` is not there
-                ! error: the session S1 is not as it was left
-                ! hint: `--sandbox local:DIRECTORY` gives the agent its tools
-                exit 3
+                Still hello.
+                ! COMPLETE
+                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! session f2b16a80: 12 chunks, placed at local:work, 4678 in, 23 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
             "#]],
         );
         shop.check(
@@ -151,7 +146,8 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Still hello.
                 ! COMPLETE
-                ! session 1bf11aa0: 11 chunks, placed at local:work, 4234 in, 23 out, done
+                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! session f12f67bb: 14 chunks, placed at local:work, 6306 in, 26 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
             "#]],
@@ -178,17 +174,18 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Other.
                 ! differs: the model was script:script and is script:other
-                ! session 6a140a50: 16 chunks, placed at local:work, 5714 in, 25 out, done
+                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! session 6ad68ec8: 19 chunks, placed at local:work, 7955 in, 28 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
             "#]],
         );
         shop.check(&["log", &id, "-n", "5"], &expect![[r#"
-            ○  6a140a50 main  assistant: Other.  [agent]  (1480 in, 2 out)
-            ○  0357773c main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
-            ○  97d3e844 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  5f0b8e8c main  user: And you?
-            ○  0f9b3ea8 main  resumed: the model was script:script and is script:other
+            ○  6ad68ec8 main  assistant: Other.  [agent]  (1649 in, 2 out)
+            ○  28db7b0c main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  31b74403 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  2bee4854 main  user: And you?
+            ○  bb912f68 main  resumed: the model was script:script and is script:other
             ~
             exit 0
         "#]]);
@@ -209,7 +206,8 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Other.
                 ! COMPLETE
-                ! session 29efd98f: 18 chunks, placed at local:work, 7213 in, 27 out, done
+                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! session 88960d32: 21 chunks, placed at local:work, 9623 in, 30 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
             "#]],
@@ -217,10 +215,11 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
         shop.check(
             &[&resume[..], &["--sandbox", "local:none"]].concat(),
             &expect![[r#"
-            ! error: cannot work in `local:none`: No such file or directory (os error 2)
-            ! hint: the directory has to be there
-            exit 1
-        "#]],
+                ! differs: the model was script:other and is script:script
+                ! error: the session S1 is not as it was left
+                ! hint: `rath resume S1 --model script:script.jsonl --sandbox local:none --store STORE --anyway` goes on all the same, and puts on the record that you chose to
+                exit 3
+            "#]],
         );
         assert_eq!(shop.json(&["ls", "--all", "--json"]).len(), 1);
     });
@@ -257,9 +256,9 @@ fn one_process_writes_a_session_and_others_fork_it() {
         shop.check(
             &["ls"],
             &expect![[r#"
-            S1  TIME  2 chunks  0 tokens  being written by process N on HOST  Take your time.
-            exit 0
-        "#]],
+                S1  TIME  3 chunks  0 tokens  being written by process N on HOST  Take your time.
+                exit 0
+            "#]],
         );
         shop.check(
             &["review", &id],
@@ -286,24 +285,26 @@ fn one_process_writes_a_session_and_others_fork_it() {
         shop.check(
             &[&resume[..], &["--fork"]].concat(),
             &expect![[r#"
-            Quick.
-            ! COMPLETE
-            ! forked as S2
-            ! session 1d4a741a: 3 chunks, 64 in, 2 out, done
-            ! kept as S2; `rath log S2 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Quick.
+                ! COMPLETE
+                ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+                ! forked as S2
+                ! session a55551d1: 4 chunks, placed at isolated:., 1486 in, 2 out, done
+                ! kept as S2; `rath log S2 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         let fork = shop.newest();
         shop.check(
             &["log", &fork],
             &expect![[r#"
-            ○  1d4a741a b1  assistant: Quick.  [agent]  (64 in, 2 out)
-            ○  9c4e09fc b1  forked
-            ○  f3f63a5a main  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
-            ○  c8c430b5 main  user: Take your time.
-            exit 0
-        "#]],
+                ○  a55551d1 b1  assistant: Quick.  [agent]  (1486 in, 2 out)
+                ○  d580e34b b1  forked
+                ○  e37beb3d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  12aa4f12 main  placed: isolated:.
+                ○  c8c430b5 main  user: Take your time.
+                exit 0
+            "#]],
         );
         let interrupt = std::process::Command::new("kill").args(["-INT", &running.id().to_string()]).status();
         assert!(interrupt.expect("kill runs").success());
@@ -311,27 +312,28 @@ fn one_process_writes_a_session_and_others_fork_it() {
         shop.check(
             &resume,
             &expect![[r#"
-            Quick.
-            ! COMPLETE
-            ! session e0c1e048: 4 chunks, 64 in, 2 out, done
-            ! kept as S1; `rath log S1 --store STORE` shows what happened
-            exit 0
-        "#]],
+                Quick.
+                ! COMPLETE
+                ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+                ! session 06a16974: 5 chunks, placed at isolated:., 1486 in, 2 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
+            "#]],
         );
         shop.check(
             &["verify"],
             &expect![[r#"
-            whole: 2 branches, 6 steps
-            exit 0
-        "#]],
+                whole: 2 branches, 7 steps
+                exit 0
+            "#]],
         );
         shop.check(
             &["ls"],
             &expect![[r#"
-            S2  TIME  3 chunks  66 tokens  done  Take your time.
-            S1  TIME  4 chunks  66 tokens  done  Take your time.
-            exit 0
-        "#]],
+                S2  TIME  4 chunks  1488 tokens  done  Take your time.
+                S1  TIME  5 chunks  1488 tokens  done  Take your time.
+                exit 0
+            "#]],
         );
     });
 }
@@ -362,21 +364,22 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         shop.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  5 chunks  1371 tokens  2 calls open  What is here?
+                S1  TIME  6 chunks  1519 tokens  2 calls open  What is here?
                 exit 0
             "#]],
         );
         shop.check(&["review", &id], &expect![[r#"
             call_2_1  shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}
-              in doubt since TIME, asked for in step 3486d30a
+              in doubt since TIME, asked for in step 335ba962
             call_2_2  read_file {"path":"a.txt"}
-              not begun since TIME, asked for in step 3486d30a
+              not begun since TIME, asked for in step 335ba962
             ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
             exit 4
         "#]]);
         let resume = ["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"];
         shop.check(&resume, &expect![[r#"
-            ! differs: in doubt: `call_2_1` (shell), asked for in step 3486d30a, was started, and nobody knows how it ended (not closed by process N on HOST)
+            ! differs: in doubt: `call_2_1` (shell), asked for in step 335ba962, was started, and nobody knows how it ended (not closed by process N on HOST)
+            ! tools run in local:work: local: as the user, network on, forks by copy
             ! kept as S1; `rath log S1 --store STORE` shows what happened
             ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
             ! hint: `rath review S1 --store STORE` shows what waits, and decides
@@ -386,7 +389,7 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
             &["review", &id, "--approve", call],
             &expect![[r#"
                 call_2_2  read_file {"path":"a.txt"}
-                  not begun since TIME, asked for in step 3486d30a
+                  not begun since TIME, asked for in step 335ba962
                 ! 1 decision recorded
                 ! hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides
                 exit 4
@@ -396,14 +399,10 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         shop.check(
             &resume,
             &expect![[r#"
-                Well.
-                ! COMPLETE
-                ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
-                ! · read_file {"path":"a.txt"}
-                ! · read_file failed
-                ! session 9a2913ed: 11 chunks, placed at local:work, 2799 in, 36 out, done
-                ! kept as S1; `rath log S1 --store STORE` shows what happened
-                exit 0
+                ! differs: files are not as they were left: -a.txt, +hold
+                ! error: the session S1 is not as it was left
+                ! hint: `rath resume S1 --model script:script.jsonl --sandbox local:work --store STORE --anyway` goes on all the same, and puts on the record that you chose to
+                exit 3
             "#]],
         );
         std::fs::remove_file(shop.path("work/hold")).expect("what was left running ends");
@@ -454,7 +453,7 @@ fn damage_is_named_and_the_rest_is_copied() {
         let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
         assert_eq!(shop.code(&resume), 3);
         let out = shop.out(&["salvage", &id, "copy.rath"]);
-        assert!(out.contains("lost: step 0b9ef25e\ncopied 8 steps to copy.rath: what is lost is marked"), "{out}");
+        assert!(out.contains("lost: step f4b305bf\ncopied 9 steps to copy.rath: what is lost is marked"), "{out}");
         assert_eq!(shop.code(&["salvage", &id, "other.rath"]), 3);
         shop.check(
             &["salvage", &id, "copy.rath"],
@@ -501,16 +500,16 @@ fn what_is_whole_is_copied_whole() {
         shop.check(
             &["salvage", &id, "copy.rath"],
             &expect![[r#"
-            copied 9 steps to copy.rath: nothing is lost
-            exit 0
-        "#]],
+                copied 10 steps to copy.rath: nothing is lost
+                exit 0
+            "#]],
         );
         shop.check(
             &["salvage", "copy.rath", "again.rath", "--json"],
             &expect![[r#"
-            {"damage":[],"lost_payloads":[],"lost_steps":[],"steps":9}
-            exit 0
-        "#]],
+                {"damage":[],"lost_payloads":[],"lost_steps":[],"steps":10}
+                exit 0
+            "#]],
         );
         assert_eq!(std::fs::read(shop.path("copy.rath")).ok(), std::fs::read(shop.path("again.rath")).ok());
         replace(&shop.path("copy.rath"), "It says hello.", "It says jello.");
@@ -535,16 +534,16 @@ fn a_bundle_goes_from_store_to_store() {
         shop.check(
             &["verify", "b.rath"],
             &expect![[r#"
-                whole: 11 rows, 9 steps, 9206 bytes
+                whole: 12 rows, 10 steps, 10232 bytes
                 exit 0
             "#]],
         );
         for store in ["sqlite:new/other.db", "jsonl:others"] {
             assert_eq!(there(&["import", "b.rath", "--store", store]), format!("{id}\n"));
             let again = there(&["import", "b.rath", "--json", "--store", store]);
-            assert!(again.contains(r#""new":false"#) && again.contains(r#""steps":9"#), "{again}");
+            assert!(again.contains(r#""new":false"#) && again.contains(r#""steps":10"#), "{again}");
             assert_eq!(there(&["log", &id, "--store", store]), shop.out(&["log", &id]));
-            assert!(there(&["verify", "--store", store]).starts_with("whole: 1 branch, 9 steps"));
+            assert!(there(&["verify", "--store", store]).starts_with("whole: 1 branch, 10 steps"));
         }
         // Where it went on meanwhile, an older bundle adds nothing; elsewhere, a newer one adds what is new.
         shop.script(r#"{"text": "Still hello."}"#);
@@ -602,29 +601,29 @@ fn replay_does_again_what_a_session_did() {
         shop.check(
             &["replay", &id],
             &expect![[r#"
-                exact: 9 steps, 2 requests, ends at 88a6753e
+                exact: 10 steps, 2 requests, ends at 84336e5b
                 exit 0
             "#]],
         );
         shop.check(&["replay", &id, "--json"], &expect![[r#"
-            {"differences":[],"exact":true,"head":"88a6753ef1a849ee295ac34716acb83e7060caa803c7316e5e8646934838b2c5","requests":2,"steps":9}
+            {"differences":[],"exact":true,"head":"84336e5b1a9ce44d35ac6c8d1df259f745b6dd98e33ca0a639495e94b9979d8d","requests":2,"steps":10}
             exit 0
         "#]]);
         // In a directory that has what was there, and in one that has not.
         shop.check(
             &["replay", &id, "--tools", "--sandbox", "local:work"],
             &expect![[r#"
-                exact: 9 steps, 2 requests, ends at 88a6753e
+                exact: 10 steps, 2 requests, ends at 84336e5b
                 exit 0
             "#]],
         );
         shop.check(
             &["replay", &id, "--tools"],
             &expect![[r#"
-                diverges at step ef265e81 (tool result: call_2_1 ok: hello), /outcome
+                diverges at step d559b680 (tool result: call_2_1 ok: hello), /outcome
                   expected: "ok"
                   found:    "failed"
-                  the same before that: 5 steps, 1 request
+                  the same before that: 6 steps, 1 request
                 exit 3
             "#]],
         );
@@ -633,22 +632,25 @@ fn replay_does_again_what_a_session_did() {
             I would rather not look.
             shared up to 8f7384ec  user: What is here?
             - f3d6eadc  placed: local:work
-            - 3f82374b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - 306b102d  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
-            - 6d3f1afd  tool started: call_2_1  [agent]
-            - ef265e81  tool result: call_2_1 ok: hello  [agent]
-            - 1a8c38b2  tool started: call_2_2  [agent]
-            - 0b9ef25e  tool result: call_2_2 failed: exit code 3  [agent]
-            - 88a6753e  assistant: It says hello.  [agent]  (1438 in, 4 out)
-            + 3a6574c9  forked
-            + 0a5d3623  instructions: You are a careful assistant. Do what the user asks, with th…  [agent]
-            + 20559c35  assistant: I would rather not look.  [agent]  (64 in, 6 out)
+            - d9f198f1  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - 15cf3422  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
+            - d6132b7d  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - 90233110  tool started: call_2_1  [agent]
+            - d559b680  tool result: call_2_1 ok: hello  [agent]
+            - 4788ab20  tool started: call_2_2  [agent]
+            - f4b305bf  tool result: call_2_2 failed: exit code 3  [agent]
+            - 84336e5b  assistant: It says hello.  [agent]  (1586 in, 4 out)
+            + e14c204f  forked
+            + 7f5b438e  placed: isolated:.
+            + 7b8bbf3c  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + 0b1b5c87  assistant: I would rather not look.  [agent]  (1485 in, 6 out)
             usage
-            - 2775 in, 20 out
-            + 64 in, 6 out
+            - 3071 in, 20 out
+            + 1485 in, 6 out
             last words
             - It says hello.
             + I would rather not look.
+            ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
             ! kept as S2
             exit 0
         "#]]);
@@ -686,14 +688,14 @@ fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
         shop.check(
             &["forget", &id, "head"],
             &expect![[r#"
-                ! what step 88a6753e said is forgotten
+                ! what step 84336e5b said is forgotten
                 exit 0
             "#]],
         );
         shop.check(
             &["log", &id, "-n", "1"],
             &expect![[r#"
-                ○  88a6753e main  assistant: [forgotten]  [agent]  (1438 in, 4 out)
+                ○  84336e5b main  assistant: [forgotten]  [agent]  (1586 in, 4 out)
                 ~
                 exit 0
             "#]],
@@ -709,16 +711,16 @@ fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
         shop.check(
             &["verify", &id],
             &expect![[r#"
-            whole: 9 steps
-            exit 0
-        "#]],
+                whole: 10 steps
+                exit 0
+            "#]],
         );
         assert_eq!(shop.code(&["export", &id, "--as", "bundle", "-o", "b.rath"]), 0);
         shop.check(
             &["verify", "b.rath"],
             &expect![[r#"
                 1 step in part only: the rest was to be forgotten
-                whole: 11 rows, 9 steps, 9248 bytes
+                whole: 12 rows, 10 steps, 10274 bytes
                 exit 0
             "#]],
         );
@@ -731,7 +733,7 @@ fn what_is_forgotten_is_gone_and_what_is_deleted_gives_back_its_room() {
         "#]],
         );
         let freed = &shop.json(&["gc", "--delete", &id, "--json"])[0];
-        assert_eq!((freed["deleted"].as_array().map(Vec::len), &freed["steps"]), (Some(1), &9.into()));
+        assert_eq!((freed["deleted"].as_array().map(Vec::len), &freed["steps"]), (Some(1), &10.into()));
         shop.check(
             &["ls"],
             &expect![[r#"
@@ -942,7 +944,8 @@ fn decisions_on_a_file_are_saved_in_it() {
         &["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"],
         expect![[r#"
             done
-            ! session a657419d: 7 chunks, placed at local:work, 1406 in, 1 out, done
+            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! session 5a1a6e9d: 7 chunks, placed at local:work, 1555 in, 1 out, done
             ! `rath log s.rath` shows what happened
             exit 0
         "#]],

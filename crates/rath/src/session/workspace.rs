@@ -1,5 +1,6 @@
 //! Where a session works on its files: found when it is needed, looked at around every call, joined by merges.
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
@@ -130,10 +131,30 @@ impl Session {
     }
 
     /// What differs between its files and what the record says of them. Nothing is made or taken over.
+    ///
+    /// What a call did of which nobody saw the end cannot be told from what others did: then nothing is said to differ.
     pub(crate) fn files_differ(&self) -> Result<Vec<Effect>> {
         let grounds = self.grounds()?;
         let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: None };
-        grounds.differ(&wants)
+        let found = grounds.differ(&wants)?;
+        Ok(if self.has_unseen_call() { Vec::new() } else { found })
+    }
+
+    /// Whether a call was started since the files were seen last, and did not come to an end that was seen.
+    fn has_unseen_call(&self) -> bool {
+        let mut ended = HashSet::new();
+        for step in self.record.newest_first() {
+            match step.chunk() {
+                // What a person says that came of a call was not seen.
+                Chunk::ToolResult(result) if step.stamp().by.is_some() => _ = ended.insert(&result.call),
+                Chunk::ToolStarted(started) if !ended.contains(&started.call) => return true,
+                _ => {}
+            }
+            if step.chunk().tree().is_some() {
+                return false;
+            }
+        }
+        false
     }
 
     /// Where this session works, if the other works elsewhere and has files there.

@@ -30,20 +30,18 @@ impl Resumed {
         if session.head().map(|head| head.id()) != Some(listed.head) {
             differences.push(Difference::Head { recorded: listed.head });
         }
-        let in_doubt = in_doubt(&session);
         if let Some(place) = session.place() {
             match session.files_differ() {
                 Err(error) => {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
                 }
-                // What a call did of which nobody knows the end cannot be told from what others did.
-                Ok(effects) if !effects.is_empty() && in_doubt.is_empty() => {
+                Ok(effects) if !effects.is_empty() => {
                     differences.push(Difference::Files { paths: effects.iter().map(draw::changed).collect() });
                 }
                 Ok(_) => {}
             }
         }
-        differences.extend(in_doubt.into_iter().map(|pending| Difference::InDoubt {
+        differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
             call: pending.call.id,
             tool: pending.call.tool.to_string(),
             step: pending.step,

@@ -198,8 +198,8 @@ fn a_fork_in_another_sandbox_brings_its_files_when_it_is_merged() {
     let merged = work(session.merge(&fork).expect("merged"), &[&["true"]]);
     assert!(merged.conflicts().is_empty());
     expect![[r#"
-        a.txt: a|
         b.txt: b|
+        x.txt: x|
         y.txt: y|"#]]
     .assert_eq(&files(here.path()));
 }
