@@ -399,10 +399,15 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         shop.check(
             &resume,
             &expect![[r#"
-                ! differs: files are not as they were left: -a.txt, +hold
-                ! error: the session S1 is not as it was left
-                ! hint: `rath resume S1 --model script:script.jsonl --sandbox local:work --store STORE --anyway` goes on all the same, and puts on the record that you chose to
-                exit 3
+                Well.
+                ! COMPLETE
+                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
+                ! · read_file {"path":"a.txt"}
+                ! · read_file failed
+                ! session a5334cb2: 13 chunks, placed at local:work, 3095 in, 36 out, done
+                ! kept as S1; `rath log S1 --store STORE` shows what happened
+                exit 0
             "#]],
         );
         std::fs::remove_file(shop.path("work/hold")).expect("what was left running ends");
@@ -467,20 +472,21 @@ fn damage_is_named_and_the_rest_is_copied() {
             &["verify", "copy.rath"],
             &expect![[r#"
                 1 name marked as missing: lost before, or forgotten
-                whole: 11 rows, 8 steps, 8947 bytes
+                whole: 12 rows, 9 steps, 9918 bytes
                 exit 0
             "#]],
         );
         shop.check(&["log", "copy.rath"], &expect![[r#"
-            ○  88a6753e main  assistant: It says hello.  [agent]  (1438 in, 4 out)
+            ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
             │
             ~
 
-            ○  1a8c38b2 main  tool started: call_2_2  [agent]
-            ○  ef265e81 main  tool result: call_2_1 ok: hello  [agent]
-            ○  6d3f1afd main  tool started: call_2_1  [agent]
-            ○  306b102d main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1337 in, 16 out)
-            ○  3f82374b main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  4788ab20 main  tool started: call_2_2  [agent]
+            ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
+            ○  90233110 main  tool started: call_2_1  [agent]
+            ○  d6132b7d main  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
+            ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
