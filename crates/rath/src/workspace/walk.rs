@@ -114,8 +114,18 @@ impl Walk<'_> {
             }
             Err(error) => return Err(failed(&node.path(), error.into())),
         };
-        scratch.listing.read(&opened.fd).map_err(|error| failed(&node.path(), error))?;
         let mut dir = Dir::default();
+        dir.own = disk::stat_of(&opened.fd).map_err(|error| failed(&node.path(), error.into()))?;
+        dir.racy = dir.own.changed >= self.since;
+        match &node.about.known {
+            Some(known) if known.own == dir.own && !known.racy => known.list(&mut scratch.listing),
+            _ => match scratch.listing.read(&opened.fd) {
+                Err(error) if rustix::io::Errno::from_io_error(&error).is_some_and(disk::is_gone) => {
+                    return node.made(Made::Gone, &whole);
+                }
+                listed => listed.map_err(|error| failed(&node.path(), error))?,
+            },
+        }
         let before = more.len();
         match &node.about.purpose {
             Purpose::Keep(rules) => self.keep(&node, rules, &opened, scratch, &mut dir, more)?,
@@ -436,9 +446,28 @@ impl Entry {
     fn is_ignored(&self) -> bool {
         self.kind == Kind::Unkept(Unkept::Ignored)
     }
+
+    fn file_type(&self) -> FileType {
+        match self.kind {
+            _ if self.is_directory() => FileType::Directory,
+            Kind::Kept(Mode::Link) => FileType::Symlink,
+            Kind::Kept(_) => FileType::RegularFile,
+            // Of what is closed to us nothing is known.
+            Kind::Unkept(_) if self.stat.mode == 0 => FileType::Unknown,
+            Kind::Unkept(_) => self.stat.file_type(),
+        }
+    }
 }
 
 impl Dir {
+    /// The names that were found, as a directory would list them.
+    fn list(&self, listing: &mut Listing) {
+        listing.names.clear();
+        listing.names.extend_from_slice(&self.names);
+        listing.entries.clear();
+        listing.entries.extend(self.entries.iter().map(|entry| (entry.start, entry.length, entry.file_type())));
+    }
+
     /// Adds an entry after all others.
     pub(super) fn push(&mut self, name: &[u8], mut entry: Entry) {
         (entry.start, entry.length) = (self.names.len() as u32, name.len() as u16);

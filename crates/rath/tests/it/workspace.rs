@@ -449,16 +449,18 @@ fn a_directory_may_be_written_to_while_it_is_looked_at() {
             }),
         ];
         let mut workspace = scratch.workspace();
-        for _ in 0..30 {
-            let snapshot = workspace.snapshot().expect("a snapshot");
+        let looked = (0..30).try_for_each(|_| -> rath::Result<()> {
+            let snapshot = workspace.snapshot()?;
             // What is read back is checked against its name: nothing stands under the name of something else.
-            for file in scratch.objects.files(&snapshot.tree).expect("files") {
-                scratch.objects.read(&snapshot.tree, &file.path).expect("read").expect("there");
+            for file in scratch.objects.files(&snapshot.tree)? {
+                scratch.objects.read(&snapshot.tree, &file.path)?.expect("there");
             }
-            assert_eq!(scratch.objects.read(&snapshot.tree, "still").expect("read"), Some(b"still".to_vec()));
-        }
+            assert_eq!(scratch.objects.read(&snapshot.tree, "still")?, Some(b"still".to_vec()));
+            Ok(())
+        });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        looked.expect("every snapshot succeeds");
         let last = workspace.snapshot().expect("a snapshot");
         assert_eq!(last.tree.0, format!("git:{}", scratch.tree_of_git()));
     });
