@@ -194,7 +194,9 @@ impl Walk<'_> {
                         }
                     }
                 };
-            let child = before.and_then(|(known, entry)| known.child(entry)).cloned();
+            // What is known of a directory from when it was ignored says nothing of one that is not, and the other way round.
+            let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
+            let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
             let mut entry = Entry::new(Kind::Kept(Mode::Directory));
             if is_directory && !ignored && node.depth < DEEPEST {
                 entry.child = Some((more.len() - first) as u32);
@@ -210,7 +212,8 @@ impl Walk<'_> {
             if ignored {
                 entry.kind = Kind::Unkept(Unkept::Ignored);
                 // One that held too much is looked into again only when it changed itself.
-                let held_too_much = child.is_none() && before.is_some_and(|(_, entry)| entry.stat == stat);
+                let held_too_much =
+                    child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
                 if is_directory && !held_too_much && node.depth < DEEPEST {
                     entry.child = Some((more.len() - first) as u32);
                     let watch = Watch { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };

@@ -194,6 +194,21 @@ fn what_comes_to_be_ignored_is_kept_no_longer() {
 }
 
 #[test]
+fn what_is_ignored_no_longer_is_kept_again() {
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "out\n");
+            put(&root.join("out/deep/b"), "2");
+        },
+        |root| fs::remove_file(root.join(".gitignore")).expect("removed"),
+        expect![[r#"
+            deleted .gitignore out.. -> -
+            modified out/deep/b - -> 2
+        "#]],
+    );
+}
+
+#[test]
 fn names_that_are_no_text_are_kept_and_named() {
     use std::os::unix::ffi::OsStrExt as _;
     let name = |bytes: &'static [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes));
