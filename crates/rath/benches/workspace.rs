@@ -94,6 +94,13 @@ fn snapshots(table: &mut Table, place: &Place) {
     });
     eprintln!("  one file changed: {ours:.1?}, git status {git:.1?}");
     table.at_most("snapshot of 10,000 files, one changed, against git status", ratio(ours, git), 1.0);
+
+    workspace.objects().sync().expect("synced");
+    edit(&file, &mut nth);
+    workspace.snapshot().expect("a snapshot");
+    let sync = std::time::Instant::now();
+    workspace.objects().sync().expect("synced");
+    eprintln!("  one file changed: {:.1?} more until it is durable", sync.elapsed());
 }
 
 /// A process that begins: it reads what was known, and looks at everything once.

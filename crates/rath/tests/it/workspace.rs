@@ -423,7 +423,7 @@ fn several_may_keep_versions_in_one_folder_at_once() {
                 let root = scratch.folder.path().join(format!("root{nth}"));
                 // Half of the files are the same for all, and enough for a pack.
                 (0..100).for_each(|file| {
-                    put(&root.join(format!("d/{file}")), format!("{}", file * (nth * (file % 2) + 1)))
+                    put(&root.join(format!("d/{file}")), (file * (nth * (file % 2) + 1)).to_string());
                 });
                 let objects = Objects::open(&scratch.folder.path().join("versions")).expect("versions");
                 let index = scratch.folder.path().join(format!("index{nth}"));
