@@ -243,3 +243,48 @@ impl Snapshot {
         unkept
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known of a workspace with one file, changed by hand.
+    fn known(dir: &Dir, change: impl Fn(&mut dir::Entry)) -> Arc<Dir> {
+        let mut altered = Dir::default();
+        for entry in &dir.entries {
+            let mut entry = *entry;
+            change(&mut entry);
+            altered.push(dir.name(&entry), entry);
+        }
+        Arc::new(altered)
+    }
+
+    #[test]
+    fn what_may_have_changed_unseen_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (root, versions) = (folder.path().join("root"), folder.path().join("versions"));
+        std::fs::create_dir(&root).expect("a directory");
+        let objects = Objects::open(&versions).expect("versions");
+        let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
+        // Within one tick of the clock: soon, on any machine.
+        let racy = (0..1_000).any(|nth| {
+            std::fs::write(root.join("file"), format!("{nth}")).expect("written");
+            workspace.snapshot().expect("a snapshot").found.entries[0].racy
+        });
+        assert!(racy);
+        disk::next_tick();
+        disk::next_tick();
+        let sure = workspace.snapshot().expect("a snapshot");
+        assert!(!sure.found.entries[0].racy);
+        let wrong = ObjectId([7; 20]);
+        for racy in [true, false] {
+            workspace.known = Some(known(&sure.found, |entry| (entry.id, entry.racy) = (wrong, racy)));
+            let id = workspace.snapshot().expect("a snapshot").found.entries[0].id;
+            assert_eq!(id, if racy { sure.found.entries[0].id } else { wrong });
+        }
+        workspace.known = Some(known(&sure.found, |entry| {
+            (entry.id, entry.racy, entry.stat.changed) = (wrong, false, entry.stat.changed - 1);
+        }));
+        assert_eq!(workspace.snapshot().expect("a snapshot").tree, sure.tree);
+    }
+}

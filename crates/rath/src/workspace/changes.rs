@@ -241,7 +241,12 @@ impl<'a> Comparison<'a> {
         let leaf =
             |side: Option<(&'a Dir, &'a Entry)>| side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf());
         let (mut was, mut is) = (leaf(one), leaf(other));
-        if was == is && before.is_none() && after.is_none() {
+        // That there is another reason why something is not kept is no change of it.
+        let same = match (was, is) {
+            (Some(Leaf::Unkept(_, was)), Some(Leaf::Unkept(_, is))) => was == is,
+            _ => was == is,
+        };
+        if same && before.is_none() && after.is_none() {
             return;
         }
         let Some((dir, entry)) = one.or(other) else { return };

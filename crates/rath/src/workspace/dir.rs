@@ -15,6 +15,10 @@ pub(super) struct Dir {
     /// By name.
     pub(super) entries: Vec<Entry>,
     pub(super) children: Vec<Arc<Dir>>,
+    /// What the file system said of the directory itself before it was listed: as long as it says so, the names are the same.
+    pub(super) own: Stat,
+    /// Names may have come or gone since without a trace in that.
+    pub(super) racy: bool,
     /// The tree object of what is kept; none where nothing is.
     pub(super) tree: Option<ObjectId>,
     /// The rules by which it was decided what is ignored.
@@ -92,6 +96,7 @@ impl Dir {
     /// Whether it is the same as another, with the very same children.
     pub(super) fn is(&self, other: &Dir) -> bool {
         self.rules == other.rules
+            && (self.own, self.racy) == (other.own, other.racy)
             && self.names == other.names
             && self.entries == other.entries
             && self.patterns.is_some() == other.patterns.is_some()

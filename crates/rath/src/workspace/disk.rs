@@ -125,6 +125,7 @@ pub(super) fn next_tick() {
 pub(super) struct Listing {
     pub(super) names: Vec<u8>,
     pub(super) entries: Vec<(u32, u16, FileType)>,
+    #[cfg(target_os = "linux")]
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
 

@@ -84,21 +84,36 @@ fn boot() -> Option<[u8; 36]> {
 fn put(bytes: &mut Vec<u8>, dir: &Dir) {
     bytes.extend_from_slice(&(dir.entries.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&dir.rules);
-    bytes.push(u8::from(dir.tree.is_some()));
+    put_stat(bytes, dir.own);
+    bytes.push(u8::from(dir.tree.is_some()) | u8::from(dir.racy) << 1);
     bytes.extend_from_slice(&dir.tree().0);
     for entry in &dir.entries {
         let name = dir.name(entry);
         bytes.extend_from_slice(&entry.length.to_le_bytes());
         bytes.extend_from_slice(name);
         bytes.push(kind_number(entry.kind) | u8::from(entry.racy) << 6 | u8::from(entry.child.is_some()) << 7);
-        let Stat { inode, size, modified, changed, mode } = entry.stat;
-        bytes.extend_from_slice(&inode.to_le_bytes());
-        bytes.extend_from_slice(&size.to_le_bytes());
-        bytes.extend_from_slice(&modified.to_le_bytes());
-        bytes.extend_from_slice(&changed.to_le_bytes());
-        bytes.extend_from_slice(&mode.to_le_bytes());
+        put_stat(bytes, entry.stat);
         bytes.extend_from_slice(&entry.id.0);
     }
+}
+
+fn put_stat(bytes: &mut Vec<u8>, stat: Stat) {
+    let Stat { inode, size, modified, changed, mode } = stat;
+    bytes.extend_from_slice(&inode.to_le_bytes());
+    bytes.extend_from_slice(&size.to_le_bytes());
+    bytes.extend_from_slice(&modified.to_le_bytes());
+    bytes.extend_from_slice(&changed.to_le_bytes());
+    bytes.extend_from_slice(&mode.to_le_bytes());
+}
+
+fn take_stat(rest: &mut &[u8]) -> Option<Stat> {
+    Some(Stat {
+        inode: number(rest).map(u64::from_le_bytes)?,
+        size: number(rest).map(u64::from_le_bytes)?,
+        modified: number(rest).map(i64::from_le_bytes)?,
+        changed: number(rest).map(i64::from_le_bytes)?,
+        mode: number(rest).map(u32::from_le_bytes)?,
+    })
 }
 
 /// Reads a directory and all in it, in the order in which they were written.
@@ -126,8 +141,10 @@ fn take_one(rest: &mut &[u8]) -> Option<(Dir, usize)> {
     let count = number(rest).map(u32::from_le_bytes)?;
     let mut dir = Dir::default();
     dir.rules = number(rest)?;
-    let kept = *rest.split_off_first()? == 1;
-    dir.tree = Some(ObjectId(number(rest)?)).filter(|_| kept);
+    dir.own = take_stat(rest)?;
+    let flags = *rest.split_off_first()?;
+    dir.racy = flags & 2 != 0;
+    dir.tree = Some(ObjectId(number(rest)?)).filter(|_| flags & 1 != 0);
     let mut children = 0;
     for _ in 0..count {
         let length = number(rest).map(u16::from_le_bytes)?;
@@ -139,13 +156,7 @@ fn take_one(rest: &mut &[u8]) -> Option<(Dir, usize)> {
             entry.child = Some(children);
             children += 1;
         }
-        entry.stat = Stat {
-            inode: number(rest).map(u64::from_le_bytes)?,
-            size: number(rest).map(u64::from_le_bytes)?,
-            modified: number(rest).map(i64::from_le_bytes)?,
-            changed: number(rest).map(i64::from_le_bytes)?,
-            mode: number(rest).map(u32::from_le_bytes)?,
-        };
+        entry.stat = take_stat(rest)?;
         entry.id = ObjectId(number(rest)?);
         dir.push(name, entry);
     }

@@ -205,6 +205,9 @@ struct Level {
 
 const ALL: u8 = 7;
 
+/// What is in a directory, by name.
+type Named = Vec<(Vec<u8>, Version)>;
+
 impl Info {
     /// On which sides there is a file.
     fn files(&self) -> u8 {
@@ -349,7 +352,7 @@ impl Merge<'_> {
                 self.done.entry(join(&path, &file.path)).or_insert(version);
             }
         }
-        let mut open: Vec<(Vec<u8>, Vec<(Vec<u8>, Version)>)> = vec![(Vec::new(), Vec::new())];
+        let mut open: Vec<(Vec<u8>, Named)> = vec![(Vec::new(), Vec::new())];
         let done = std::mem::take(&mut self.done);
         for (path, version) in done {
             let (directory, name) = (super::rename::directory(&path), super::rename::last_name(&path));
@@ -376,7 +379,7 @@ impl Merge<'_> {
     }
 
     /// Writes a directory that nothing more comes into, and puts it in the one above.
-    fn close(&mut self, open: &mut Vec<(Vec<u8>, Vec<(Vec<u8>, Version)>)>) -> Result<()> {
+    fn close(&mut self, open: &mut Vec<(Vec<u8>, Named)>) -> Result<()> {
         let Some((path, entries)) = open.pop() else { return Ok(()) };
         let id = self.put_tree(&entries)?;
         if let Some((_, above)) = open.last_mut() {
@@ -385,9 +388,16 @@ impl Merge<'_> {
         Ok(())
     }
 
-    fn put_tree(&self, entries: &[(Vec<u8>, Version)]) -> Result<ObjectId> {
+    fn put_tree(&self, named: &Named) -> Result<ObjectId> {
+        let mut names: Vec<&[u8]> = named.iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        // No case is known that leads here; a tree with two entries of one name would lose one of them.
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("the merge has two things that are called `{}`", quote::shown(pair[0]));
+            return Err(Error::new(ErrorKind::Merge, message));
+        }
         let mut entries: Vec<_> =
-            entries.iter().map(|(name, (mode, id))| tree::Entry { mode: *mode, name, id: *id }).collect();
+            named.iter().map(|(name, (mode, id))| tree::Entry { mode: *mode, name, id: *id }).collect();
         self.batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
     }
 

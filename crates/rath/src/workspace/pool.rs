@@ -11,6 +11,8 @@ struct Heap<J> {
     jobs: Vec<J>,
     /// How many are at work, and may add jobs.
     busy: usize,
+    /// How many wait for jobs.
+    waiting: usize,
     failed: Option<Error>,
 }
 
@@ -21,7 +23,7 @@ pub(super) fn run<J: Send, S: Default>(
     first: Vec<J>,
     work: impl Fn(J, &mut S, &mut Vec<J>) -> Result<()> + Sync,
 ) -> Result<()> {
-    let heap = Mutex::new(Heap { jobs: first, busy: 0, failed: None });
+    let heap = Mutex::new(Heap { jobs: first, busy: 0, waiting: 0, failed: None });
     let wake = Condvar::new();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     let one = || one_thread(&heap, &wake, &work);
@@ -61,13 +63,16 @@ fn one_thread<J, S: Default>(
             if here.failed.is_some() {
                 here.jobs.clear();
             }
-            if here.jobs.len() > 1 || here.jobs.is_empty() {
+            // One of the jobs is for this thread.
+            if here.waiting > 0 && (here.jobs.len() > 1 || here.jobs.is_empty() && here.busy == 0) {
                 wake.notify_all();
             }
         } else if here.busy == 0 {
             return;
         } else {
+            here.waiting += 1;
             here = wake.wait(here).unwrap_or_else(PoisonError::into_inner);
+            here.waiting -= 1;
         }
     }
 }

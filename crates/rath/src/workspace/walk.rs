@@ -114,8 +114,18 @@ impl Walk<'_> {
             }
             Err(error) => return Err(failed(&node.path(), error.into())),
         };
-        scratch.listing.read(&opened.fd).map_err(|error| failed(&node.path(), error))?;
         let mut dir = Dir::default();
+        dir.own = disk::stat_of(&opened.fd).map_err(|error| failed(&node.path(), error.into()))?;
+        dir.racy = dir.own.changed >= self.since;
+        match &node.about.known {
+            Some(known) if known.own == dir.own && !known.racy => known.list(&mut scratch.listing),
+            _ => match scratch.listing.read(&opened.fd) {
+                Err(error) if rustix::io::Errno::from_io_error(&error).is_some_and(disk::is_gone) => {
+                    return node.made(Made::Gone, &whole);
+                }
+                listed => listed.map_err(|error| failed(&node.path(), error))?,
+            },
+        }
         let before = more.len();
         match &node.about.purpose {
             Purpose::Keep(rules) => self.keep(&node, rules, &opened, scratch, &mut dir, more)?,
@@ -184,7 +194,9 @@ impl Walk<'_> {
                         }
                     }
                 };
-            let child = before.and_then(|(known, entry)| known.child(entry)).cloned();
+            // What is known of a directory from when it was ignored says nothing of one that is not, and the other way round.
+            let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
+            let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
             let mut entry = Entry::new(Kind::Kept(Mode::Directory));
             if is_directory && !ignored && node.depth < DEEPEST {
                 entry.child = Some((more.len() - first) as u32);
@@ -200,7 +212,8 @@ impl Walk<'_> {
             if ignored {
                 entry.kind = Kind::Unkept(Unkept::Ignored);
                 // One that held too much is looked into again only when it changed itself.
-                let held_too_much = child.is_none() && before.is_some_and(|(_, entry)| entry.stat == stat);
+                let held_too_much =
+                    child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
                 if is_directory && !held_too_much && node.depth < DEEPEST {
                     entry.child = Some((more.len() - first) as u32);
                     let watch = Watch { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
@@ -436,9 +449,28 @@ impl Entry {
     fn is_ignored(&self) -> bool {
         self.kind == Kind::Unkept(Unkept::Ignored)
     }
+
+    fn file_type(&self) -> FileType {
+        match self.kind {
+            _ if self.is_directory() => FileType::Directory,
+            Kind::Kept(Mode::Link) => FileType::Symlink,
+            Kind::Kept(_) => FileType::RegularFile,
+            // Of what is closed to us nothing is known.
+            Kind::Unkept(_) if self.stat.mode == 0 => FileType::Unknown,
+            Kind::Unkept(_) => self.stat.file_type(),
+        }
+    }
 }
 
 impl Dir {
+    /// The names that were found, as a directory would list them.
+    fn list(&self, listing: &mut Listing) {
+        listing.names.clear();
+        listing.names.extend_from_slice(&self.names);
+        listing.entries.clear();
+        listing.entries.extend(self.entries.iter().map(|entry| (entry.start, entry.length, entry.file_type())));
+    }
+
     /// Adds an entry after all others.
     pub(super) fn push(&mut self, name: &[u8], mut entry: Entry) {
         (entry.start, entry.length) = (self.names.len() as u32, name.len() as u16);

@@ -194,6 +194,21 @@ fn what_comes_to_be_ignored_is_kept_no_longer() {
 }
 
 #[test]
+fn what_is_ignored_no_longer_is_kept_again() {
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "out\n");
+            put(&root.join("out/deep/b"), "2");
+        },
+        |root| fs::remove_file(root.join(".gitignore")).expect("removed"),
+        expect![[r#"
+            deleted .gitignore out.. -> -
+            modified out/deep/b - -> 2
+        "#]],
+    );
+}
+
+#[test]
 fn names_that_are_no_text_are_kept_and_named() {
     use std::os::unix::ffi::OsStrExt as _;
     let name = |bytes: &'static [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes));
@@ -408,7 +423,7 @@ fn several_may_keep_versions_in_one_folder_at_once() {
                 let root = scratch.folder.path().join(format!("root{nth}"));
                 // Half of the files are the same for all, and enough for a pack.
                 (0..100).for_each(|file| {
-                    put(&root.join(format!("d/{file}")), format!("{}", file * (nth * (file % 2) + 1)))
+                    put(&root.join(format!("d/{file}")), (file * (nth * (file % 2) + 1)).to_string());
                 });
                 let objects = Objects::open(&scratch.folder.path().join("versions")).expect("versions");
                 let index = scratch.folder.path().join(format!("index{nth}"));
@@ -449,16 +464,18 @@ fn a_directory_may_be_written_to_while_it_is_looked_at() {
             }),
         ];
         let mut workspace = scratch.workspace();
-        for _ in 0..30 {
-            let snapshot = workspace.snapshot().expect("a snapshot");
+        let looked = (0..30).try_for_each(|_| -> rath::Result<()> {
+            let snapshot = workspace.snapshot()?;
             // What is read back is checked against its name: nothing stands under the name of something else.
-            for file in scratch.objects.files(&snapshot.tree).expect("files") {
-                scratch.objects.read(&snapshot.tree, &file.path).expect("read").expect("there");
+            for file in scratch.objects.files(&snapshot.tree)? {
+                scratch.objects.read(&snapshot.tree, &file.path)?.expect("there");
             }
-            assert_eq!(scratch.objects.read(&snapshot.tree, "still").expect("read"), Some(b"still".to_vec()));
-        }
+            assert_eq!(scratch.objects.read(&snapshot.tree, "still")?, Some(b"still".to_vec()));
+            Ok(())
+        });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        looked.expect("every snapshot succeeds");
         let last = workspace.snapshot().expect("a snapshot");
         assert_eq!(last.tree.0, format!("git:{}", scratch.tree_of_git()));
     });

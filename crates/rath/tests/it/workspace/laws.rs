@@ -109,6 +109,9 @@ fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &B
     }
 }
 
+/// What the list says of a path: the digests before and after, and why it is not kept.
+type Told = (Option<Digest>, Option<Digest>, Option<Unkept>);
+
 /// Every change that is there to see is in the list, and the list holds nothing else.
 fn nothing_is_missed(
     scratch: &Scratch,
@@ -127,7 +130,7 @@ fn nothing_is_missed(
         _ => panic!("it is kept"),
     };
     // What the list says, path by path, with renames taken apart.
-    let mut told: BTreeMap<Vec<u8>, (Option<Digest>, Option<Digest>, Option<Unkept>)> = BTreeMap::new();
+    let mut told: BTreeMap<Vec<u8>, Told> = BTreeMap::new();
     let mut add = |path: &str, before, after, unkept| {
         let old = told.insert(unquoted(path), (before, after, unkept));
         assert!(old.is_none(), "{path} is told twice");

@@ -108,7 +108,7 @@ fn difference(objects: &Objects, tree: &str, ours: &Joined) -> String {
 #[test]
 fn a_merge_is_what_git_makes_of_it() {
     let mut tally = Tally::default();
-    for seed in 0..u64::from(cases(240)) {
+    for seed in 0..u64::from(cases(200)) {
         let scratch = Scratch::new();
         let trees = generated::history(&scratch, seed);
         tally.add(&format!("seed {seed}"), &scratch.objects, [&trees[0], &trees[1], &trees[2]]);
