@@ -12,6 +12,7 @@ mod recorder;
 mod registry;
 mod sqlite;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
@@ -132,6 +133,18 @@ pub struct Write {
     pub steps: Vec<Step>,
     /// What people read in a list, if it is to be set.
     pub title: Option<Arc<str>>,
+    /// The JSON of the newest step, where it is at hand.
+    said: Option<String>,
+}
+
+impl Write {
+    /// The JSON of one of the steps.
+    pub fn json(&self, nth: usize) -> Cow<'_, str> {
+        match &self.said {
+            Some(said) if nth + 1 == self.steps.len() => Cow::Borrowed(said),
+            _ => self.steps[nth].json(),
+        }
+    }
 }
 
 /// By which right a branch is appended to.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Chunk, Image, MemoryEvent, Other};
+use super::{Chunk, Image, MemoryEvent, Other, json};
 use crate::id::Digest;
 use crate::payload::{Payload, Text};
 
@@ -157,6 +157,9 @@ const FORGOTTEN: &str = "[forgotten]";
 
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());
+    if json::members(out, it) {
+        return out.push(b'}');
+    }
     let at = out.len();
     serde_json::to_writer(&mut *out, it).expect("chunks have string keys and a Vec takes every write");
     // `{"kind":"note"` and `{"text":..}` become one object.
