@@ -188,7 +188,7 @@ impl Step {
 
     /// A new step, and its JSON. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
     pub(crate) fn next(parents: Parents, chunk: Chunk, stamp: Stamp, open: &mut OpenCalls) -> (Self, Vec<u8>) {
-        let mut json = Vec::with_capacity(256);
+        let mut json = Vec::with_capacity(chunk.size_hint());
         chunk.encode(&mut json);
         let line = Self::line_before(&parents, &chunk, open);
         let said = Said { chunk, json: None, withheld: None };

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -134,15 +134,18 @@ pub struct Write {
     /// What people read in a list, if it is to be set.
     pub title: Option<Arc<str>>,
     /// The JSON of the newest step, where it is at hand.
-    said: Option<String>,
+    said: Option<Vec<u8>>,
 }
 
 impl Write {
-    /// The JSON of one of the steps.
-    pub fn json(&self, nth: usize) -> Cow<'_, str> {
-        match &self.said {
-            Some(said) if nth + 1 == self.steps.len() => Cow::Borrowed(said),
-            _ => self.steps[nth].json(),
+    /// The JSON of one of the steps, exactly as it is hashed and stored.
+    pub fn json(&self, nth: usize) -> Cow<'_, [u8]> {
+        if let Some(said) = self.said.as_ref().filter(|_| nth + 1 == self.steps.len()) {
+            return Cow::Borrowed(said);
+        }
+        match self.steps[nth].json() {
+            Cow::Borrowed(json) => Cow::Borrowed(json.as_bytes()),
+            Cow::Owned(json) => Cow::Owned(json.into_bytes()),
         }
     }
 }
@@ -248,12 +251,14 @@ pub struct Found {
 pub struct Rows {
     token: u64,
     others: Mutex<HashMap<StepId, Kept>>,
+    /// Whether there is any of them: nearly always there is none.
+    any: AtomicBool,
 }
 
 impl Rows {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Rows { token: NEXT.fetch_add(1, Ordering::Relaxed), others: Mutex::default() }
+        Rows { token: NEXT.fetch_add(1, Ordering::Relaxed), others: Mutex::default(), any: AtomicBool::new(false) }
     }
 
     /// What tells this store from every other in the process.
@@ -280,16 +285,23 @@ impl Rows {
     /// Writes down whether it does.
     pub fn set(&self, step: &Step, kept: Kept) {
         let is_noted = step.keep(self.token, kept);
+        if is_noted && !self.any.load(Ordering::Acquire) {
+            return;
+        }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         match others.get_mut(&step.id()) {
             Some(copies) => *copies = kept,
             None if is_noted => {}
-            None => _ = others.insert(step.id(), kept),
+            None => {
+                self.any.store(true, Ordering::Release);
+                others.insert(step.id(), kept);
+            }
         }
     }
 
     /// The same for every copy of a step, until one of them is said to be kept elsewhere.
     fn set_copies(&self, id: StepId, kept: Kept) {
+        self.any.store(true, Ordering::Release);
         self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
     }
 

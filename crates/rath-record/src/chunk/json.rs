@@ -202,7 +202,8 @@ mod tests {
     fn texts_are_escaped_as_serde_json_does() {
         let every: String = (0..0x300_u32).filter_map(char::from_u32).collect();
         let long = "x".repeat(3 * BLOCK);
-        let mut texts = vec![String::new(), long.clone(), every.clone(), format!("{long}\n"), "\u{2028} ☀️ 你好".repeat(50)];
+        let mut texts =
+            vec![String::new(), long.clone(), every.clone(), format!("{long}\n"), "\u{2028} ☀️ 你好".repeat(50)];
         for at in 0..=2 * BLOCK {
             for byte in ["\n", "\"", "\\", "\0", "\u{1f}", "\u{7f}", "é"] {
                 let mut text = long.clone();

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::{Chunk, Image, MemoryEvent, Other, json};
 use crate::id::Digest;
-use crate::payload::{Payload, Text};
+use crate::payload::{INLINE_MAX, Payload, Text};
 
 impl Chunk {
     /// Every payload that stands beside the row and is at hand, with its digest.
@@ -85,6 +85,18 @@ impl Chunk {
             };
         }
         every_kind!(kind)
+    }
+
+    /// About how long its JSON is, where most of that is one text.
+    pub(crate) fn size_hint(&self) -> usize {
+        let text = match self {
+            Chunk::User(it) => &it.text,
+            Chunk::Assistant(it) => &it.text,
+            Chunk::ToolResult(it) => &it.output,
+            _ => return 256,
+        };
+        let length = text.as_str().map_or(0, str::len);
+        256 + if length <= INLINE_MAX { length + length / 32 } else { 0 }
     }
 
     /// Appends the chunk's JSON to `out`: the bytes that are hashed and stored.

@@ -83,9 +83,8 @@ impl Recorder {
         if let Right::New(_) = right {
             state.right = Right::Held(FIRST);
         }
-        let said = json.and_then(|json| String::from_utf8(json).ok());
         // Under the lock: what is handed over first is written first.
-        let write = Write { family: self.family, branch, right, after, steps, title, said };
+        let write = Write { family: self.family, branch, right, after, steps, title, said: json };
         self.number = self.store.desk().write(write, self.line.clone());
     }
 

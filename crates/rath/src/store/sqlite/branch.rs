@@ -111,14 +111,16 @@ impl BranchRow {
     /// The branch of this name; an error inside if what is said of it is not as it was written.
     pub(super) fn find(connection: &Connection, id: BranchId) -> rusqlite::Result<Option<Result<Self>>> {
         let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
-        let found = connection.prepare_cached(sql)?.query_row([&id.0[..]], |row| Ok(BranchRow::read(row))).optional()?;
+        let found =
+            connection.prepare_cached(sql)?.query_row([&id.0[..]], |row| Ok(BranchRow::read(row))).optional()?;
         Ok(found.map(|row| row.ok().flatten().map(|(_, row)| row).ok_or_else(|| changed(id))))
     }
 
     /// The names of the branches of a session.
     pub(super) fn of_family(connection: &Connection, family: BranchId) -> rusqlite::Result<Vec<BranchId>> {
         let mut statement = connection.prepare("SELECT id FROM branches WHERE family = ? ORDER BY b")?;
-        let rows = statement.query_map([&family.0[..]], |row| Ok(row.get_ref(0)?.as_blob()?.try_into().map(BranchId)))?;
+        let rows =
+            statement.query_map([&family.0[..]], |row| Ok(row.get_ref(0)?.as_blob()?.try_into().map(BranchId)))?;
         rows.filter_map(|id| id.map(Result::ok).transpose()).collect()
     }
 

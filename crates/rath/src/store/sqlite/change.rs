@@ -143,7 +143,7 @@ impl Sqlite {
         work: impl FnOnce(&mut Page<'_>) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
         let log = loop {
-            let log = Log::lock(&writer.log)?;
+            let log = Log::lock(&writer.log)?.ok_or_else(|| busy(&self.uri))?;
             // For as long as it is locked, nobody can put another in its place.
             if !log.is_replaced()? {
                 break log;
@@ -153,8 +153,7 @@ impl Sqlite {
         };
         let Writer { index, held, own, group, .. } = writer;
         index.catch_up(connection, &log)?;
-        let mut page =
-            Page { connection, log: &log, index, held, own, lease: self.lease, group, has_payloads: false };
+        let mut page = Page { connection, log: &log, index, held, own, lease: self.lease, group, has_payloads: false };
         page.begin();
         let done = work(&mut page).and_then(|done| page.finish().map(|()| done));
         if done.is_err() && page.has_payloads {
@@ -220,6 +219,12 @@ impl Sqlite {
 
 /// How much room for a group is kept for the next one, in bytes.
 const GROUP_KEPT: usize = 16 << 20;
+
+/// Why nothing can be written now.
+fn busy(uri: &str) -> Error {
+    Error::new(ErrorKind::Store, format_args!("cannot write to {uri}: another process keeps it locked"))
+        .with_hint("see whether one that writes to it was stopped")
+}
 
 /// The log beside a database, if it is the one that the database speaks of.
 pub(super) fn open_log(database: &Path, connection: &Connection) -> Result<(Log, About), Refused> {

@@ -83,10 +83,10 @@ pub(super) struct Beside {
 pub(super) struct Writing<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writing<'_> {
-    pub(super) fn step(&mut self, place: u64, step: &Step, json: &str, totals: &[u8], beside: &Beside) {
+    pub(super) fn step(&mut self, place: u64, step: &Step, json: &[u8], totals: &[u8], beside: &Beside) {
         let parents = step.parents();
         let ids = || parents.iter().map(Link::id).zip(beside.places);
-        let left = step.withheld().map(|withheld| (withheld, Digest::of(json.as_bytes())));
+        let left = step.withheld().map(|withheld| (withheld, Digest::of(json)));
         self.said(place, step.id(), ids(), step.stamp(), (totals, left, json), beside);
     }
 
@@ -95,7 +95,7 @@ impl Writing<'_> {
         let left = row.withheld.map(|withheld| (withheld, Digest::of(row.chunk.as_bytes())));
         let beside = Beside { places: [0; 2], elsewhere: row.elsewhere, moves: row.moves };
         let parents = row.parents.iter().copied();
-        self.said(row.place, row.id, parents, &row.stamp, (&row.totals, left, &row.chunk), &beside);
+        self.said(row.place, row.id, parents, &row.stamp, (&row.totals, left, row.chunk.as_bytes()), &beside);
     }
 
     fn said(
@@ -104,7 +104,7 @@ impl Writing<'_> {
         id: StepId,
         parents: impl ExactSizeIterator<Item = (StepId, u64)>,
         stamp: &Stamp,
-        (totals, left, json): (&[u8], Option<(Digest, Digest)>, &str),
+        (totals, left, json): (&[u8], Option<(Digest, Digest)>, &[u8]),
         beside: &Beside,
     ) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
@@ -115,7 +115,7 @@ impl Writing<'_> {
             | flag(left.is_some(), WITHHELD)
             | flag(stamp.at.is_some(), AT)
             | flag(stamp.usage.is_some(), USAGE);
-        self.entry(place, STEP, flags, json.as_bytes(), |out| {
+        self.entry(place, STEP, flags, json, |out| {
             out.extend_from_slice(&id.0);
             out.extend_from_slice(&stamp.branch.0);
             for (id, place) in parents {

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use rath_record::BranchId;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::super::Holder;
 use super::branch::BranchRow;
+use super::change::Refused;
 use super::entry::Entry;
 use super::log::Log;
 use super::pages::{self, Pages};
 use super::schema;
-use super::super::Holder;
-use super::change::Refused;
 
 /// What is known beyond the database.
 pub(super) struct Index {
@@ -194,7 +194,8 @@ impl Index {
     /// Brings the database up to date. The log is locked, and all of it is known. What `own` writes stays known.
     pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), Refused> {
         if !self.is_settled() {
-            let transaction = rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
+            let transaction =
+                rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
             let mut ahead: Vec<_> = self.known.iter().filter(|(_, known)| known.is_ahead).collect();
             ahead.sort_by_key(|(_, known)| known.began);
             let gone: Vec<_> = ahead.iter().filter(|(_, known)| known.row.is_none()).collect();

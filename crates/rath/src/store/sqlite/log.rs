@@ -10,10 +10,11 @@
 //! some of its entries keeps the places of all others, and its table says at which byte they stand now. `base` is how far
 //! whoever reads the log has to have read it before: what was said of branches up to there is left out of it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use rath_record::Seal;
 
@@ -26,6 +27,8 @@ pub(super) const HEADER: u64 = 16 + 16 + 3 * 8 + 16 + 16;
 pub(super) const GROUP_HEAD: usize = 8 + 8 + 8 + 16;
 /// How much a group holds at the most when a log is written anew.
 const COPIED_MOST: usize = 1 << 20;
+/// How long somebody waits for others who write: one of them may have been stopped half-way.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The unit in which disks write, or do not.
 pub(super) const SECTOR: u64 = 512;
 
@@ -144,17 +147,20 @@ impl Log {
         self.bytes.len().unwrap_or_default()
     }
 
-    /// Keeps every other process out until the guard is let go.
-    pub(super) fn lock(log: &Arc<Self>) -> io::Result<Locked> {
-        if let Bytes::File(file) = &log.bytes {
-            loop {
-                match file.lock() {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    locked => break locked?,
-                }
+    /// Keeps every other process out until the guard is let go; none if one does not let go in time.
+    pub(super) fn lock(log: &Arc<Self>) -> io::Result<Option<Locked>> {
+        let Bytes::File(file) = &log.bytes else { return Ok(Some(Locked(log.clone()))) };
+        let (begun, mut pause) = (Instant::now(), Duration::from_micros(20));
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Locked(log.clone()))),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(error)) => return Err(error),
             }
+            pause = (pause * 2).min(Duration::from_millis(1));
         }
-        Ok(Locked(log.clone()))
     }
 
     /// Whether it was written anew meanwhile, under the same name.

@@ -10,11 +10,11 @@ use super::super::holder::now;
 use super::super::recorder::about;
 use super::super::{FIRST, Holder, Right, Rows, Write, fenced, held, moved, not_kept, orphan};
 use super::branch::BranchRow;
+use super::change::Refused;
 use super::entry::{self, Beside, Writing};
 use super::index::Index;
 use super::log::{GROUP_HEAD, Log};
 use super::pages::Pages;
-use super::change::Refused;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long what a step says may be, in bytes.
@@ -203,7 +203,7 @@ impl Page<'_> {
     }
 
     /// Says one step, and its payloads before it. Gives its place.
-    fn step(&mut self, step: &Step, json: &str, rows: &Rows, moves: bool) -> Result<u64, Refused> {
+    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, Refused> {
         for (digest, payload) in step.chunk().payloads() {
             if !std::mem::replace(&mut self.has_payloads, true) {
                 self.connection.execute_batch("BEGIN IMMEDIATE")?;

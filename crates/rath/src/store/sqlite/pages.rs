@@ -90,11 +90,6 @@ impl<'a> Pages<'a> {
         Ok((entry::read(place, head, rest)?, length))
     }
 
-    /// The bytes of an entry that was read before.
-    fn entry_bytes(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
-        self.get(at, length)
-    }
-
     /// The group that stands at a byte: its place and how long it is, head included.
     fn group(&mut self, at: u64) -> io::Result<Option<(u64, u64)>> {
         let log = self.log;
@@ -194,7 +189,7 @@ pub(super) fn scan(
             let here = at.wrapping_sub(shift);
             match pages.entry(at, here) {
                 Ok((entry, length)) => {
-                    each(here, Ok((entry, pages.entry_bytes(at, length)?)));
+                    each(here, Ok((entry, pages.get(at, length)?)));
                     at += length as u64;
                 }
                 Err(fault) => {

@@ -109,7 +109,8 @@ pub(super) fn about(connection: &Connection) -> Result<About, Refused> {
         Ok(read())
     });
     let about = about.optional()?.flatten();
-    let changed = || Error::new(ErrorKind::Damaged, "what the database says of its log was changed: its seal does not fit");
+    let changed =
+        || Error::new(ErrorKind::Damaged, "what the database says of its log was changed: its seal does not fit");
     about.ok_or_else(|| Refused::Told(changed()))
 }
 

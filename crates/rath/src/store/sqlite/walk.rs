@@ -8,8 +8,8 @@ use rath_record::{BranchId, Digest, Kept, Link, Parents, Payload, Shelf, Shelved
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{Check, Damage, Listed, Rows};
-use super::change::Refused;
 use super::branch::BranchRow;
+use super::change::Refused;
 use super::entry::{Entry, Fault, StepRow};
 use super::index::writer_of;
 use super::log::Log;
@@ -135,7 +135,8 @@ pub(super) fn named(log: &Log, digests: &[Digest], but: u64) -> Result<HashSet<D
         if let Ok((Entry::Step(row), _)) = entry
             && place != but
         {
-            let found = texts.iter().filter(|(_, text)| memchr::memmem::find(row.chunk.as_bytes(), text.as_bytes()).is_some());
+            let found =
+                texts.iter().filter(|(_, text)| memchr::memmem::find(row.chunk.as_bytes(), text.as_bytes()).is_some());
             named.extend(found.map(|(digest, _)| *digest));
         }
     })?;
@@ -323,6 +324,10 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
         }
     })?;
     let mut checking = Checking::default();
+    let (reflected, end) = (schema::about(connection)?.reflected, log.end()?);
+    if end < reflected {
+        checking.add(end, None, format!("it ends here, and {} more bytes should follow", reflected - end));
+    }
     let mut homeless: HashSet<BranchId> = HashSet::new();
     let mut pages = Pages::back(log);
     let mut same = |checking: &mut Checking, place: u64, (id, parent): (StepId, u64)| {
@@ -344,11 +349,6 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
     })?;
     for (head, id) in heads {
         same(&mut checking, head, (id, head));
-    }
-    let about = schema::about(connection)?;
-    let end = log.end()?;
-    if end < about.reflected {
-        checking.add(end, None, format!("it ends here, and {} more bytes should follow", about.reflected - end));
     }
     let mut seen: HashSet<(String, Option<StepId>)> = HashSet::new();
     checking.damage.retain(|damage| seen.insert((damage.place.clone(), damage.step)));
