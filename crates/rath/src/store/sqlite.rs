@@ -30,7 +30,7 @@ use rusqlite::{Connection, params};
 
 use self::branch::BranchRow;
 use self::change::{Refused, Writer};
-use self::index::{Index, writer_of};
+use self::index::Index;
 use self::log::{Log, log_of};
 use self::page::expiry;
 use self::pages::FIRST_PLACE;
@@ -172,10 +172,6 @@ impl Sqlite {
         Error::new(ErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
     }
-
-    fn find(&self, connection: &Connection, branch: BranchId) -> Result<BranchRow, Refused> {
-        Ok(BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))??)
-    }
 }
 
 impl StoreBackend for Sqlite {
@@ -232,19 +228,24 @@ impl StoreBackend for Sqlite {
     }
 
     fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
-        self.reading(|connection, _| {
-            let Some(row) = BranchRow::find(connection, branch)?.transpose()? else { return Ok(None) };
-            Ok(Some(row.listed(writer_of(connection, row.writer)?.map(|(holder, _)| holder))))
-        })
+        self.look(|page| page.listed(branch).map(|found| found.map(|(_, listed)| listed)))
     }
 
     fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
-        let (listed, head, damage) = self.reading(|connection, log| {
-            let row = self.find(connection, branch)?;
-            let holder = writer_of(connection, row.writer)?.map(|(holder, _)| holder);
-            Ok((row.listed(holder), row.head, walk::check(connection, log, &row)?))
+        let found = self.look(|page| {
+            // Where something could not be read, that is for everybody to know.
+            if page.index.is_wounded() {
+                page.index.flush(page.connection, *page.own)?;
+            }
+            page.listed(branch)
         })?;
-        let head = Library::new(self.shelves.clone(), rows.clone()).fetch(head, listed.head);
+        let (row, listed) = found.ok_or_else(|| self.no_such(branch))?;
+        let checked = {
+            let connection = self.reader();
+            self.current_log(&connection).and_then(|log| walk::check(&connection, &log, &row))
+        };
+        let damage = checked.map_err(|refused| refused.told(&self.uri, "read"))?;
+        let head = Library::new(self.shelves.clone(), rows.clone()).fetch(row.head, row.head_id);
         Ok(Read { listed, head, damage })
     }
 

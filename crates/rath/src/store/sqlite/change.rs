@@ -111,6 +111,21 @@ impl Sqlite {
         if was_broken { Ok(()) } else { settled }
     }
 
+    /// Looks at what the log says, without a word to the database. What is left of a store that failed is looked at as well.
+    pub(super) fn look<T>(&self, work: impl Fn(&mut Page<'_>) -> Result<T, Refused>) -> Result<T> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_broken = writer.broken.is_some();
+        match self.locked(&mut writer, &work) {
+            Err(_) if was_broken => {}
+            looked => return looked,
+        }
+        let Writer { connection, log, index, held, own, group, .. } = &mut *writer;
+        let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let (connection, index, lease) = (&*connection, &mut index.afresh(), self.lease);
+        let mut page = Page { connection, log, index, held, own, lease, group, has_payloads: false };
+        work(&mut page).map_err(|refused| refused.told(&self.uri, "read"))
+    }
+
     /// Does something with all that the log says, while nobody else can say anything.
     pub(super) fn locked<T>(
         &self,

@@ -43,9 +43,14 @@ impl Index {
         Index { known: HashMap::new(), writers: HashMap::new(), wounds: Vec::new(), end: reflected, reflected }
     }
 
+    /// One that knows what the database says.
+    pub(super) fn afresh(&self) -> Self {
+        Index::new(self.reflected)
+    }
+
     /// Forgets all that is known: it is read again.
     pub(super) fn reset(&mut self) {
-        *self = Index::new(self.reflected);
+        *self = self.afresh();
     }
 
     /// How much of the log the database does not reflect.
@@ -56,6 +61,11 @@ impl Index {
     /// Whether the database says all that is known.
     pub(super) fn is_settled(&self) -> bool {
         self.end == self.reflected && !self.known.values().any(|known| known.is_ahead)
+    }
+
+    /// Whether there is something in the log that could not be read, and the database does not say so yet.
+    pub(super) fn is_wounded(&self) -> bool {
+        !self.wounds.is_empty()
     }
 
     /// What is said of a branch now.

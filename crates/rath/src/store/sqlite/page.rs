@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 
 use super::super::holder::now;
 use super::super::recorder::about;
-use super::super::{FIRST, Holder, Right, Rows, Write, fenced, held, moved, not_kept, orphan};
+use super::super::{FIRST, Holder, Listed, Right, Rows, Write, fenced, held, moved, not_kept, orphan};
 use super::branch::BranchRow;
 use super::change::Refused;
 use super::entry::{self, Beside, Writing};
@@ -92,6 +92,14 @@ impl Page<'_> {
         Writing(self.group).writer(place, &who, expires);
         self.index.add_writer(place, who, expires);
         *self.own.insert(place)
+    }
+
+    /// What is said of a branch, and what a list says of it.
+    pub(super) fn listed(&mut self, branch: BranchId) -> Result<Option<(BranchRow, Listed)>, Refused> {
+        let Some(row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
+        let holder = self.index.writer(self.connection, row.writer)?.map(|(holder, _)| holder);
+        let listed = row.listed(holder);
+        Ok(Some((row, listed)))
     }
 
     /// Takes the right to append to a branch.

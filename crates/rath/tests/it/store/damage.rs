@@ -14,8 +14,8 @@ use rath::{BranchId, store};
 use super::common::{child as again, exhaustive, setting, uri};
 use crate::support::block_on;
 
-/// A session with every kind of thing.
-async fn write(store: &Store) -> Result<Session> {
+/// A session with every kind of thing: its branches, the one that joins the others last.
+async fn write(store: &Store) -> Result<Vec<Session>> {
     let mut session = Session::user("你好 \u{2028} \"quoted\" \\").by("test.writer").record(store).await?;
     let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"\x89PNG\0\xff dots"[..]) };
     session.push(User { text: "see".into(), images: vec![image] });
@@ -29,11 +29,16 @@ async fn write(store: &Store) -> Result<Session> {
     right.push(Chunk::user("on the right"));
     let mut joined = left.merge(&right)?;
     joined.push(Chunk::assistant("both"));
-    [&session, &left, &right, &joined, &aside].into_iter().for_each(|it| assert!(it.head().is_some()));
-    for session in [&session, &left, &right, &joined, &aside] {
+    let all = vec![session, left, right, aside, joined];
+    for session in &all {
+        assert!(session.head().is_some());
         session.durable().await?;
     }
-    Ok(joined)
+    Ok(all)
+}
+
+fn main_of(sessions: &[Session]) -> BranchId {
+    sessions.last().expect("a session").id()
 }
 
 /// What a store says of everything in it.
@@ -204,8 +209,8 @@ fn flips(bytes: &[u8], stride: usize) -> Vec<Harm> {
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
     let store = Store::open(&uri).expect("a store");
-    let session = block_on(write(&store)).expect("it is written");
-    std::fs::write(setting("RATH_MAIN"), session.id().to_string()).expect("a file");
+    let sessions = block_on(write(&store)).expect("it is written");
+    std::fs::write(setting("RATH_MAIN"), main_of(&sessions).to_string()).expect("a file");
     // As if it were killed: nothing is closed.
     std::process::exit(0);
 }
@@ -215,7 +220,7 @@ fn closed(kind: &str) -> (tempfile::TempDir, Said, BranchId) {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
     let uri = uri(kind, folder.path());
-    let main = block_on(async { write(&Store::open(&uri).expect("a store")).await.expect("it is written").id() });
+    let main = block_on(async { main_of(&write(&Store::open(&uri).expect("a store")).await.expect("it is written")) });
     let said = Said::by(&Store::open(&uri).expect("a store"));
     assert!(said.list.iter().all(|row| row.ends_with("false")), "{}", said.list.join("\n"));
     (folder, said, main)
