@@ -272,11 +272,11 @@ fn a_log_that_is_cut_or_changed_anywhere_says_so() {
     }
     let said = Said::by(&Store::open(&self::uri("sqlite", copy.path())).expect("a store"));
     assert!(said.list.iter().any(|row| row.ends_with("true")), "{}", said.list.join("\n"));
-    harm("sqlite", "-wal", &files, &said, main, |bytes| places(bytes.len(), 211).map(Harm::Cut).collect());
-    harm("sqlite", "-wal", &files, &said, main, |bytes| flips(bytes, 61));
     // Nothing of it stands in the database yet.
     harm("sqlite", "-steps", &files, &said, main, |bytes| places(bytes.len(), 13).map(Harm::Cut).collect());
     harm("sqlite", "-steps", &files, &said, main, |bytes| flips(bytes, 7));
+    harm("sqlite", "-wal", &files, &said, main, |bytes| places(bytes.len(), 211).map(Harm::Cut).collect());
+    harm("sqlite", "-wal", &files, &said, main, |bytes| flips(bytes, 61));
 }
 
 /// A store that is put together of files that were copied before.
