@@ -1,5 +1,6 @@
 //! What a step says. One closed enum; a kind or field that this version does not know survives as its exact JSON.
 
+mod json;
 mod kinds;
 mod rewrite;
 mod wire;

@@ -40,12 +40,18 @@ impl Record {
 
     /// Appends a step.
     pub fn push(&mut self, chunk: Chunk, stamp: Stamp) -> &Step {
+        self.push_with_json(chunk, stamp).0
+    }
+
+    /// Appends a step, and gives its JSON, which was made to name it: whoever stores it need not make it again.
+    pub fn push_with_json(&mut self, chunk: Chunk, stamp: Stamp) -> (&Step, Vec<u8>) {
         let parents = match self.head.take() {
             Some(head) => Parents::One(Link::Step(head)),
             None => Parents::None,
         };
         let open = self.open.get_or_insert_with(|| OpenCalls::before(&parents));
-        self.head.insert(Step::next(parents, chunk, stamp, open))
+        let (step, json) = Step::next(parents, chunk, stamp, open);
+        (self.head.insert(step), json)
     }
 
     /// Joins two records: what they share once, then ours, then theirs.

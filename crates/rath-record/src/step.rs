@@ -177,7 +177,7 @@ impl Step {
     /// The step that says `chunk` after `parents`.
     pub fn new(parents: Parents, chunk: Chunk, stamp: Stamp) -> Self {
         let mut open = OpenCalls::before(&parents);
-        Self::next(parents, chunk, stamp, &mut open)
+        Self::next(parents, chunk, stamp, &mut open).0
     }
 
     /// The step that says the chunk whose JSON is `json` after `parents`, kept as it is written.
@@ -186,12 +186,13 @@ impl Step {
         Ok(Self::stored(parents, Stored { chunk: Chunk::decode(json)?, json, withheld: None }, stamp, &mut open))
     }
 
-    /// A new step. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
-    pub(crate) fn next(parents: Parents, chunk: Chunk, stamp: Stamp, open: &mut OpenCalls) -> Self {
-        let mut json = Vec::with_capacity(256);
+    /// A new step, and its JSON. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
+    pub(crate) fn next(parents: Parents, chunk: Chunk, stamp: Stamp, open: &mut OpenCalls) -> (Self, Vec<u8>) {
+        let mut json = Vec::with_capacity(chunk.size_hint());
         chunk.encode(&mut json);
         let line = Self::line_before(&parents, &chunk, open);
-        Self::make(parents, Said { chunk, json: None, withheld: None }, Digest::of(&json), stamp, line, open)
+        let said = Said { chunk, json: None, withheld: None };
+        (Self::make(parents, said, Digest::of(&json), stamp, line, open), json)
     }
 
     /// A step as it was read.

@@ -32,16 +32,23 @@ fn main() {
     table.print();
 }
 
-/// A store whose groups are counted.
+/// A store that remembers which steps were written together: what they weigh is found out when nobody looks at the clock.
 struct Counted<B> {
     backend: B,
-    groups: Arc<Mutex<Vec<usize>>>,
+    groups: Groups,
+}
+
+type Groups = Arc<Mutex<Vec<Vec<Step>>>>;
+
+/// How many bytes a group says.
+fn bytes(group: &[Step]) -> usize {
+    group.iter().map(|step| step.json().len()).sum()
 }
 
 impl<B: StoreBackend> StoreBackend for Counted<B> {
     fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
-        let bytes = group.iter().flat_map(|write| &write.steps).map(|step: &Step| step.json().len()).sum();
-        self.groups.lock().expect("nobody panics").push(bytes);
+        let steps = group.iter().flat_map(|write| &write.steps).cloned().collect();
+        self.groups.lock().expect("nobody panics").push(steps);
         self.backend.write(group, rows)
     }
 
@@ -55,6 +62,10 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
         self.backend.release(rights)
+    }
+
+    fn rest(&self) -> Result<()> {
+        self.backend.rest()
     }
 
     fn renew(&self, holder: &Holder) -> Result<()> {
@@ -90,8 +101,8 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
     }
 }
 
-fn counted(backend: impl StoreBackend) -> (Store, Arc<Mutex<Vec<usize>>>) {
-    let groups = Arc::new(Mutex::new(Vec::new()));
+fn counted(backend: impl StoreBackend) -> (Store, Groups) {
+    let groups = Groups::default();
     (Store::new(Counted { backend, groups: groups.clone() }).expect("a store"), groups)
 }
 
@@ -125,8 +136,8 @@ fn alone(table: &mut Table) {
                 session.durable().await.expect("durable");
             });
             ours.push(start.elapsed());
-            let bytes = *groups.lock().expect("nobody panics").last().expect("a group");
-            plain.push(append(&mut file, bytes));
+            let said = bytes(groups.lock().expect("nobody panics").last().expect("a group"));
+            plain.push(append(&mut file, said));
         }
         let ratio = median(&mut ours) / median(&mut plain);
         table.at_most(&format!("one session's step, durable, in {kind}, against append and sync"), ratio, 1.5);
@@ -139,7 +150,8 @@ fn many(table: &mut Table) {
     const STEPS: usize = 40;
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let text: Text = "x".repeat(WORDS).into();
-    let mut ratios: Vec<f64> = (0..3)
+    // What this disk does changes from one second to the next: rounds, and all of them together.
+    let rounds: Vec<(Duration, Duration)> = (0..5)
         .map(|_| {
             let folder = tempfile::tempdir_in(".").expect("a folder");
             let (store, groups) = counted(sqlite(folder.path()));
@@ -149,7 +161,7 @@ fn many(table: &mut Table) {
             });
             groups.lock().expect("nobody panics").clear();
             let start = Instant::now();
-            runtime.block_on(async {
+            let written = runtime.block_on(async {
                 let tasks = sessions.into_iter().map(|mut session| {
                     let text = text.clone();
                     tokio::spawn(async move {
@@ -163,16 +175,18 @@ fn many(table: &mut Table) {
                 futures_util::future::try_join_all(tasks.collect::<Vec<_>>()).await.expect("no task panics")
             });
             let ours = start.elapsed();
+            drop(written);
             let mut file = File::create(folder.path().join("plain")).expect("a file");
             let groups = groups.lock().expect("nobody panics").clone();
-            let plain: Duration = groups.iter().map(|bytes| append(&mut file, *bytes)).sum();
+            let plain: Duration = groups.iter().map(|group| append(&mut file, bytes(group))).sum();
             eprintln!("  {} groups, {:.2?} against {plain:.2?}", groups.len(), ours);
-            plain.as_secs_f64() / ours.as_secs_f64()
+            (ours, plain)
         })
         .collect();
-    ratios.sort_by(f64::total_cmp);
+    let ours: Duration = rounds.iter().map(|(ours, _)| ours).sum();
+    let plain: Duration = rounds.iter().map(|(_, plain)| plain).sum();
     let what = "a thousand sessions' steps a second, durable, against one writer of the same groups";
-    table.at_least(what, ratios[1], 0.5);
+    table.at_least(what, plain.as_secs_f64() / ours.as_secs_f64(), 0.5);
 }
 
 /// Runs of one model call, all of it durable: one at a time, and a hundred.

@@ -532,18 +532,24 @@ impl Session {
     /// Appends a step, without what must not be recorded, and tells whoever listens.
     fn write(&mut self, mut chunk: Chunk, stamp: Stamp) -> StepId {
         self.live.secrets.hide_in(&mut chunk);
-        let step = self.record.push(chunk, stamp).clone();
+        let (step, json) = self.record.push_with_json(chunk, stamp);
+        let step = step.clone();
         let id = step.id();
-        self.tell(step);
+        self.tell_said(step, Some(json));
         id
     }
 
     /// Tells whoever listens of a step that joins two lines.
     fn tell(&mut self, step: Step) {
+        self.tell_said(step, None);
+    }
+
+    /// Tells whoever listens of a step, whose JSON may be at hand.
+    fn tell_said(&mut self, step: Step, json: Option<Vec<u8>>) {
         if let Some(replay) = &self.live.replay {
             replay.see(&step);
         }
-        self.keep();
+        self.keep(json);
         self.emit(|| EventKind::Step(step));
     }
 

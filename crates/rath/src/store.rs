@@ -12,10 +12,11 @@ mod recorder;
 mod registry;
 mod sqlite;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -132,6 +133,21 @@ pub struct Write {
     pub steps: Vec<Step>,
     /// What people read in a list, if it is to be set.
     pub title: Option<Arc<str>>,
+    /// The JSON of the newest step, where it is at hand.
+    said: Option<Vec<u8>>,
+}
+
+impl Write {
+    /// The JSON of one of the steps, exactly as it is hashed and stored.
+    pub fn json(&self, nth: usize) -> Cow<'_, [u8]> {
+        if let Some(said) = self.said.as_ref().filter(|_| nth + 1 == self.steps.len()) {
+            return Cow::Borrowed(said);
+        }
+        match self.steps[nth].json() {
+            Cow::Borrowed(json) => Cow::Borrowed(json.as_bytes()),
+            Cow::Owned(json) => Cow::Owned(json.into_bytes()),
+        }
+    }
 }
 
 /// By which right a branch is appended to.
@@ -235,12 +251,14 @@ pub struct Found {
 pub struct Rows {
     token: u64,
     others: Mutex<HashMap<StepId, Kept>>,
+    /// Whether there is any of them: nearly always there is none.
+    any: AtomicBool,
 }
 
 impl Rows {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Rows { token: NEXT.fetch_add(1, Ordering::Relaxed), others: Mutex::default() }
+        Rows { token: NEXT.fetch_add(1, Ordering::Relaxed), others: Mutex::default(), any: AtomicBool::new(false) }
     }
 
     /// What tells this store from every other in the process.
@@ -267,16 +285,23 @@ impl Rows {
     /// Writes down whether it does.
     pub fn set(&self, step: &Step, kept: Kept) {
         let is_noted = step.keep(self.token, kept);
+        if is_noted && !self.any.load(Ordering::Acquire) {
+            return;
+        }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         match others.get_mut(&step.id()) {
             Some(copies) => *copies = kept,
             None if is_noted => {}
-            None => _ = others.insert(step.id(), kept),
+            None => {
+                self.any.store(true, Ordering::Release);
+                others.insert(step.id(), kept);
+            }
         }
     }
 
     /// The same for every copy of a step, until one of them is said to be kept elsewhere.
     fn set_copies(&self, id: StepId, kept: Kept) {
+        self.any.store(true, Ordering::Release);
         self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
     }
 

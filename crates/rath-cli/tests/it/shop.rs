@@ -126,7 +126,7 @@ impl Shop {
     /// Changes the bytes of the store where something stands.
     pub(crate) fn damage(&self, from: &str, to: &str) {
         let path = match self.store.split_once(':') {
-            Some(("sqlite", path)) => self.path(path),
+            Some(("sqlite", path)) => self.path(&format!("{path}-steps")),
             _ => {
                 let mut files = std::fs::read_dir(self.path("s")).expect("a folder");
                 files.next().expect("a session").expect("a session").path()

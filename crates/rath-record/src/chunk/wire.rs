@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Chunk, Image, MemoryEvent, Other};
+use super::{Chunk, Image, MemoryEvent, Other, json};
 use crate::id::Digest;
-use crate::payload::{Payload, Text};
+use crate::payload::{INLINE_MAX, Payload, Text};
 
 impl Chunk {
     /// Every payload that stands beside the row and is at hand, with its digest.
@@ -87,6 +87,18 @@ impl Chunk {
         every_kind!(kind)
     }
 
+    /// About how long its JSON is, where most of that is one text.
+    pub(crate) fn size_hint(&self) -> usize {
+        let text = match self {
+            Chunk::User(it) => &it.text,
+            Chunk::Assistant(it) => &it.text,
+            Chunk::ToolResult(it) => &it.output,
+            _ => return 256,
+        };
+        let length = text.as_str().map_or(0, str::len);
+        256 + if length <= INLINE_MAX { length + length / 32 } else { 0 }
+    }
+
     /// Appends the chunk's JSON to `out`: the bytes that are hashed and stored.
     pub fn encode(&self, out: &mut Vec<u8>) {
         macro_rules! encode {
@@ -157,6 +169,9 @@ const FORGOTTEN: &str = "[forgotten]";
 
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());
+    if json::members(out, it) {
+        return out.push(b'}');
+    }
     let at = out.len();
     serde_json::to_writer(&mut *out, it).expect("chunks have string keys and a Vec takes every write");
     // `{"kind":"note"` and `{"text":..}` become one object.

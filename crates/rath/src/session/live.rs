@@ -122,10 +122,10 @@ impl Session {
         self
     }
 
-    /// Hands over what was appended.
-    pub(super) fn keep(&mut self) {
+    /// Hands over what was appended, with its JSON where that is at hand.
+    pub(super) fn keep(&mut self, json: Option<Vec<u8>>) {
         if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
-            recorder.keep(self.branch.id, head);
+            recorder.keep(self.branch.id, head, json);
         }
     }
 

@@ -59,8 +59,9 @@ impl Recorder {
         Recorder { store: store.clone(), family, line, number: 0, astray: false }
     }
 
-    /// Hands over what leads to the new head of a branch and is not in the store yet.
-    pub(crate) fn keep(&mut self, branch: BranchId, head: &Step) {
+    /// Hands over what leads to the new head of a branch and is not in the store yet; with the head's JSON, where it is at
+    /// hand.
+    pub(crate) fn keep(&mut self, branch: BranchId, head: &Step, json: Option<Vec<u8>>) {
         if self.line.branch != branch {
             *self = Recorder { number: self.number, ..Recorder::new(&self.store, self.family, branch) };
         }
@@ -83,7 +84,7 @@ impl Recorder {
             state.right = Right::Held(FIRST);
         }
         // Under the lock: what is handed over first is written first.
-        let write = Write { family: self.family, branch, right, after, steps, title };
+        let write = Write { family: self.family, branch, right, after, steps, title, said: json };
         self.number = self.store.desk().write(write, self.line.clone());
     }
 
@@ -294,7 +295,7 @@ impl Session {
         let family = family.unwrap_or(first);
         let Some(listed) = store.listed(self.id())? else {
             let mut recorder = Recorder::new(store, family, self.id());
-            recorder.keep(self.id(), &head);
+            recorder.keep(self.id(), &head, None);
             return Ok(recorder);
         };
         if !kept.contains_key(&listed.head) || walk.find(listed.head).is_none() {
@@ -308,7 +309,7 @@ impl Session {
             now => return Err(now.map_or_else(|| fenced(branch, None), |_| moved(branch))),
         }
         if listed.head != head.id() {
-            recorder.keep(branch, &head);
+            recorder.keep(branch, &head, None);
         }
         Ok(recorder)
     }

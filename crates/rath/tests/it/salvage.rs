@@ -52,7 +52,7 @@ fn what_is_behind_a_damaged_row_is_found() {
         let uri = format!("{kind}:{}", folder.path().join("store").display());
         let id = block_on(three().record(&Store::open(&uri).expect("a store"))).expect("recorded").id();
         let file = match kind {
-            "sqlite" => folder.path().join("store"),
+            "sqlite" => folder.path().join("store-steps"),
             _ => folder.path().join(format!("store/{id}.jsonl")),
         };
         std::fs::write(&file, replaced(std::fs::read(&file).expect("read"), "two", "tow")).expect("written");

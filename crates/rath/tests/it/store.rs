@@ -1,5 +1,6 @@
 //! Sessions that outlive their process.
 
+mod anew;
 pub(crate) mod common;
 mod damage;
 mod faults;

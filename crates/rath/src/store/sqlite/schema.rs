@@ -1,13 +1,13 @@
 //! The tables, and whether a file is one of ours.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rath_record::Seal;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::trouble;
+use super::change::Refused;
+use super::pages::FIRST_PLACE;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The version of the tables.
@@ -16,19 +16,10 @@ const VERSION: i64 = 1;
 const APPLICATION: i64 = 0x7261_7468;
 
 const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS steps(
-    n INTEGER PRIMARY KEY,     -- in the order in which they were appended
-    id BLOB NOT NULL,
-    parents BLOB NOT NULL,     -- their ids, 32 bytes each, ours first
-    ours INTEGER NOT NULL,     -- their rows; 0 for none, and for one that was lost before
-    theirs INTEGER NOT NULL,
-    branch BLOB NOT NULL,
-    by TEXT,
-    usage TEXT,
-    at INTEGER,                -- microseconds since 1970
-    totals BLOB NOT NULL,      -- what is known of the whole line
-    withheld BLOB,             -- the chunk's digest, where this is only what is left of it
-    chunk TEXT NOT NULL,
+CREATE TABLE IF NOT EXISTS about(
+    one INTEGER PRIMARY KEY,   -- there is one row
+    store BLOB NOT NULL,       -- which store it is, as its log says as well
+    reflected INTEGER NOT NULL, -- the place in the log up to which all is said here
     seal BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS payloads(
@@ -41,18 +32,11 @@ CREATE TABLE IF NOT EXISTS branches(
     b INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
     family BLOB NOT NULL,      -- the branch that the session began with
-    head INTEGER NOT NULL,     -- its newest step: row and id
-    head_id BLOB NOT NULL,
-    totals BLOB NOT NULL,
-    at INTEGER,
     title TEXT NOT NULL,
-    followed INTEGER NOT NULL, -- the row that another branch goes on from
-    writer INTEGER,            -- who writes it; nobody, if it is closed
-    epoch INTEGER NOT NULL,    -- how often somebody took the right to
-    seal BLOB NOT NULL
+    state BLOB NOT NULL        -- its newest step, who writes it, its totals; and a seal over all of the row
 );
 CREATE TABLE IF NOT EXISTS writers(
-    w INTEGER PRIMARY KEY,
+    w INTEGER PRIMARY KEY,     -- the place in the log that says so
     who TEXT NOT NULL,
     expires INTEGER NOT NULL
 );
@@ -61,20 +45,87 @@ CREATE TABLE IF NOT EXISTS counted(
     rows INTEGER NOT NULL,     -- how many were left,
     newest INTEGER NOT NULL    -- and the highest of them
 );
+CREATE TABLE IF NOT EXISTS wounds(
+    place INTEGER PRIMARY KEY  -- in the log, of what could not be read when it was to be said here
+);
 ";
 
-/// Makes the tables, if they are not there.
-pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+/// Makes the tables, if they are not there, and before them the log.
+pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8; 16]>) -> rusqlite::Result<Result<()>> {
     settings(connection)?;
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version == 0 {
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        connection.execute_batch(TABLES)?;
-        connection.pragma_update(None, "user_version", VERSION)?;
-        connection.pragma_update(None, "application_id", APPLICATION)?;
-        connection.execute_batch("COMMIT")?;
+    let version = || connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+    if version()? != 0 {
+        return Ok(Ok(()));
     }
+    let made = rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
+    // Somebody else may have made them meanwhile.
+    if version()? != 0 {
+        return Ok(Ok(()));
+    }
+    let store = match log() {
+        Ok(store) => store,
+        Err(error) => return Ok(Err(error)),
+    };
+    connection.execute_batch(TABLES)?;
+    let about = About { store, reflected: FIRST_PLACE };
+    connection.execute(
+        "INSERT INTO about(one, store, reflected, seal) VALUES (1, ?, ?, ?)",
+        params![&about.store[..], about.reflected.cast_signed(), &about.sealed()[..]],
+    )?;
+    connection.pragma_update(None, "user_version", VERSION)?;
+    connection.pragma_update(None, "application_id", APPLICATION)?;
+    made.commit()?;
+    // What a store is has to be known whatever becomes of SQLite's own log.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    Ok(Ok(()))
+}
+
+/// What a database says of its log.
+#[derive(Clone, Copy)]
+pub(super) struct About {
+    /// Which store it is.
+    pub(super) store: [u8; 16],
+    /// The place up to which it reflects the log.
+    pub(super) reflected: u64,
+}
+
+impl About {
+    fn sealed(self) -> [u8; 16] {
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&self.store);
+        bytes[16..].copy_from_slice(&self.reflected.to_le_bytes());
+        Seal::of(&bytes).0
+    }
+}
+
+pub(super) fn about(connection: &Connection) -> Result<About, Refused> {
+    let mut statement = connection.prepare_cached("SELECT store, reflected, seal FROM about WHERE one = 1")?;
+    let about = statement.query_row([], |row| {
+        let read = || {
+            let store = row.get_ref(0).ok()?.as_blob().ok()?.try_into().ok()?;
+            let about = About { store, reflected: row.get::<_, i64>(1).ok()?.cast_unsigned() };
+            (about.sealed() == row.get_ref(2).ok()?.as_blob().ok()?).then_some(about)
+        };
+        Ok(read())
+    });
+    let about = about.optional()?.flatten();
+    let changed =
+        || Error::new(ErrorKind::Damaged, "what the database says of its log was changed: its seal does not fit");
+    about.ok_or_else(|| Refused::Told(changed()))
+}
+
+/// Says that the database reflects the log up to a place.
+pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), Refused> {
+    let about = About { reflected, ..about(connection)? };
+    let mut statement = connection.prepare_cached("UPDATE about SET reflected = ?, seal = ? WHERE one = 1")?;
+    statement.execute(params![reflected.cast_signed(), &about.sealed()[..]])?;
     Ok(())
+}
+
+/// Why nothing can be appended to a log that was cut.
+pub(super) fn shorter(missing: u64) -> Error {
+    let message = format!("the log of the store was cut: its last {missing} bytes are missing");
+    Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }
 
 /// Whether a database has tables, and they are not ours. It is left as it is.
@@ -105,8 +156,8 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "secure_delete", "ON")?;
     // When the log is moved into the file is the store's to say.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // A group is written once, and not before it is whole: in KiB.
-    connection.pragma_update(None, "cache_size", -16384)?;
+    // In KiB: a list of a hundred thousand sessions is read once.
+    connection.pragma_update(None, "cache_size", -65536)?;
     // A log that begins anew is cut behind its first change: then what a crash left of a change can be told from damage.
     connection.pragma_update_and_check(None, "journal_size_limit", 0, |_| Ok(()))?;
     Ok(())
@@ -159,189 +210,15 @@ pub(super) fn told(uri: &str, error: rusqlite::Error) -> Error {
     }
 }
 
-/// Notes how many rows a table has after some were taken out on purpose.
-pub(super) fn count(connection: &Connection, table: Table) -> rusqlite::Result<()> {
-    let (name, key) = table.names();
-    let sql = format!(
-        "REPLACE INTO counted(name, rows, newest) SELECT '{name}', count(*), coalesce(max({key}), 0) FROM {name}"
-    );
-    connection.execute(&sql, []).map(|_| ())
+/// Notes how many branches there are after some were taken out on purpose.
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "REPLACE INTO counted(name, rows, newest) SELECT 'branches', count(*), coalesce(max(b), 0) FROM branches";
+    connection.execute(sql, []).map(|_| ())
 }
 
-/// How many rows of a table are missing, of which so many were found: every one since the last count has the next number.
-pub(super) fn missing(connection: &Connection, table: Table, found: i64, highest: i64) -> rusqlite::Result<i64> {
-    let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counted WHERE name = ?";
-    let (rows, newest): (i64, i64) =
-        connection.query_row(sql, [table.names().0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+/// How many branches are missing, of which so many were found: every one since the last count has the next number.
+pub(super) fn missing(connection: &Connection, found: i64, highest: i64) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counted WHERE name = 'branches'";
+    let (rows, newest): (i64, i64) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows + (highest - newest) - found)
-}
-
-/// A table whose rows are counted.
-#[derive(Clone, Copy)]
-pub(super) enum Table {
-    Steps,
-    Branches,
-}
-
-impl Table {
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Table::Steps => ("steps", "n"),
-            Table::Branches => ("branches", "b"),
-        }
-    }
-}
-
-/// The log beside a database.
-pub(super) fn log_of(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
-}
-
-/// Looks at the log beside a database before SQLite does.
-///
-/// SQLite reads its log up to the first frame that is not as it was written, and takes the rest for what a crash left. If
-/// whole changes stand after that frame, it is not the end of the log: it was damaged, and changes that somebody was told
-/// are durable would be dropped without a word.
-pub(super) fn check_log(database: &Path) -> std::io::Result<Result<()>> {
-    let name = log_of(database);
-    let mut before = None;
-    // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
-    for _ in 0..LOG_READS {
-        let mut log = Vec::new();
-        match File::open(&name) {
-            Ok(mut file) => file.read_to_end(&mut log)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Ok(())),
-            Err(error) => return Err(error),
-        };
-        let lost = lost_changes(&log);
-        if lost == 0 {
-            return Ok(Ok(()));
-        }
-        if before.as_ref() == Some(&log) {
-            let message =
-                format!("the log of {} is damaged: {lost} of its newest changes cannot be read", database.display());
-            return Ok(Err(Error::new(ErrorKind::Damaged, message)
-                .with_hint("move the file that ends in `-wal` away to open the store without them")));
-        }
-        before = Some(log);
-        std::thread::sleep(BETWEEN_READS);
-    }
-    Ok(Ok(()))
-}
-
-/// How often a log is read that looks damaged, and how long after each time.
-const LOG_READS: u32 = 50;
-const BETWEEN_READS: Duration = Duration::from_millis(10);
-
-const HEADER: usize = 32;
-const FRAME: usize = 24;
-
-/// How many whole changes stand in a log after the place where SQLite stops reading it.
-fn lost_changes(log: &[u8]) -> usize {
-    let number = |at: usize| log.get(at..at + 4).map(|it| u32::from_be_bytes([it[0], it[1], it[2], it[3]]));
-    let (Some(magic), Some(size)) = (number(0), number(8)) else { return 0 };
-    let page = size as usize;
-    if log.len() < HEADER + FRAME || magic & 0xffff_fffe != 0x377f_0682 || !page.is_power_of_two() || page < 512 {
-        // Not a header that SQLite would read. If it was one, what follows is lost.
-        return usize::from(log.len() > HEADER && log.iter().any(|byte| *byte != 0));
-    }
-    let word = |at: usize| {
-        let it = &log[at..at + 4];
-        let it = [it[0], it[1], it[2], it[3]];
-        if magic & 1 == 1 { u32::from_be_bytes(it) } else { u32::from_le_bytes(it) }
-    };
-    let sum = |mut sum: (u32, u32), from: usize, to: usize| {
-        for at in (from..to).step_by(8) {
-            sum.0 = sum.0.wrapping_add(word(at)).wrapping_add(sum.1);
-            sum.1 = sum.1.wrapping_add(word(at + 4)).wrapping_add(sum.0);
-        }
-        sum
-    };
-    let mut running = sum((0, 0), 0, 24);
-    if (number(24), number(28)) != (Some(running.0), Some(running.1)) {
-        return usize::from(log.len() > HEADER);
-    }
-    let salt = &log[16..24];
-    let (mut good, mut whole, mut lost) = (true, 0, 0);
-    // Whether all that cannot be read is the end of the first change, with what was there before still behind it.
-    let mut unfinished = false;
-    let mut at = HEADER;
-    while at + FRAME + page <= log.len() {
-        // A frame of an earlier log has both halves of the salt from there.
-        let own = log[at + 8..at + 12] == salt[..4] || log[at + 12..at + 16] == salt[4..];
-        let ends_change = number(at + 4).is_some_and(|pages| pages > 0);
-        let was_good = good;
-        if good {
-            let next = sum(sum(running, at, at + 8), at + FRAME, at + FRAME + page);
-            good = log[at + 8..at + 16] == *salt && (number(at + 16), number(at + 20)) == (Some(next.0), Some(next.1));
-            running = next;
-        }
-        if good {
-            whole += usize::from(ends_change);
-        } else if own && ends_change {
-            lost += 1;
-            unfinished = was_good && whole == 0;
-        } else if own {
-            unfinished = false;
-        }
-        at += FRAME + page;
-        if !own && unfinished && lost == 1 {
-            return 0;
-        }
-    }
-    lost
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The log of a database in which two changes were made after it began anew.
-    fn log(path: &Path, cut: bool) -> (Connection, Vec<u8>) {
-        let connection = Connection::open(path).expect("a database");
-        settings(&connection).expect("it is set up");
-        if !cut {
-            connection.pragma_update_and_check(None, "journal_size_limit", -1, |_| Ok(())).expect("a setting");
-        }
-        let change = |sql: &str| connection.execute_batch(sql).expect("a change");
-        change("CREATE TABLE words(word)");
-        (0..20).for_each(|_| change("INSERT INTO words VALUES (zeroblob(9000))"));
-        connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).expect("a checkpoint");
-        change("INSERT INTO words VALUES (1)");
-        let mut name = path.as_os_str().to_owned();
-        name.push("-wal");
-        if cut {
-            change("INSERT INTO words VALUES (2)");
-        }
-        let log = std::fs::read(name).expect("a log");
-        (connection, log)
-    }
-
-    #[test]
-    fn what_a_crash_leaves_of_a_change_is_told_from_damage() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let frame = FRAME + 4096;
-        // Cut behind its first change, so that nothing of the log before stands behind.
-        let (_cut, log_now) = log(&folder.path().join("cut"), true);
-        assert_eq!(log_now.len(), HEADER + 2 * frame);
-        // As SQLite leaves it: what stood there before is behind the one change.
-        let (_uncut, log_before) = log(&folder.path().join("uncut"), false);
-        assert!(log_before.len() > HEADER + 20 * frame);
-        let check = |name: &str, log: &[u8], at: Option<usize>, lost: usize| {
-            let mut log = log.to_vec();
-            at.into_iter().for_each(|at| log[at] ^= 1);
-            assert_eq!(lost_changes(&log), lost, "{name}");
-        };
-        check("as it was written", &log_now, None, 0);
-        check("the first change", &log_now, Some(HEADER + 100), 2);
-        check("the last change", &log_now, Some(HEADER + frame + 100), 1);
-        check("half of its salt", &log_now, Some(HEADER + frame + 9), 1);
-        check("the other half", &log_now, Some(HEADER + frame + 13), 1);
-        check("the header", &log_now, Some(5), 1);
-        check("cut in the last change", &log_now[..log_now.len() - 1], None, 0);
-        check("with what was before", &log_before, None, 0);
-        check("killed in the first change since", &log_before, Some(HEADER + 100), 0);
-    }
 }

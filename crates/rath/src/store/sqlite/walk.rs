@@ -1,17 +1,20 @@
-//! Going through what a database holds: reading steps back, checking them, listing branches.
+//! Going through what a store holds: reading steps back, checking them, listing branches.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
-use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, Kept, Link, Parents, Payload, Shelf, Shelved, Step, StepId, Stored};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{Check, Damage, Listed, Rows};
-use super::rows::{BranchRow, StepRow};
-use super::schema::{self, Table};
-use super::writer_of;
+use super::branch::BranchRow;
+use super::change::Refused;
+use super::entry::{Entry, Fault, StepRow};
+use super::index::writer_of;
+use super::log::Log;
+use super::pages::{FIRST_PLACE, Pages, scan};
+use super::schema;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many steps are fetched at once.
@@ -19,17 +22,37 @@ const RUN: usize = 64;
 /// How much damage is listed.
 const LISTED_MAX: usize = 1_000;
 
+/// What steps are read from.
+pub(super) struct Shelves {
+    pub(super) connection: Arc<Mutex<Connection>>,
+    pub(super) log: RwLock<Arc<Log>>,
+}
+
+impl Shelves {
+    pub(super) fn log(&self) -> Arc<Log> {
+        self.log.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_log(&self, log: Arc<Log>) {
+        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    fn payload(&self, digest: &Digest) -> Option<Payload> {
+        payload(&self.connection.lock().unwrap_or_else(PoisonError::into_inner), digest).ok().flatten()
+    }
+}
+
 /// Gives out steps when somebody looks at them.
 pub(super) struct Library {
-    connection: Arc<Mutex<Connection>>,
+    shelves: Arc<Shelves>,
     rows: Arc<Rows>,
     /// Itself, for the steps that it hands out.
     own: Weak<Library>,
 }
 
 impl Library {
-    pub(super) fn new(connection: Arc<Mutex<Connection>>, rows: Arc<Rows>) -> Arc<Self> {
-        Arc::new_cyclic(|own| Library { connection, rows, own: own.clone() })
+    pub(super) fn new(shelves: Arc<Shelves>, rows: Arc<Rows>) -> Arc<Self> {
+        Arc::new_cyclic(|own| Library { shelves, rows, own: own.clone() })
     }
 }
 
@@ -41,29 +64,31 @@ impl Shelf for Library {
     /// A step and some of those before it; what is before those stays on the shelf.
     fn fetch(&self, place: u64, id: StepId) -> Option<Step> {
         let shelf: Arc<dyn Shelf> = self.own.upgrade()?;
-        load(&self.connection, &self.rows, i64::try_from(place).ok()?, id, &shelf)
+        load(&self.shelves, &self.rows, place, id, &shelf)
     }
 }
 
-fn load(connection: &Mutex<Connection>, rows: &Rows, n: i64, id: StepId, shelf: &Arc<dyn Shelf>) -> Option<Step> {
-    let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn Shelf>) -> Option<Step> {
+    let log = shelves.log();
+    let mut pages = Pages::back(&log);
     let mut run: Vec<StepRow> = Vec::new();
-    let (mut next, mut wanted) = (n, id);
+    let (mut next, mut wanted) = (place, id);
     while run.len() < RUN {
         // What cannot be read ends the run; if it is the step that was asked for, it is lost.
-        let row = StepRow::load(&connection, next).ok().flatten();
-        let Some(row) = row.filter(|row| row.id == wanted && row.fault().is_none()) else { break };
-        let only = (row.parents.len() == 1 && row.ours > 0).then(|| (row.ours, row.parents[0]));
+        let Some(row) = pages.step(next).ok().filter(|row| row.id == wanted) else { break };
+        let only = match row.parents[..] {
+            [(id, place)] if place > 0 => Some((place, id)),
+            _ => None,
+        };
         run.push(row);
         let Some(before) = only else { break };
         (next, wanted) = before;
     }
     let mut step: Option<Step> = None;
     for row in run.into_iter().rev() {
-        let places = [row.ours, row.theirs];
-        let mut links = row.parents.iter().zip(places).map(|(id, place)| match (&step, place) {
+        let mut links = row.parents.iter().map(|(id, place)| match (&step, place) {
             (Some(step), _) if step.id() == *id => Link::Step(step.clone()),
-            (_, 1..) => Link::Shelved(Arc::new(Shelved::new(*id, place as u64, shelf.clone()))),
+            (_, 1..) => Link::Shelved(Arc::new(Shelved::new(*id, *place, shelf.clone()))),
             _ => Link::Gone(Box::new(*id)),
         });
         let parents = match (links.next(), links.next()) {
@@ -73,11 +98,11 @@ fn load(connection: &Mutex<Connection>, rows: &Rows, n: i64, id: StepId, shelf: 
         };
         let mut chunk = Chunk::decode(&row.chunk).ok()?;
         if !chunk.references().is_empty() || matches!(chunk, Chunk::Other(_)) {
-            chunk.fill(|digest| payload(&connection, digest).ok().flatten());
+            chunk.fill(|digest| shelves.payload(digest));
         }
         let said = Stored { chunk, json: &row.chunk, withheld: row.withheld };
         let loaded = Step::shelved(parents, said, row.stamp, &row.totals)?;
-        rows.set(&loaded, Kept::At(row.n as u64));
+        rows.set(&loaded, Kept::At(row.place));
         step = Some(loaded);
     }
     step.filter(|step| step.id() == id)
@@ -99,158 +124,118 @@ fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<
     }))
 }
 
-/// Whether any step names a payload.
-pub(super) fn is_named(connection: &Connection, digest: &Digest) -> rusqlite::Result<bool> {
-    let sql = "SELECT EXISTS(SELECT 1 FROM steps WHERE instr(chunk, ?) > 0)";
-    connection.query_row(sql, [digest.to_string()], |row| row.get(0))
+/// Which of these payloads any step names but that at a place.
+pub(super) fn named(log: &Log, digests: &[Digest], but: u64) -> Result<HashSet<Digest>, Refused> {
+    let mut named = HashSet::new();
+    if digests.is_empty() {
+        return Ok(named);
+    }
+    let texts: Vec<_> = digests.iter().map(|digest| (*digest, digest.to_string())).collect();
+    scan(log, FIRST_PLACE, |place, entry| {
+        if let Ok((Entry::Step(row), _)) = entry
+            && place != but
+        {
+            let found =
+                texts.iter().filter(|(_, text)| memchr::memmem::find(row.chunk.as_bytes(), text.as_bytes()).is_some());
+            named.extend(found.map(|(digest, _)| *digest));
+        }
+    })?;
+    Ok(named)
 }
 
 /// Finds a step behind a head.
-pub(super) fn find(connection: &Connection, head: i64, id: StepId) -> rusqlite::Result<Option<StepRow>> {
+pub(super) fn find(log: &Log, head: u64, id: StepId) -> Option<StepRow> {
     let mut found = None;
-    behind(connection, [head], |_, row| {
-        if let Ok(Some(row)) = row
+    behind(log, [head], |_, row| {
+        if let Ok(row) = row
             && row.id == id
         {
             found = Some(row);
         }
-    })?;
-    Ok(found)
+    });
+    found
 }
 
-/// Goes through everything behind some rows, each once, newest first.
+/// Goes through everything behind some places, each once, newest first.
 ///
-/// A step always has a higher row than those it goes on from: so all that has to be remembered is which rows are next.
-fn behind(
-    connection: &Connection,
-    heads: impl IntoIterator<Item = i64>,
-    mut each: impl FnMut(i64, rusqlite::Result<Option<StepRow>>),
-) -> rusqlite::Result<()> {
-    let mut open: BinaryHeap<i64> = heads.into_iter().collect();
-    while let Some(&start) = open.peek() {
-        let mut passed = 0;
-        StepRow::back_from(connection, start, |n, row| {
-            // What is not there any more comes up before what is.
-            while let Some(&next) = open.peek().filter(|next| **next > n) {
-                take(&mut open, next);
-                each(next, Ok(None));
-            }
-            if open.peek() != Some(&n) {
-                passed += 1;
-                let far = open.is_empty() || passed > PASSED_MOST;
-                return if far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            }
-            passed = 0;
-            take(&mut open, n);
-            if let Ok(row) = &row {
-                // A damaged row may name anything.
-                open.extend([row.ours, row.theirs].into_iter().filter(|parent| (1..n).contains(parent)));
-            }
-            each(n, row.map(Some));
-            if open.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        // Nothing further back is there at all.
-        if open.peek() == Some(&start) {
-            take(&mut open, start);
-            each(start, Ok(None));
+/// A step always has a higher place than those it goes on from: so all that has to be remembered is which are next.
+fn behind(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnMut(u64, Result<StepRow, Fault>)) {
+    let mut pages = Pages::back(log);
+    let mut open: BinaryHeap<u64> = heads.into_iter().collect();
+    while let Some(place) = open.pop() {
+        while open.peek() == Some(&place) {
+            open.pop();
         }
-    }
-    Ok(())
-}
-
-/// How many rows of other sessions are passed over before the next one is looked up.
-const PASSED_MOST: usize = 16;
-
-/// Takes a row out, as often as it is there.
-fn take(open: &mut BinaryHeap<i64>, n: i64) {
-    while open.peek() == Some(&n) {
-        open.pop();
+        let row = pages.step(place);
+        if let Ok(row) = &row {
+            open.extend(row.parents.iter().map(|(_, parent)| *parent).filter(|parent| (1..place).contains(parent)));
+        }
+        each(place, row);
     }
 }
 
-/// The newest step, with its row, of every piece of a session that can be read, oldest first.
-pub(super) fn pieces(connection: &Connection, branch: &BranchRow) -> rusqlite::Result<Vec<(i64, StepId)>> {
-    let mut found: BTreeMap<i64, StepId> = BTreeMap::new();
-    let mut followed: HashSet<i64> = HashSet::new();
-    let mut parted = !branch.is_whole();
-    let mut take = |n: i64, row: &StepRow| match row.fault() {
-        None => {
-            found.insert(n, row.id);
-            followed.extend([row.ours, row.theirs]);
-            false
-        }
-        Some(_) => true,
+/// The newest step, with its place, of every piece of a session that can be read, oldest first. `head` is none where
+/// nobody knows any more where it ends.
+pub(super) fn pieces(log: &Log, head: Option<u64>, kin: &HashSet<BranchId>) -> Result<Vec<(u64, StepId)>, Refused> {
+    let mut found: BTreeMap<u64, StepId> = BTreeMap::new();
+    let mut followed: HashSet<u64> = HashSet::new();
+    let mut take = |row: &StepRow| {
+        found.insert(row.place, row.id);
+        followed.extend(row.parents.iter().map(|(_, parent)| *parent));
     };
-    behind(connection, [branch.head], |n, row| {
-        parted |= !matches!(&row, Ok(Some(row)) if !take(n, row));
-    })?;
+    let mut parted = head.is_none();
+    behind(log, head, |_, row| match &row {
+        Ok(row) => take(row),
+        Err(_) => parted = true,
+    });
     // What is behind a row that cannot be read is found by what the rows themselves say they belong to.
     if parted {
-        let family = BranchRow::of_family(connection, branch.family).unwrap_or_default();
-        let kin: HashSet<BranchId> = family.iter().map(|row| row.id).chain([branch.id]).collect();
-        StepRow::back_from(connection, i64::MAX, |n, row| {
-            if let Ok(row) = row
+        scan(log, FIRST_PLACE, |_, entry| {
+            if let Ok((Entry::Step(row), _)) = entry
                 && kin.contains(&row.stamp.branch)
             {
-                take(n, &row);
+                take(&row);
             }
-            ControlFlow::Continue(())
         })?;
     }
-    Ok(found.into_iter().filter(|(n, _)| !followed.contains(n)).collect())
+    Ok(found.into_iter().filter(|(place, _)| !followed.contains(place)).collect())
 }
 
 /// What was found on the way, and what is still to be compared.
 #[derive(Default)]
-pub(super) struct Checking {
-    pub(super) damage: Vec<Damage>,
+struct Checking {
+    damage: Vec<Damage>,
     steps: u64,
-    /// Which id the step in a row has to have, as its children say.
-    wanted: HashMap<i64, StepId>,
 }
 
 impl Checking {
-    fn add(&mut self, n: i64, step: Option<StepId>, what: impl Into<String>) {
+    fn add(&mut self, place: u64, step: Option<StepId>, what: impl Into<String>) {
         if self.damage.len() < LISTED_MAX {
-            self.damage.push(Damage { place: format!("row {n}"), step, what: what.into() });
+            self.damage.push(Damage { place: format!("byte {place} of the log"), step, what: what.into() });
         }
     }
 
-    fn row(&mut self, connection: &Connection, n: i64, row: rusqlite::Result<Option<StepRow>>) {
-        let wanted = self.wanted.remove(&n);
-        let row = match row {
-            Ok(Some(row)) => row,
-            Ok(None) => return self.add(n, wanted, "the row is missing"),
-            Err(error) => return self.add(n, wanted, format!("the row cannot be read: {error}")),
-        };
+    /// Whether what a step says of its payloads is so. That of its parents is for others to find.
+    fn row(&mut self, connection: &Connection, row: &StepRow) {
         self.steps += 1;
-        if let Some(fault) = row.fault() {
-            return self.add(n, Some(row.id), fault);
-        }
-        if wanted.is_some_and(|wanted| wanted != row.id) {
-            self.add(n, wanted, "another step stands in its row");
-        }
-        for (place, id) in [row.ours, row.theirs].into_iter().zip(&row.parents) {
-            // One that has no row was lost before it was stored here, and is known to be.
-            if place > 0 {
-                let known = self.wanted.insert(place, *id);
-                if known.is_some_and(|known| known != *id) || place >= n {
-                    self.add(n, Some(row.id), "it names the wrong row for its parent");
-                }
-            }
+        if row.parents.len() > 2 || row.parents.iter().any(|(_, parent)| *parent >= row.place) {
+            self.add(row.place, Some(row.id), "it names the wrong row for its parent");
         }
         // Only a chunk with a payload names a digest.
         if memchr::memmem::find(row.chunk.as_bytes(), b"\"digest\":").is_none() {
             return;
         }
-        let Ok(chunk) = Chunk::decode(&row.chunk) else { return self.add(n, Some(row.id), "the row cannot be read") };
+        let Ok(chunk) = Chunk::decode(&row.chunk) else {
+            return self.add(row.place, Some(row.id), "the row cannot be read");
+        };
         for digest in chunk.references() {
-            match payload_state(connection, &digest) {
-                Ok(State::Good | State::Forgotten) => {}
-                Ok(State::Changed) => self.add(n, Some(row.id), format!("its payload {digest:.8} was changed")),
-                Ok(State::Missing) => self.add(n, Some(row.id), format!("its payload {digest:.8} is missing")),
-                Err(error) => self.add(n, Some(row.id), format!("its payload {digest:.8} cannot be read: {error}")),
-            }
+            let what = match payload_state(connection, &digest) {
+                Ok(State::Good | State::Forgotten) => continue,
+                Ok(State::Changed) => format!("its payload {digest:.8} was changed"),
+                Ok(State::Missing) => format!("its payload {digest:.8} is missing"),
+                Err(error) => format!("its payload {digest:.8} cannot be read: {error}"),
+            };
+            self.add(row.place, Some(row.id), what);
         }
     }
 }
@@ -280,68 +265,101 @@ fn stored_payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<
         .optional()
 }
 
-/// Checks everything behind some rows.
-pub(super) fn check(connection: &Connection, heads: impl IntoIterator<Item = i64>) -> rusqlite::Result<Checking> {
+/// Checks everything behind the head of a branch.
+pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> Result<Vec<Damage>, Refused> {
     let mut checking = Checking::default();
-    behind(connection, heads, |n, row| checking.row(connection, n, row))?;
+    // Which id the step at a place has to have, as its children say.
+    let mut wanted = HashMap::from([(branch.head, branch.head_id)]);
+    behind(log, [branch.head], |place, row| {
+        let wanted_here = wanted.remove(&place);
+        match row {
+            Err(Fault { step, what }) => checking.add(place, wanted_here.or(step), what),
+            Ok(row) => {
+                if wanted_here.is_some_and(|wanted| wanted != row.id) {
+                    checking.add(place, wanted_here, "another step stands in its row");
+                }
+                for (id, parent) in row.parents.iter().filter(|(_, parent)| *parent > 0) {
+                    if wanted.insert(*parent, *id).is_some_and(|known| known != *id) {
+                        checking.add(place, Some(row.id), "it names the wrong row for its parent");
+                    }
+                }
+                checking.row(connection, &row);
+            }
+        }
+    });
     checking.damage.reverse();
-    Ok(checking)
+    // Nobody knows whose it was.
+    for place in wounds(connection)? {
+        checking.add(place, None, "what was written there cannot be read, and may be of any session");
+    }
+    Ok(checking.damage)
+}
+
+/// The places of what could not be read when the database was to reflect it.
+fn wounds(connection: &Connection) -> Result<Vec<u64>, Refused> {
+    let mut statement = connection.prepare_cached("SELECT place FROM wounds ORDER BY place")?;
+    let places = statement.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(places.into_iter().map(i64::cast_unsigned).collect())
 }
 
 /// Checks all there is.
-pub(super) fn check_all(connection: &Connection) -> rusqlite::Result<Check> {
-    let mut checking = Checking::default();
+pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Refused> {
+    let mut damage = Vec::new();
     let mut heads = Vec::new();
     let mut known = HashSet::new();
     let mut branches: (i64, i64) = (0, 0);
-    let mut bad = Vec::new();
-    BranchRow::every(connection, |row| match row {
-        Ok(row) => {
-            branches = (branches.0 + 1, branches.1.max(row.b));
-            if !row.is_whole() {
-                bad.push((row.b, "what is said of the session was changed: its seal does not fit".to_owned()));
-            }
-            checking.wanted.insert(row.head, row.head_id);
-            heads.push(row.head);
-            known.insert(row.id);
-        }
-        Err(error) => {
-            branches.0 += 1;
-            bad.push((branches.0, format!("what is said of the session cannot be read: {error}")));
-        }
-    })?;
-    let mut steps: (i64, i64) = (0, 0);
-    let mut homeless: HashSet<BranchId> = HashSet::new();
-    StepRow::back_from(connection, i64::MAX, |n, row| {
-        steps = (steps.0 + 1, steps.1.max(n));
+    BranchRow::every(connection, |row| {
+        branches.0 += 1;
         match row {
-            Ok(row) => {
-                if row.fault().is_none() && !known.contains(&row.stamp.branch) {
-                    homeless.insert(row.stamp.branch);
-                }
-                checking.row(connection, n, Ok(Some(row)));
+            Some((b, row)) => {
+                branches.1 = branches.1.max(b);
+                heads.push((row.head, row.head_id));
+                known.insert(row.id);
             }
-            Err(error) => checking.row(connection, n, Err(error)),
+            None => {
+                branches.1 += 1;
+                let what = "what is said of the session was changed: its seal does not fit".to_owned();
+                damage.push(Damage { place: format!("branch {}", branches.1), step: None, what });
+            }
         }
-        ControlFlow::Continue(())
     })?;
-    let missing: Vec<_> = checking.wanted.drain().collect();
-    for (n, step) in missing {
-        checking.add(n, Some(step), "the row is missing");
+    let mut checking = Checking::default();
+    let (reflected, end) = (schema::about(connection)?.reflected, log.end()?);
+    if end < reflected {
+        checking.add(end, None, format!("it ends here, and {} more bytes should follow", reflected - end));
     }
-    checking.damage.sort_by_key(|damage| damage.place.trim_start_matches("row ").parse::<i64>().unwrap_or_default());
-    let mut damage: Vec<_> =
-        bad.into_iter().map(|(b, what)| Damage { place: format!("branch {b}"), step: None, what }).collect();
-    damage.append(&mut checking.damage);
-    for (table, name, (found, highest)) in [(Table::Steps, "steps", steps), (Table::Branches, "branches", branches)] {
-        let missing = schema::missing(connection, table, found, highest)?;
-        if missing != 0 {
-            let what = format!("{found} rows are there, and {} should be", found + missing);
-            damage.push(Damage { place: format!("table {name}"), step: None, what });
+    let mut homeless: HashSet<BranchId> = HashSet::new();
+    let mut pages = Pages::back(log);
+    let mut same = |checking: &mut Checking, place: u64, (id, parent): (StepId, u64)| {
+        let found = pages.names(parent).map(|(id, _)| id);
+        if parent > 0 && found != Some(id) {
+            checking.add(place, Some(id), "the row of a step that others rest on is missing");
         }
+    };
+    scan(log, FIRST_PLACE, |place, entry| match entry {
+        Ok((Entry::Step(row), _)) => {
+            if !known.contains(&row.stamp.branch) {
+                homeless.insert(row.stamp.branch);
+            }
+            row.parents.iter().for_each(|parent| same(&mut checking, parent.1, *parent));
+            checking.row(connection, &row);
+        }
+        Ok(_) => {}
+        Err(Fault { step, what }) => checking.add(place, step, what),
+    })?;
+    for (head, id) in heads {
+        same(&mut checking, head, (id, head));
+    }
+    let mut seen: HashSet<(String, Option<StepId>)> = HashSet::new();
+    checking.damage.retain(|damage| seen.insert((damage.place.clone(), damage.step)));
+    damage.append(&mut checking.damage);
+    let missing = schema::missing(connection, branches.0, branches.1)?;
+    if missing != 0 {
+        let what = format!("{} rows are there, and {} should be", branches.0, branches.0 + missing);
+        damage.push(Damage { place: "table branches".to_owned(), step: None, what });
     }
     // Branches that were deleted leave steps behind until the store is compacted.
-    if schema::missing(connection, Table::Branches, 0, 0)? == 0 {
+    if schema::missing(connection, 0, 0)? == 0 {
         for branch in homeless {
             let what = format!("it has steps of the session {}, and does not list it", branch.short());
             damage.push(Damage { place: "table branches".to_owned(), step: None, what });
@@ -358,78 +376,72 @@ pub(super) fn check_all(connection: &Connection) -> rusqlite::Result<Check> {
 const LISTED_FIRST: usize = 1 << 20;
 
 /// Every branch, in the order in which they began.
-pub(super) fn list(connection: &Connection) -> rusqlite::Result<Result<Vec<Listed>>> {
+pub(super) fn list(connection: &Connection) -> Result<Vec<Listed>, Refused> {
     let rows: i64 = connection.query_row("SELECT coalesce(max(b), 0) FROM branches", [], |row| row.get(0))?;
     let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(LISTED_FIRST));
     let mut wrong = None;
     let mut last = 0;
-    let mut holders = HashMap::new();
     let mut writers = Vec::new();
     BranchRow::list(connection, |row| match row {
         Some((b, writer, listed)) => {
             last = last.max(b);
-            writers.push(writer);
+            if writer > 0 {
+                writers.push((list.len(), writer));
+            }
             list.push(listed);
         }
         None => _ = wrong.get_or_insert("what is said of a session was changed"),
     })?;
-    for (listed, writer) in list.iter_mut().zip(writers) {
-        let Some(writer) = writer else { continue };
+    let mut holders = HashMap::new();
+    for (nth, writer) in writers {
         if let std::collections::hash_map::Entry::Vacant(entry) = holders.entry(writer) {
             entry.insert(writer_of(connection, writer)?.map(|(holder, _)| Arc::new(holder)));
         }
-        listed.holder = holders.get(&writer).cloned().flatten();
+        list[nth].holder = holders.get(&writer).cloned().flatten();
     }
-    if schema::missing(connection, Table::Branches, list.len() as i64, last)? != 0 {
+    if schema::missing(connection, list.len() as i64, last)? != 0 {
         wrong.get_or_insert("sessions are missing");
     }
-    Ok(match wrong {
+    match wrong {
         None => Ok(list),
         Some(what) => Err(Error::new(ErrorKind::Damaged, format_args!("the list of sessions is damaged: {what}"))
-            .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")),
-    })
+            .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
+            .into()),
+    }
 }
 
-/// Removes the steps and payloads that no branch rests on. Gives how many steps.
-pub(super) fn sweep(connection: &Connection) -> rusqlite::Result<u64> {
+/// What branches rest on: places, rising, and the payloads that are named there.
+pub(super) fn rested(connection: &Connection, log: &Log) -> Result<(Vec<u64>, HashSet<Digest>), Refused> {
     let mut heads = Vec::new();
-    BranchRow::every(connection, |row| heads.extend(row.ok().map(|row| row.head)))?;
-    connection.execute_batch(
-        "CREATE TEMP TABLE IF NOT EXISTS rested(n INTEGER PRIMARY KEY);
-         CREATE TEMP TABLE IF NOT EXISTS named(digest BLOB PRIMARY KEY);
-         DELETE FROM rested; DELETE FROM named;",
-    )?;
     let mut failed = None;
-    behind(connection, heads, |n, row| {
-        let rest = || -> rusqlite::Result<()> {
-            connection.prepare_cached("INSERT INTO rested(n) VALUES (?)")?.execute([n])?;
-            let chunk = row?.and_then(|row| Chunk::decode(&row.chunk).ok());
-            let digests = chunk.map(|chunk| match &chunk {
-                Chunk::Other(other) => {
-                    other.json().split('"').filter_map(|it| Digest::from_hex(it.as_bytes())).collect()
-                }
-                _ => chunk.references(),
-            });
-            for digest in digests.unwrap_or_default() {
-                let sql = "INSERT OR IGNORE INTO named(digest) VALUES (?)";
-                connection.prepare_cached(sql)?.execute(params![&digest.0[..]])?;
-            }
-            Ok(())
-        };
-        if failed.is_none() {
-            failed = rest().err();
-        }
+    BranchRow::every(connection, |row| match row {
+        Some((_, row)) => heads.push(row.head),
+        None => _ = failed.get_or_insert_with(|| "what is said of a session was changed".to_owned()),
     })?;
+    let (mut places, mut named) = (Vec::new(), HashSet::new());
+    behind(log, heads, |place, row| {
+        places.push(place);
+        match row {
+            Ok(row) => match Chunk::decode(&row.chunk) {
+                Ok(Chunk::Other(other)) => {
+                    named.extend(other.json().split('"').filter_map(|it| Digest::from_hex(it.as_bytes())));
+                }
+                Ok(chunk) => named.extend(chunk.references()),
+                Err(_) => {}
+            },
+            Err(fault) => _ = failed.get_or_insert(fault.what),
+        }
+    });
     // What cannot be read may rest on anything: nothing is removed then.
-    if let Some(error) = failed {
-        return Err(error);
+    if let Some(why) = failed {
+        return Err(damaged(&why).into());
     }
-    let steps = connection.execute("DELETE FROM steps WHERE n NOT IN (SELECT n FROM rested)", [])?;
-    connection.execute("DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM named)", [])?;
-    schema::count(connection, Table::Steps)?;
-    connection.execute(
-        "DELETE FROM writers WHERE w NOT IN (SELECT writer FROM branches WHERE writer IS NOT NULL) AND expires < ?",
-        [super::now()],
-    )?;
-    Ok(steps as u64)
+    places.reverse();
+    Ok((places, named))
+}
+
+/// Why a store is not written anew.
+pub(super) fn damaged(why: &str) -> Error {
+    let message = format!("the store is damaged, and writing it anew would lose what cannot be read: {why}");
+    Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }

@@ -14,8 +14,8 @@ use rath::{BranchId, store};
 use super::common::{child as again, exhaustive, setting, uri};
 use crate::support::block_on;
 
-/// A session with every kind of thing.
-async fn write(store: &Store) -> Result<Session> {
+/// A session with every kind of thing: its branches, the one that joins the others last.
+async fn write(store: &Store) -> Result<Vec<Session>> {
     let mut session = Session::user("你好 \u{2028} \"quoted\" \\").by("test.writer").record(store).await?;
     let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"\x89PNG\0\xff dots"[..]) };
     session.push(User { text: "see".into(), images: vec![image] });
@@ -29,11 +29,16 @@ async fn write(store: &Store) -> Result<Session> {
     right.push(Chunk::user("on the right"));
     let mut joined = left.merge(&right)?;
     joined.push(Chunk::assistant("both"));
-    [&session, &left, &right, &joined, &aside].into_iter().for_each(|it| assert!(it.head().is_some()));
-    for session in [&session, &left, &right, &joined, &aside] {
+    let all = vec![session, left, right, aside, joined];
+    for session in &all {
+        assert!(session.head().is_some());
         session.durable().await?;
     }
-    Ok(joined)
+    Ok(all)
+}
+
+fn main_of(sessions: &[Session]) -> BranchId {
+    sessions.last().expect("a session").id()
 }
 
 /// What a store says of everything in it.
@@ -204,8 +209,8 @@ fn flips(bytes: &[u8], stride: usize) -> Vec<Harm> {
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
     let store = Store::open(&uri).expect("a store");
-    let session = block_on(write(&store)).expect("it is written");
-    std::fs::write(setting("RATH_MAIN"), session.id().to_string()).expect("a file");
+    let sessions = block_on(write(&store)).expect("it is written");
+    std::fs::write(setting("RATH_MAIN"), main_of(&sessions).to_string()).expect("a file");
     // As if it were killed: nothing is closed.
     std::process::exit(0);
 }
@@ -215,7 +220,7 @@ fn closed(kind: &str) -> (tempfile::TempDir, Said, BranchId) {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
     let uri = uri(kind, folder.path());
-    let main = block_on(async { write(&Store::open(&uri).expect("a store")).await.expect("it is written").id() });
+    let main = block_on(async { main_of(&write(&Store::open(&uri).expect("a store")).await.expect("it is written")) });
     let said = Said::by(&Store::open(&uri).expect("a store"));
     assert!(said.list.iter().all(|row| row.ends_with("false")), "{}", said.list.join("\n"));
     (folder, said, main)
@@ -242,6 +247,14 @@ fn a_database_that_is_cut_or_changed_anywhere_says_so() {
 }
 
 #[test]
+fn steps_beside_a_database_that_are_cut_or_changed_anywhere_say_so() {
+    let (folder, said, main) = closed("sqlite");
+    let files = files(folder.path());
+    harm("sqlite", "-steps", &files, &said, main, |bytes| places(bytes.len(), 13).map(Harm::Cut).collect());
+    harm("sqlite", "-steps", &files, &said, main, |bytes| flips(bytes, 7));
+}
+
+#[test]
 fn a_log_that_is_cut_or_changed_anywhere_says_so() {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
@@ -259,6 +272,118 @@ fn a_log_that_is_cut_or_changed_anywhere_says_so() {
     }
     let said = Said::by(&Store::open(&self::uri("sqlite", copy.path())).expect("a store"));
     assert!(said.list.iter().any(|row| row.ends_with("true")), "{}", said.list.join("\n"));
+    // Nothing of it stands in the database yet.
+    harm("sqlite", "-steps", &files, &said, main, |bytes| places(bytes.len(), 13).map(Harm::Cut).collect());
+    harm("sqlite", "-steps", &files, &said, main, |bytes| flips(bytes, 7));
     harm("sqlite", "-wal", &files, &said, main, |bytes| places(bytes.len(), 211).map(Harm::Cut).collect());
     harm("sqlite", "-wal", &files, &said, main, |bytes| flips(bytes, 61));
+}
+
+/// A store that is put together of files that were copied before.
+fn together(files: &[(&str, &Path)]) -> (tempfile::TempDir, String) {
+    let folder = folder();
+    for (name, from) in files {
+        std::fs::copy(from, folder.path().join(name)).expect("a copy");
+    }
+    let uri = uri("sqlite", folder.path());
+    (folder, uri)
+}
+
+fn add(uri: &str, words: &str) {
+    let store = Store::open(uri).expect("a store");
+    block_on(Session::user(words).record(&store)).expect("recorded");
+}
+
+#[test]
+fn a_database_and_steps_that_do_not_belong_together_say_so() {
+    let folders = [folder(), folder(), folder(), folder()];
+    let [one, other, before, compacted] = folders.each_ref().map(tempfile::TempDir::path);
+    let copy = |from: &Path, to: &Path| {
+        for name in ["store", "store-steps"] {
+            std::fs::copy(from.join(name), to.join(name)).expect("a copy");
+        }
+    };
+    add(&uri("sqlite", one), "first");
+    add(&uri("sqlite", other), "of another");
+    copy(one, before);
+    add(&uri("sqlite", one), "second");
+    copy(one, compacted);
+    block_on(async { Store::open(&uri("sqlite", compacted)).expect("a store").compact().await }).expect("compacted");
+    let (database, steps) = (|of: &Path| of.join("store"), |of: &Path| of.join("store-steps"));
+    let check = |name: &str, files: &[(&str, PathBuf)], wanted: &str| {
+        let files: Vec<_> = files.iter().map(|(name, from)| (*name, from.as_path())).collect();
+        for create in [store::Create::Never, store::Create::IfMissing] {
+            let (_folder, uri) = together(&files);
+            let told = match Registry::new().open_as(&uri, create) {
+                Err(error) => error.message().to_owned(),
+                Ok(store) => {
+                    let damage = store.check().map(|check| check.damage).expect("a check");
+                    let told = damage.first().map(ToString::to_string);
+                    let written = block_on(Session::user("more").record(&store));
+                    assert!(written.is_err() || told.is_none(), "{name}: it was written to");
+                    told.unwrap_or_else(|| format!("{} sessions", store.list().expect("a list").len()))
+                }
+            };
+            let wanted = if files.len() == 1 && create == store::Create::Never { "" } else { wanted };
+            assert!(told.contains(wanted), "{name}: {told}");
+        }
+    };
+    check("as they are", &[("store", database(one)), ("store-steps", steps(one))], "3 sessions");
+    check("without its steps", &[("store", database(one))], "is missing");
+    check("without its database", &[("store-steps", steps(one))], "the database beside it is missing");
+    check("steps of another", &[("store", database(one)), ("store-steps", steps(other))], "is of another store");
+    // What came after the database was copied is in the steps.
+    check("an older database", &[("store", database(before)), ("store-steps", steps(one))], "3 sessions");
+    check("older steps", &[("store", database(one)), ("store-steps", steps(before))], "more bytes should follow");
+    let files = [("store", database(before)), ("store-steps", steps(compacted))];
+    check("an older database, and steps that were compacted since", &files, "is newer than its database");
+}
+
+#[test]
+fn what_a_crash_leaves_of_a_group_is_cut_and_no_damage() {
+    let home = folder();
+    let uri = uri("sqlite", home.path());
+    let store = Store::open(&uri).expect("a store");
+    let [database, copy, steps] = ["store", "copy", "store-steps"].map(|name| home.path().join(name));
+    // One that reflects nothing, however long this takes.
+    std::fs::copy(&database, &copy).expect("a copy");
+    let mut session = block_on(Session::user("one").record(&store)).expect("recorded");
+    session.push(Chunk::user("two"));
+    block_on(session.durable()).expect("durable");
+    let before = std::fs::read(&steps).expect("a file").len();
+    session.push(Chunk::user("three ".repeat(600)));
+    block_on(session.durable()).expect("durable");
+    let whole = std::fs::read(&steps).expect("a file");
+    assert!(whole.len() > before + 3_600);
+    let check = |name: &str, steps: &[u8], chunks: u64, damaged: bool| {
+        let (folder, uri) = together(&[("store", &copy)]);
+        std::fs::write(folder.path().join("store-steps"), steps).expect("a file");
+        let store = Store::open(&uri).expect("a store");
+        let found = store.read(session.id()).expect("it is there");
+        assert_eq!((found.session.chunk_count(), found.damage.is_empty()), (chunks, !damaged), "{name}");
+        assert_eq!(store.check().expect("a check").damage.is_empty(), !damaged, "{name}");
+        // Whatever was left is written over.
+        let added = block_on(Session::user("after it").record(&store)).expect("recorded");
+        drop(store);
+        let store = Store::open(&uri).expect("a store");
+        assert_eq!(store.read(added.id()).expect("it is there").session.chunk_count(), 1, "{name}");
+        assert_eq!(store.check().expect("a check").damage.is_empty(), !damaged, "{name}");
+    };
+    check("all of it", &whole, 3, false);
+    for length in [before + 1, before + 39, before + 40, before + 100, whole.len() - 1] {
+        check("cut", &whole[..length], 2, false);
+    }
+    // The size is there before what was written: a part of it never was.
+    let hole = |from: usize, to: usize| {
+        let mut steps = whole.clone();
+        steps[from..to].fill(0);
+        steps
+    };
+    let sector = (before / 512 + 2) * 512;
+    check("a hole", &hole(sector, sector + 512), 2, false);
+    check("nothing but a size", &hole(before, whole.len()), 2, false);
+    check("the end is missing", &hole(sector, whole.len()), 2, false);
+    let mut changed = whole.clone();
+    changed[sector] ^= 1;
+    check("a change", &changed, 2, true);
 }

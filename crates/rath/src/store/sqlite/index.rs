@@ -1,0 +1,254 @@
+//! What the log says of branches, as far as the database does not say it yet.
+//!
+//! The log is the truth. The database says up to which place it reflects it; what comes after is here, read from the log or
+//! known because this process wrote it.
+
+use std::collections::HashMap;
+
+use rath_record::BranchId;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::Holder;
+use super::branch::BranchRow;
+use super::change::Refused;
+use super::entry::Entry;
+use super::log::Log;
+use super::pages::{self, Pages};
+use super::schema;
+
+/// What is known beyond the database.
+pub(super) struct Index {
+    known: HashMap<BranchId, Known>,
+    /// Those who write, by number, with the time until which they count as alive.
+    writers: HashMap<u64, (String, i64)>,
+    /// Places that could not be read.
+    wounds: Vec<u64>,
+    /// The place up to which the log is known.
+    pub(super) end: u64,
+    /// The place up to which the database reflects it, as far as this process has seen.
+    reflected: u64,
+}
+
+struct Known {
+    /// None if there is no such branch.
+    row: Option<BranchRow>,
+    /// Where the log speaks of it first, if it is not in the database.
+    began: u64,
+    /// Whether the database may say something else.
+    is_ahead: bool,
+}
+
+impl Index {
+    pub(super) fn new(reflected: u64) -> Self {
+        Index { known: HashMap::new(), writers: HashMap::new(), wounds: Vec::new(), end: reflected, reflected }
+    }
+
+    /// One that knows what the database says.
+    pub(super) fn afresh(&self) -> Self {
+        Index::new(self.reflected)
+    }
+
+    /// Forgets all that is known: it is read again.
+    pub(super) fn reset(&mut self) {
+        *self = self.afresh();
+    }
+
+    /// How much of the log the database does not reflect.
+    pub(super) fn is_ahead_by(&self) -> u64 {
+        self.end - self.reflected
+    }
+
+    /// Whether the database says all that is known.
+    pub(super) fn is_settled(&self) -> bool {
+        self.end == self.reflected && !self.known.values().any(|known| known.is_ahead)
+    }
+
+    /// Whether there is something in the log that could not be read, and the database does not say so yet.
+    pub(super) fn is_wounded(&self) -> bool {
+        !self.wounds.is_empty()
+    }
+
+    /// What is said of a branch now.
+    pub(super) fn get(&mut self, connection: &Connection, id: BranchId) -> Result<Option<&mut BranchRow>, Refused> {
+        Ok(self.known(connection, id)?.row.as_mut())
+    }
+
+    fn known(&mut self, connection: &Connection, id: BranchId) -> Result<&mut Known, Refused> {
+        use std::collections::hash_map::Entry::{Occupied, Vacant};
+        Ok(match self.known.entry(id) {
+            Occupied(known) => known.into_mut(),
+            Vacant(unknown) => {
+                let row = BranchRow::find(connection, id)?.transpose()?;
+                unknown.insert(Known { row, began: 0, is_ahead: false })
+            }
+        })
+    }
+
+    /// Changes what is said of a branch, if there is one.
+    pub(super) fn change(
+        &mut self,
+        connection: &Connection,
+        id: BranchId,
+        change: impl FnOnce(&mut BranchRow),
+    ) -> Result<(), Refused> {
+        let known = self.known(connection, id)?;
+        if let Some(row) = &mut known.row {
+            change(row);
+            known.is_ahead = true;
+        }
+        Ok(())
+    }
+
+    /// Says all there is to say of a branch.
+    pub(super) fn put(&mut self, connection: &Connection, row: BranchRow, place: u64) -> Result<(), Refused> {
+        let known = self.known(connection, row.id)?;
+        if known.row.is_none() {
+            known.began = place;
+        }
+        (known.row, known.is_ahead) = (Some(row), true);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, id: BranchId) {
+        self.known.insert(id, Known { row: None, began: 0, is_ahead: true });
+    }
+
+    pub(super) fn add_writer(&mut self, place: u64, who: String, expires: i64) {
+        self.writers.insert(place, (who, expires));
+    }
+
+    /// Notes that another branch goes on from a step of this one, if it ends there.
+    pub(super) fn follow(&mut self, connection: &Connection, id: BranchId, place: u64) -> Result<(), Refused> {
+        match self.get(connection, id) {
+            Ok(Some(row)) if row.head == place => self.change(connection, id, |row| row.followed = place),
+            // What is said of another branch is damaged; that is for whoever reads it.
+            Ok(_) | Err(Refused::Told(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who writes, and until when it counts as alive without being heard of.
+    pub(super) fn writer(&self, connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
+        let known = || {
+            let (who, expires) = self.writers.get(&writer)?;
+            Some((Holder::from_json(who)?, *expires))
+        };
+        Ok(writer_of(connection, writer)?.or_else(known))
+    }
+
+    /// Reads what others have appended. The log is locked.
+    pub(super) fn catch_up(&mut self, connection: &Connection, log: &Log) -> Result<(), Refused> {
+        let end = log.end()?;
+        if end == self.end {
+            return Ok(());
+        }
+        self.reflected = schema::about(connection)?.reflected;
+        if self.reflected > self.end {
+            self.reset();
+        }
+        if end < self.end {
+            return Err(Refused::Told(schema::shorter(self.end - end)));
+        }
+        if end == self.end {
+            return Ok(());
+        }
+        // Whoever wrote it may have ended before it was durable; what goes on from it must not outlive it.
+        log.sync()?;
+        let mut failed = Ok(());
+        let cut = pages::scan(log, self.end, |place, entry| {
+            if failed.is_ok() {
+                failed = match entry {
+                    Ok((entry, _)) => self.apply(connection, log, place, entry),
+                    Err(_) => {
+                        self.wounds.push(place);
+                        Ok(())
+                    }
+                };
+            }
+        })?;
+        failed?;
+        if let Some(place) = cut {
+            log.cut(place)?;
+        }
+        self.end = cut.unwrap_or(end);
+        Ok(())
+    }
+
+    fn apply(&mut self, connection: &Connection, log: &Log, place: u64, entry: Entry) -> Result<(), Refused> {
+        match entry {
+            Entry::Step(row) => {
+                let parents = row.parents.iter().zip(row.elsewhere).filter(|(_, is_elsewhere)| *is_elsewhere);
+                for ((_, parent), _) in parents {
+                    if let Some((_, branch)) = Pages::back(log).names(*parent) {
+                        self.follow(connection, branch, *parent)?;
+                    }
+                }
+                if row.moves {
+                    let (id, branch, at) = (row.id, row.stamp.branch, row.stamp.at);
+                    self.change(connection, branch, |known| known.move_to(place, id, at, row.totals))?;
+                }
+                Ok(())
+            }
+            Entry::Branch(row) => self.put(connection, row, place),
+            Entry::Gone(id) => {
+                self.remove(id);
+                Ok(())
+            }
+            Entry::Writer(who, expires) => {
+                self.add_writer(place, who, expires);
+                Ok(())
+            }
+        }
+    }
+
+    /// Brings the database up to date. The log is locked, and all of it is known. What `own` writes stays known.
+    pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), Refused> {
+        if !self.is_settled() {
+            let transaction =
+                rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
+            let mut ahead: Vec<_> = self.known.iter().filter(|(_, known)| known.is_ahead).collect();
+            ahead.sort_by_key(|(_, known)| known.began);
+            let gone: Vec<_> = ahead.iter().filter(|(_, known)| known.row.is_none()).collect();
+            for (id, _) in &gone {
+                transaction.prepare_cached("DELETE FROM branches WHERE id = ?")?.execute(params![&id.0[..]])?;
+            }
+            if !gone.is_empty() {
+                schema::count(&transaction)?;
+            }
+            let mut scratch = Vec::new();
+            for row in ahead.iter().filter_map(|(_, known)| known.row.as_ref()) {
+                row.save(&transaction, &mut scratch)?;
+            }
+            for (number, (who, expires)) in &self.writers {
+                let sql = "INSERT OR IGNORE INTO writers(w, who, expires) VALUES (?, ?, ?)";
+                transaction.prepare_cached(sql)?.execute(params![number.cast_signed(), who, expires])?;
+            }
+            for place in &self.wounds {
+                let sql = "INSERT OR IGNORE INTO wounds(place) VALUES (?)";
+                transaction.prepare_cached(sql)?.execute([place.cast_signed()])?;
+            }
+            schema::reflect(&transaction, self.end)?;
+            transaction.commit()?;
+            self.reflected = self.end;
+        }
+        self.writers.clear();
+        self.wounds.clear();
+        self.known.retain(|_, known| {
+            (known.is_ahead, known.began) = (false, 0);
+            own.is_some() && known.row.as_ref().map(|row| row.writer) == own
+        });
+        Ok(())
+    }
+}
+
+/// Who writes, as the database says.
+pub(super) fn writer_of(connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
+    if writer == 0 {
+        return Ok(None);
+    }
+    let found = connection
+        .prepare_cached("SELECT who, expires FROM writers WHERE w = ?")?
+        .query_row([writer.cast_signed()], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(found.and_then(|(who, expires)| Some((Holder::from_json(&who)?, expires))))
+}

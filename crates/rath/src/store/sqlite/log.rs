@@ -1,0 +1,433 @@
+//! The log beside a database: groups of entries, each group synced before anybody is told that it is kept.
+//!
+//! ```text
+//! header  magic 16 · store 16 · base u64 · table u64 · moved u64 · seal of the table 16 · seal of the rest 16
+//! group   magic 8 · length of what follows u64 · place u64 · seal 16 · entries
+//! table   place u64 · byte u64, as often as `moved` says
+//! ```
+//!
+//! What names an entry is its place: the byte of the log where it was first written. A log that is written anew without
+//! some of its entries keeps the places of all others, and its table says at which byte they stand now. `base` is how far
+//! whoever reads the log has to have read it before: what was said of branches up to there is left out of it.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rath_record::Seal;
+
+use super::entry;
+
+const MAGIC: &[u8; 16] = b"rath steps 1\n\0\0\0";
+pub(super) const GROUP: &[u8; 8] = b"rathgrp\n";
+/// How long the header is, and the head of a group.
+pub(super) const HEADER: u64 = 16 + 16 + 3 * 8 + 16 + 16;
+pub(super) const GROUP_HEAD: usize = 8 + 8 + 8 + 16;
+/// How much a group holds at the most when a log is written anew.
+const COPIED_MOST: usize = 1 << 20;
+/// How long somebody waits for others who write: one of them may have been stopped half-way.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The unit in which disks write, or do not.
+pub(super) const SECTOR: u64 = 512;
+
+/// A log that can be read and appended to.
+pub(super) struct Log {
+    bytes: Bytes,
+    store: [u8; 16],
+    base: u64,
+    /// Where the table stands, and where what was appended after it does.
+    table: (u64, u64),
+    /// From which place on entries stand at which byte, both rising.
+    moved: Vec<(u64, u64)>,
+}
+
+/// Why something cannot be the log of a store.
+pub(super) enum Unfit {
+    Io(io::Error),
+    Damaged,
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Self {
+        Unfit::Io(error)
+    }
+}
+
+/// The log beside a database.
+pub(super) fn log_of(database: &Path) -> PathBuf {
+    beside(database, "-steps")
+}
+
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+impl Log {
+    pub(super) fn in_memory(store: [u8; 16]) -> Self {
+        let log = Log::new(Bytes::Memory(RwLock::default()), store);
+        log.bytes.write(&log.header(), 0).expect("memory takes every write");
+        log
+    }
+
+    /// Makes a log with nothing in it; one that is there and holds nothing is taken as it is.
+    pub(super) fn create(path: &Path, store: [u8; 16]) -> io::Result<Option<Self>> {
+        match Log::open(path) {
+            Ok(log) => return Ok((log.end()? == HEADER).then_some(log)),
+            Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            // What a crash left of one that was never used.
+            Err(Unfit::Damaged) if std::fs::metadata(path)?.len() <= HEADER => {}
+            Err(Unfit::Damaged) => return Ok(None),
+            Err(Unfit::Io(error)) => return Err(error),
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let log = Log::new(Bytes::File(file), store);
+        log.bytes.write(&log.header(), 0)?;
+        log.bytes.sync()?;
+        Ok(Some(log))
+    }
+
+    pub(super) fn open(path: &Path) -> Result<Self, Unfit> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut log = Log::new(Bytes::File(file), [0; 16]);
+        let mut header = [0; HEADER as usize];
+        if log.bytes.read(&mut header, 0)? < header.len() {
+            return Err(Unfit::Damaged);
+        }
+        let (said, seal) = header.split_at(header.len() - 16);
+        let mut fields = entry::Fields(said);
+        let mut read = || {
+            let magic: [u8; 16] = fields.array()?;
+            let store = fields.array()?;
+            let numbers = [fields.u64()?, fields.u64()?, fields.u64()?];
+            (magic == *MAGIC).then_some((store, numbers, fields.array::<16>()?))
+        };
+        let known = read().filter(|_| Seal::of(said).0 == *seal);
+        let (store, [base, table, moved], table_seal) = known.ok_or(Unfit::Damaged)?;
+        (log.store, log.base) = (store, base);
+        if moved > 0 {
+            let room = log.bytes.len()?.saturating_sub(table) / 16;
+            let mut bytes = vec![0; usize::try_from(moved.min(room)).unwrap_or_default() * 16];
+            log.bytes.read(&mut bytes, table)?;
+            if moved > room || Seal::of(&bytes).0 != table_seal {
+                return Err(Unfit::Damaged);
+            }
+            log.table = (table, table + bytes.len() as u64);
+            let mut fields = entry::Fields(&bytes);
+            log.moved = std::iter::from_fn(|| Some((fields.u64()?, fields.u64()?))).collect();
+        }
+        Ok(log)
+    }
+
+    fn new(bytes: Bytes, store: [u8; 16]) -> Self {
+        Log { bytes, store, base: 0, table: (0, 0), moved: vec![(HEADER, HEADER)] }
+    }
+
+    /// Which store it is of.
+    pub(super) fn store(&self) -> [u8; 16] {
+        self.store
+    }
+
+    /// How far whoever reads it has to have read it before.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The place after all there is.
+    pub(super) fn end(&self) -> io::Result<u64> {
+        let (place, byte) = self.moved[self.moved.len() - 1];
+        Ok(place + self.bytes.len()?.saturating_sub(byte))
+    }
+
+    /// How many bytes it takes.
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.len().unwrap_or_default()
+    }
+
+    /// Keeps every other process out until the guard is let go; none if one does not let go in time.
+    pub(super) fn lock(log: &Arc<Self>) -> io::Result<Option<Locked>> {
+        let Bytes::File(file) = &log.bytes else { return Ok(Some(Locked(log.clone()))) };
+        let (begun, mut pause) = (Instant::now(), Duration::from_micros(20));
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Locked(log.clone()))),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether it was written anew meanwhile, under the same name.
+    pub(super) fn is_replaced(&self) -> io::Result<bool> {
+        match &self.bytes {
+            #[cfg(unix)]
+            Bytes::File(file) => Ok(std::os::unix::fs::MetadataExt::nlink(&file.metadata()?) == 0),
+            _ => Ok(false),
+        }
+    }
+
+    /// Appends a group: room for its head, and its entries. Durable when it comes back.
+    pub(super) fn append(&self, group: &mut [u8], place: u64) -> io::Result<()> {
+        self.put_head(group, place);
+        self.bytes.write(group, self.byte(place))?;
+        self.bytes.sync()
+    }
+
+    /// Takes back all from a place on.
+    pub(super) fn cut(&self, place: u64) -> io::Result<()> {
+        self.bytes.cut(self.byte(place))?;
+        self.bytes.sync()
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.bytes.sync()
+    }
+
+    fn put_head(&self, group: &mut [u8], place: u64) {
+        let length = (group.len() - GROUP_HEAD) as u64;
+        group[..8].copy_from_slice(GROUP);
+        group[8..16].copy_from_slice(&length.to_le_bytes());
+        group[16..24].copy_from_slice(&place.to_le_bytes());
+        let seal = self.group_seal(&group[..24]);
+        group[24..GROUP_HEAD].copy_from_slice(&seal);
+    }
+
+    fn group_seal(&self, head: &[u8]) -> [u8; 16] {
+        let mut bytes = [0; 40];
+        bytes[..16].copy_from_slice(&self.store);
+        bytes[16..].copy_from_slice(head);
+        Seal::of(&bytes).0
+    }
+
+    fn header(&self) -> Vec<u8> {
+        let table: Vec<u8> = self.moved_bytes();
+        let moved = if self.base == 0 { 0 } else { self.moved.len() as u64 };
+        let mut header = Vec::with_capacity(HEADER as usize);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&self.store);
+        [self.base, self.table.0, moved].iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
+        header.extend_from_slice(&Seal::of(&table).0);
+        let seal = Seal::of(&header);
+        header.extend_from_slice(&seal.0);
+        header
+    }
+
+    fn moved_bytes(&self) -> Vec<u8> {
+        self.moved.iter().flat_map(|(place, byte)| [place.to_le_bytes(), byte.to_le_bytes()]).flatten().collect()
+    }
+
+    /// The place and the length of a group, read from its head.
+    pub(super) fn read_head(&self, head: &[u8]) -> Option<(u64, u64)> {
+        let mut fields = entry::Fields(head);
+        let magic: [u8; 8] = fields.array()?;
+        let (length, place, seal) = (fields.u64()?, fields.u64()?, fields.array::<16>()?);
+        (magic == *GROUP && self.group_seal(&head[..24]) == seal).then_some((place, length))
+    }
+
+    /// The same byte, or that after the table if it begins there.
+    pub(super) fn past_table(&self, byte: u64) -> u64 {
+        if byte == self.table.0 { self.table.1 } else { byte }
+    }
+
+    /// Reads as much as there is from a byte on. Gives how much that was.
+    pub(super) fn read(&self, into: &mut [u8], byte: u64) -> io::Result<usize> {
+        self.bytes.read(into, byte)
+    }
+
+    /// The place of what stands at a byte.
+    pub(super) fn place(&self, byte: u64) -> u64 {
+        let after = self.moved.partition_point(|(_, from)| *from <= byte);
+        let (place, from) = self.moved[after.saturating_sub(1)];
+        place + byte.saturating_sub(from)
+    }
+
+    /// The byte at which a place is, if there is anything of that place.
+    pub(super) fn byte(&self, place: u64) -> u64 {
+        let after = self.moved.partition_point(|(from, _)| *from <= place);
+        let (from, byte) = self.moved[after.saturating_sub(1)];
+        byte + place.saturating_sub(from)
+    }
+
+    /// Writes the log anew, with the entries that `each` gives, and puts it where the old one is. Nothing is lost whenever
+    /// that ends early: the one or the other is there.
+    pub(super) fn rewrite<'a>(
+        &self,
+        path: Option<&Path>,
+        entries: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> + 'a,
+    ) -> io::Result<Self> {
+        let next = path.map(|path| beside(path, ".new"));
+        let bytes = match &next {
+            Some(next) => {
+                Bytes::File(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(next)?)
+            }
+            None => Bytes::Memory(RwLock::default()),
+        };
+        let end = self.end()?;
+        let mut log = Log { base: end, moved: Vec::new(), ..Log::new(bytes, self.store) };
+        let mut copy = Copying { at: HEADER, group: Vec::new(), place: 0 };
+        entries(&mut |place, entry| copy.entry(&mut log, place, entry))?;
+        copy.close(&mut log)?;
+        let table = copy.at;
+        // What comes next goes on at the place where the old one ends.
+        let after = table + 16 * (log.moved.len() as u64 + 1);
+        log.moved.push((end, after));
+        log.table = (table, after);
+        log.bytes.write(&log.moved_bytes(), table)?;
+        log.bytes.write(&log.header(), 0)?;
+        log.bytes.sync()?;
+        if let (Some(next), Some(path)) = (&next, path) {
+            std::fs::rename(next, path)?;
+            super::super::sync_folder(path)?;
+        }
+        Ok(log)
+    }
+}
+
+/// Entries on their way to another log.
+struct Copying {
+    /// The byte that comes next.
+    at: u64,
+    group: Vec<u8>,
+    place: u64,
+}
+
+impl Copying {
+    fn entry(&mut self, log: &mut Log, place: u64, entry: &[u8]) -> io::Result<()> {
+        let goes_on = self.place + self.group.len() as u64 == place && self.group.len() < COPIED_MOST;
+        if self.group.is_empty() || !goes_on {
+            self.close(log)?;
+            self.place = place - GROUP_HEAD as u64;
+            self.group.resize(GROUP_HEAD, 0);
+            let is_moved = |(from, byte): &(u64, u64)| self.at.wrapping_sub(*byte) != self.place.wrapping_sub(*from);
+            if log.moved.last().is_none_or(is_moved) {
+                log.moved.push((self.place, self.at));
+            }
+        }
+        self.group.extend_from_slice(entry);
+        Ok(())
+    }
+
+    fn close(&mut self, log: &mut Log) -> io::Result<()> {
+        if !self.group.is_empty() {
+            log.put_head(&mut self.group, self.place);
+            log.bytes.write(&self.group, self.at)?;
+            self.at += self.group.len() as u64;
+            self.group.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The right to look at how far a log goes, and to append to it.
+pub(super) struct Locked(Arc<Log>);
+
+impl std::ops::Deref for Locked {
+    type Target = Log;
+
+    fn deref(&self) -> &Log {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Bytes::File(file) = &self.0.bytes {
+            let _ = file.unlock();
+        }
+    }
+}
+
+/// What a log is written on.
+enum Bytes {
+    File(File),
+    Memory(RwLock<Vec<u8>>),
+}
+
+impl Bytes {
+    fn len(&self) -> io::Result<u64> {
+        match self {
+            Bytes::File(file) => file.metadata().map(|facts| facts.len()),
+            Bytes::Memory(bytes) => Ok(bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64),
+        }
+    }
+
+    /// Reads as much as there is. Gives how much that was.
+    fn read(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.read_some(&mut into[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_some(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        match self {
+            #[cfg(unix)]
+            Bytes::File(file) => std::os::unix::fs::FileExt::read_at(file, into, at),
+            #[cfg(not(unix))]
+            Bytes::File(file) => {
+                use std::io::{Read, Seek, SeekFrom};
+                let mut file = file.try_clone()?;
+                file.seek(SeekFrom::Start(at))?;
+                file.read(into)
+            }
+            Bytes::Memory(bytes) => {
+                let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
+                let from = bytes.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let length = from.len().min(into.len());
+                into[..length].copy_from_slice(&from[..length]);
+                Ok(length)
+            }
+        }
+    }
+
+    fn write(&self, from: &[u8], at: u64) -> io::Result<()> {
+        match self {
+            #[cfg(unix)]
+            Bytes::File(file) => std::os::unix::fs::FileExt::write_all_at(file, from, at),
+            #[cfg(not(unix))]
+            Bytes::File(file) => {
+                use std::io::{Seek, SeekFrom, Write};
+                let mut file = file.try_clone()?;
+                file.seek(SeekFrom::Start(at))?;
+                file.write_all(from)
+            }
+            Bytes::Memory(bytes) => {
+                let mut bytes = bytes.write().unwrap_or_else(PoisonError::into_inner);
+                let (at, end) = (at as usize, at as usize + from.len());
+                let length = bytes.len().max(end);
+                bytes.resize(length, 0);
+                bytes[at..end].copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        match self {
+            Bytes::File(file) => file.set_len(length),
+            Bytes::Memory(bytes) => {
+                bytes.write().unwrap_or_else(PoisonError::into_inner).truncate(length as usize);
+                Ok(())
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Bytes::File(file) => file.sync_data(),
+            Bytes::Memory(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! One change to a store: what it is decided by, and the group of entries that it becomes.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use rath_record::{BranchId, Kept, Link, Payload, Step, StepId};
+use rusqlite::{Connection, params};
+
+use super::super::holder::now;
+use super::super::recorder::about;
+use super::super::{FIRST, Holder, Listed, Right, Rows, Write, fenced, held, moved, not_kept, orphan};
+use super::branch::BranchRow;
+use super::change::Refused;
+use super::entry::{self, Beside, Writing};
+use super::index::Index;
+use super::log::{GROUP_HEAD, Log};
+use super::pages::Pages;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long what a step says may be, in bytes.
+const SAID_MOST: usize = 1 << 30;
+
+/// One change: all that the log says is known, and nobody else can say anything meanwhile.
+pub(super) struct Page<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) log: &'a Log,
+    pub(super) index: &'a mut Index,
+    /// The branches that somebody in this process writes.
+    pub(super) held: &'a mut HashSet<BranchId>,
+    /// The number of this process among those who write.
+    pub(super) own: &'a mut Option<u64>,
+    pub(super) lease: Duration,
+    /// The group, with room for its head.
+    pub(super) group: &'a mut Vec<u8>,
+    /// Whether payloads wait to be committed.
+    pub(super) has_payloads: bool,
+}
+
+impl Page<'_> {
+    /// Begins a group.
+    pub(super) fn begin(&mut self) {
+        self.group.clear();
+        self.group.resize(GROUP_HEAD, 0);
+    }
+
+    /// Makes durable what was said. Payloads come first: what is said rests on them.
+    pub(super) fn finish(&mut self) -> Result<(), Refused> {
+        if std::mem::take(&mut self.has_payloads) {
+            self.connection.execute_batch("COMMIT")?;
+        }
+        if self.group.len() > GROUP_HEAD {
+            self.log.append(self.group, self.index.end).map_err(Refused::Lost)?;
+            self.index.end += self.group.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The place of what is said next.
+    fn place(&self) -> u64 {
+        self.index.end + self.group.len() as u64
+    }
+
+    /// The id and the branch of the step at a place, if it is there.
+    fn names(&self, place: u64) -> Option<(StepId, BranchId)> {
+        match place.checked_sub(self.index.end) {
+            None => Pages::back(self.log).names(place),
+            Some(here) => entry::names(self.group.get(usize::try_from(here).ok()?..)?),
+        }
+    }
+
+    /// Says all there is to say of a branch.
+    pub(super) fn put(&mut self, row: BranchRow) -> Result<(), Refused> {
+        let place = self.place();
+        Writing(self.group).branch(place, &row);
+        self.index.put(self.connection, row, place)
+    }
+
+    /// Says that a branch is no longer there.
+    pub(super) fn remove(&mut self, branch: BranchId) {
+        let place = self.place();
+        Writing(self.group).gone(place, branch);
+        self.index.remove(branch);
+        self.held.remove(&branch);
+    }
+
+    /// The number of this process among those who write.
+    fn own(&mut self, holder: &Holder) -> u64 {
+        if let Some(own) = *self.own {
+            return own;
+        }
+        let (place, who, expires) = (self.place(), holder.to_json(), expiry(self.lease));
+        Writing(self.group).writer(place, &who, expires);
+        self.index.add_writer(place, who, expires);
+        *self.own.insert(place)
+    }
+
+    /// What is said of a branch, and what a list says of it.
+    pub(super) fn listed(&mut self, branch: BranchId) -> Result<Option<(BranchRow, Listed)>, Refused> {
+        let Some(row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
+        let holder = self.index.writer(self.connection, row.writer)?.map(|(holder, _)| holder);
+        let listed = row.listed(holder);
+        Ok(Some((row, listed)))
+    }
+
+    /// Takes the right to append to a branch.
+    pub(super) fn claim(&mut self, branch: BranchId, holder: &Holder) -> Result<Option<u64>, Refused> {
+        let Some(mut row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
+        // What this process let go of without a word is its own to take again.
+        if Some(row.writer) != *self.own || self.held.contains(&branch) {
+            self.refuse_if_held(&row)?;
+        }
+        row.writer = self.own(holder);
+        row.epoch += 1;
+        let epoch = row.epoch;
+        self.put(row)?;
+        self.held.insert(branch);
+        Ok(Some(epoch))
+    }
+
+    /// Gives back the right to append to a branch, unless somebody has a newer one.
+    pub(super) fn release(&mut self, branch: BranchId, epoch: u64) -> Result<(), Refused> {
+        let row = match self.index.get(self.connection, branch) {
+            Err(Refused::Told(_)) => return Ok(()),
+            row => row?.filter(|row| row.epoch == epoch).cloned(),
+        };
+        if let Some(mut row) = row {
+            row.writer = 0;
+            self.held.remove(&branch);
+            self.put(row)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody writes a branch who may be alive.
+    pub(super) fn refuse_if_held(&self, row: &BranchRow) -> Result<(), Refused> {
+        if let Some((holder, expires)) = self.index.writer(self.connection, row.writer)?
+            && !holder.is_dead()
+            && expires > now()
+        {
+            return Err(held(row.id, &holder).into());
+        }
+        Ok(())
+    }
+
+    /// Appends to one branch. The outer error is the store's, the inner one is for whoever wanted it.
+    pub(super) fn append(&mut self, write: &Write, rows: &Rows) -> Result<Result<()>, Refused> {
+        // Whether it may be written is found out before anything is.
+        let own = *self.own;
+        let row = self.index.get(self.connection, write.branch)?;
+        match (&write.right, row) {
+            (Right::New(_), None) => {}
+            (Right::New(_), Some(_)) => return Ok(Err(moved(write.branch))),
+            (Right::Held(epoch), Some(row)) if row.epoch == *epoch && Some(row.writer) == own => {
+                if Some(row.head_id) != write.after {
+                    return Ok(Err(moved(write.branch)));
+                }
+            }
+            (Right::Held(_), row) => {
+                let writer = row.map_or(0, |row| row.writer);
+                let writer = if Some(writer) == own { None } else { self.index.writer(self.connection, writer)? };
+                return Ok(Err(fenced(write.branch, writer.map(|(holder, _)| holder).as_ref())));
+            }
+        }
+        let Some(head) = write.steps.last() else { return Ok(Ok(())) };
+        if let Some(parent) = orphan(write, rows) {
+            return Ok(Err(not_kept(parent)));
+        }
+        // On a branch of its own nothing can be deleted meanwhile; elsewhere it can, with what goes on from it.
+        for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| may_be_gone(link, step))) {
+            if let Kept::At(at) = rows.of(link)
+                && self.names(at).map(|(id, _)| id) != Some(link.id())
+            {
+                return Ok(Err(not_kept(link.id())));
+            }
+        }
+        let is_new = matches!(write.right, Right::New(_));
+        let is_plain = !is_new && write.title.is_none() && head.stamp().branch == write.branch;
+        let mut others: HashMap<BranchId, (u64, &Step)> = HashMap::new();
+        let mut last = 0;
+        for (nth, step) in write.steps.iter().enumerate() {
+            let json = write.json(nth);
+            if json.len() > SAID_MOST {
+                let message = format!("a step of {} bytes is too long to be kept; the most is {SAID_MOST}", json.len());
+                return Err(Error::new(ErrorKind::Store, message).into());
+            }
+            last = self.step(step, &json, rows, is_plain && nth + 1 == write.steps.len())?;
+            if step.stamp().branch != write.branch {
+                others.insert(step.stamp().branch, (last, step));
+            }
+        }
+        for (branch, (place, step)) in others {
+            if self.index.get(self.connection, branch)?.is_none() {
+                let title = about(branch, step, &write.steps).unwrap_or_default();
+                self.put(BranchRow::new(branch, write.family, (place, step), title))?;
+            }
+        }
+        if is_plain {
+            return Ok(Ok(()));
+        }
+        let row = self.index.get(self.connection, write.branch)?.cloned();
+        let title = || write.title.clone().unwrap_or_default();
+        let mut row = row.unwrap_or_else(|| BranchRow::new(write.branch, write.family, (last, head), title()));
+        row.move_to(last, head.id(), head.stamp().at, head.totals());
+        write.title.iter().for_each(|title| row.title = title.clone());
+        if let Right::New(holder) = &write.right {
+            (row.writer, row.epoch) = (self.own(holder), FIRST);
+            self.held.insert(write.branch);
+        }
+        self.put(row)?;
+        Ok(Ok(()))
+    }
+
+    /// Says one step, and its payloads before it. Gives its place.
+    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, Refused> {
+        for (digest, payload) in step.chunk().payloads() {
+            if !std::mem::replace(&mut self.has_payloads, true) {
+                self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            }
+            let is_text = matches!(payload, Payload::Text(_));
+            self.connection
+                .prepare_cached(
+                    "INSERT INTO payloads(digest, is_text, data) VALUES (?, ?, ?)
+                     ON CONFLICT(digest) DO UPDATE SET data = excluded.data WHERE data IS NULL",
+                )?
+                .execute(params![&digest.0[..], is_text, payload.bytes()])?;
+        }
+        let mut beside = Beside { places: [0; 2], elsewhere: [false; 2], moves };
+        for (nth, link) in step.parents().iter().enumerate().take(2) {
+            let Kept::At(at) = rows.of(link) else { continue };
+            beside.places[nth] = at;
+            let branch = match link {
+                Link::Step(parent) => Some(parent.stamp().branch),
+                // What is on a shelf is not fetched for this.
+                _ => self.names(at).map(|(_, branch)| branch),
+            };
+            if let Some(branch) = branch.filter(|branch| *branch != step.stamp().branch) {
+                beside.elsewhere[nth] = true;
+                self.index.follow(self.connection, branch, at)?;
+            }
+        }
+        let (place, totals) = (self.place(), step.totals());
+        Writing(self.group).step(place, step, json, &totals, &beside);
+        rows.set(step, Kept::At(place));
+        if moves {
+            let (branch, at) = (step.stamp().branch, step.stamp().at);
+            self.index.change(self.connection, branch, |row| row.move_to(place, step.id(), at, totals))?;
+        }
+        Ok(place)
+    }
+}
+
+/// Whether a parent is known to be, or may be, on another branch than its child.
+fn may_be_gone(link: &Link, child: &Step) -> bool {
+    match link {
+        Link::Step(parent) => parent.stamp().branch != child.stamp().branch,
+        Link::Shelved(_) => true,
+        Link::Gone(_) => false,
+    }
+}
+
+pub(super) fn expiry(lease: Duration) -> i64 {
+    now().saturating_add(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
+}
