@@ -4,6 +4,7 @@ mod json;
 mod kinds;
 mod rewrite;
 mod wire;
+mod workspace;
 
 use crate::id::CallId;
 use crate::payload::Text;
@@ -11,6 +12,7 @@ use crate::payload::Text;
 pub use kinds::*;
 pub use rewrite::Part;
 pub use wire::ChunkError;
+pub use workspace::*;
 
 /// What a step says.
 ///

@@ -60,7 +60,6 @@ impl Bisect {
     }
 
     /// Which one is to be looked at next; none when it is over.
-    #[expect(clippy::should_implement_trait, reason = "what comes next depends on what is told meanwhile")]
     pub fn next(&self) -> Option<usize> {
         match self.state {
             State::Begun => Some(self.to),

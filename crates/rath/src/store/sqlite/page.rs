@@ -173,17 +173,17 @@ impl Page<'_> {
                 return Ok(Err(not_kept(link.id())));
             }
         }
+        let said: Vec<_> = (0..write.steps.len()).map(|nth| write.json(nth)).collect();
+        if let Some(long) = said.iter().map(|json| json.len()).find(|length| *length > SAID_MOST) {
+            let message = format!("a step of {long} bytes is too long to be kept; the most is {SAID_MOST}");
+            return Ok(Err(Error::new(ErrorKind::Store, message)));
+        }
         let is_new = matches!(write.right, Right::New(_));
         let is_plain = !is_new && write.title.is_none() && head.stamp().branch == write.branch;
         let mut others: HashMap<BranchId, (u64, &Step)> = HashMap::new();
         let mut last = 0;
-        for (nth, step) in write.steps.iter().enumerate() {
-            let json = write.json(nth);
-            if json.len() > SAID_MOST {
-                let message = format!("a step of {} bytes is too long to be kept; the most is {SAID_MOST}", json.len());
-                return Err(Error::new(ErrorKind::Store, message).into());
-            }
-            last = self.step(step, &json, rows, is_plain && nth + 1 == write.steps.len())?;
+        for (nth, (step, json)) in write.steps.iter().zip(&said).enumerate() {
+            last = self.step(step, json, rows, is_plain && nth + 1 == write.steps.len())?;
             if step.stamp().branch != write.branch {
                 others.insert(step.stamp().branch, (last, step));
             }
