@@ -25,6 +25,9 @@
 //! as they were, or if it was last changed so shortly before it was read that it may have changed again without a trace. One
 //! that changes while it is read is read again, five times at most; what is kept is always what was read. What goes away
 //! meanwhile is not there.
+//!
+//! A directory with more than 1,000,000 names that are not ignored, or more than 8 GiB in files that have to be read at once, is
+//! no workspace: nobody means to keep versions of a whole machine.
 
 mod batch;
 mod bisect;
@@ -38,6 +41,7 @@ mod glob;
 mod ignore;
 mod index;
 mod merge;
+mod most;
 mod node;
 mod objects;
 mod pack;
@@ -69,6 +73,7 @@ use rath_record::chunk::{Effect, Tree, Unkept};
 use self::batch::Batch;
 use self::checkout::Live;
 use self::dir::{Dir, Kind};
+use self::most::Most;
 use self::restore::Restore;
 use crate::error::Result;
 
@@ -80,6 +85,7 @@ pub struct Workspace {
     /// Where what is known of files is kept between processes.
     index: PathBuf,
     largest: u64,
+    most: Most,
     known: Option<Arc<Dir>>,
     /// Whether more is known than the index says.
     unsaved: bool,
@@ -101,7 +107,8 @@ impl Workspace {
     /// damaged, the next snapshot takes longer.
     pub fn open(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
-        let mut workspace = Workspace { root, objects, index, largest: Self::LARGEST, known: None, unsaved: false };
+        let (largest, most) = (Self::LARGEST, Most::default());
+        let mut workspace = Workspace { root, objects, index, largest, most, known: None, unsaved: false };
         workspace.load()?;
         Ok(workspace)
     }
@@ -134,7 +141,7 @@ impl Workspace {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let found = walk::walk(&root, &self.objects, &batch, self.largest, self.known.clone())?;
+        let found = walk::walk(&root, &self.objects, &batch, (self.largest, self.most), self.known.clone())?;
         batch.finish()?;
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &found));
         self.known = Some(found.clone());
@@ -175,8 +182,8 @@ impl Workspace {
         };
         let known = checkout::checkout(&self.objects, tree::id(tree)?, into, live)?;
         let (root, index) = (into.to_owned(), index.to_owned());
-        let (objects, largest) = (self.objects.clone(), self.largest);
-        Ok(Workspace { root, objects, index, largest, known: Some(known), unsaved: true })
+        let (objects, largest, most) = (self.objects.clone(), self.largest, self.most);
+        Ok(Workspace { root, objects, index, largest, most, known: Some(known), unsaved: true })
     }
 
     /// Writes what is known to the index. This is done when a workspace is let go, too.
@@ -257,6 +264,30 @@ mod tests {
             altered.push(dir.name(&entry), entry);
         }
         Arc::new(altered)
+    }
+
+    #[test]
+    fn a_directory_that_holds_too_much_is_no_workspace() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("ignored")).expect("a directory");
+        std::fs::write(root.join(".gitignore"), "ignored\n").expect("written");
+        for nth in 0..20 {
+            std::fs::write(root.join("ignored").join(format!("{nth}")), "1234").expect("written");
+        }
+        let objects = Objects::open(&folder.path().join("versions")).expect("versions");
+        let look = |names, bytes| {
+            let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
+            workspace.most = Most { names, bytes };
+            workspace.snapshot().map(|_| ()).map_err(|error| error.message().to_owned())
+        };
+        assert_eq!(look(2, 8), Ok(()));
+        std::fs::write(root.join("file"), "12345678\n").expect("written");
+        let told = Err("too much for a workspace: it holds more than 2 files and directories".to_owned());
+        assert_eq!(look(2, 100), told);
+        let told = Err("too much for a workspace: it holds more than 0 MiB that are new".to_owned());
+        assert_eq!(look(3, 8), told);
+        assert_eq!(look(3, 17), Ok(()));
     }
 
     #[test]

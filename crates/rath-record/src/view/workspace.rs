@@ -86,15 +86,30 @@ impl Trees<'_> {
         false
     }
 
-    /// The trees that led to the newest one, oldest first, along ours where branches were joined; a tree that stayed as
-    /// it was is there once.
-    pub fn line(&self) -> Vec<&TreeAt<'_>> {
-        let head = self.head.and_then(|head| self.at(head));
-        let back = std::iter::successors(head, |at| self.list[*at].before.first().copied());
-        let mut line: Vec<&TreeAt<'_>> = back.map(|at| &self.list[at]).collect();
-        line.reverse();
-        line.dedup_by(|next, before| next.tree == before.tree);
-        line
+    /// The trees that led to the newest one, which is the last; one that stayed as it was is there once.
+    pub fn leading(&self) -> Vec<TreeAt<'_>> {
+        let Some(head) = self.head.and_then(|head| self.at(head)) else { return Vec::new() };
+        // What stayed as it was is known by the place of what it stayed like.
+        let mut same: Vec<usize> = (0..=head).collect();
+        for (at, here) in self.list[..=head].iter().enumerate() {
+            let like = here.before.iter().find(|before| self.list[**before].tree == here.tree);
+            like.into_iter().for_each(|before| same[at] = same[*before]);
+        }
+        let mut leads = vec![false; head + 1];
+        leads[same[head]] = true;
+        for at in (0..=head).rev().filter(|at| same[*at] == *at) {
+            if leads[at] {
+                self.list[at].before.iter().for_each(|before| leads[same[*before]] = true);
+            }
+        }
+        let mut places = vec![0; head + 1];
+        let mut leading: Vec<TreeAt<'_>> = Vec::new();
+        for at in (0..=head).filter(|at| leads[*at]) {
+            places[at] = leading.len();
+            let before = self.list[at].before.iter().map(|before| places[same[*before]]).collect();
+            leading.push(TreeAt { before, ..self.list[at].clone() });
+        }
+        leading
     }
 }
 

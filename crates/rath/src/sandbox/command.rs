@@ -81,12 +81,14 @@ impl Ran {
 }
 
 impl Printed {
-    /// As text, with a note where something is left out.
+    /// As text, with a note where something is left out: by the digest in it, [`Sandbox::spooled`](super::Sandbox::spooled)
+    /// finds all of it.
     pub fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.beginning).into_owned();
-        let left_out = self.bytes - (self.beginning.len() + self.end.len()) as u64;
+        let left_out = self.bytes.saturating_sub((self.beginning.len() + self.end.len()) as u64);
         if left_out > 0 {
-            text.push_str(&format!("\n[{left_out} bytes are left out here]\n"));
+            let whole = self.spooled.map(|digest| format!("; the whole is {digest}")).unwrap_or_default();
+            text.push_str(&format!("\n[{left_out} bytes are left out here{whole}]\n"));
         }
         text + &String::from_utf8_lossy(&self.end)
     }

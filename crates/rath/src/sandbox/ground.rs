@@ -94,6 +94,11 @@ impl Grounds {
         Ok(Some(self.objects.get_or_init(|| objects)))
     }
 
+    /// Makes durable whatever was kept.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.objects.get().map_or(Ok(()), Objects::sync)
+    }
+
     fn make(&self, wants: &Wants<'_>) -> Result<Arc<Ground>> {
         let (Some(root), Some(objects)) = (self.sandbox.directory(), self.objects()?) else {
             if self.takes_root(wants) {

@@ -48,6 +48,7 @@ impl Session {
         };
         let effects = objects.diff(Some(&before), &tree)?;
         let path = conflict.path.clone();
+        self.sync_versions()?;
         Ok(self.push(Decided { path, taken, tree, effects }))
     }
 

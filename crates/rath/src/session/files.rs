@@ -1,5 +1,6 @@
 //! Views of a session's files: as they were at any step, how they differ, who wrote them, and what checks say of them.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
@@ -68,23 +69,30 @@ impl Session {
     /// model is asked. The command has to fail on the newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         let trees = view::trees(self.as_record());
-        let line = trees.line();
+        let leading = trees.leading();
         let (objects, grounds) = (self.objects()?, self.grounds()?);
-        let mut bisect = Bisect::new(line.len());
-        let mut runs = 0;
+        let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
+        // Files that were as they had been before are not looked at twice.
+        let mut seen: HashMap<&Tree, workspace::Verdict> = HashMap::new();
         while let Some(at) = bisect.next() {
-            let fresh = objects.fresh_checkout(line[at].tree)?;
-            let sandbox = grounds.sandbox().over(fresh.path()).ok_or_else(|| {
-                let message = format!("the sandbox {} cannot work elsewhere", grounds.sandbox().uri());
-                Error::new(ErrorKind::Place, message).with_session(self)
-            })?;
-            let ran = sandbox.run(&Command::argv(argv.iter().cloned()), &mut |_, _| {}).await?;
-            let verdict = if ran.ended == Ended::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad };
+            let tree = leading[at].tree;
+            let verdict = match seen.get(tree) {
+                Some(verdict) => *verdict,
+                None => {
+                    let fresh = objects.fresh_checkout(tree)?;
+                    let sandbox = grounds.sandbox().over(fresh.path()).ok_or_else(|| {
+                        let message = format!("the sandbox {} cannot work elsewhere", grounds.sandbox().uri());
+                        Error::new(ErrorKind::Place, message).with_session(self)
+                    })?;
+                    let ran = sandbox.run(&Command::argv(argv.iter().cloned()), &mut |_, _| {}).await?;
+                    if ran.ended == Ended::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
+                }
+            };
+            seen.insert(tree, verdict);
             bisect.tell(at, verdict);
-            runs += 1;
         }
-        let step = bisect.first_bad().map(|at| line[at].step.id());
-        Ok(Bisected { step, trees: line.len() as u64, runs })
+        let step = bisect.first_bad().map(|at| leading[at].step.id());
+        Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64 })
     }
 
     /// Runs a command as a check, and records what it found, what it saw and what it depends on: files and directories, or

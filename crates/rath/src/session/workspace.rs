@@ -102,8 +102,29 @@ impl Session {
         work: impl FnOnce(&Grounds, Arc<Ground>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let session = self.quiet();
-        let work = move || work(&*session.grounds()?, session.ground()?);
+        let work = move || {
+            let done = work(&*session.grounds()?, session.ground()?)?;
+            session.sync_versions().map(|()| done)
+        };
         let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| Error::new(ErrorKind::Other, error))?.map_err(|error| error.with_session(self))
+    }
+
+    /// Makes durable the versions of its files that steps are about to name, where those steps will be durable.
+    pub(super) fn sync_versions(&self) -> Result<()> {
+        match self.live.place.grounds.get() {
+            Some(grounds) if self.recorder().is_some() => grounds.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same without holding up others.
+    pub(crate) async fn versions_are_durable(&self) -> Result<()> {
+        if self.live.place.grounds.get().is_none() {
+            return Ok(());
+        }
+        let session = self.quiet();
+        let done = tokio::task::spawn_blocking(move || session.sync_versions()).await;
         done.map_err(|error| Error::new(ErrorKind::Other, error))?.map_err(|error| error.with_session(self))
     }
 
@@ -186,13 +207,17 @@ impl Session {
             objects.take_from(&theirs.objects()?, &their_tree)?;
             began().iter().try_for_each(|tree| objects.take_from(&theirs.objects()?, tree))?;
         }
-        let Some(our_tree) = self.tree() else { return Ok(Merged { tree: Some(their_tree), ..how }) };
+        let Some(our_tree) = self.tree() else {
+            self.sync_versions()?;
+            return Ok(Merged { tree: Some(their_tree), ..how });
+        };
         let base = parted.filter(|_| self.place() == theirs.place()).or_else(began).unwrap_or_else(|| our_tree.clone());
         let joined = objects.merge(&base, &our_tree, &their_tree, Labels::SIDES)?;
         let ours = objects.diff(Some(&our_tree), &joined.tree)?;
         let mut effects = objects.diff(Some(&their_tree), &joined.tree)?;
         effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
         let conflicts = joined.conflicts.into_iter().map(|conflict| conflict.recorded()).collect();
+        self.sync_versions()?;
         Ok(Merged { tree: Some(joined.tree), effects, conflicts, ..how })
     }
 }

@@ -12,6 +12,7 @@ use super::batch::Batch;
 use super::dir::{Dir, Entry, Kind, Stat};
 use super::disk::{self, Listing};
 use super::ignore::{self, Level, Patterns, Rules};
+use super::most::{Found, Most};
 use super::node::{Made, Node, OpenDir, Way};
 use super::objects::{self, Objects};
 use super::tree::{Mode, ObjectId};
@@ -58,6 +59,7 @@ pub(super) struct Walk<'a> {
     /// A file stamped with this moment or later may change again without a trace.
     since: i64,
     largest: u64,
+    found: Found,
     open: Arc<AtomicUsize>,
 }
 
@@ -75,10 +77,11 @@ pub(super) fn walk(
     root: &OwnedFd,
     objects: &Objects,
     batch: &Batch<'_>,
-    largest: u64,
+    (largest, most): (u64, Most),
     known: Option<Arc<Dir>>,
 ) -> Result<Arc<Dir>> {
-    let walk = Walk { root, objects, batch, since: disk::now(), largest, open: Arc::default() };
+    let found = Found::new(most);
+    let walk = Walk { root, objects, batch, since: disk::now(), largest, found, open: Arc::default() };
     let result = Mutex::new(None);
     let node = Node::root(About { known, purpose: Purpose::Keep(None) });
     pool::run(vec![(node, Way::Path)], |job, scratch, more| {
@@ -147,6 +150,7 @@ impl Walk<'_> {
     ) -> Result<()> {
         let known = node.about.known.as_ref();
         let Scratch { listing, content, path } = scratch;
+        self.found.names(listing.entries.len())?;
         path.clear();
         dir.patterns = self.patterns(opened, listing, known, content);
         if above.is_some() || dir.patterns.is_some() {
@@ -362,6 +366,7 @@ impl Walk<'_> {
             },
             _ => return unkept(Unkept::Special, stat),
         };
+        self.found.bytes(content.len())?;
         let Some(id) = self.batch.put(objects::Kind::Blob, content)? else {
             return unkept(Unkept::Special, stat);
         };

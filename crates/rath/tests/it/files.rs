@@ -308,3 +308,18 @@ fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     let steps = log(&session);
     assert!(steps.contains("observed: +c.txt"), "{steps}");
 }
+
+#[test]
+fn a_regression_that_came_in_by_a_merge_is_found_where_it_was_made() {
+    let folder = folder(&[("a.txt", "0\n")]);
+    let session = work(placed(&folder), &[&["echo 1 > a.txt"]]);
+    let ours = work(session.fork(), &[&["echo x > x.txt"], &["echo y > y.txt"]]);
+    let theirs = work(session.fork(), &[&["echo p > p.txt"], &["touch broken"], &["echo q > q.txt"]]);
+    let merged = work(ours.merge(&theirs).expect("merged"), &[&["echo z > z.txt"]]);
+    let argv = ["test", "!", "-e", "broken"].map(str::to_owned);
+    let found = block_on(merged.bisect(&argv)).expect("a search");
+    let step = merged.as_record().find(found.step.expect("found")).expect("a step");
+    let (call, _) = view::asked(step).expect("a call");
+    assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");
+    assert_eq!((found.trees, found.runs), (9, 4));
+}

@@ -1,7 +1,7 @@
 //! Running a command, and what the model reads of it.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sandbox::{Command, Ended, Printed, Ran, Stream};
+use crate::sandbox::{Command, Ended, Ran, Stream};
 use crate::tool::{Output, ToolCx};
 
 /// Runs a command, and tells whoever listens what it prints.
@@ -26,12 +26,7 @@ pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<Ran> {
 
 /// What the model reads: what was printed, then what was printed as errors, and how it ended where that is not well.
 pub(super) fn said(ran: &Ran, command: &Command) -> Result<Output> {
-    let mut said = printed(&ran.out);
-    let errors = printed(&ran.err);
-    if !said.is_empty() && !said.ends_with('\n') && !errors.is_empty() {
-        said.push('\n');
-    }
-    said.push_str(&errors);
+    let said = ran.text();
     let (kind, ended) = match ran.ended {
         Ended::Exit(0) => return Ok(said.into()),
         Ended::Exit(code) => (ErrorKind::Tool, format!("exit code {code}")),
@@ -40,14 +35,4 @@ pub(super) fn said(ran: &Ran, command: &Command) -> Result<Output> {
         Ended::TooMuchOutput => (ErrorKind::Tool, "it was ended, since it printed too much".to_owned()),
     };
     Err(Error::new(kind, if said.is_empty() { ended } else { format!("{ended}\n{said}") }))
-}
-
-fn printed(printed: &Printed) -> String {
-    let mut text = String::from_utf8_lossy(&printed.beginning).into_owned();
-    let left_out = printed.bytes.saturating_sub((printed.beginning.len() + printed.end.len()) as u64);
-    if left_out > 0 {
-        text.push_str(&format!("\n[{left_out} bytes are left out here]\n"));
-    }
-    text.push_str(&String::from_utf8_lossy(&printed.end));
-    text
 }
