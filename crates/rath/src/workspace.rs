@@ -40,6 +40,7 @@ mod edit;
 mod glob;
 mod ignore;
 mod index;
+mod lines;
 mod merge;
 mod most;
 mod node;
@@ -62,7 +63,6 @@ pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;
 
 pub(crate) use self::blame::blame;
-pub(crate) use self::patch::patch;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

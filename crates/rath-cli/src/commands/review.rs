@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Done {
             .hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.durable().await?;
+            settle(&session, &decisions).await?;
             Ok(session)
         })?,
     };
@@ -134,6 +135,15 @@ impl Args {
         }
         Ok(decisions)
     }
+}
+
+/// Puts what was decided where the session works, when nothing is left to decide.
+async fn settle(session: &Session, decisions: &[Decision]) -> rath::Result<()> {
+    let of_files = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
+    if decisions.iter().any(of_files) && session.conflicts().is_empty() {
+        session.settle_files().await?;
+    }
+    Ok(())
 }
 
 fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {

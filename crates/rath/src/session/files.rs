@@ -29,7 +29,7 @@ impl Session {
     /// The same line by line, as a patch.
     pub fn patch(&self, other: &Session) -> Result<String> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        workspace::patch(&self.objects()?, &ours, &theirs).map_err(|error| error.with_session(self))
+        self.objects()?.patch(&ours, &theirs).map_err(|error| error.with_session(self))
     }
 
     /// Puts the session's files into a directory, which has to be new or empty. Gives how many.

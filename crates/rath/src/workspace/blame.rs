@@ -5,12 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use imara_diff::{Algorithm, Diff, InternedInput};
 use rath_record::chunk::{Call, Change, Chunk, Tree};
 use rath_record::view::{self, Freshness, Trees};
 use rath_record::{Digest, Record, Step, StepId};
 
-use super::Objects;
+use super::lines::{Numbers, common};
+use super::objects::Objects;
 use crate::error::Result;
 
 /// Where every line of a file came from.
@@ -159,19 +159,7 @@ fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The lines of the new text that are in the old one too, with their numbers there.
 fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
-    let mut input: InternedInput<&[u8]> = InternedInput::default();
-    input.update_before(lines(old));
-    input.update_after(lines(new));
-    let diff = Diff::compute(Algorithm::Histogram, &input);
-    let (mut same, mut before) = (HashMap::new(), 0);
-    let mut after = 0;
-    for hunk in diff.hunks() {
-        (after..hunk.after.start)
-            .zip(before..hunk.before.start)
-            .for_each(|(new, old)| _ = same.insert(new as usize, old as usize));
-        (before, after) = (hunk.before.end, hunk.after.end);
-    }
-    let rest = (after..input.after.len() as u32).zip(before..input.before.len() as u32);
-    rest.for_each(|(new, old)| _ = same.insert(new as usize, old as usize));
-    same
+    let mut numbers = Numbers::default();
+    let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
+    common(&numbers.of(&old), &numbers.of(&new)).into_iter().map(|(old, new)| (new, old)).collect()
 }

@@ -24,7 +24,7 @@ impl Objects {
             _ => vec![&effect.path],
         });
         for path in paths {
-            let path = bytes(path)?;
+            let path = quote::path(path)?;
             let found = self.entry(tree::id(after)?, &path)?;
             wanted.insert(path, found);
         }
@@ -38,7 +38,7 @@ impl Objects {
             let odd = || Error::new(ErrorKind::Damaged, format_args!("a version of `{path}` cannot be read"));
             let id = ObjectId::from_hex(object).ok_or_else(odd)?;
             let mode = Mode::read(mode.as_bytes()).filter(|mode| *mode != Mode::Directory).ok_or_else(odd)?;
-            wanted.insert(bytes(path)?, Some((mode, id)));
+            wanted.insert(quote::path(path)?, Some((mode, id)));
         }
         self.edit(tree, &wanted)
     }
@@ -50,16 +50,16 @@ impl Objects {
         let batch = Batch::new(self);
         let id = batch.put(Kind::Blob, content)?.ok_or_else(collides)?;
         batch.finish()?;
-        wanted.insert(bytes(&conflict.path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
+        wanted.insert(quote::path(&conflict.path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
         self.edit(tree, &wanted)
     }
 
     /// Everything that the merge put where a conflict is, to be taken out.
     fn without(&self, tree: &Tree, conflict: &Conflict) -> Result<BTreeMap<Vec<u8>, Wanted>> {
-        let mut wanted = BTreeMap::from([(bytes(&conflict.path)?, None)]);
+        let mut wanted = BTreeMap::from([(quote::path(&conflict.path)?, None)]);
         for version in [&conflict.ours, &conflict.theirs].into_iter().flatten() {
             // Where one side renamed it, the merge may have left it under both names.
-            let path = bytes(&version.path)?;
+            let path = quote::path(&version.path)?;
             if self.entry(tree::id(tree)?, &path)?.is_some_and(|(_, id)| id.to_string() == version.object) {
                 wanted.insert(path, None);
             }
@@ -94,22 +94,6 @@ impl Objects {
         let fresh = Fresh(folder);
         self.checkout(tree, fresh.path())?;
         Ok(fresh)
-    }
-
-    /// What is at a path.
-    fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Wanted> {
-        let mut at = tree;
-        let mut names = path.split(|byte| *byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            let bytes = self.get(at, Kind::Tree)?;
-            let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
-            match (found, names.peek()) {
-                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
-                (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
-                _ => return Ok(None),
-            }
-        }
-        Ok(None)
     }
 
     fn edit(&self, tree: &Tree, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<Tree> {
@@ -156,11 +140,6 @@ fn write(batch: &Batch<'_>, files: &[(&[u8], Mode, ObjectId)]) -> Result<ObjectI
         rest = &rest[count..];
     }
     batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
-}
-
-fn bytes(path: &str) -> Result<Vec<u8>> {
-    let read = quote::read(path).map(|path| path.into_owned());
-    read.ok_or_else(|| Error::new(ErrorKind::Arguments, format_args!("wanted a path, found `{path}`")))
 }
 
 fn collides() -> Error {

@@ -4,9 +4,7 @@
 //! other renamed are moved along (and reported), contents are merged line by line. Where it stops being clear, the tree holds
 //! what git would leave: text with marks, or both versions side by side; and the list says where.
 
-mod classic;
 mod entry;
-mod lines;
 mod moves;
 mod text;
 

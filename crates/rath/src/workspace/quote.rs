@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// A path as it stands in the record.
 ///
 /// What is UTF-8 stands as it is. What is not stands in quotes, as git writes it: bytes that are no text as three octal
@@ -55,6 +57,31 @@ pub(super) fn read(text: &str) -> Option<Cow<'_, [u8]>> {
         }
     }
     Some(Cow::Owned(path))
+}
+
+/// The path that somebody names, or an error that says what is wrong with it.
+pub(super) fn path(text: &str) -> Result<Vec<u8>> {
+    let no_path = || Error::new(ErrorKind::Arguments, format_args!("wanted a path, found `{text}`"));
+    read(text).map(Cow::into_owned).ok_or_else(no_path)
+}
+
+/// A path of the record as it stands in a patch, on one of two sides or on none: git reads no line break in a bare one.
+pub(super) fn with_side(side: &str, text: &str) -> String {
+    let path = read(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
+    let slash = if side.is_empty() { "" } else { "/" };
+    let is_odd = |byte: &u8| byte.is_ascii_control() || matches!(byte, b'"' | b'\\');
+    if !path.iter().any(is_odd) && std::str::from_utf8(&path).is_ok() {
+        return format!("{side}{slash}{text}");
+    }
+    let mut quoted = format!("\"{side}{slash}");
+    for byte in path.iter() {
+        let _ = match byte {
+            b'"' | b'\\' => write!(quoted, "\\{}", char::from(*byte)),
+            b' '..=b'~' => write!(quoted, "{}", char::from(*byte)),
+            _ => write!(quoted, "\\{byte:03o}"),
+        };
+    }
+    quoted + "\""
 }
 
 fn octal(byte: u8) -> Option<u8> {

@@ -7,7 +7,7 @@ use rath_record::chunk::{Effect, Tree};
 use super::objects::{Kind, Objects};
 use super::tree::{self, Mode, ObjectId};
 use super::{changes, checkout, quote};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// A file in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,22 +31,8 @@ impl Objects {
 
     /// The content of a file in a tree, or where a link leads; none if there is no such file.
     pub fn read(&self, tree: &Tree, path: &str) -> Result<Option<Vec<u8>>> {
-        let no_path = || Error::new(ErrorKind::Arguments, format_args!("wanted a path, found `{path}`"));
-        let path = quote::read(path).ok_or_else(no_path)?;
-        let mut at = tree::id(tree)?;
-        let mut names = path.split(|byte| *byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            let bytes = self.get(at, Kind::Tree)?;
-            let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
-            match (found, names.peek()) {
-                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
-                (Some(entry), None) if entry.mode != Mode::Directory => {
-                    return self.get(entry.id, Kind::Blob).map(Some);
-                }
-                _ => return Ok(None),
-            }
-        }
-        Ok(None)
+        let found = self.entry(tree::id(tree)?, &quote::path(path)?)?;
+        found.map(|(_, id)| self.get(id, Kind::Blob)).transpose()
     }
 
     /// Every file in a tree, by path.
@@ -65,5 +51,21 @@ impl Objects {
     /// refused before anything is written.
     pub fn checkout(&self, tree: &Tree, into: &Path) -> Result<()> {
         checkout::checkout(self, tree::id(tree)?, into, None).map(drop)
+    }
+
+    /// The file at a path, if there is one.
+    pub(super) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
+        let mut at = tree;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let bytes = self.get(at, Kind::Tree)?;
+            let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
+            match (found, names.peek()) {
+                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
+                (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 }

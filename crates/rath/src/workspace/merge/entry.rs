@@ -4,6 +4,7 @@ use super::text::{self, Marks};
 use super::{ConflictKind, Info, Merge, collides};
 use crate::error::Result;
 use crate::workspace::changes::Version;
+use crate::workspace::lines::is_binary;
 use crate::workspace::objects::Kind;
 use crate::workspace::quote;
 use crate::workspace::tree::Mode;
@@ -191,7 +192,7 @@ impl Merge<'_> {
             _ => Vec::new(),
         };
         let (one, other) = (self.content(ours.1)?, self.content(theirs.1)?);
-        if [&before, &one, &other].into_iter().any(|content| text::is_binary(content)) {
+        if [&before, &one, &other].into_iter().any(|content| is_binary(content)) {
             return Ok(Contents { version: (mode, ours.1), clean: false });
         }
         let same_names = names[0] == names[1] && names[1] == names[2];

@@ -1,6 +1,6 @@
 //! Three texts made into one, as git does it: both sides' changes, and marks where they disagree.
 
-use super::lines::{Hunk, Numbers, diff, lines};
+use crate::workspace::lines::{Hunk, Numbers, diff, lines};
 
 /// What came of three texts.
 pub(super) struct Merged {
@@ -31,11 +31,6 @@ enum Side {
     Theirs,
     /// Both made the same change.
     Same,
-}
-
-/// Whether a file is no text.
-pub(super) fn is_binary(content: &[u8]) -> bool {
-    memchr::memchr(0, &content[..content.len().min(8000)]).is_some()
 }
 
 pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8], marks: &Marks<'_>) -> Merged {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Command;
 
 use proptest::prelude::*;
 use rath::Digest;
@@ -9,7 +10,7 @@ use rath::chunk::{Change, Effect, Unkept};
 use rath::workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
-use super::support::{Scratch, Seen, What, git, observe};
+use super::support::{Scratch, Seen, What, git, observe, run};
 use crate::support::cases;
 
 proptest! {
@@ -58,6 +59,7 @@ proptest! {
             prop_assert_eq!(&restored.tree, &wanted.tree);
             prop_assert_eq!(&restored.tree.0, &format!("git:{}", scratch.tree_of_git()));
         }
+        git_takes_the_patch(&scratch, &one, &two);
         let into = scratch.folder.path().join("fork");
         let mut fork = workspace.fork(&two.tree, &into, &scratch.folder.path().join("fork.index")).expect("a fork");
         prop_assert_eq!(&fork.snapshot().expect("a snapshot").tree, &two.tree);
@@ -89,6 +91,21 @@ fn rule() -> impl Strategy<Value = String> {
         prop::sample::select(&RULES[..]).prop_map(str::to_owned),
         "!?/?([ab*?./\\\\]|\\*\\*|\\*\\*/|\\[[!^]?[]a-c\\\\:-]{1,4}\\]|\\[\\[:(alpha|punct|space|x):\\]\\]| ){1,7}/?",
     ]
+}
+
+/// What git makes of one tree with the patch to another is the other.
+fn git_takes_the_patch(scratch: &Scratch, one: &Snapshot, two: &Snapshot) {
+    let patch = scratch.objects.patch(&one.tree, &two.tree).expect("a patch");
+    if patch.is_empty() || patch.contains("Binary files") {
+        return;
+    }
+    let (into, file) = (scratch.folder.path().join("patched"), scratch.folder.path().join("patch"));
+    scratch.objects.checkout(&one.tree, &into).expect("checked out");
+    fs::write(&file, &patch).expect("written");
+    run(Command::new("git").args(["apply", "--whitespace=nowarn"]).arg(&file).current_dir(&into));
+    let index = scratch.folder.path().join("patched.index");
+    let mut patched = Workspace::open(&into, &scratch.objects, &index).expect("opened");
+    assert_eq!(patched.snapshot().expect("a snapshot").tree, two.tree, "{patch}");
 }
 
 fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &BTreeMap<Vec<u8>, Seen>) {

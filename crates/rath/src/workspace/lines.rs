@@ -1,9 +1,9 @@
 //! Which lines of two texts are the same: the histogram diff of git, line for line.
 
+mod classic;
+
 use std::collections::HashMap;
 use std::ops::Range;
-
-use super::classic;
 
 /// Lines as numbers: equal lines have equal numbers.
 #[derive(Default)]
@@ -34,9 +34,26 @@ impl<'a> Numbers<'a> {
     }
 }
 
+/// Whether a file is no text.
+pub(super) fn is_binary(content: &[u8]) -> bool {
+    memchr::memchr(0, &content[..content.len().min(8000)]).is_some()
+}
+
 /// Takes a text apart after every line break.
 pub(super) fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// The lines that two sequences have in common, by their places in the one and the other.
+pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
+    let mut common = Vec::new();
+    let (mut one, mut other) = (0, 0);
+    let end = Hunk { before: before.len()..before.len(), after: after.len()..after.len() };
+    for hunk in diff(before, after).into_iter().chain([end]) {
+        common.extend((one..hunk.before.start).zip(other..hunk.after.start));
+        (one, other) = (hunk.before.end, hunk.after.end);
+    }
+    common
 }
 
 /// What has to be changed in one sequence to get the other.
