@@ -47,6 +47,8 @@ pub use store::Store;
 mod guide {
     #[doc = include_str!("../../../docs/guide/agents.md")]
     struct Agents;
+    #[doc = include_str!("../../../docs/guide/files.md")]
+    struct Files;
     #[doc = include_str!("../../../docs/guide/providers.md")]
     struct Providers;
     #[doc = include_str!("../../../docs/guide/replay.md")]

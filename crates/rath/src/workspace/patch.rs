@@ -6,8 +6,8 @@ use rath_record::chunk::{Change, Effect, Tree};
 
 use super::lines::{Hunk, Numbers, diff, is_binary, lines};
 use super::objects::{Kind, Objects};
-use super::tree::{self, Mode};
 use super::quote;
+use super::tree::{self, Mode};
 use crate::error::Result;
 
 /// How many lines stand around what changed.

@@ -1,0 +1,56 @@
+//! Files as part of the session: two forks work on one project, a merge joins them, and every line knows its author.
+
+use rath::prelude::*;
+use rath::tool::builtin::Shell;
+use rath::workspace::Origin;
+
+/// An agent that runs these commands, one after the other.
+fn worker(commands: &[&str]) -> Result<Agent> {
+    let call =
+        |command: &&str| format!(r#"{{"calls": [{{"name": "shell", "arguments": {{"command": "{command}"}}}}]}}"#);
+    let turns = commands.iter().map(call).chain([r#"{"text": "Done."}"#.to_owned()]);
+    Ok(Agent::new("You edit files.", &Provider::from(Script::of(turns)?)).tool(Shell))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let project = std::env::temp_dir().join(format!("rath-example-{}", std::process::id()));
+    std::fs::create_dir_all(&project)?;
+    std::fs::write(project.join("trip.txt"), "to: Paris\nby: train\nday: Friday\nfor: two\n")?;
+
+    // `Sandbox::isolated` would show commands the machine read-only, and no network.
+    let session = Session::user("Plan the trip.").to(Sandbox::local(&project));
+    let session = worker(&["echo 'hotel: none yet' >> trip.txt"])?.run(session).await?;
+
+    let fork = |words: &str| {
+        let mut fork = session.fork();
+        fork.push(Chunk::user(words));
+        fork
+    };
+    // Each works in a directory of its own.
+    let ours = worker(&["sed -i s/Paris/Lyon/ trip.txt", "echo '- book a table' > todo.txt"])?;
+    let theirs = worker(&["sed -i s/two/three/ trip.txt", "mv trip.txt journey.txt"])?;
+    let (ours, theirs) = tokio::try_join!(ours.run(fork("Go to Lyon.")), theirs.run(fork("Three will go.")))?;
+    let merged = ours.merge(&theirs)?;
+    merged.settle_files().await?;
+    println!("{}", std::fs::read_to_string(project.join("journey.txt"))?);
+
+    for line in merged.blame("journey.txt")?.iter().flat_map(|blame| &blame.lines) {
+        let by = match &line.origin {
+            Origin::Call(author) => author.call.arguments.to_string(),
+            _ => "it was there before".to_owned(),
+        };
+        println!("{:18} {by}", line.text);
+    }
+
+    // Which call took Paris away? No model is asked.
+    let argv = ["grep", "-rq", "Paris", "."].map(str::to_owned);
+    let found = merged.bisect(&argv).await?;
+    let step = found.step.and_then(|step| merged.as_record().find(step));
+    if let Some((call, _)) = step.and_then(view::asked) {
+        println!("\n{} runs found what took Paris away: {}", found.runs, call.arguments);
+    }
+
+    std::fs::remove_dir_all(project)?;
+    Ok(())
+}
