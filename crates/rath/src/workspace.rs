@@ -40,6 +40,11 @@ mod edit;
 mod glob;
 mod ignore;
 mod index;
+#[cfg(target_os = "linux")]
+mod layers;
+#[cfg(not(target_os = "linux"))]
+#[path = "workspace/no_layers.rs"]
+mod layers;
 mod lines;
 mod merge;
 mod most;
@@ -63,6 +68,7 @@ pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;
 
 pub(crate) use self::blame::blame;
+pub(crate) use self::layers::can as can_layer;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -73,6 +79,7 @@ use rath_record::chunk::{Effect, Tree, Unkept};
 use self::batch::Batch;
 use self::checkout::Live;
 use self::dir::{Dir, Kind};
+use self::layers::Layers;
 use self::most::Most;
 use self::restore::Restore;
 use crate::error::Result;
@@ -89,6 +96,8 @@ pub struct Workspace {
     known: Option<Arc<Dir>>,
     /// Whether more is known than the index says.
     unsaved: bool,
+    /// What keeps it mounted, where it is.
+    _mounted: Option<Layers>,
 }
 
 /// A directory as it was at one time.
@@ -106,9 +115,20 @@ impl Workspace {
     /// Opens a directory. `index` is a file that holds what is known of it between processes: where it is missing or
     /// damaged, the next snapshot takes longer.
     pub fn open(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
+        Workspace::open_with(root, objects, index, None)
+    }
+
+    /// Opens a directory that [`fork`](Workspace::fork) made.
+    pub fn open_fork(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
+        let layers = Layers::open(objects, root)?;
+        Workspace::open_with(root, objects, index, layers)
+    }
+
+    fn open_with(root: &Path, objects: &Objects, index: &Path, layers: Option<Layers>) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
         let (largest, most) = (Self::LARGEST, Most::default());
-        let mut workspace = Workspace { root, objects, index, largest, most, known: None, unsaved: false };
+        let mut workspace =
+            Workspace { root, objects, index, largest, most, known: None, unsaved: false, _mounted: layers };
         workspace.load()?;
         Ok(workspace)
     }
@@ -170,20 +190,48 @@ impl Workspace {
         self.snapshot()
     }
 
-    /// A new directory with what a tree holds, and what is known of it in another index.
+    /// A new directory with what a tree holds, and what is known of it in another index. Nothing else sees what is changed in
+    /// it.
     ///
-    /// Files share their blocks with those of this workspace where the file system can do that, and they are as in the tree;
-    /// else they are copied from there or from the versions. They are never hard links: a program that writes in place would
-    /// write to both.
+    /// Where this process may mount an overlay and there are many files, they are shared with other forks until they are
+    /// changed: the directory is there as long as a workspace of it is held, and [`open_fork`](Workspace::open_fork) brings it
+    /// back. Elsewhere files share their blocks with those of this workspace if the file system can do that, or are copied.
+    /// They are never hard links: a program that writes in place would write to both.
     pub fn fork(&self, tree: &Tree, into: &Path, index: &Path) -> Result<Workspace> {
-        let live = match (&self.known, self.open_root()) {
+        let live = || match (&self.known, self.open_root()) {
             (Some(known), Ok(root)) => Some(Live { root, known: known.clone() }),
             _ => None,
         };
-        let known = checkout::checkout(&self.objects, tree::id(tree)?, into, live)?;
+        if !layers::is_whole(into) {
+            layers::clear(into);
+        }
+        checkout::has_room(into)?;
+        let id = tree::id(tree)?;
+        let (known, layers) = match layers::fork(&self.objects, id, into, &self.about()?, live())? {
+            Some((layers, known)) => (known, Some(layers)),
+            None => {
+                // It is there as a whole or not at all.
+                let making = objects::temporary(into.parent().unwrap_or(into));
+                let made = checkout::checkout(&self.objects, id, &making, live()).and_then(|known| {
+                    std::fs::rename(&making, into).map_err(|error| objects::at(into, "write to", error))?;
+                    Ok(known)
+                });
+                let _ = std::fs::remove_dir_all(&making);
+                (Some(made?), None)
+            }
+        };
         let (root, index) = (into.to_owned(), index.to_owned());
         let (objects, largest, most) = (self.objects.clone(), self.largest, self.most);
-        Ok(Workspace { root, objects, index, largest, most, known: Some(known), unsaved: true })
+        let mut fork = Workspace { root, objects, index, largest, most, known, unsaved: true, _mounted: layers };
+        if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
+            fork.snapshot()?;
+        }
+        Ok(fork)
+    }
+
+    /// Whether a directory is one that [`fork`](Workspace::fork) made, to its end.
+    pub fn is_fork(directory: &Path) -> bool {
+        directory.is_dir() && layers::is_whole(directory)
     }
 
     /// Writes what is known to the index. This is done when a workspace is let go, too.

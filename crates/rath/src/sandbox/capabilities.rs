@@ -95,6 +95,8 @@ impl fmt::Display for Mechanism {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forking {
+    /// By an overlay, which shows what is the same and keeps what is different.
+    Overlay,
     /// By the file system, which shares what is the same.
     Reflink,
     /// File by file.
@@ -144,6 +146,7 @@ impl fmt::Display for Capabilities {
             }
         }
         f.write_str(match self.forking {
+            Forking::Overlay => ", forks by overlay",
             Forking::Reflink => ", forks by reflink",
             Forking::Copy => ", forks by copy",
             Forking::Never => "",
@@ -159,8 +162,12 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// How a fork of a directory is copied: asked of its file system with two files that have no name.
+/// How a fork of a directory is made: asked of the system with two directories, then with two files that have no name.
 pub(super) fn forking(directory: &Path) -> Forking {
+    let own = directory.join(super::ground::OWN);
+    if crate::workspace::can_layer(if own.is_dir() { &own } else { directory }) {
+        return Forking::Overlay;
+    }
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{Mode, OFlags, ioctl_ficlone, open};

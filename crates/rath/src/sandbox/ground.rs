@@ -118,7 +118,7 @@ impl Grounds {
             return Ok(ground);
         }
         let own = self.own(root, wants.branch);
-        if own.is_dir() {
+        if Workspace::is_fork(&own) {
             return self.open(&own, objects);
         }
         if self.takes_root(wants) {
@@ -188,7 +188,11 @@ impl Grounds {
     }
 
     fn workspace(&self, directory: &Path, objects: &Objects) -> Result<Workspace> {
-        Workspace::open(directory, objects, &self.index(directory, objects))
+        let index = self.index(directory, objects);
+        match Some(directory) == self.sandbox.directory() {
+            true => Workspace::open(directory, objects, &index),
+            false => Workspace::open_fork(directory, objects, &index),
+        }
     }
 
     /// The file that holds what is known of a directory's files.
@@ -216,7 +220,7 @@ impl Grounds {
         Root::open(root)?;
         let Some(tree) = view::tree(wants.record) else { return Ok(Vec::new()) };
         let own = self.own(root, wants.branch);
-        let directory = match own.is_dir() {
+        let directory = match Workspace::is_fork(&own) {
             true => &own,
             false if self.is_entitled(root, wants) => root,
             false => return Ok(Vec::new()),

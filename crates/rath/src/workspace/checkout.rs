@@ -10,7 +10,7 @@ use rustix::fs::Mode as Permissions;
 use rustix::io::Errno;
 
 use super::dir::{Dir, Entry, Kind};
-use super::disk::{self, Listing};
+use super::disk;
 use super::node::{Made, Node, OpenDir, Way};
 use super::objects::{self, Objects};
 use super::tree::{self, Mode, ObjectId};
@@ -49,14 +49,9 @@ type Job = (Arc<Node<About>>, Way);
 /// nothing is written outside.
 pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Option<Live>) -> Result<Arc<Dir>> {
     let failed = |error| objects::at(into, "write to", error);
+    has_room(into)?;
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
-    let mut listing = Listing::default();
-    listing.read(&root).map_err(failed)?;
-    if !listing.entries.is_empty() {
-        let message = format!("wanted a new or empty directory, found files in `{}`", into.display());
-        return Err(Error::new(ErrorKind::Io, message));
-    }
     check(objects, tree)?;
     let (live, known) = live.map(|live| (live.root, live.known)).unzip();
     let cannot_share = AtomicBool::new(cfg!(not(target_os = "linux")));
@@ -72,6 +67,20 @@ pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Opt
     disk::next_tick();
     let dir = result.into_inner().unwrap_or_else(PoisonError::into_inner);
     dir.ok_or_else(|| Error::new(ErrorKind::Io, "the directory could not be written to its end"))
+}
+
+/// An error where something is in the directory already.
+pub(super) fn has_room(into: &Path) -> Result<()> {
+    let first = match std::fs::read_dir(into) {
+        Ok(mut found) => found.next(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(objects::at(into, "write to", error)),
+    };
+    if first.is_some() {
+        let message = format!("wanted a new or empty directory, found files in `{}`", into.display());
+        return Err(Error::new(ErrorKind::Io, message));
+    }
+    Ok(())
 }
 
 /// Reads every tree object before anything is written, so that a bad one writes nothing.

@@ -71,6 +71,16 @@ impl Dir {
         Some(&self.entries[at])
     }
 
+    /// How many names were found, here and below.
+    pub(super) fn names(&self) -> usize {
+        let (mut names, mut rest) = (0, vec![self]);
+        while let Some(dir) = rest.pop() {
+            names += dir.entries.len();
+            rest.extend(dir.children.iter().map(|child| &**child));
+        }
+        names
+    }
+
     /// The id of its tree, whether or not anything is in it.
     pub(super) fn tree(&self) -> ObjectId {
         self.tree.unwrap_or(EMPTY)

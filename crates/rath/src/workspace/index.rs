@@ -15,6 +15,7 @@ use super::tree::{Mode, ObjectId};
 const MAGIC: &[u8; 16] = b"rath workspace 1";
 
 /// What an index is of.
+#[derive(Clone, Copy)]
 pub(super) struct About {
     /// Which folder of objects.
     pub(super) objects: [u8; 16],

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -32,6 +32,8 @@ struct Inner {
     packs: RwLock<Packs>,
     /// What was written and may not have reached the disk.
     unsynced: Mutex<Unsynced>,
+    /// Whether directories can be mounted over others here.
+    can_layer: OnceLock<bool>,
     /// Digests of blobs that were read or written lately.
     digests: Mutex<HashMap<ObjectId, Digest>>,
 }
@@ -108,6 +110,7 @@ impl Objects {
             identity,
             packs: RwLock::default(),
             unsynced: Mutex::new(Unsynced::Files(Vec::new())),
+            can_layer: OnceLock::new(),
             digests: Mutex::default(),
         }));
         objects.look_for_packs()?;
@@ -131,6 +134,12 @@ impl Objects {
         }
         *unsynced = Unsynced::Files(Vec::new());
         Ok(())
+    }
+
+    /// Whether directories can be mounted over others here.
+    #[cfg(target_os = "linux")]
+    pub(super) fn can_layer(&self) -> bool {
+        *self.0.can_layer.get_or_init(|| super::layers::can(&self.0.folder))
     }
 
     pub(super) fn identity(&self) -> [u8; 16] {

@@ -1,6 +1,7 @@
 //! The versions of a directory.
 
 mod edits;
+mod forks;
 mod hostile;
 mod laws;
 mod merge;
