@@ -233,9 +233,12 @@ fn mount(below: &Path, own: &Path, at: &Path) -> std::io::Result<()> {
         let path = path.to_str().filter(|path| !path.contains([',', ':', '\\', '"']));
         path.map(str::to_owned).ok_or(std::io::ErrorKind::InvalidInput)
     };
-    // Directories can be renamed like any others, which takes the word `redirect_dir`.
+    // What lies there may be from before the machine went down. Whoever opens it looks at all of it anyway.
+    let _ = fs::remove_dir_all(work.join("work").join("incompat"));
+    // Directories can be renamed like any others, which takes `redirect_dir`. Without `volatile`, to unmount one would wait for
+    // the whole file system to be synced.
     let options = format!(
-        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=off",
+        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=off,volatile",
         told(&below)?,
         told(&upper)?,
         told(&work)?
