@@ -18,7 +18,8 @@
 //!   than 2,048 deep, and files made to collide with others;
 //! - directories with nothing in them.
 //!
-//! `.rath`, at any depth, is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond the
+//! `.rath`, at any depth, is ours: it is neither kept nor named, and neither is a file that a tool is about to put in the
+//! place of another (`.rath-` and 32 digits, `.tmp`). Neither are times, owners, or permissions beyond the
 //! executable bit.
 //!
 //! A snapshot is one pass over names and metadata. A file is read again if its size, its times, its inode or its mode are not
@@ -58,8 +59,10 @@ pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;
 
 pub(crate) use self::blame::blame;
+pub(crate) use self::changes::unkept;
 pub(crate) use self::patch::patch;
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -242,6 +245,11 @@ impl Snapshot {
         unkept.sort_by(|one, other| one.0.cmp(&other.0));
         unkept
     }
+}
+
+/// The path that a text of the record stands for.
+pub(crate) fn path_of(text: &str) -> Cow<'_, [u8]> {
+    quote::read(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }
 
 #[cfg(test)]
