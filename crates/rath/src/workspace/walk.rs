@@ -1,6 +1,8 @@
 //! The one pass over a directory that a snapshot is: names and metadata of everything, the content of what changed.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +19,7 @@ use super::objects::{self, Objects};
 use super::tree::{Mode, ObjectId};
 use super::{pool, quote};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sandbox::beneath::is_temporary;
 
 /// Directories nested deeper than this are not kept: git reads no tree that is.
 pub(super) const DEEPEST: usize = 2048;
@@ -169,7 +172,7 @@ impl Walk<'_> {
         let first = more.len();
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
-            if name.eq_ignore_ascii_case(b".rath") {
+            if name.eq_ignore_ascii_case(b".rath") || is_temporary(OsStr::from_bytes(name)) {
                 continue;
             }
             let before = known.and_then(|known| seek(known, &mut position, name).map(|entry| (known, entry)));
@@ -252,6 +255,9 @@ impl Walk<'_> {
         let mut position = 0;
         for nth in 0..listing.entries.len() {
             let name = listing.name(nth);
+            if is_temporary(OsStr::from_bytes(name)) {
+                continue;
+            }
             // Git writes no object without writing somewhere else too, and there may be very many.
             if watch.is_git && node.depth == watch.depth && name == b"objects" {
                 continue;
