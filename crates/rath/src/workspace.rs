@@ -16,10 +16,11 @@
 //! - files that are larger than 32 MiB, unless [`Workspace::largest`] says otherwise;
 //! - pipes, sockets and devices, and what cannot be read: files and directories that are closed to us, directories nested more
 //!   than 2,048 deep, and files made to collide with others;
-//! - directories with nothing in them.
+//! - directories with nothing in them;
+//! - `.rath` below the first level, and files that a tool is about to put in the place of others (`.rath-`, 32 digits, `.tmp`).
 //!
-//! `.rath`, at any depth, is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond the
-//! executable bit.
+//! The `.rath` of the workspace itself is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond
+//! the executable bit.
 //!
 //! A snapshot is one pass over names and metadata. A file is read again if its size, its times, its inode or its mode are not
 //! as they were, or if it was last changed so shortly before it was read that it may have changed again without a trace. One
@@ -68,8 +69,10 @@ pub use self::tree::{Mode, ObjectId};
 pub use self::versions::Kept;
 
 pub(crate) use self::blame::blame;
+pub(crate) use self::changes::unkept;
 pub(crate) use self::layers::can as can_layer;
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -297,6 +300,11 @@ impl Snapshot {
         unkept.sort_by(|one, other| one.0.cmp(&other.0));
         unkept
     }
+}
+
+/// The path that a text of the record stands for.
+pub(crate) fn path_of(text: &str) -> Cow<'_, [u8]> {
+    quote::read(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -256,13 +256,15 @@ impl Grounds {
         let last = kept.last.replace(now.clone());
         let tree = now.tree.clone();
         let Some(known) = known else { return Ok(Some(Observed { tree, effects: Vec::new() })) };
-        if *known == tree {
-            return Ok(None);
-        }
         let effects = match last {
             Some(last) if last.tree == *known => kept.workspace.changes(&last, &now)?,
+            _ if *known == tree => Vec::new(),
             _ => kept.workspace.objects().diff(Some(known), &tree)?,
         };
+        // What is not kept may have changed where the tree did not.
+        if *known == tree && effects.is_empty() {
+            return Ok(None);
+        }
         Ok(Some(Observed { tree, effects }))
     }
 }

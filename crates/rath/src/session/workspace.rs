@@ -10,7 +10,7 @@ use super::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::Place;
 use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
-use crate::workspace::{Labels, Objects};
+use crate::workspace::{self, Labels, Objects};
 
 /// Where a session works. A fork shares what there is to share, and finds its own directory.
 #[derive(Clone, Default)]
@@ -133,9 +133,19 @@ impl Session {
         self.at_work(|_, ground| Ok(ground)).await
     }
 
-    /// One tree with what these effects changed as another has it.
-    pub(crate) fn with_changes(&self, tree: &Tree, after: &Tree, effects: &[Effect]) -> Result<Tree> {
-        self.objects()?.with_changes(tree, after, effects)
+    /// What one of several calls changed that ran side by side: a tree with what is its work, and how that differs.
+    ///
+    /// Its effects are as they were seen whenever one of the calls ended, so they may tell of what was on its way only.
+    pub(crate) fn told_apart(&self, before: &Tree, left: &Tree, effects: &[Effect]) -> Result<(Tree, Vec<Effect>)> {
+        let objects = self.objects()?;
+        let tree = objects.with_changes(before, left, effects)?;
+        let mut told = workspace::unkept(effects);
+        let kept = objects.diff(Some(before), &tree)?;
+        let is_new = |effect: &Effect| !told.iter().any(|known| known.path == effect.path);
+        let kept: Vec<_> = kept.into_iter().filter(is_new).collect();
+        told.extend(kept);
+        told.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok((tree, told))
     }
 
     /// Looks at the files before a tool may change them, and records what nobody on this record did.

@@ -16,7 +16,7 @@ use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::{Pending, Progress};
 use serde_json::Value;
 
-use self::files::Files;
+use self::files::{Files, Left};
 use super::context::Key;
 use super::output::shown;
 use super::schedule::{Held, plain};
@@ -302,7 +302,7 @@ struct Slot {
 enum State {
     Waiting { ready: Box<Ready>, touches: Option<(u64, Vec<Touch>)> },
     Running { cx: Arc<ToolCx>, nature: Nature, touches: Vec<Touch>, effects: Vec<Effect> },
-    Over { said: Said, cx: Option<Arc<ToolCx>>, effects: Option<Vec<Effect>> },
+    Over { said: Said, cx: Option<Arc<ToolCx>>, left: Option<Left> },
     Appended,
 }
 
@@ -310,7 +310,7 @@ impl Round {
     fn of(plans: Vec<Plan>) -> Self {
         let slots = plans.into_iter().map(|Plan { call, what }| {
             let state = match what {
-                What::Say(said) => State::Over { said, cx: None, effects: None },
+                What::Say(said) => State::Over { said, cx: None, left: None },
                 What::Make(ready) => State::Waiting { ready: Box::new(ready), touches: None },
                 What::Ask(_) => unreachable!("nothing is made while something waits for a decision"),
             };
@@ -382,8 +382,8 @@ impl Round {
         }
         self.changes += u64::from(!touches.is_empty());
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: said.outcome });
-        let effects = (nature != Nature::ReadOnly && self.files.are_seen()).then_some(effects);
-        slot.state = State::Over { said, cx: Some(cx), effects };
+        let left = if nature == Nature::ReadOnly { None } else { self.files.left(effects) };
+        slot.state = State::Over { said, cx: Some(cx), left };
     }
 
     /// Appends the results that no earlier one is missing before.
@@ -402,13 +402,13 @@ impl Round {
         for slot in &mut self.slots[self.appended..] {
             if let State::Running { cx, nature, effects, .. } = &mut slot.state {
                 let (cx, again) = (cx.clone(), *nature != Nature::Effectful);
-                let effects = self.files.are_seen().then(|| std::mem::take(effects));
+                let left = self.files.left(std::mem::take(effects));
                 if again {
                     cx.work().iter().for_each(|work| session.keep_aside(work));
                     continue;
                 }
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
-                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx), effects };
+                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx), left };
             }
             if let State::Over { .. } = slot.state {
                 self.shown = slot.append(session, self.shown, &mut self.files);
@@ -420,7 +420,7 @@ impl Round {
 impl Slot {
     fn append(&mut self, session: &mut Session, before: Shown, files: &mut Files) -> Shown {
         let over = std::mem::replace(&mut self.state, State::Appended);
-        let State::Over { said, cx, effects } = over else { return before };
+        let State::Over { said, cx, left } = over else { return before };
         cx.iter().flat_map(|cx| cx.work()).for_each(|work| session.keep_aside(&work));
         cx.iter().flat_map(|cx| cx.checks()).for_each(|checked| _ = session.push(checked));
         // Before it is cut: half a key is not found.
@@ -428,7 +428,7 @@ impl Slot {
         let (output, whole): (Text, Option<Text>) = shown(text, said.limit);
         let shown = if whole.is_some() { Shown::Part } else { before };
         let result = ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) };
-        session.push(files.tell(session, result, effects));
+        session.push(files.tell(session, result, left));
         shown
     }
 }

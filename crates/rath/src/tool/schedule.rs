@@ -67,8 +67,10 @@ impl Touch {
     }
 
     /// Whether it says that a path may change.
-    pub(super) fn covers(&self, path: &str) -> bool {
-        let below = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    pub(super) fn covers(&self, path: &[u8]) -> bool {
+        let below = |above: &str| {
+            path.strip_prefix(above.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
         self.access == Access::Write
             && match &self.what {
                 What::Path(above) => above.is_empty() || below(above),

@@ -2,6 +2,10 @@
 //!
 //! Lines are passed back from tree to tree as long as they are found there unchanged. Where one is not found any further,
 //! the step that left the tree wrote it. What a shell command wrote is found like anything else: trees are what was observed.
+//!
+//! A file that is renamed, or moved as it is to where another was, brings its lines with it. A copy is the work of the call
+//! that made it. Lines that change places within a file are found as far as a diff of lines finds them; the others are of the
+//! call that moved them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -113,7 +117,16 @@ fn trace(trees: &Trees<'_>, head: usize, objects: &Objects, path: &str, count: u
     waiting.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
     for at in (0..=head).rev() {
         for (path, mut left) in waiting.remove(&at).unwrap_or_default() {
-            for &before in &trees.list[at].before {
+            // Where sides were joined, one that had the file just so had it from nobody else.
+            let version = |at: usize| objects.version(trees.list[at].tree, &path);
+            let mut sides = trees.list[at].before.clone();
+            if sides.len() > 1 {
+                let now = version(at)?;
+                let same: Vec<bool> = sides.iter().map(|side| Ok(version(*side)? == now)).collect::<Result<_>>()?;
+                let (first, rest): (Vec<_>, Vec<_>) = sides.into_iter().zip(same).partition(|(_, same)| *same);
+                sides = first.into_iter().chain(rest).map(|(side, _)| side).collect();
+            }
+            for before in sides {
                 let (name, passed) = pass(objects, trees.list[before].tree, trees.list[at].tree, &path, &left)?;
                 let gone: HashSet<usize> = passed.iter().map(|(_, end)| *end).collect();
                 left.retain(|(_, end)| !gone.contains(end));
@@ -136,12 +149,18 @@ fn pass(
     if before == after || lines.is_empty() {
         return Ok((path.to_owned(), lines.to_vec()));
     }
-    let change = objects.diff(Some(before), after)?.into_iter().find(|effect| effect.path == path);
-    let name = match change.map(|effect| effect.change) {
-        None => return Ok((path.to_owned(), lines.to_vec())),
-        Some(Change::Modified) => path.to_owned(),
-        Some(Change::Renamed { from }) => from,
-        Some(Change::Created | Change::Deleted) => return Ok((path.to_owned(), Vec::new())),
+    let effects = objects.diff(Some(before), after)?;
+    let Some(effect) = effects.iter().find(|effect| effect.path == path) else {
+        return Ok((path.to_owned(), lines.to_vec()));
+    };
+    let name = match &effect.change {
+        Change::Modified => {
+            // A file that was moved as it was to where another had been.
+            let moved = effects.iter().find(|gone| gone.change == Change::Deleted && gone.before == effect.after);
+            moved.map_or(path, |gone| &*gone.path).to_owned()
+        }
+        Change::Renamed { from } => from.clone(),
+        Change::Created | Change::Deleted => return Ok((path.to_owned(), Vec::new())),
     };
     let (Some(old), Some(new)) = (objects.read(before, &name)?, objects.read(after, path)?) else {
         return Ok((name, Vec::new()));

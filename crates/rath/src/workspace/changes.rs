@@ -171,6 +171,25 @@ pub(super) fn effects(objects: &Objects, changed: Vec<Changed>) -> Result<Vec<Ef
     Ok(effects)
 }
 
+/// What changed of which no version is kept, where it was looked at several times: one effect a path.
+pub(crate) fn unkept(effects: &[Effect]) -> Vec<Effect> {
+    let mut told: Vec<Effect> = Vec::new();
+    for next in effects.iter().filter(|effect| effect.unkept.is_some()) {
+        let Some(at) = told.iter().position(|known| known.path == next.path) else {
+            told.push(next.clone());
+            continue;
+        };
+        let was = told[at].change != Change::Created;
+        let is = next.change != Change::Deleted;
+        if was || is {
+            told[at].change = change(was, is);
+        } else {
+            told.remove(at);
+        }
+    }
+    told
+}
+
 fn notice(objects: &Objects, noticed: Vec<Noticed>, ignored: &[Ignored], effects: &mut Vec<Effect>) -> Result<()> {
     let lost = |one: &Noticed| matches!(one.before, Some(Leaf::Kept(_))) || matches!(one.after, Some(Leaf::Kept(_)));
     let mut counts = vec![0; ignored.len()];

@@ -18,8 +18,7 @@ impl Objects {
     /// A tree in which what these effects changed is as in another, and everything else as it was.
     pub(crate) fn with_changes(&self, tree: &Tree, after: &Tree, effects: &[Effect]) -> Result<Tree> {
         let mut wanted = BTreeMap::new();
-        let kept = effects.iter().filter(|effect| effect.unkept.is_none());
-        let paths = kept.flat_map(|effect| match &effect.change {
+        let paths = effects.iter().flat_map(|effect| match &effect.change {
             Change::Renamed { from } => vec![from, &effect.path],
             _ => vec![&effect.path],
         });

@@ -7,7 +7,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::lines::{Hunk, Numbers, diff, is_binary, lines};
 use super::objects::{Kind, Objects};
 use super::quote;
-use super::tree::{self, Mode};
+use super::tree::Mode;
 use crate::error::Result;
 
 /// How many lines stand around what changed.
@@ -39,7 +39,7 @@ impl Objects {
     }
 
     fn side(&self, tree: &Tree, path: &str) -> Result<Side> {
-        let Some((mode, id)) = self.entry(tree::id(tree)?, &quote::path(path)?)? else { return Ok(None) };
+        let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
         self.get(id, Kind::Blob).map(|content| Some((mode, content)))
     }
 }

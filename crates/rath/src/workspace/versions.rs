@@ -31,7 +31,7 @@ impl Objects {
 
     /// The content of a file in a tree, or where a link leads; none if there is no such file.
     pub fn read(&self, tree: &Tree, path: &str) -> Result<Option<Vec<u8>>> {
-        let found = self.entry(tree::id(tree)?, &quote::path(path)?)?;
+        let found = self.version(tree, path)?;
         found.map(|(_, id)| self.get(id, Kind::Blob)).transpose()
     }
 
@@ -53,7 +53,12 @@ impl Objects {
         checkout::checkout(self, tree::id(tree)?, into, None).map(drop)
     }
 
-    /// The file at a path, if there is one.
+    /// Which version of a file a tree holds; none if there is no such file.
+    pub(super) fn version(&self, tree: &Tree, path: &str) -> Result<Option<(Mode, ObjectId)>> {
+        self.entry(tree::id(tree)?, &quote::path(path)?)
+    }
+
+    /// The same of a path that is bytes.
     pub(super) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
         let mut at = tree;
         let mut names = path.split(|byte| *byte == b'/').peekable();

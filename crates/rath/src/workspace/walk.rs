@@ -1,6 +1,8 @@
 //! The one pass over a directory that a snapshot is: names and metadata of everything, the content of what changed.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +20,7 @@ use super::objects::{self, Objects};
 use super::tree::{Mode, ObjectId};
 use super::{pool, quote};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sandbox::beneath::is_temporary;
 
 /// Directories nested deeper than this are not kept: git reads no tree that is.
 pub(super) const DEEPEST: usize = 2048;
@@ -173,7 +176,8 @@ impl Walk<'_> {
         let first = more.len();
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
-            if name.eq_ignore_ascii_case(b".rath") {
+            let is_ours = name.eq_ignore_ascii_case(b".rath");
+            if is_ours && node.depth == 0 {
                 continue;
             }
             let before = known.and_then(|known| seek(known, &mut position, name).map(|entry| (known, entry)));
@@ -188,6 +192,8 @@ impl Walk<'_> {
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
             let ignored = is_git
+                || is_ours
+                || is_temporary(OsStr::from_bytes(name))
                 || match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
                     _ => {

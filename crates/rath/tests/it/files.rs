@@ -7,25 +7,12 @@ use expect_test::expect;
 use rath::chunk::{Taken, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
-use rath::tool::builtin::{Shell, WriteFile};
+use rath::tool::builtin::WriteFile;
 use rath::view::Freshness;
 use rath::workspace::Origin;
 use serde_json::json;
 
-use crate::support::{block_on, log, script};
-
-/// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    files.iter().for_each(|(path, text)| put(folder.path(), path, text));
-    folder
-}
-
-fn put(root: &Path, path: &str, text: &str) {
-    let file = root.join(path);
-    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
-    std::fs::write(file, text).expect("a file");
-}
+use crate::support::{block_on, folder, log, put, script, worker};
 
 /// What is in a folder, but for rath's own.
 fn files(root: &Path) -> String {
@@ -47,16 +34,6 @@ fn files(root: &Path) -> String {
     }
     found.sort();
     found.join("\n")
-}
-
-/// An agent that makes these rounds of shell commands, each a list of calls side by side.
-fn worker(rounds: &[&[&str]]) -> Agent {
-    let calls = |commands: &&[&str]| {
-        let call = |command: &&str| json!({"name": "shell", "arguments": {"command": command}});
-        json!({"calls": commands.iter().map(call).collect::<Vec<_>>()}).to_string()
-    };
-    let turns: Vec<String> = rounds.iter().map(calls).chain([r#"{"text": "done"}"#.to_owned()]).collect();
-    Agent::new("Work.", &script(turns)).tool(Shell).tool(WriteFile)
 }
 
 fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
@@ -170,7 +147,7 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     assert_eq!(paths, ["a.txt", "b.txt"]);
     let mut again = merged.clone();
     again.push(Chunk::user("go on"));
-    let error = block_on(worker(&[]).run(again)).expect_err("undecided");
+    let error = block_on(worker::<[&str; 0], _>(&[]).run(again)).expect_err("undecided");
     assert_eq!(error.kind(), ErrorKind::Approval);
     expect!["files are in conflict: `a.txt` (content), `b.txt` (modified and deleted)"].assert_eq(error.message());
     assert!(merged.decide("c.txt", Taken::Ours).is_err());

@@ -12,6 +12,8 @@ mod flow;
 mod interchange;
 mod laws;
 mod openrath;
+#[cfg(target_os = "linux")]
+mod provenance;
 mod provider;
 mod real;
 mod render;

@@ -1,7 +1,11 @@
 //! What several tests use.
 
+use std::path::Path;
+
 use rath::prelude::*;
 use rath::record::draw;
+use rath::tool::builtin::{Shell, WriteFile};
+use serde_json::json;
 
 /// Runs a test's own runtime.
 pub(crate) fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
@@ -12,6 +16,30 @@ pub(crate) fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
 /// A provider that plays these turns.
 pub(crate) fn script<T: AsRef<str>>(turns: impl IntoIterator<Item = T>) -> Provider {
     Script::of(turns).expect("a script").into()
+}
+
+/// An agent that makes these rounds of shell commands, each a list of calls side by side.
+pub(crate) fn worker<R: AsRef<[S]>, S: AsRef<str>>(rounds: &[R]) -> Agent {
+    let calls = |commands: &R| {
+        let call = |command: &S| json!({"name": "shell", "arguments": {"command": command.as_ref()}});
+        json!({"calls": commands.as_ref().iter().map(call).collect::<Vec<_>>()}).to_string()
+    };
+    let turns: Vec<String> = rounds.iter().map(calls).chain([r#"{"text": "done"}"#.to_owned()]).collect();
+    Agent::new("Work.", &script(turns)).tool(Shell).tool(WriteFile)
+}
+
+/// A folder with these files.
+pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    files.iter().for_each(|(path, text)| put(folder.path(), path, text));
+    folder
+}
+
+/// Puts a file there, and the folders that it lies in.
+pub(crate) fn put(root: &Path, path: &str, text: &str) {
+    let file = root.join(path);
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    std::fs::write(file, text).expect("a file");
 }
 
 /// What was said and done, oldest first, one line each.

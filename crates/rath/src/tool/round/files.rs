@@ -1,5 +1,6 @@
 //! What the calls of a round do to files: looked at before the first that may write, and after each of them.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use rath_record::Step;
@@ -7,9 +8,10 @@ use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
 use crate::error::Result;
-use crate::sandbox::{Ground, Root};
+use crate::sandbox::{Ground, Root, beneath};
 use crate::session::Session;
 use crate::tool::Nature;
+use crate::workspace;
 
 /// What is known of the files that a round works on.
 #[derive(Default)]
@@ -38,21 +40,31 @@ impl Files {
         self.ground.iter().for_each(|ground| ground.reached(session.head().map(Step::id)));
     }
 
-    pub(super) fn are_seen(&self) -> bool {
-        self.seen.is_some()
+    /// What a call changed that ends now, with the files as it leaves them.
+    pub(super) fn left(&self, effects: Vec<Effect>) -> Option<Left> {
+        self.seen.clone().map(|tree| Left { effects, tree })
     }
 
     /// The result with what the call changed.
-    pub(super) fn tell(&mut self, session: &Session, result: ToolResult, effects: Option<Vec<Effect>>) -> ToolResult {
-        let (Some(effects), Some(seen)) = (effects, &self.seen) else { return result };
-        let tree = match &self.told {
+    pub(super) fn tell(&mut self, session: &Session, result: ToolResult, left: Option<Left>) -> ToolResult {
+        let Some(Left { mut effects, tree }) = left else { return result };
+        let mut tree = Some(tree);
+        if let (Some(told), Some(left), true) = (&self.told, &tree, self.side_by_side) {
             // The others that ran meanwhile have their own results.
-            Some(told) if self.side_by_side => session.with_changes(told, seen, &effects).ok(),
-            _ => Some(seen.clone()),
-        };
+            let apart = session.told_apart(told, left, &effects).ok();
+            (tree, effects) = apart.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
+        }
         self.told = tree.clone();
         ToolResult { effects, tree, ..result }
     }
+}
+
+/// What a call left.
+pub(super) struct Left {
+    /// What changed while it ran and is its work, look by look.
+    effects: Vec<Effect>,
+    /// The files as they were when it ended.
+    tree: Tree,
 }
 
 impl Round {
@@ -98,13 +110,22 @@ impl Round {
             (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
         self.files.side_by_side |= !others.is_empty();
         for effect in effects {
-            let covers = |slot: &usize| match &self.slots[*slot].state {
-                State::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&effect.path)),
-                _ => false,
+            // What others that run are about to write is not there yet; that it went is no news.
+            if is_temporary(&effect.path) && (effect.change == Change::Deleted || !others.is_empty()) {
+                continue;
+            }
+            let owner = |path: &str| {
+                let path = workspace::path_of(path);
+                let covers = |slot: &usize| match &self.slots[*slot].state {
+                    State::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&path)),
+                    _ => false,
+                };
+                if covers(&nth) { nth } else { others.iter().copied().find(covers).unwrap_or(nth) }
             };
-            let owner = if covers(&nth) { nth } else { others.iter().copied().find(covers).unwrap_or(nth) };
-            if let State::Running { effects, .. } = &mut self.slots[owner].state {
-                add(effects, effect);
+            for (owner, effect) in shared(effect, owner) {
+                if let State::Running { effects, .. } = &mut self.slots[owner].state {
+                    effects.push(effect);
+                }
             }
         }
         Ok(())
@@ -121,16 +142,19 @@ impl Round {
     }
 }
 
-/// Adds what happened to a path to what had happened to it before.
-fn add(effects: &mut Vec<Effect>, next: Effect) {
-    let Some(at) = effects.iter().position(|known| known.path == next.path) else { return effects.push(next) };
-    let known = effects.remove(at);
-    let change = match (known.change, next.change) {
-        (Change::Created, Change::Deleted) => return,
-        (Change::Created, _) => Change::Created,
-        (Change::Renamed { from }, Change::Modified) => Change::Renamed { from },
-        (Change::Deleted, Change::Created) => Change::Modified,
-        (_, next) => next,
-    };
-    effects.push(Effect { change, before: known.before, ..next });
+/// Whether a path is that of a file which a tool is about to put in the place of another.
+fn is_temporary(path: &str) -> bool {
+    beneath::is_temporary(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
+}
+
+/// An effect with whose work it is. What one call removed and another made was not renamed by either.
+fn shared(effect: Effect, owner: impl Fn(&str) -> usize) -> Vec<(usize, Effect)> {
+    let to = owner(&effect.path);
+    match &effect.change {
+        Change::Renamed { from } if owner(from) != to => {
+            let gone = Effect { path: from.clone(), change: Change::Deleted, after: None, ..effect.clone() };
+            vec![(owner(from), gone), (to, Effect { change: Change::Created, before: None, ..effect })]
+        }
+        _ => vec![(to, effect)],
+    }
 }
