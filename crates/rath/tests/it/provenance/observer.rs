@@ -46,9 +46,10 @@ impl fmt::Debug for Thing {
 /// The rules of the `.gitignore` that is in every directory of these tests.
 pub(crate) const RULES: &str = "*.log\nout/\n";
 
-/// Whether those rules name a path.
+/// Whether those rules name a path, or it has a name of rath's.
 pub(crate) fn is_ignored(path: &[u8]) -> bool {
-    path.ends_with(b".log") || path.split(|byte| *byte == b'/').any(|name| name == b"out")
+    let is_ours = |name: &[u8]| name == b".rath" || name.starts_with(b".rath-") && name.ends_with(b".tmp");
+    path.ends_with(b".log") || path.split(|byte| *byte == b'/').any(|name| name == b"out" || is_ours(name))
 }
 
 /// Walks a directory and reads all of it.
