@@ -96,49 +96,50 @@ impl Objects {
     }
 
     fn edit(&self, tree: &Tree, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<Tree> {
-        let mut all: BTreeMap<Vec<u8>, (Mode, ObjectId)> = BTreeMap::new();
-        for one in changes::of_trees(self, None, tree::id(tree)?)? {
-            all.extend(one.after.map(|after| (one.path, after)));
-        }
+        let batch = Batch::new(self);
+        let wanted: Vec<_> = wanted.iter().map(|(path, wanted)| (&path[..], *wanted)).collect();
+        let id = self.edit_in(&batch, tree::id(tree)?, &wanted)?;
+        batch.finish()?;
+        Ok(id.unwrap_or(EMPTY).tree())
+    }
+
+    /// A directory's tree with these paths below it as they are wanted; none where nothing is left.
+    fn edit_in(&self, batch: &Batch<'_>, tree: ObjectId, wanted: &[(&[u8], Wanted)]) -> Result<Option<ObjectId>> {
+        let bytes = self.get(tree, Kind::Tree)?;
+        let found = tree::entries(tree, &bytes)?;
+        let mut entries: BTreeMap<&[u8], Entry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
+        let mut names: BTreeMap<&[u8], (Option<Wanted>, Vec<(&[u8], Wanted)>)> = BTreeMap::new();
         for (path, wanted) in wanted {
-            match wanted {
-                None => _ = all.remove(path),
-                Some(wanted) => {
-                    // What is in the way: a file where a directory has to be, or the other way round.
-                    let above = |at: usize| path[..at].to_vec();
-                    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-                    slashes.for_each(|at| _ = all.remove(&above(at)));
-                    let below = [&path[..], b"/"].concat();
-                    all.retain(|known, _| !known.starts_with(&below));
-                    all.insert(path.clone(), *wanted);
-                }
+            match memchr::memchr(b'/', path) {
+                None => names.entry(path).or_default().0 = Some(*wanted),
+                Some(at) => names.entry(&path[..at]).or_default().1.push((&path[at + 1..], *wanted)),
             }
         }
-        let batch = Batch::new(self);
-        let files: Vec<_> = all.iter().map(|(path, (mode, id))| (&path[..], *mode, *id)).collect();
-        let id = write(&batch, &files)?;
-        batch.finish()?;
-        Ok(id.tree())
+        for (name, (here, below)) in names {
+            let known = entries.get(name).map(|entry| (entry.mode, entry.id));
+            let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
+            let needs_directory = below.iter().any(|(_, wanted)| wanted.is_some());
+            let now = match (here, directory) {
+                // One that is wanted takes the place of whatever is in its way.
+                (Some(Some(file)), _) if !needs_directory => Some(file),
+                _ if needs_directory || directory.is_some() => {
+                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
+                    tree.map(|tree| (Mode::Directory, tree))
+                }
+                (Some(_), _) => None,
+                (None, _) => known,
+            };
+            match now {
+                Some((mode, id)) => _ = entries.insert(name, Entry { mode, name, id }),
+                None => _ = entries.remove(name),
+            }
+        }
+        let mut entries: Vec<_> = entries.into_values().collect();
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
     }
-}
-
-/// Writes the tree objects of files in order of their paths.
-fn write(batch: &Batch<'_>, files: &[(&[u8], Mode, ObjectId)]) -> Result<ObjectId> {
-    let mut entries = Vec::new();
-    let mut rest = files;
-    while let Some(&(path, mode, id)) = rest.first() {
-        let Some(slash) = memchr::memchr(b'/', path) else {
-            entries.push(Entry { mode, name: path, id });
-            rest = &rest[1..];
-            continue;
-        };
-        let name = &path[..slash];
-        let count = rest.iter().take_while(|(path, ..)| path.get(..=slash) == Some(&[name, b"/"].concat())).count();
-        let below: Vec<_> = rest[..count].iter().map(|(path, mode, id)| (&path[slash + 1..], *mode, *id)).collect();
-        entries.push(Entry { mode: Mode::Directory, name, id: write(batch, &below)? });
-        rest = &rest[count..];
-    }
-    batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
 }
 
 fn collides() -> Error {
