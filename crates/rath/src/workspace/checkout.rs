@@ -49,6 +49,10 @@ type Job = (Arc<Node<About>>, Way);
 /// nothing is written outside.
 pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Option<Live>) -> Result<Arc<Dir>> {
     let failed = |error| objects::at(into, "write to", error);
+    if into.exists() && !into.is_dir() {
+        let message = format!("wanted a new or empty directory, found the file `{}`", into.display());
+        return Err(Error::new(ErrorKind::Io, message));
+    }
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
     let mut listing = Listing::default();
