@@ -104,7 +104,7 @@ impl Setup {
         let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
         let can = sandbox.capabilities().await.map_err(|error| {
             let failure = Failure::from(error);
-            if self.sandbox.is_some() { failure } else { failure.hint(NOT_ISOLATED) }
+            if self.sandbox.is_some() { failure } else { failure.also(NOT_ISOLATED) }
         })?;
         anstream::eprintln!("tools run in {}: {can}", preview(sandbox.uri()));
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
@@ -114,6 +114,7 @@ impl Setup {
     /// Where tools are to run.
     fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
         let known = session.and_then(Session::place);
+        self.refuse_network()?;
         let uri = match (&self.sandbox, &known) {
             (Some(none), _) if none == "none" => return Ok(None),
             (Some(uri), _) => uri,
@@ -126,6 +127,16 @@ impl Setup {
         let asks = self.network && uri.starts_with("isolated:") && !uri.contains("network=");
         let sandbox = if asks { Sandbox::open(&format!("{uri}{more}network=on")) } else { Sandbox::open(uri) };
         sandbox.map(Some).map_err(|error| Failure::from(error).exit(Exit::Misused))
+    }
+
+    /// An error if commands are to reach the network from where they cannot.
+    fn refuse_network(&self) -> Result<(), Failure> {
+        let what = match self.sandbox.as_deref().filter(|_| self.network) {
+            Some("none") => "there are no commands to reach the network with `--sandbox none`",
+            Some(uri) if uri.contains("network=off") => "`--network` and `network=off` contradict each other",
+            _ => return Ok(()),
+        };
+        Err(Failure::told(what, "leave one of them out").exit(Exit::Misused))
     }
 
     /// The options that set up the same agent again.

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use rath::ErrorKind;
+use rath::record::draw::printable;
 use rath::record::{SHORT, StepId, Timestamp};
 
 /// How steps are named in colour.
@@ -68,6 +70,12 @@ impl Failure {
     /// Whether it says what to do.
     pub(crate) fn is_hinted(&self) -> bool {
         self.hint.is_some()
+    }
+
+    /// The same with one more hint.
+    pub(crate) fn also(self, hint: &str) -> Self {
+        let hints = self.hint.iter().map(String::as_str).chain([hint]).collect::<Vec<_>>().join("\nhint: ");
+        self.hint(hints)
     }
 
     /// The same with another hint.
@@ -134,7 +142,7 @@ pub(crate) fn error(failure: &Failure) {
 
 /// Says something on stderr that is worth knowing.
 pub(crate) fn note(text: &str) {
-    anstream::eprintln!("note: {}", rath::record::draw::printable(text));
+    anstream::eprintln!("note: {}", printable(text));
 }
 
 pub(crate) fn warning(what: &str) {
@@ -143,6 +151,14 @@ pub(crate) fn warning(what: &str) {
 
 pub(crate) fn short(id: &StepId) -> String {
     format!("{ID}{id:.SHORT$}{ID:#}")
+}
+
+/// A path as a person here would write it.
+pub(crate) fn path(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let near = path.strip_prefix(here).unwrap_or(path);
+    let near = near.strip_prefix(".").unwrap_or(near);
+    printable(&if near.as_os_str().is_empty() { Path::new(".") } else { near }.display().to_string())
 }
 
 /// A time as RFC 3339, in UTC; as a number if no calendar has it.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rath::record::Record;
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
+use rath::record::{Record, SHORT};
 use rath::store::{Create, Damage, Found, Listed, Registry};
 use rath::{BranchId, ErrorKind, Session, Store};
 
@@ -135,6 +135,7 @@ pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<Nam
     let branch = newest.map(|listed| listed.branch);
     let branch =
         branch.ok_or_else(|| Failure::told(format!("no session in {}", store.uri()), "`rath run` makes one"))?;
+    output::note(&format!("of the session {}, which was written last", branch.short()));
     read_stored(Stored { store, branch, option })
 }
 
@@ -176,6 +177,31 @@ impl Named {
     /// What names another session of the same store, with options.
     pub(crate) fn again(&self, branch: BranchId, options: &str) -> String {
         format!("{} {options}{}", branch.short(), self.option)
+    }
+
+    /// An error unless it says what its files were.
+    pub(crate) fn has_files(&self) -> Result<(), Failure> {
+        let (session, name) = (&self.session, &self.name);
+        if session.tree().is_some() {
+            return Ok(());
+        }
+        let at = session.head().map(|step| format!(" at step {:.SHORT$}", step.id())).unwrap_or_default();
+        let what = format!("the session {name} does not say what its files were{at}");
+        Err(Failure::told(what, "files are on the record from the first call on that can write"))
+    }
+
+    /// Why something that is done where it works was refused, in the words of the command line.
+    pub(crate) fn refused(&self, error: rath::Error) -> Failure {
+        let kind = error.kind();
+        let failure = Failure::from(error);
+        match kind {
+            ErrorKind::Approval => failure.hint(format!("{} decides", self.command("review", ""))).exit(Exit::Waiting),
+            ErrorKind::Differs => {
+                let resume = self.command("resume", " --model .. --anyway");
+                failure.hint(format!("{resume} goes on all the same, and puts on the record that you chose to"))
+            }
+            _ => failure,
+        }
     }
 
     /// Whether something that it rests on is damaged.

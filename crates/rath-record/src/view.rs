@@ -7,7 +7,7 @@ mod messages;
 mod spending;
 mod workspace;
 
-pub use checks::{Check, Checks, Freshness, checks};
+pub use checks::{Check, Checks, Freshness, checks, covers};
 pub use files::{File, Files, files};
 pub use folds::{Fold, folds};
 pub use messages::{Carry, Closing, Exchange, Message, Messages, instructions, messages, messages_after};

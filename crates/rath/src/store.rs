@@ -383,8 +383,7 @@ impl Store {
                 return Err(error);
             }
         };
-        let head = found.listed.head;
-        let recorder = Recorder::resumed(self, found.listed.family, branch, epoch, head);
+        let recorder = Recorder::resumed(self, &found.listed, epoch, found.session.head());
         Ok(Resumed::new(found, left_open_by, Some(recorder)))
     }
 

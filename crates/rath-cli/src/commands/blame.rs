@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use rath::record::draw::{preview, printable};
+use rath::StepId;
+use rath::chunk::Call;
+use rath::record::draw::{count, preview, printable};
 use rath::workspace::{Line, Origin};
 use serde_json::json;
 
@@ -30,6 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
     let exit = named.warn();
+    named.has_files()?;
     let (path, wanted) = match args.path.rsplit_once(':').map(|(path, line)| (path, line.parse::<usize>())) {
         Some((path, Ok(line))) => (path, Some(line)),
         _ => (args.path.as_str(), None),
@@ -39,7 +42,8 @@ pub(crate) fn run(args: &Args) -> Done {
         return Err(Failure::told(what, "paths are relative to the workspace, and ignored files are not kept"));
     };
     if let Some(line) = wanted.filter(|line| *line == 0 || *line > blame.lines.len()) {
-        let what = format!("`{path}` has {} lines, and no line {line}", blame.lines.len());
+        let lines = count(blame.lines.len() as u64, "line");
+        let what = format!("`{path}` has {lines}, and no line {line}");
         return Err(Failure::told(what, "lines are counted from 1"));
     }
     let lines = blame.lines.iter().zip(1..).filter(|(_, number)| wanted.is_none_or(|wanted| wanted == *number));
@@ -78,7 +82,7 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, whole: bool) -> io::Re
     };
     writeln!(
         out,
-        "{} {BRANCH}{:<18}{BRANCH:#} {number:>5}  {}",
+        "{} {BRANCH}{:<19}{BRANCH:#} {number:>5}  {}",
         output::short(&line.step),
         preview(&who),
         printable(&line.text)
@@ -87,18 +91,18 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, whole: bool) -> io::Re
         return Ok(());
     }
     if let Origin::Call(author) = &line.origin {
-        writeln!(
-            out,
-            "  call: {} {}",
-            preview(&author.call.tool),
-            author.call.arguments.as_str().map(preview).unwrap_or_default()
-        )?;
-        author.by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
-        writeln!(out, "  asked for in: {}", output::short(&author.answer))?;
+        asked(out, &author.call, author.by.as_deref(), author.answer)?;
         author.request.iter().try_for_each(|request| writeln!(out, "  request: {request:.16}"))?;
     }
     match &line.checks[..] {
         [] => writeln!(out, "  checks: none that covers it"),
         checks => writeln!(out, "  checks: {}", preview(&checks.join(", "))),
     }
+}
+
+/// Says which call it was, and who asked for it.
+pub(super) fn asked(out: &mut dyn Write, call: &Call, by: Option<&str>, answer: StepId) -> io::Result<()> {
+    writeln!(out, "  call: {} {}", preview(&call.tool), call.arguments.as_str().map(preview).unwrap_or_default())?;
+    by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
+    writeln!(out, "  asked for in: {}", output::short(&answer))
 }

@@ -32,23 +32,32 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
     let exit = named.warn();
-    let Some(command) = &args.command else {
+    let Some(command) = args.command.as_deref() else {
         list(args, &named.session)?;
         return Ok(exit);
     };
     let Origin::Store(store, listed, _) = &named.origin else {
-        return Err(Failure::told("a check is recorded in a store", "`rath import FILE` takes a session into one"));
+        let what = format!("{} is a file, and checks are recorded in a store", named.name());
+        return Err(Failure::told(what, "`rath import FILE` takes it into one").exit(Exit::Misused));
     };
+    if command.trim().is_empty() {
+        let hint = "left out, the checks that there are are listed";
+        return Err(Failure::told("wanted a command as the check, found nothing", hint).exit(Exit::Misused));
+    }
+    if named.session.place().is_none() {
+        let what = format!("the session {} works nowhere, and has no files to check", named.name());
+        return Err(Failure::told(what, "it was run without a sandbox"));
+    }
     let session = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
         // What is different in the files is recorded before the check runs.
-        let mut session = resumed.whatever_files_say()?.hiding(agent::secrets());
-        session.check(command, &args.input).await?;
+        let session = resumed.whatever_files_say().map_err(|error| named.refused(error))?;
+        let mut session = session.hiding(agent::secrets());
+        session.check(command, &args.input).await.map_err(|error| named.refused(error))?;
         Ok(session)
     })?;
     list(args, &session)?;
-    let passed =
-        session.checks().list.get(command.as_str()).is_some_and(|check| check.checked.verdict == Verdict::Passed);
+    let passed = session.checks().list.get(command).is_some_and(|check| check.checked.verdict == Verdict::Passed);
     Ok(if passed { exit } else { Exit::Failed })
 }
 
@@ -72,7 +81,9 @@ fn list(args: &Args, session: &rath::Session) -> Result<(), Failure> {
         }
         output::text(|out| {
             if args.command.is_some() {
-                out.write_all(printable(check.checked.output.as_str().unwrap_or_default()).as_bytes())?;
+                let said = printable(check.checked.output.as_str().unwrap_or_default());
+                let end = if said.is_empty() || said.ends_with('\n') { "" } else { "\n" };
+                write!(out, "{said}{end}")?;
             }
             writeln!(
                 out,

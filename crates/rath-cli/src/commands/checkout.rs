@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rath::record::draw::count;
+use rath::record::draw::{count, printable};
 use serde_json::json;
 
 use crate::output::{self, Done};
@@ -26,12 +26,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = sessions::read_at(&args.session, &args.store)?;
     let exit = named.warn();
+    named.has_files()?;
     let files = named.session.checkout(&args.directory)?;
+    let step = named.session.head().map(|step| step.id());
     if args.json {
-        let json = json!({"tree": named.session.tree(), "directory": args.directory, "files": files});
+        let (tree, directory) = (named.session.tree(), &args.directory);
+        let json = json!({"shared": step, "tree": tree, "directory": directory, "files": files});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        anstream::eprintln!("{} in {}", count(files, "file"), args.directory.display());
+        step.iter().for_each(|step| anstream::eprintln!("shared: up to {}", output::short(step)));
+        anstream::eprintln!("new: {} in {}", count(files, "file"), printable(&args.directory.display().to_string()));
     }
     Ok(exit)
 }

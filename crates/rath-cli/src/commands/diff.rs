@@ -7,6 +7,8 @@ use crate::output::{self, Done};
 use crate::sessions::{self, StoreArg};
 
 /// Show what differs between the files of two sessions, or of two steps
+///
+/// It is printed as a patch, which `git apply` takes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// From here
@@ -20,7 +22,7 @@ pub(crate) struct Args {
     names: bool,
     #[command(flatten)]
     store: StoreArg,
-    /// Print one JSON object per file
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -28,12 +30,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let (from, to) = (sessions::read_at(&args.from, &args.store)?, sessions::read_at(&args.to, &args.store)?);
     let exit = from.warn().max(to.warn());
+    from.has_files().and_then(|()| to.has_files())?;
     let changes = from.session.changes(&to.session)?;
+    let compared = from.session.compare(&to.session);
     if args.json {
-        output::data(|out| changes.iter().try_for_each(|effect| output::json_line(out, &json!(effect))))?;
+        let shared = compared.base.map(|step| step.id());
+        let json = json!({"shared": shared, "from": from.session.tree(), "to": to.session.tree(), "effects": changes});
+        output::data(|out| output::json_line(out, &json))?;
         return Ok(exit);
     }
-    let compared = from.session.compare(&to.session);
     match compared.base {
         Some(base) => anstream::eprintln!("shared: up to {}", output::short(&base.id())),
         None => anstream::eprintln!("shared: nothing"),

@@ -1,12 +1,13 @@
 //! `rath fork`: a branch that goes on by itself.
 
-use rath::Session;
-use rath::record::draw::count;
+use rath::record::draw::{count, printable};
+use rath::store::{Difference, Store};
+use rath::{BranchId, Session};
 use serde_json::json;
 
 use crate::agent;
 use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Origin, StoreArg};
+use crate::sessions::{self, Named, Origin, StoreArg};
 
 /// Make a branch that goes on from a session by itself
 ///
@@ -30,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = sessions::read_at(&args.session, &args.store)?;
     let exit = named.warn();
-    let Origin::Store(store, ..) = &named.origin else {
+    let Origin::Store(store, listed, _) = &named.origin else {
         let what = format!("{} is a file, and holds one session", named.name());
         return Err(Failure::told(what, "`rath import FILE` takes it into a store").exit(Exit::Misused));
     };
@@ -41,6 +42,10 @@ pub(crate) fn run(args: &Args) -> Done {
         None => Session::fork(&named.session),
     };
     let fork = agent::block_on(async { Ok(fork.record(store).await?) })?;
+    let is_newest = from == Some(listed.head);
+    if is_newest {
+        warn_of_changes(store, &named, listed.branch)?;
+    }
     if args.json {
         let json = json!({"session": fork.id(), "from": from, "shared": shared, "tree": fork.tree()});
         output::data(|out| output::json_line(out, &json))?;
@@ -49,7 +54,28 @@ pub(crate) fn run(args: &Args) -> Done {
         anstream::eprintln!("shared: {}{up_to}", count(shared, "chunk"));
         anstream::eprintln!("new: nothing yet");
         output::text(|out| writeln!(out, "{}", fork.id().short()))?;
-        anstream::eprintln!("`rath resume {} --model ..` goes on there", fork.id().short());
+        anstream::eprintln!("`rath resume {}` goes on there", named.again(fork.id(), "--model .."));
+        if is_newest {
+            let option = args.store.again();
+            anstream::eprintln!(
+                "`rath ls` leaves {} out until it goes on; `rath ls --all{option}` lists both",
+                named.name()
+            );
+        }
     }
     Ok(exit)
+}
+
+/// A fork has the files that are on the record, and a person may have changed them since.
+fn warn_of_changes(store: &Store, named: &Named, branch: BranchId) -> Result<(), Failure> {
+    for difference in store.fork(branch)?.certificate().differences() {
+        if let Difference::Files { paths } = difference {
+            let changes = paths.join(", ");
+            output::warning(&printable(&format!(
+                "the fork does not have what was changed in {} since: {changes}",
+                named.name()
+            )));
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `rath merge`: two sessions become one, files and all.
 
+use rath::ErrorKind;
 use rath::chunk::Strategy;
 use rath::record::draw::{changed, count, preview};
 use rath::store::Store;
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use crate::agent;
 use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Origin, StoreArg};
+use crate::sessions::{self, Named, Origin, StoreArg};
 
 /// Join two sessions: what they share once, then ours, then theirs
 ///
@@ -52,10 +53,10 @@ pub(crate) fn run(args: &Args) -> Done {
         Origin::Store(store, ..) => store.clone(),
         Origin::File(..) => args.store.make()?,
     };
-    let (ours, theirs) = (&ours.session, &theirs.session);
-    for session in [ours, theirs] {
-        args.require.iter().try_for_each(|check| session.require_check(check))?;
+    for named in [&ours, &theirs] {
+        args.require.iter().try_for_each(|check| require(named, check))?;
     }
+    let (ours, theirs) = (&ours.session, &theirs.session);
     let compared = ours.compare(theirs);
     if !args.json {
         match compared.base {
@@ -69,12 +70,11 @@ pub(crate) fn run(args: &Args) -> Done {
         How::Ancestor => Strategy::Ancestor,
         How::Concat => Strategy::Concat,
     };
-    let merged = agent::block_on(async {
+    let (merged, settled) = agent::block_on(async {
         let merged = ours.merge_by(theirs, strategy)?.record(&store).await?;
-        if merged.conflicts().is_empty() && merged.tree().is_some() {
-            merged.settle_files().await?;
-        }
-        Ok(merged)
+        let is_settled = merged.conflicts().is_empty() && merged.tree().is_some();
+        let settled = if is_settled { merged.settle_files().await } else { Ok(None) };
+        Ok((merged, settled))
     })?;
     let conflicts = merged.conflicts();
     if args.json {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Done {
         let json = json!({
             "session": merged.id(), "head": head, "shared": compared.base.map(|step| step.id()),
             "ours": compared.ours.len(), "theirs": compared.theirs.len(),
-            "tree": merged.tree(), "conflicts": conflicts,
+            "tree": merged.tree(), "directory": settled.as_ref().ok(), "conflicts": conflicts,
         });
         output::data(|out| output::json_line(out, &json))?;
     } else {
@@ -96,12 +96,34 @@ pub(crate) fn run(args: &Args) -> Done {
             writeln!(out, "{}", merged.id().short())
         })?;
     }
-    if conflicts.is_empty() {
-        return Ok(Exit::Fine);
+    let (branch, option) = (merged.id().short(), args.store.again());
+    if !conflicts.is_empty() {
+        anstream::eprintln!(
+            "hint: `rath review {branch}{option} --take ours|theirs|markers PATH` or `--edited PATH FILE` decides"
+        );
+        return Ok(Exit::Waiting);
     }
-    let branch = merged.id().short();
-    anstream::eprintln!(
-        "hint: `rath review {branch} --take ours PATH`, `--take theirs PATH`, `--take markers PATH` or `--edited PATH FILE` decides"
-    );
-    Ok(Exit::Waiting)
+    // What could not be put there is kept all the same.
+    let directory = settled.map_err(|error| {
+        let hint = format!(
+            "move your change away, and `rath resume {branch} --model ..{option}` goes on there; or \
+                            `rath checkout {branch} DIRECTORY{option}` puts the files elsewhere"
+        );
+        let is_in_the_way = error.kind() == ErrorKind::Conflict;
+        let failure = Failure::from(error);
+        if is_in_the_way { failure.hint(hint) } else { failure }
+    })?;
+    if !args.json {
+        directory.iter().for_each(|directory| anstream::eprintln!("its files are in {}", output::path(directory)));
+        anstream::eprintln!("`rath resume {branch} --model ..{option}` goes on there");
+    }
+    Ok(Exit::Fine)
+}
+
+fn require(named: &Named, check: &str) -> Result<(), Failure> {
+    named.session.require_check(check).map_err(|error| {
+        let quoted = check.replace('\'', r"'\''");
+        let again = named.command(&format!("check '{quoted}' --session"), "");
+        Failure::from(error).hint(format!("{again} runs it"))
+    })
 }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Done {
             .hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.durable().await?;
-            settle(&session, &decisions).await?;
+            settle(&named, &session, &decisions).await?;
             Ok(session)
         })?,
     };
@@ -138,10 +138,11 @@ impl Args {
 }
 
 /// Puts what was decided where the session works, when nothing is left to decide.
-async fn settle(session: &Session, decisions: &[Decision]) -> rath::Result<()> {
+async fn settle(named: &Named, session: &Session, decisions: &[Decision]) -> Result<(), Failure> {
     let of_files = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
     if decisions.iter().any(of_files) && session.conflicts().is_empty() {
-        session.settle_files().await?;
+        let directory = session.settle_files().await.map_err(|error| named.refused(error))?;
+        directory.iter().for_each(|directory| anstream::eprintln!("its files are in {}", output::path(directory)));
     }
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! The program, as a person types it.
 
+mod files;
+mod sandbox;
 mod shop;
 mod stores;
+mod versions;
 
 use std::path::Path;
 use std::process::{Command, Output};

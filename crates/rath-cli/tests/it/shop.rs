@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use expect_test::Expect;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const STORES: [&str; 2] = ["sqlite:s.db", "jsonl:s"];
 
@@ -41,7 +41,9 @@ impl Shop {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
-        command.args(args).args(["--store", self.store]).current_dir(self.folder.path());
+        // What stands after `--` is somebody else's.
+        let (own, rest) = args.split_at(args.iter().position(|arg| *arg == "--").unwrap_or(args.len()));
+        command.args(own).args(["--store", self.store]).args(rest).current_dir(self.folder.path());
         command
     }
 
@@ -79,6 +81,41 @@ impl Shop {
         ids.last().map(|id| id[id.len() - 8..].to_owned()).expect("a session")
     }
 
+    /// Lets an agent run one command, in a session or in a new one. Gives the session's short id.
+    pub(crate) fn work(&self, session: Option<&str>, prompt: &str, command: &str) -> String {
+        let call = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+        self.script(&format!("{call}\n{}\n", json!({"text": "Done."})));
+        let model = ["--model", "script:script.jsonl"];
+        let output = match session {
+            Some(id) => self.rath(&[&["resume", id, prompt], &model[..]].concat()),
+            None => self.rath(&[&["run", prompt, "--sandbox", "local:work"], &model[..]].concat()),
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        session.map_or_else(|| self.newest(), str::to_owned)
+    }
+
+    /// Makes a fork of a session. Gives its short id.
+    pub(crate) fn fork(&self, of: &str) -> String {
+        self.out(&["fork", of]).trim().to_owned()
+    }
+
+    /// The step of a session whose line in the log holds these words.
+    pub(crate) fn step(&self, session: &str, says: &str) -> String {
+        let log = self.out(&["log", session]);
+        let line = log.lines().find(|line| line.contains(says)).expect("a step");
+        line.split_whitespace().find(|word| word.len() == 8).expect("an id").to_owned()
+    }
+
+    /// What is in a directory, but for rath's own.
+    pub(crate) fn files(&self, directory: &str) -> String {
+        let entries = std::fs::read_dir(self.path(directory)).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
+        let mut names: Vec<_> = names.filter(|name| name != ".rath").collect();
+        names.sort();
+        let text = |name: &String| std::fs::read_to_string(self.path(directory).join(name)).expect("text");
+        names.iter().map(|name| format!("{name}: {}\n", text(name).trim_end().replace('\n', "|"))).collect()
+    }
+
     /// Runs `rath` and compares what it printed on both streams and how it ended. What differs from run to run, and from
     /// store to store, has a name.
     pub(crate) fn check(&self, args: &[&str], expected: &Expect) {
@@ -88,11 +125,14 @@ impl Shop {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let err: String = err.lines().map(|line| format!("! {line}\n")).collect();
         let code = output.status.code().expect("an exit code");
-        // What is expected is the same for all stores, and updated from the first.
-        if std::env::var_os("UPDATE_EXPECT").is_some() && self.store != STORES[0] {
-            return;
+        self.expect(&self.named(&format!("{out}{err}exit {code}\n")), expected);
+    }
+
+    /// Compares a text. What is expected is the same for all stores, and updated from the first.
+    pub(crate) fn expect(&self, text: &str, expected: &Expect) {
+        if std::env::var_os("UPDATE_EXPECT").is_none() || self.store == STORES[0] {
+            expected.assert_eq(text);
         }
-        expected.assert_eq(&self.named(&format!("{out}{err}exit {code}\n")));
     }
 
     fn learn(&self) {

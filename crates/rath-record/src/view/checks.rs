@@ -86,13 +86,7 @@ impl<'a> Now<'a> {
 
     /// Whether all that changed since, or elsewhere, is none of what a check depends on.
     fn spares(&self, head: &Step, check: &Step, inputs: &[String]) -> bool {
-        let depends_on = |path: &str| {
-            inputs.iter().any(|input| {
-                let input = input.trim_start_matches("./").trim_end_matches('/');
-                let below = path.strip_prefix(input).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-                below || matches!(input, "" | ".")
-            })
-        };
+        let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
         let touches = |effect: &Effect| match &effect.change {
             Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
             _ => depends_on(&effect.path),
@@ -105,4 +99,11 @@ impl<'a> Now<'a> {
             seen && !chunk.effects().iter().any(touches)
         })
     }
+}
+
+/// Whether a path is what a check names as something that it depends on, or is below it.
+pub fn covers(input: &str, path: &str) -> bool {
+    let input = input.trim_start_matches("./").trim_end_matches('/');
+    let below = path.strip_prefix(input).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    below || matches!(input, "" | ".")
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rath_record::chunk::{Chunk, Effect, Observed, Tree};
-use rath_record::{BranchId, Record, StepId, view};
+use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::{Root, Sandbox};
 use crate::error::{Error, ErrorKind, Result};
@@ -110,22 +110,18 @@ impl Grounds {
                 Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
             );
         };
-        let tree = view::tree(wants.record);
-        if let (Some(ground), Some((_, left))) = (self.inherited(wants, root, objects)?, wants.heir_of) {
-            if let Some(tree) = &tree {
-                ground.bring_to(tree, left.as_ref(), objects)?;
-            }
-            return Ok(ground);
-        }
         let own = self.own(root, wants.branch);
         if Workspace::is_fork(&own) {
             return self.open(&own, objects);
+        }
+        if let Some(ground) = self.inherited(wants, root, objects)? {
+            return Ok(ground);
         }
         if self.takes_root(wants) {
             return self.open(root, objects);
         }
         let mut origin = self.workspace(root, objects)?;
-        let tree = match tree.or_else(|| self.state().first.clone()) {
+        let tree = match view::tree(wants.record).or_else(|| self.state().first.clone()) {
             Some(tree) => tree,
             // Nobody has changed anything yet.
             None => origin.snapshot()?.tree,
@@ -134,36 +130,42 @@ impl Grounds {
         self.ground(&own, workspace)
     }
 
-    /// The ground of the branch that this one may take over from, if nobody went on there meanwhile.
+    /// The ground of the branch that this one may take over from, if nobody went on there meanwhile, with this one's files.
     fn inherited(&self, wants: &Wants<'_>, root: &Path, objects: &Objects) -> Result<Option<Arc<Ground>>> {
-        let Some((from, _)) = wants.heir_of else { return Ok(None) };
-        let from = *from;
-        let slot = self.state().by_branch.get(&from).cloned();
-        if let Some(slot) = slot {
-            let mut held = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(ground) = &*held {
+        let Some((from, left)) = wants.heir_of else { return Ok(None) };
+        let slot = self.state().by_branch.get(from).cloned();
+        let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+        let ground = match held.as_ref().and_then(|held| (**held).clone()) {
+            Some(ground) => {
                 let at = ground.kept().and_then(|kept| kept.at);
                 if at.is_some_and(|at| wants.record.find(at).is_none()) {
                     return Ok(None);
                 }
-                let ground = held.take();
-                let mut state = self.state();
-                if state.root == Some(from) {
-                    state.root = Some(wants.branch);
-                    note_holder(root, wants)?;
-                }
-                return Ok(ground);
+                ground
             }
+            None if self.is_left(root, *from, wants) => self.open(root, objects)?,
+            None => return Ok(None),
+        };
+        if let Some(tree) = view::tree(wants.record) {
+            ground.bring_to(&tree, left.as_ref(), objects)?;
         }
-        let placed = placed_on(wants.record);
-        let mut state = self.state();
-        if placed == Some(from) && state.root.is_none_or(|holder| holder == from) {
-            state.root = Some(wants.branch);
-            drop(state);
+        // From here on it is this one's: where it could not be brought there, it stays with whoever had it.
+        held.iter_mut().for_each(|held| **held = None);
+        if ground.sandbox.directory() == Some(root) {
+            self.state().root = Some(wants.branch);
             note_holder(root, wants)?;
-            return self.open(root, objects).map(Some);
         }
-        Ok(None)
+        Ok(Some(ground))
+    }
+
+    /// Whether a branch worked last in the directory that the user gave, and did nothing there that this one does not know of.
+    fn is_left(&self, root: &Path, from: BranchId, wants: &Wants<'_>) -> bool {
+        let is_kin = |holder: &Holder| Some(holder.family) == family(wants.record);
+        let was_last = match holder_of(root).filter(is_kin) {
+            Some(holder) => holder.branch == from && holder.at.is_none_or(|at| wants.record.find(at).is_some()),
+            None => placed_on(wants.record) == Some(from),
+        };
+        was_last && self.state().root.is_none_or(|holder| holder == from)
     }
 
     /// Whether a branch works in the directory that the user gave; it does from then on.
@@ -296,9 +298,13 @@ impl Ground {
         Ok(self.look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
     }
 
-    /// Notes the newest step of the branch that works here.
+    /// Notes the newest step of the branch that works here, for those that come later in other processes as well.
     pub(crate) fn reached(&self, step: Option<StepId>) {
         self.kept().into_iter().for_each(|mut kept| kept.at = step);
+        // Where it cannot be noted, whoever comes later is told that files are different.
+        if let Some((root, holder)) = self.sandbox.directory().and_then(|root| Some((root, holder_of(root)?))) {
+            let _ = Holder { at: step, ..holder }.note(root);
+        }
     }
 
     /// Makes the directory what a tree says, and keeps what somebody else changed in it meanwhile.
@@ -340,10 +346,19 @@ fn family(record: &Record) -> Option<BranchId> {
     record.steps().first().map(|step| step.stamp().branch)
 }
 
-/// Who worked last in the directory that the user gave.
+/// Who worked last in the directory that the user gave, and how far it was.
 struct Holder {
     branch: BranchId,
     family: BranchId,
+    at: Option<StepId>,
+}
+
+impl Holder {
+    fn note(&self, root: &Path) -> Result<()> {
+        let at = self.at.map(|at| format!(" {at}")).unwrap_or_default();
+        let text = format!("{} {}{at}\n", self.branch, self.family);
+        std::fs::write(holder_file(root), text).map_err(|error| unusable(root, error))
+    }
 }
 
 fn holder_file(root: &Path) -> PathBuf {
@@ -352,14 +367,14 @@ fn holder_file(root: &Path) -> PathBuf {
 
 fn holder_of(root: &Path) -> Option<Holder> {
     let text = std::fs::read_to_string(holder_file(root)).ok()?;
-    let (branch, family) = text.trim().split_once(' ')?;
-    Some(Holder { branch: branch.parse().ok()?, family: family.parse().ok()? })
+    let mut words = text.split_whitespace();
+    let (branch, family) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Holder { branch, family, at: words.next().and_then(|at| at.parse().ok()) })
 }
 
 fn note_holder(root: &Path, wants: &Wants<'_>) -> Result<()> {
     let family = family(wants.record).unwrap_or(wants.branch);
-    let file = holder_file(root);
-    std::fs::write(&file, format!("{} {family}\n", wants.branch)).map_err(|error| unusable(root, error))
+    Holder { branch: wants.branch, family, at: wants.record.head().map(Step::id) }.note(root)
 }
 
 fn unusable(root: &Path, error: std::io::Error) -> Error {

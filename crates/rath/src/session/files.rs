@@ -1,7 +1,7 @@
 //! Views of a session's files: as they were at any step, how they differ, who wrote them, and what checks say of them.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
 use rath_record::view::{self, Freshness};
@@ -43,6 +43,7 @@ impl Session {
     ///
     /// What was changed meanwhile by others is recorded first. Files of which no version is kept stay as they are.
     pub async fn restore(&mut self, step: StepId) -> Result<Vec<Effect>> {
+        self.refuse_conflicts()?;
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
         self.observe().await?;
         let (tree, effects) = self.at_work(move |_, ground| ground.restore(&tree)).await?;
@@ -53,10 +54,11 @@ impl Session {
         Ok(effects)
     }
 
-    /// Brings the directory that the session works in to what the record says: after a merge, to what came of it.
-    pub async fn settle_files(&self) -> Result<()> {
+    /// Brings the directory that the session works in to what the record says: after a merge, to what came of it. Gives the
+    /// directory, where it is one of this machine.
+    pub async fn settle_files(&self) -> Result<Option<PathBuf>> {
         self.refuse_conflicts()?;
-        self.prepare().await.map(|_| ())
+        Ok(self.prepare().await?.sandbox().directory().map(Path::to_owned))
     }
 
     /// Which step each line of a file came from; none if there is no such file.
@@ -98,7 +100,9 @@ impl Session {
     /// Runs a command as a check, and records what it found, what it saw and what it depends on: files and directories, or
     /// everything where none is named.
     pub async fn check(&mut self, command: &str, inputs: &[String]) -> Result<Verdict> {
+        self.refuse_conflicts()?;
         self.observe().await?;
+        self.refuse_strange(inputs)?;
         let ground = self.prepare().await?;
         let ran = ground.sandbox().run(&Command::shell(command), &mut |_, _| {}).await;
         let checked = checked(command, inputs, self.tree(), &ran);
@@ -108,6 +112,18 @@ impl Session {
         self.observe().await?;
         self.durable().await?;
         Ok(verdict)
+    }
+
+    /// An error if a check is to depend on what is not there: it would never go stale.
+    fn refuse_strange(&self, inputs: &[String]) -> Result<()> {
+        let Some(tree) = self.tree().filter(|_| !inputs.is_empty()) else { return Ok(()) };
+        let files = self.objects()?.files(&tree)?;
+        match inputs.iter().find(|input| !files.iter().any(|file| view::covers(input, &file.path))) {
+            None => Ok(()),
+            Some(input) => Err(Error::new(ErrorKind::Place, format_args!("there is no file `{input}` to depend on"))
+                .with_hint("paths are relative to the workspace, and ignored files are not kept")
+                .with_session(self)),
+        }
     }
 
     /// An error unless a check passed, and covers what is there now.

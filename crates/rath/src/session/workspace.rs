@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
-use rath_record::{BranchId, Record, lineage, view};
+use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,9 +19,13 @@ pub(super) struct Where {
     grounds: Arc<OnceLock<Arc<Grounds>>>,
     /// The session whose directory this one works in: what is done for a call is done where the call is made.
     within: Option<Arc<Session>>,
-    /// Whose directory may be taken over, where this one came of a merge, and what is known to be in it.
-    heir_of: Option<(BranchId, Option<Tree>)>,
+    /// Whose directory may be taken over, where this one came of a merge. Found when it is needed, where the session was
+    /// opened again.
+    heir_of: Arc<OnceLock<Option<HeirOf>>>,
 }
+
+/// A branch, and what is known to be in its directory.
+type HeirOf = (BranchId, Option<Tree>);
 
 impl Where {
     pub(super) fn placed(sandbox: Sandbox) -> Self {
@@ -36,18 +40,13 @@ impl Where {
 
     /// The same for work that is done for a call.
     pub(super) fn within(&self, session: &Session) -> Self {
-        Where { grounds: self.grounds.clone(), within: Some(Arc::new(session.quiet())), heir_of: None }
+        Where { grounds: self.grounds.clone(), within: Some(Arc::new(session.quiet())), ..Where::default() }
     }
 
     /// The same for what comes of a merge.
     pub(super) fn merged(&self, ours: &Session, theirs: &Session) -> Self {
-        let parted = ours.head().zip(theirs.head()).and_then(|(ours, theirs)| lineage::common_ancestor(ours, theirs));
-        let heir_of = parted.map(|step| {
-            let branch = step.stamp().branch;
-            let left = [ours, theirs].into_iter().find(|side| side.id() == branch);
-            (branch, left.map_or_else(|| view::tree(&Record::at(step.clone())), Session::tree))
-        });
-        Where { heir_of, ..self.clone() }
+        let heir_of = ours.head().zip(theirs.head()).and_then(|(ours, theirs)| heir_of(ours, theirs));
+        Where { heir_of: Arc::new(OnceLock::from(heir_of)), ..self.clone() }
     }
 }
 
@@ -58,8 +57,23 @@ impl Session {
             return session.ground();
         }
         let grounds = self.grounds()?;
-        let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: self.live.place.heir_of.as_ref() };
+        let heir_of = self.live.place.heir_of.get_or_init(|| self.came_of_merging());
+        let wants = Wants { branch: self.branch.id, record: &self.record, heir_of: heir_of.as_ref() };
         grounds.of(&wants).map_err(|error| error.with_session(self))
+    }
+
+    /// Whose directory may be taken over, where this branch began with a merge and nothing ran on it since: what ran has a
+    /// directory already.
+    fn came_of_merging(&self) -> Option<HeirOf> {
+        let merge = self.record.find_newest(|step| match step.chunk() {
+            _ if step.stamp().branch != self.branch.id => Some(None),
+            Chunk::Merged(merged) if merged.strategy != Strategy::Aside => Some(Some(step.clone())),
+            Chunk::ToolStarted(_) => Some(None),
+            _ => None,
+        });
+        let merge = merge.flatten()?;
+        let [ours, theirs] = merge.parents() else { return None };
+        heir_of(ours.step()?, theirs.step()?)
     }
 
     /// The sandbox that the session was placed in, with all that is known of it.
@@ -90,8 +104,9 @@ impl Session {
 
     pub(super) fn known_tree(&self) -> Result<Tree> {
         self.tree().ok_or_else(|| {
-            Error::new(ErrorKind::Place, "the session does not say what its files were")
-                .with_hint("files are on the record from the first tool on that can write")
+            let at = self.head().map(|step| format!(" at step {}", step.id().short())).unwrap_or_default();
+            Error::new(ErrorKind::Place, format_args!("the session does not say what its files were{at}"))
+                .with_hint("files are on the record from the first call on that can write")
                 .with_session(self)
         })
     }
@@ -230,6 +245,32 @@ impl Session {
         self.sync_versions()?;
         Ok(Merged { tree: Some(joined.tree), effects, conflicts, ..how })
     }
+}
+
+/// Whose directory what comes of joining two sides may take over: that of the branch where they parted.
+fn heir_of(ours: &Step, theirs: &Step) -> Option<HeirOf> {
+    let parted = parted(ours, theirs)?;
+    let branch = parted.stamp().branch;
+    let left = [ours, theirs].into_iter().find(|side| side.stamp().branch == branch).unwrap_or(&parted);
+    Some((branch, view::tree(&Record::at(left.clone()))))
+}
+
+/// Where one of two sides left the other, or both left a third.
+fn parted(ours: &Step, theirs: &Step) -> Option<Step> {
+    let split = lineage::diff(ours, theirs);
+    let base = split.base?;
+    let is_fork = |step: &Step| matches!(step.chunk(), Chunk::Forked(_));
+    // Forks that were made in different processes may begin in the same way, and share steps that are of neither's parent.
+    let are_twins = [&split.ours, &split.theirs].iter().all(|side| side.first().is_some_and(|step| !is_fork(step)));
+    if !are_twins {
+        return Some(base.clone());
+    }
+    let mut left = false;
+    Record::at(base.clone()).find_newest(|step| {
+        let found = left.then(|| step.clone());
+        left |= is_fork(step);
+        found
+    })
 }
 
 /// Whether a step says where the workspace stood.

@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use rath_record::chunk::Strategy;
 use rath_record::lineage::{self, Lineage};
-use rath_record::{BranchId, Chunk, Kept, Link, Record, Step, StepId};
+use rath_record::{BranchId, Chunk, Kept, Link, Step, StepId};
 
 use super::desk::{Desk, again};
-use super::{FIRST, Right, Rows, Store, Write, fenced, moved, not_kept, title};
+use super::{FIRST, Listed, Right, Rows, Store, Write, fenced, moved, not_kept, title};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 
@@ -53,10 +54,11 @@ impl Recorder {
     }
 
     /// For a branch that is in the store, held by the right of this number.
-    pub(super) fn resumed(store: &Store, family: BranchId, branch: BranchId, epoch: u64, head: StepId) -> Self {
-        let state = State { right: Right::Held(epoch), head: Some(head), titled: true, lost: None };
-        let line = Line::new(store, branch, state);
-        Recorder { store: store.clone(), family, line, number: 0, astray: false }
+    pub(super) fn resumed(store: &Store, listed: &Listed, epoch: u64, head: Option<&Step>) -> Self {
+        let titled = is_titled(listed.branch, head);
+        let state = State { right: Right::Held(epoch), head: Some(listed.head), titled, lost: None };
+        let line = Line::new(store, listed.branch, state);
+        Recorder { store: store.clone(), family: listed.family, line, number: 0, astray: false }
     }
 
     /// Hands over what leads to the new head of a branch and is not in the store yet; with the head's JSON, where it is at
@@ -77,8 +79,13 @@ impl Recorder {
             return;
         }
         steps.iter().for_each(|step| rows.set(step, Kept::Soon));
-        let title = if state.titled { None } else { about(branch, head, &steps) };
-        state.titled |= title.is_some();
+        let title = match (state.titled, state.head) {
+            (true, _) => None,
+            (false, None) => about(branch, head, &steps),
+            // A branch that was made before anything was said on it is about what is said first.
+            (false, Some(_)) => said_on(branch, &steps),
+        };
+        state.titled |= said_on(branch, &steps).is_some();
         let (right, after) = (state.right.clone(), state.head.replace(head.id()));
         if let Right::New(_) = right {
             state.right = Right::Held(FIRST);
@@ -206,26 +213,48 @@ fn unkept(head: &Step, rows: &Rows) -> Vec<Step> {
 
 /// What a branch is about: the first thing that the user says on it, or its name, or what was said last before it.
 pub(super) fn about(branch: BranchId, head: &Step, steps: &[Step]) -> Option<Arc<str>> {
-    let own = steps.iter().filter(|step| step.stamp().branch == branch);
-    let said = own.clone().find_map(|step| match step.chunk() {
-        Chunk::User(user) => title(&user.text),
-        _ => None,
-    });
     let named = || {
-        own.clone().find_map(|step| match step.chunk() {
+        steps.iter().filter(|step| step.stamp().branch == branch).find_map(|step| match step.chunk() {
             Chunk::Forked(forked) => forked.name.as_deref().map(Into::into),
             _ => None,
         })
     };
-    // How far back somebody looks for it.
-    const BACK: usize = 256;
-    let before = || {
-        Record::at(head.clone()).newest_first().take(BACK).find_map(|step| match step.chunk() {
-            Chunk::User(user) => title(&user.text),
-            _ => None,
-        })
-    };
-    said.or_else(named).or_else(before)
+    said_on(branch, steps).or_else(named).or_else(|| said_before(head))
+}
+
+/// The first thing that the user says on a branch.
+fn said_on(branch: BranchId, steps: &[Step]) -> Option<Arc<str>> {
+    steps.iter().filter(|step| step.stamp().branch == branch).find_map(said)
+}
+
+/// Whether the user has said something on a branch that is in the store; of a long one that is taken for granted.
+fn is_titled(branch: BranchId, head: Option<&Step>) -> bool {
+    let line = std::iter::successors(head, |step| step.parents().first().and_then(Link::step));
+    let own: Vec<_> = line.take(BACK).take_while(|step| step.stamp().branch == branch).collect();
+    own.len() == BACK || own.into_iter().any(|step| said(step).is_some())
+}
+
+/// What the user said last on the line that led to a step. What came of a merge is about what its sides have in common.
+fn said_before(head: &Step) -> Option<Arc<str>> {
+    let line = std::iter::successors(Some(head), |step| match (step.parents(), step.chunk()) {
+        ([ours, theirs], Chunk::Merged(merged)) if merged.strategy != Strategy::Aside => {
+            let shared =
+                ours.step().zip(theirs.step()).and_then(|(ours, theirs)| lineage::common_ancestor(ours, theirs));
+            shared.or(ours.step())
+        }
+        (parents, _) => parents.first().and_then(Link::step),
+    });
+    line.take(BACK).find_map(said)
+}
+
+/// How far back somebody looks for what a branch is about.
+const BACK: usize = 256;
+
+fn said(step: &Step) -> Option<Arc<str>> {
+    match step.chunk() {
+        Chunk::User(user) => title(&user.text),
+        _ => None,
+    }
 }
 
 impl Session {
@@ -299,12 +328,12 @@ impl Session {
             recorder.keep(self.id(), &head, None);
             return Ok(recorder);
         };
-        if !kept.contains_key(&listed.head) || walk.find(listed.head).is_none() {
+        let Some(known) = walk.find(listed.head).filter(|known| kept.contains_key(&known.id())) else {
             return Err(moved(self.id()));
-        }
+        };
         let (branch, holder) = (self.id(), store.desk().holder().clone());
         let epoch = store.desk().ask(move |backend| backend.claim(branch, &holder)).await?;
-        let mut recorder = Recorder::resumed(store, listed.family, branch, epoch, listed.head);
+        let mut recorder = Recorder::resumed(store, &listed, epoch, Some(known));
         match store.listed(branch)? {
             Some(now) if now.head == listed.head => {}
             now => return Err(now.map_or_else(|| fenced(branch, None), |_| moved(branch))),

@@ -72,7 +72,9 @@ pub(crate) fn blame(record: &Record, objects: &Objects, path: &str) -> Result<Op
     let Some(content) = objects.read(trees.list[head].tree, path)? else { return Ok(None) };
     let texts: Vec<String> = lines(&content).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     let found = trace(&trees, head, objects, path, texts.len())?;
-    let fresh = view::checks(record).list.into_iter().filter(|(_, check)| check.freshness == Freshness::Fresh);
+    let depends = |inputs: &[String]| inputs.is_empty() || inputs.iter().any(|input| view::covers(input, path));
+    let fresh = view::checks(record).list.into_iter();
+    let fresh = fresh.filter(|(_, it)| it.freshness == Freshness::Fresh && depends(&it.checked.inputs));
     let checks: Vec<_> = fresh.filter_map(|(name, check)| Some((name, trees.at(check.step.id())?))).collect();
     // Many lines come from few places.
     let mut known: HashMap<usize, (Origin, Vec<String>)> = HashMap::new();

@@ -71,6 +71,10 @@ pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Opt
 
 /// An error where something is in the directory already.
 pub(super) fn has_room(into: &Path) -> Result<()> {
+    if into.exists() && !into.is_dir() {
+        let message = format!("wanted a new or empty directory, found the file `{}`", into.display());
+        return Err(Error::new(ErrorKind::Io, message));
+    }
     let first = match std::fs::read_dir(into) {
         Ok(mut found) => found.next(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -172,7 +172,9 @@ impl Objects {
         }
         let (found, content) = self.find(id)?.ok_or_else(|| {
             let message = format!("the {} {id} is missing from the versions of the workspace", kind.name());
-            Error::new(ErrorKind::Damaged, message)
+            Error::new(ErrorKind::Damaged, message).with_hint(
+                "versions are kept in `.rath` where the session works, which is looked for from here if it is relative",
+            )
         })?;
         if found != kind.name() {
             let message = format!("wanted the {} {id}, found a {found}", kind.name());

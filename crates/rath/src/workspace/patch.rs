@@ -1,23 +1,33 @@
 //! What differs between two trees, line by line.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use rath_record::chunk::{Change, Effect, Tree};
 
 use super::lines::{Hunk, Numbers, diff, is_binary, lines};
 use super::objects::{Kind, Objects};
-use super::quote;
 use super::tree::Mode;
+use super::{ObjectId, quote};
 use crate::error::Result;
 
 /// How many lines stand around what changed.
 const CONTEXT: usize = 3;
 
-/// A file on one side: what it is, and what it holds.
-type Side = Option<(Mode, Vec<u8>)>;
+/// A file on one side, if there is one.
+type Side = Option<File>;
+
+/// What a file is, and what it holds.
+struct File {
+    mode: Mode,
+    id: ObjectId,
+    content: Vec<u8>,
+}
 
 impl Objects {
-    /// A patch from one tree to another, which `git apply` takes. Of files that are no text it says only that they differ.
+    /// A patch from one tree to another, which `git apply` takes.
     pub fn patch(&self, before: &Tree, after: &Tree) -> Result<String> {
         let mut text = String::new();
         for Effect { path, change, .. } in self.diff(Some(before), after)? {
@@ -26,7 +36,7 @@ impl Objects {
                 _ => path.clone(),
             };
             let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
-            let is_link = |side: &Side| side.as_ref().is_some_and(|(mode, _)| *mode == Mode::Link);
+            let is_link = |side: &Side| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
             if old.is_some() && new.is_some() && is_link(&old) != is_link(&new) {
                 // A file does not become a link: one goes and the other comes.
                 write(&mut text, (&from, &old), (&from, &None));
@@ -40,7 +50,7 @@ impl Objects {
 
     fn side(&self, tree: &Tree, path: &str) -> Result<Side> {
         let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
-        self.get(id, Kind::Blob).map(|content| Some((mode, content)))
+        self.get(id, Kind::Blob).map(|content| Some(File { mode, id, content }))
     }
 }
 
@@ -48,36 +58,43 @@ fn write(text: &mut String, (from, old): (&str, &Side), (to, new): (&str, &Side)
     let (a, b) = (quote::with_side("a", from), quote::with_side("b", to));
     let _ = writeln!(text, "diff --git {a} {b}");
     let _ = match (old, new) {
-        (None, Some((mode, _))) => writeln!(text, "new file mode {}", mode.octal()),
-        (Some((mode, _)), None) => writeln!(text, "deleted file mode {}", mode.octal()),
-        (Some((old, _)), Some((new, _))) if old != new => {
-            writeln!(text, "old mode {}\nnew mode {}", old.octal(), new.octal())
+        (None, Some(new)) => writeln!(text, "new file mode {}", new.mode.octal()),
+        (Some(old), None) => writeln!(text, "deleted file mode {}", old.mode.octal()),
+        (Some(old), Some(new)) if old.mode != new.mode => {
+            writeln!(text, "old mode {}\nnew mode {}", old.mode.octal(), new.mode.octal())
         }
         _ => Ok(()),
     };
     if from != to {
         let _ = writeln!(text, "rename from {}\nrename to {}", quote::with_side("", from), quote::with_side("", to));
     }
-    let content = |side: &Side| side.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let (old_content, new_content) = (content(old), content(new));
     if old_content == new_content {
         return;
     }
-    let name = |side: &Side, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
-    let (a, b) = (name(old, a), name(new, b));
     let is_text = |content: &[u8]| !is_binary(content) && std::str::from_utf8(content).is_ok();
-    if !is_text(&old_content) || !is_text(&new_content) {
-        let _ = writeln!(text, "Binary files {a} and {b} differ");
+    if !is_text(old_content) || !is_text(new_content) {
+        let id = |side: &Side| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
+        let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old), id(new));
+        // There and back.
+        write_binary(text, new_content);
+        write_binary(text, old_content);
         return;
     }
+    let name = |side: &Side, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
+    let (a, b) = (name(old, a), name(new, b));
     let _ = writeln!(text, "--- {a}\n+++ {b}");
-    let (old, new) = (lines(&old_content), lines(&new_content));
+    let (old, new) = (lines(old_content), lines(new_content));
     let mut numbers = Numbers::default();
     let hunks = diff(&numbers.of(&old), &numbers.of(&new));
     // What is so near that the lines around it would touch stands together.
     for near in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT) {
         write_near(text, near, &old, &new);
     }
+}
+
+fn content(side: &Side) -> &[u8] {
+    side.as_ref().map_or(&[], |file| &file.content)
 }
 
 fn write_near(text: &mut String, hunks: &[Hunk], old: &[&[u8]], new: &[&[u8]]) {
@@ -104,4 +121,25 @@ fn write_line(text: &mut String, mark: char, line: &[u8]) {
     if !line.ends_with(b"\n") {
         text.push_str("\n\\ No newline at end of file\n");
     }
+}
+
+/// What a file holds that is no text, as git writes it: compressed, and in digits of base 85, up to 52 bytes a line.
+fn write_binary(text: &mut String, content: &[u8]) {
+    const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+    let packed = packed.write_all(content).and_then(|()| packed.finish()).expect("memory takes what is written to it");
+    let _ = writeln!(text, "literal {}", content.len());
+    for line in packed.chunks(52) {
+        let length = line.len() as u8;
+        text.push(char::from(if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 }));
+        for group in line.chunks(4) {
+            let mut bytes = [0; 4];
+            bytes[..group.len()].copy_from_slice(group);
+            let number = u32::from_be_bytes(bytes);
+            let digit = |nth: u32| char::from(DIGITS[(number / 85_u32.pow(nth) % 85) as usize]);
+            text.extend((0..5).rev().map(digit));
+        }
+        text.push('\n');
+    }
+    text.push('\n');
 }

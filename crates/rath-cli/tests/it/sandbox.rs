@@ -1,0 +1,227 @@
+//! Where tools run: what is in force, and what that keeps from them.
+
+use std::process::{Command, Output};
+
+use expect_test::expect;
+use serde_json::{Value, json};
+
+/// A folder with a directory to work in, a home with a secret, and a script that makes one call.
+fn machine(command: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["home", "work"] {
+        std::fs::create_dir(folder.path().join(name)).expect("a directory");
+    }
+    std::fs::write(folder.path().join("home/private.txt"), "nobody's business").expect("a file");
+    let call = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+    let script = format!("{call}\n{}\n", json!({"text": "Done."}));
+    std::fs::write(folder.path().join("script.jsonl"), script).expect("a file");
+    folder
+}
+
+/// Runs the script where `args` say.
+fn run(folder: &tempfile::TempDir, args: &[&str]) -> Output {
+    let mut rath = Command::new(env!("CARGO_BIN_EXE_rath"));
+    let model = ["--model", "script:../script.jsonl", "--json"];
+    rath.args(args).args(model).current_dir(folder.path().join("work")).env("HOME", folder.path().join("home"));
+    rath.env("CANARY", "sings").output().expect("rath runs")
+}
+
+/// What the call printed.
+fn said(output: &Output) -> String {
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let texts = events.filter(|event| event["event"] == "tool_output");
+    texts.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// What is in force, as it is said before anything runs: the first words of it.
+fn in_force(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.starts_with("tools run in")).unwrap_or(&text);
+    line.split(", ").take(2).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether commands can be isolated on this machine. Where they cannot, that is said.
+fn can_isolate() -> bool {
+    let output = run(&machine("true"), &["run", "hi", "--sandbox", "isolated:."]);
+    let can = output.status.success();
+    if !can {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    can
+}
+
+/// What commands find out about where they are.
+const LOOK: &str = "echo canary=$CANARY; cat ~/private.txt 2>/dev/null || echo no private.txt; echo; \
+                    echo made > made.txt && cat made.txt; touch ../outside.txt; readlink /proc/self/ns/net";
+
+#[test]
+fn tools_are_isolated_unless_somebody_says_otherwise() {
+    if !can_isolate() {
+        return;
+    }
+    let host = std::fs::read_link("/proc/self/ns/net").expect("a network").display().to_string();
+    let look = |args: &[&str]| {
+        let folder = machine(LOOK);
+        let output = run(&folder, &[&["run", "Look"], args].concat());
+        let said = said(&output).replace(&host, "the network of the machine\n");
+        let said = said.split_once("net:[").map_or(&*said, |(before, _)| before).trim_end();
+        let outside = if folder.path().join("outside.txt").exists() { "written" } else { "not written" };
+        assert!(folder.path().join("work/made.txt").exists());
+        format!("{}\n{said}\noutside: {outside}\n", in_force(&output))
+    };
+    expect![[r#"
+        tools run in isolated:.: isolated: host read-only, network off
+        canary=
+        no private.txt
+
+        made
+        outside: not written
+    "#]]
+    .assert_eq(&look(&[]));
+    expect![[r#"
+        tools run in isolated:.: isolated: host read-only, network off
+        canary=
+        no private.txt
+
+        made
+        outside: not written
+    "#]]
+    .assert_eq(&look(&["--sandbox", "isolated:."]));
+    expect![[r#"
+        tools run in isolated:.?network=on: isolated: host read-only, network on
+        canary=
+        no private.txt
+
+        made
+        the network of the machine
+        outside: not written
+    "#]]
+    .assert_eq(&look(&["--sandbox", "isolated:.", "--network"]));
+    expect![[r#"
+        tools run in local:.: local: as the user, network on
+        canary=
+        nobody's business
+        made
+        the network of the machine
+        outside: written
+    "#]]
+    .assert_eq(&look(&["--sandbox", "local:."]));
+}
+
+#[test]
+fn a_session_stays_where_it_was_placed() {
+    if !can_isolate() {
+        return;
+    }
+    let folder = machine("true");
+    let forces = |args: &[&str]| in_force(&run(&folder, args));
+    expect!["tools run in isolated:.: isolated: host read-only, network off"].assert_eq(&forces(&[
+        "run",
+        "Look",
+        "--sandbox",
+        "isolated:.",
+    ]));
+    let list = crate::printed(&folder.path().join("work"), &["ls", "--json"]);
+    let listed: Value = serde_json::from_str(&list).expect("JSON");
+    let id = listed["session"].as_str().expect("an id");
+    expect!["tools run in isolated:.: isolated: host read-only, network off"]
+        .assert_eq(&forces(&["resume", id, "Again"]));
+    expect!["tools run in isolated:.?network=on: isolated: host read-only, network on"].assert_eq(&forces(&[
+        "resume",
+        id,
+        "Again",
+        "--network",
+    ]));
+    expect!["tools run in isolated:.?network=on: isolated: host read-only, network on"]
+        .assert_eq(&forces(&["resume", id, "Again"]));
+    expect!["tools run in local:.: local: as the user, network on"].assert_eq(&forces(&[
+        "resume",
+        id,
+        "Again",
+        "--sandbox",
+        "local:.",
+    ]));
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_before_anything_runs() {
+    let folder = machine("true");
+    let check = |args: &[&str], expected: expect_test::Expect| {
+        let args = [&["run", "hi", "--model", "script:../script.jsonl"], args].concat();
+        crate::check(&folder.path().join("work"), &args, expected);
+    };
+    check(
+        &["--sandbox", "none", "--network"],
+        expect![[r#"
+        ! error: there are no commands to reach the network with `--sandbox none`
+        ! hint: leave one of them out
+        exit 2
+    "#]],
+    );
+    check(
+        &["--sandbox", "isolated:.?network=off", "--network"],
+        expect![[r#"
+        ! error: `--network` and `network=off` contradict each other
+        ! hint: leave one of them out
+        exit 2
+    "#]],
+    );
+    check(
+        &["--sandbox", "isolated:.?netwrk=on"],
+        expect![[r#"
+        ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, memory, processes, file_size, cpu_time, output, hide, show, at
+        exit 2
+    "#]],
+    );
+    check(
+        &["--sandbox", "isolated:.?network=maybe"],
+        expect![[r#"
+        ! error: wanted off or on as `network` of a sandbox of the kind `isolated`, found `maybe`
+        exit 2
+    "#]],
+    );
+    check(
+        &["--sandbox", "isolated:../script.jsonl"],
+        expect![[r#"
+        ! error: cannot work in `../script.jsonl`: Not a directory (os error 20)
+        ! hint: the directory has to be there
+        exit 1
+    "#]],
+    );
+    check(
+        &["--sandbox", "isolated:/"],
+        expect![[r#"
+        ! error: the whole machine cannot be the workspace of an isolated sandbox
+        exit 1
+    "#]],
+    );
+}
+
+#[test]
+fn where_tools_cannot_be_isolated_nothing_runs() {
+    let folder = machine("touch ran.txt");
+    let work = folder.path().join("work");
+    // A machine whose limit of namespaces is reached: there is room for none inside this one.
+    let nested = |args: &str| {
+        let rath = env!("CARGO_BIN_EXE_rath");
+        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rath} run hi {args}");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "sh", "-c", &command]).current_dir(&work).output()
+    };
+    match nested("--model script:none.jsonl") {
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("none.jsonl") => {}
+        other => return eprintln!("skipped: no namespace to try it in: {other:?}"),
+    }
+    let output = nested("--model script:../script.jsonl").expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    expect![[r#"
+        error: cannot run `sh`: this machine does not let it have namespaces of its own: No space left on device (os error 28)
+        hint: user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; `local:` runs commands without isolation
+        hint: `--sandbox local:.` lets tools run without isolation: they can do whatever you can
+    "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));
+    assert!(!work.join("ran.txt").exists());
+    let output = nested("--model script:../script.jsonl --sandbox local:.").expect("it runs");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(work.join("ran.txt").exists());
+}
