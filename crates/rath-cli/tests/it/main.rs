@@ -25,7 +25,7 @@ fn printed(folder: &Path, args: &[&str]) -> String {
 fn check(folder: &Path, args: &[&str], expected: Expect) {
     let output = rath(folder, args);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let err: String = err.lines().map(|line| format!("! {line}\n")).collect();
+    let err: String = shop::any_fork(&err).lines().map(|line| format!("! {line}\n")).collect();
     let code = output.status.code().expect("an exit code");
     expected.assert_eq(&format!("{out}{err}exit {code}\n"));
 }

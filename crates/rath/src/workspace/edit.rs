@@ -7,12 +7,19 @@ use rath_record::chunk::{Change, Conflict, Effect, Tree, Version};
 
 use super::batch::Batch;
 use super::objects::{Kind, Objects};
+use super::quote;
 use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
-use super::{changes, quote};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What is to be at a path: a file, or nothing.
 type Wanted = Option<(Mode, ObjectId)>;
+
+/// What is wanted of one name in a directory, and below it.
+#[derive(Default)]
+struct Edits<'a> {
+    here: Option<Wanted>,
+    below: Vec<(&'a [u8], Wanted)>,
+}
 
 impl Objects {
     /// A tree in which what these effects changed is as in another, and everything else as it was.
@@ -108,14 +115,14 @@ impl Objects {
         let bytes = self.get(tree, Kind::Tree)?;
         let found = tree::entries(tree, &bytes)?;
         let mut entries: BTreeMap<&[u8], Entry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
-        let mut names: BTreeMap<&[u8], (Option<Wanted>, Vec<(&[u8], Wanted)>)> = BTreeMap::new();
+        let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
         for (path, wanted) in wanted {
             match memchr::memchr(b'/', path) {
-                None => names.entry(path).or_default().0 = Some(*wanted),
-                Some(at) => names.entry(&path[..at]).or_default().1.push((&path[at + 1..], *wanted)),
+                None => names.entry(path).or_default().here = Some(*wanted),
+                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *wanted)),
             }
         }
-        for (name, (here, below)) in names {
+        for (name, Edits { here, below }) in names {
             let known = entries.get(name).map(|entry| (entry.mode, entry.id));
             let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
             let needs_directory = below.iter().any(|(_, wanted)| wanted.is_some());
