@@ -176,12 +176,12 @@ impl Shop {
     }
 }
 
-/// Times differ from run to run.
 /// How a fork is made is the machine's business.
 pub(crate) fn any_fork(text: &str) -> String {
     text.replace("forks by overlay", "forks by copy").replace("forks by reflink", "forks by copy")
 }
 
+/// Times differ from run to run.
 fn without_times(text: &str) -> String {
     let (mut rest, mut named) = (text, String::new());
     let is_time = |at: &str| at.get(..11).is_some_and(|it| it.as_bytes()[4] == b'-' && it.ends_with('T'));

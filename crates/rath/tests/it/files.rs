@@ -300,3 +300,36 @@ fn a_regression_that_came_in_by_a_merge_is_found_where_it_was_made() {
     assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");
     assert_eq!((found.trees, found.runs), (9, 4));
 }
+
+#[test]
+fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
+    let (folder, kept) = (folder(&[("a.txt", "one\n"), (".gitignore", "*.log\n")]), folder(&[]));
+    let uri = format!("sqlite:{}", kept.path().join("s.db").display());
+    let store = Store::open(&uri).expect("a store");
+    let session = block_on(placed(&folder).record(&store)).expect("recorded");
+    let id = work(session, &[&["echo two > a.txt; echo b > b.txt"]]).id();
+    drop(store);
+
+    let resume = || block_on(Store::open(&uri).expect("a store").resume(id)).expect("a session");
+    assert_eq!(resume().certificate().to_string(), "COMPLETE");
+    put(folder.path(), "a.txt", "mine\n");
+    put(folder.path(), "c.txt", "mine\n");
+    put(folder.path(), "noise.log", "no version of this is kept\n");
+    std::fs::remove_file(folder.path().join("b.txt")).expect("removed");
+    expect![[r#"
+        differs in 1 thing:
+        - files are not as they were left: ~a.txt, -b.txt, +c.txt"#]]
+    .assert_eq(resume().certificate().to_string().trim_end());
+    assert!(resume().complete().is_err());
+    let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
+    expect![[r#"
+        tool_result: ~a.txt +b.txt
+        observed: ~a.txt -b.txt +c.txt
+        tool_result: ~a.txt
+    "#]]
+    .assert_eq(&effects(&session));
+    drop(session);
+    assert_eq!(resume().certificate().to_string(), "COMPLETE");
+    std::fs::remove_dir_all(folder.path()).expect("removed");
+    assert!(resume().complete().is_err());
+}
