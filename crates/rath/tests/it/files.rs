@@ -316,9 +316,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     put(folder.path(), "c.txt", "mine\n");
     put(folder.path(), "noise.log", "no version of this is kept\n");
     std::fs::remove_file(folder.path().join("b.txt")).expect("removed");
-    expect![[r#"
-        differs in 1 thing:
-        - files are not as they were left: ~a.txt, -b.txt, +c.txt"#]]
+    expect!["differs: files are not as they were left: ~a.txt, -b.txt, +c.txt"]
     .assert_eq(resume().certificate().to_string().trim_end());
     assert!(resume().complete().is_err());
     let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
