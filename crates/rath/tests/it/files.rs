@@ -317,7 +317,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     put(folder.path(), "noise.log", "no version of this is kept\n");
     std::fs::remove_file(folder.path().join("b.txt")).expect("removed");
     expect!["differs: files are not as they were left: ~a.txt, -b.txt, +c.txt"]
-    .assert_eq(resume().certificate().to_string().trim_end());
+        .assert_eq(resume().certificate().to_string().trim_end());
     assert!(resume().complete().is_err());
     let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
     expect![[r#"
