@@ -100,7 +100,7 @@ pub struct Workspace {
     /// Whether more is known than the index says.
     unsaved: bool,
     /// What keeps it mounted, where it is.
-    _mounted: Option<Layers>,
+    mounted: Option<Layers>,
 }
 
 /// A directory as it was at one time.
@@ -131,7 +131,7 @@ impl Workspace {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
         let (largest, most) = (Self::LARGEST, Most::default());
         let mut workspace =
-            Workspace { root, objects, index, largest, most, known: None, unsaved: false, _mounted: layers };
+            Workspace { root, objects, index, largest, most, known: None, unsaved: false, mounted: layers };
         workspace.load()?;
         Ok(workspace)
     }
@@ -148,6 +148,11 @@ impl Workspace {
     /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether it is a fork that is mounted as long as somebody holds it.
+    pub fn is_mounted(&self) -> bool {
+        self.mounted.is_some()
     }
 
     /// Where its versions are kept.
@@ -225,7 +230,7 @@ impl Workspace {
         };
         let (root, index) = (into.to_owned(), index.to_owned());
         let (objects, largest, most) = (self.objects.clone(), self.largest, self.most);
-        let mut fork = Workspace { root, objects, index, largest, most, known, unsaved: true, _mounted: layers };
+        let mut fork = Workspace { root, objects, index, largest, most, known, unsaved: true, mounted: layers };
         if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
             fork.snapshot()?;
         }

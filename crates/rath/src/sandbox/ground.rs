@@ -277,6 +277,12 @@ impl Ground {
         &self.sandbox
     }
 
+    /// The directory, where it is there whether or not somebody works in it.
+    pub(crate) fn lasting_directory(&self) -> Option<&Path> {
+        let is_mounted = self.kept().is_some_and(|kept| kept.workspace.is_mounted());
+        self.sandbox.directory().filter(|_| !is_mounted)
+    }
+
     /// Looks at the workspace after something was done in it: the tree, and what changed since it was looked at last.
     pub(crate) fn look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
         let Some(mut kept) = self.kept() else { return Ok(None) };

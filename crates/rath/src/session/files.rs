@@ -55,10 +55,10 @@ impl Session {
     }
 
     /// Brings the directory that the session works in to what the record says: after a merge, to what came of it. Gives the
-    /// directory, where it is one of this machine.
+    /// directory, where it is one of this machine that is there whether or not somebody works in it.
     pub async fn settle_files(&self) -> Result<Option<PathBuf>> {
         self.refuse_conflicts()?;
-        Ok(self.prepare().await?.sandbox().directory().map(Path::to_owned))
+        Ok(self.prepare().await?.lasting_directory().map(Path::to_owned))
     }
 
     /// Which step each line of a file came from; none if there is no such file.

@@ -277,7 +277,6 @@ fn watch(shared: &Shared) -> Result<(), Failure> {
         None => rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|errno| (Stage::Start, errno))?,
     }
     let command = begin(shared).map_err(|errno| (Stage::Start, errno))?;
-    plan.report.left.store(command.as_raw_nonzero().get(), SeqCst);
     // What is ours alone must not look as if the command still held it.
     let _ = close(0, 2);
     loop {
@@ -450,7 +449,9 @@ fn become_command(plan: &Plan) -> Failure {
     let prepared = || {
         let _ = setsid();
         if plan.world.is_none() {
-            // Should somebody kill the supervisor, at least the command goes with it.
+            // Should somebody kill the supervisor, at least the command goes with it, and its group is known: the supervisor
+            // may have been killed before it could say so.
+            plan.report.left.store(rustix::process::getpid().as_raw_nonzero().get(), SeqCst);
             let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         }
         for group in &plan.groups {
