@@ -16,9 +16,10 @@ const KINDS: [&str; 2] = ["local", "isolated"];
 
 /// What a child of these tests does.
 #[test]
-#[ignore = "run by others"]
+#[ignore = "what the tests here start"]
 fn child() {
-    let sandbox = Sandbox::open(&setting("RATH_SANDBOX")).expect("a sandbox");
+    let Ok(uri) = std::env::var("RATH_SANDBOX") else { return };
+    let sandbox = Sandbox::open(&uri).expect("a sandbox");
     match &*setting("RATH_TASK") {
         "say" => eprintln!("{}", said(&run(&sandbox, &Command::shell(&setting("RATH_LINE"))))),
         "leak" => {
