@@ -615,7 +615,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Let me look.
             It says hello.
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! · read_file {"path":"a.txt"}
             ! · shell {"command":"exit 3"}
             ! · shell failed
@@ -631,7 +631,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         &[&["run", "And now?"], &model[..]].concat(),
         expect![[r#"
             Still hello.
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! session f2b16a80: 12 chunks, placed at local:work, 4678 in, 23 out, done
             ! `rath log s.rath` shows what happened
             exit 0
@@ -705,7 +705,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         folder.path(),
         &[&["run", "What is here?"], &model[..]].concat(),
         expect![[r#"
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! · read_file {"path":"a.txt"}
             ! error: no (400)
             exit 1
@@ -718,7 +718,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         &[&["run"], &model[..]].concat(),
         expect![[r#"
             hello
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! session 21b7cd6e: 8 chunks, placed at local:work, 3024 in, 9 out, done
             ! `rath log s.rath` shows what happened
             exit 0
@@ -763,7 +763,7 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         folder.path(),
         &model,
         expect![[r#"
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! error: started once, and nobody knows how it ended: `c1` (shell)
             ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve CALL` or `--deny CALL` decides, and goes on
             exit 4
@@ -774,7 +774,7 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         &[&model[..], &["--deny", "c1"]].concat(),
         expect![[r#"
             done
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! session 3e447ce2: 8 chunks, placed at local:work, 1540 in, 1 out, done
             ! `rath log s.rath` shows what happened
             exit 0
@@ -820,7 +820,7 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     check(
         &["--model", "script:script.jsonl", "--store", "file:none/s.rath"],
         expect![[r#"
-            ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+            ! tools run in isolated:.: host read-only, network off, processes 1024 by pid namespace, forks by copy
             ! error: cannot write none/s.rath: No such file or directory (os error 2)
             exit 1
         "#]],

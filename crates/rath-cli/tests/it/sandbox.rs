@@ -71,7 +71,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
         format!("{}\n{said}\noutside: {outside}\n", in_force(&output))
     };
     expect![[r#"
-        tools run in isolated:.: isolated: host read-only, network off
+        tools run in isolated:.: host read-only, network off
         canary=
         no private.txt
 
@@ -80,7 +80,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&[]));
     expect![[r#"
-        tools run in isolated:.: isolated: host read-only, network off
+        tools run in isolated:.: host read-only, network off
         canary=
         no private.txt
 
@@ -89,7 +89,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&["--sandbox", "isolated:."]));
     expect![[r#"
-        tools run in isolated:.?network=on: isolated: host read-only, network on
+        tools run in isolated:.?network=on: host read-only, network on
         canary=
         no private.txt
 
@@ -99,7 +99,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&["--sandbox", "isolated:.", "--network"]));
     expect![[r#"
-        tools run in local:.: local: as the user, network on
+        tools run in local:.: as the user, network on
         canary=
         nobody's business
         made
@@ -116,7 +116,7 @@ fn a_session_stays_where_it_was_placed() {
     }
     let folder = machine("true");
     let forces = |args: &[&str]| in_force(&run(&folder, args));
-    expect!["tools run in isolated:.: isolated: host read-only, network off"].assert_eq(&forces(&[
+    expect!["tools run in isolated:.: host read-only, network off"].assert_eq(&forces(&[
         "run",
         "Look",
         "--sandbox",
@@ -125,17 +125,16 @@ fn a_session_stays_where_it_was_placed() {
     let list = crate::printed(&folder.path().join("work"), &["ls", "--json"]);
     let listed: Value = serde_json::from_str(&list).expect("JSON");
     let id = listed["session"].as_str().expect("an id");
-    expect!["tools run in isolated:.: isolated: host read-only, network off"]
-        .assert_eq(&forces(&["resume", id, "Again"]));
-    expect!["tools run in isolated:.?network=on: isolated: host read-only, network on"].assert_eq(&forces(&[
+    expect!["tools run in isolated:.: host read-only, network off"].assert_eq(&forces(&["resume", id, "Again"]));
+    expect!["tools run in isolated:.?network=on: host read-only, network on"].assert_eq(&forces(&[
         "resume",
         id,
         "Again",
         "--network",
     ]));
-    expect!["tools run in isolated:.?network=on: isolated: host read-only, network on"]
+    expect!["tools run in isolated:.?network=on: host read-only, network on"]
         .assert_eq(&forces(&["resume", id, "Again"]));
-    expect!["tools run in local:.: local: as the user, network on"].assert_eq(&forces(&[
+    expect!["tools run in local:.: as the user, network on"].assert_eq(&forces(&[
         "resume",
         id,
         "Again",

@@ -22,7 +22,7 @@ fn run_keeps_a_session_that_every_command_reads() {
             &expect![[r#"
                 Let me look.
                 It says hello.
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! · read_file {"path":"a.txt"}
                 ! · shell {"command":"exit 3"}
                 ! · shell failed
@@ -135,7 +135,7 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Still hello.
                 ! COMPLETE
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! session f2b16a80: 12 chunks, placed at local:work, 4678 in, 23 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
@@ -146,7 +146,7 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Still hello.
                 ! COMPLETE
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! session f12f67bb: 14 chunks, placed at local:work, 6306 in, 26 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
@@ -174,7 +174,7 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Other.
                 ! differs: the model was script:script and is script:other
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! session 6ad68ec8: 19 chunks, placed at local:work, 7955 in, 28 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
@@ -206,7 +206,7 @@ fn resume_goes_on_if_the_session_is_as_it_was_left() {
             &expect![[r#"
                 Other.
                 ! COMPLETE
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! session 88960d32: 21 chunks, placed at local:work, 9623 in, 30 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
@@ -287,7 +287,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
             &expect![[r#"
                 Quick.
                 ! COMPLETE
-                ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+                ! tools run in isolated:.: host read-only, network off, processes 1024 by pid namespace, forks by copy
                 ! forked as S2
                 ! session a55551d1: 4 chunks, placed at isolated:., 1486 in, 2 out, done
                 ! kept as S2; `rath log S2 --store STORE` shows what happened
@@ -314,7 +314,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
             &expect![[r#"
                 Quick.
                 ! COMPLETE
-                ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+                ! tools run in isolated:.: host read-only, network off, processes 1024 by pid namespace, forks by copy
                 ! session 06a16974: 5 chunks, placed at isolated:., 1486 in, 2 out, done
                 ! kept as S1; `rath log S1 --store STORE` shows what happened
                 exit 0
@@ -379,7 +379,7 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
         let resume = ["resume", &id, "--model", "script:script.jsonl", "--sandbox", "local:work"];
         shop.check(&resume, &expect![[r#"
             ! differs: in doubt: `call_2_1` (shell), asked for in step 335ba962, was started, and nobody knows how it ended (not closed by process N on HOST)
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! kept as S1; `rath log S1 --store STORE` shows what happened
             ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
             ! hint: `rath review S1 --store STORE` shows what waits, and decides
@@ -401,7 +401,7 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
             &expect![[r#"
                 Well.
                 ! COMPLETE
-                ! tools run in local:work: local: as the user, network on, forks by copy
+                ! tools run in local:work: as the user, network on, forks by copy
                 ! · shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || w…
                 ! · read_file {"path":"a.txt"}
                 ! · read_file failed
@@ -657,7 +657,7 @@ fn replay_does_again_what_a_session_did() {
             last words
             - It says hello.
             + I would rather not look.
-            ! tools run in isolated:.: isolated: host read-only, network off, processes 1024 by pid namespace, forks by copy
+            ! tools run in isolated:.: host read-only, network off, processes 1024 by pid namespace, forks by copy
             ! kept as S2
             exit 0
         "#]]);
@@ -951,7 +951,7 @@ fn decisions_on_a_file_are_saved_in_it() {
         &["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"],
         expect![[r#"
             done
-            ! tools run in local:work: local: as the user, network on, forks by copy
+            ! tools run in local:work: as the user, network on, forks by copy
             ! session 5a1a6e9d: 7 chunks, placed at local:work, 1555 in, 1 out, done
             ! `rath log s.rath` shows what happened
             exit 0

@@ -125,9 +125,9 @@ impl Default for Capabilities {
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.isolation {
-            Isolation::None => "local: as the user",
-            Isolation::Namespaces(Host::ReadOnly) => "isolated: host read-only",
-            Isolation::Namespaces(Host::Hidden) => "isolated: host hidden",
+            Isolation::None => "as the user",
+            Isolation::Namespaces(Host::ReadOnly) => "host read-only",
+            Isolation::Namespaces(Host::Hidden) => "host hidden",
             Isolation::Elsewhere => "elsewhere",
         })?;
         f.write_str(match self.network {
