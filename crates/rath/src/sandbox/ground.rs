@@ -153,19 +153,19 @@ impl Grounds {
         held.iter_mut().for_each(|held| **held = None);
         if ground.sandbox.directory() == Some(root) {
             self.state().root = Some(wants.branch);
-            note_holder(root, wants)?;
+            note_tenant(root, wants)?;
         }
         Ok(Some(ground))
     }
 
     /// Whether a branch worked last in the directory that the user gave, and did nothing there that this one does not know of.
     fn is_left(&self, root: &Path, from: BranchId, wants: &Wants<'_>) -> bool {
-        let is_kin = |holder: &Holder| Some(holder.family) == family(wants.record);
-        let was_last = match holder_of(root).filter(is_kin) {
-            Some(holder) => holder.branch == from && holder.at.is_none_or(|at| wants.record.find(at).is_some()),
+        let is_kin = |tenant: &Tenant| Some(tenant.family) == family(wants.record);
+        let was_last = match tenant_of(root).filter(is_kin) {
+            Some(tenant) => tenant.branch == from && tenant.at.is_none_or(|at| wants.record.find(at).is_some()),
             None => placed_on(wants.record) == Some(from),
         };
-        was_last && self.state().root.is_none_or(|holder| holder == from)
+        was_last && self.state().root.is_none_or(|tenant| tenant == from)
     }
 
     /// Whether a branch works in the directory that the user gave; it does from then on.
@@ -174,11 +174,11 @@ impl Grounds {
         let entitled =
             root.map_or_else(|| placed_on(wants.record) == Some(wants.branch), |root| self.is_entitled(root, wants));
         let mut state = self.state();
-        if entitled && state.root.is_none_or(|holder| holder == wants.branch) {
+        if entitled && state.root.is_none_or(|tenant| tenant == wants.branch) {
             state.root = Some(wants.branch);
             drop(state);
             // Where it cannot be noted, whoever comes later is told that files are different.
-            let _ = root.map(|root| note_holder(root, wants));
+            let _ = root.map(|root| note_tenant(root, wants));
             return true;
         }
         false
@@ -239,10 +239,10 @@ impl Grounds {
 
     /// Whether a branch is one that works in the directory that the user gave.
     fn is_entitled(&self, root: &Path, wants: &Wants<'_>) -> bool {
-        let holder = holder_of(root);
-        let was_mine = holder.as_ref().is_some_and(|holder| holder.branch == wants.branch);
+        let tenant = tenant_of(root);
+        let was_mine = tenant.as_ref().is_some_and(|tenant| tenant.branch == wants.branch);
         // One of its kin took over there: it has all that this one did, and went on.
-        let was_kins = !was_mine && holder.is_some_and(|holder| Some(holder.family) == family(wants.record));
+        let was_kins = !was_mine && tenant.is_some_and(|tenant| Some(tenant.family) == family(wants.record));
         was_mine || (placed_on(wants.record) == Some(wants.branch) && !was_kins)
     }
 
@@ -308,8 +308,8 @@ impl Ground {
     pub(crate) fn reached(&self, step: Option<StepId>) {
         self.kept().into_iter().for_each(|mut kept| kept.at = step);
         // Where it cannot be noted, whoever comes later is told that files are different.
-        if let Some((root, holder)) = self.sandbox.directory().and_then(|root| Some((root, holder_of(root)?))) {
-            let _ = Holder { at: step, ..holder }.note(root);
+        if let Some((root, tenant)) = self.sandbox.directory().and_then(|root| Some((root, tenant_of(root)?))) {
+            let _ = Tenant { at: step, ..tenant }.note(root);
         }
     }
 
@@ -353,34 +353,34 @@ fn family(record: &Record) -> Option<BranchId> {
 }
 
 /// Who worked last in the directory that the user gave, and how far it was.
-struct Holder {
+struct Tenant {
     branch: BranchId,
     family: BranchId,
     at: Option<StepId>,
 }
 
-impl Holder {
+impl Tenant {
     fn note(&self, root: &Path) -> Result<()> {
         let at = self.at.map(|at| format!(" {at}")).unwrap_or_default();
         let text = format!("{} {}{at}\n", self.branch, self.family);
-        std::fs::write(holder_file(root), text).map_err(|error| unusable(root, error))
+        std::fs::write(tenant_file(root), text).map_err(|error| unusable(root, error))
     }
 }
 
-fn holder_file(root: &Path) -> PathBuf {
-    root.join(OWN).join("workspace").join("holder")
+fn tenant_file(root: &Path) -> PathBuf {
+    root.join(OWN).join("workspace").join("tenant")
 }
 
-fn holder_of(root: &Path) -> Option<Holder> {
-    let text = std::fs::read_to_string(holder_file(root)).ok()?;
+fn tenant_of(root: &Path) -> Option<Tenant> {
+    let text = std::fs::read_to_string(tenant_file(root)).ok()?;
     let mut words = text.split_whitespace();
     let (branch, family) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(Holder { branch, family, at: words.next().and_then(|at| at.parse().ok()) })
+    Some(Tenant { branch, family, at: words.next().and_then(|at| at.parse().ok()) })
 }
 
-fn note_holder(root: &Path, wants: &Wants<'_>) -> Result<()> {
+fn note_tenant(root: &Path, wants: &Wants<'_>) -> Result<()> {
     let family = family(wants.record).unwrap_or(wants.branch);
-    Holder { branch: wants.branch, family, at: wants.record.head().map(Step::id) }.note(root)
+    Tenant { branch: wants.branch, family, at: wants.record.head().map(Step::id) }.note(root)
 }
 
 fn unusable(root: &Path, error: std::io::Error) -> Error {

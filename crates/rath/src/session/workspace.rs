@@ -160,6 +160,7 @@ impl Session {
         let kept: Vec<_> = kept.into_iter().filter(is_new).collect();
         told.extend(kept);
         told.sort_by(|one, other| one.path.cmp(&other.path));
+        self.sync_versions()?;
         Ok((tree, told))
     }
 

@@ -72,6 +72,7 @@ impl Dir {
     }
 
     /// How many names were found, here and below.
+    #[cfg(target_os = "linux")]
     pub(super) fn names(&self) -> usize {
         let (mut names, mut rest) = (0, vec![self]);
         while let Some(dir) = rest.pop() {

@@ -96,7 +96,7 @@ pub(super) fn fork(
     };
     make(into).and_then(|()| make(&beside(into))).map_err(failed)?;
     let layers = Layers::enter(into, || Ok(below.files()))?;
-    let known = below.known(about);
+    let known = below.known(objects, about);
     if !differs.is_empty() {
         let root = disk::open_root(into).map_err(failed)?;
         let found = known.clone().unwrap_or_default();
@@ -190,7 +190,7 @@ impl Below {
         let versions = objects.folder().join("versions");
         let failed = |error| objects::at(&versions, "make a version in", error);
         // It is there as a whole or not at all.
-        let making = versions.join(format!("tmp_{}", uuid::Uuid::now_v7().simple()));
+        let making = objects::temporary(&versions);
         let made = checkout::checkout(objects, tree, &making.join("files"), live).and_then(|known| {
             let about = index::About { root: 0, ..*about };
             index::write(&making.join("index"), &about, &known, objects.is_synced()).map_err(failed)?;
@@ -204,8 +204,12 @@ impl Below {
         made.map(|()| below)
     }
 
-    fn known(&self, about: &index::About) -> Option<Arc<Dir>> {
-        index::read(&self.folder.join("index"), &index::About { root: 0, ..*about }).map(|read| read.dir)
+    fn known(&self, objects: &Objects, about: &index::About) -> Option<Arc<Dir>> {
+        let read = index::read(&self.folder.join("index"), &index::About { root: 0, ..*about })?;
+        if !read.synced {
+            objects.doubt();
+        }
+        Some(read.dir)
     }
 }
 

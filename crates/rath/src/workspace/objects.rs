@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -33,7 +33,8 @@ struct Inner {
     /// What was written and may not have reached the disk.
     unsynced: Mutex<Unsynced>,
     /// Whether directories can be mounted over others here.
-    can_layer: OnceLock<bool>,
+    #[cfg(target_os = "linux")]
+    can_layer: std::sync::OnceLock<bool>,
     /// Digests of blobs that were read or written lately.
     digests: Mutex<HashMap<ObjectId, Digest>>,
 }
@@ -110,7 +111,8 @@ impl Objects {
             identity,
             packs: RwLock::default(),
             unsynced: Mutex::new(Unsynced::Files(Vec::new())),
-            can_layer: OnceLock::new(),
+            #[cfg(target_os = "linux")]
+            can_layer: std::sync::OnceLock::new(),
             digests: Mutex::default(),
         }));
         objects.look_for_packs()?;
@@ -372,14 +374,14 @@ pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<
 
 /// Removes what processes left behind that ended while they wrote. Nobody writes for a day.
 fn sweep(folder: &Path) {
-    for part in ["", "objects", "objects/pack"] {
+    for part in ["", "objects", "objects/pack", "versions"] {
         for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
             let is_old = || {
                 let modified = entry.metadata().and_then(|found| found.modified()).ok()?;
                 Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
             };
             if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
-                let _ = fs::remove_file(entry.path());
+                let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
             }
         }
     }
