@@ -91,7 +91,7 @@ impl From<rath::Error> for Failure {
             ErrorKind::Cancelled => Exit::Interrupted,
             _ => Exit::Failed,
         };
-        Failure { what: error.message().to_owned(), hint: error.hint().map(str::to_owned), exit }
+        Failure { what: error.message(), hint: error.hint().map(str::to_owned), exit }
     }
 }
 

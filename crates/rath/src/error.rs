@@ -1,22 +1,4 @@
-//! One error for everything, and the session so far with it.
-
-use std::fmt;
-
-use crate::session::Session;
-
-/// A result whose error is [`Error`].
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// What went wrong, what to do about it, and the session so far.
-pub struct Error(Box<Inner>);
-
-struct Inner {
-    kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-    session: Option<Session>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
+//! The kinds of failure, and the errors of the planes below the session.
 
 /// The kinds of failure a caller may want to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,113 +160,156 @@ impl ErrorKind {
     }
 }
 
-impl Error {
-    /// What went wrong: lower case, no full stop, what was wanted and what was found.
-    pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        let message = message.to_string();
-        Error(Box::new(Inner { kind, message, hint: None, session: None, source: None }))
+/// The fields that the errors of all planes have in common.
+pub(crate) struct Details<K> {
+    pub(crate) kind: K,
+    /// Empty if the source speaks for itself.
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl<K> Details<K> {
+    /// Wraps an error, with the message of that error.
+    pub(crate) fn wrap(kind: K, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Details { kind, message: String::new(), hint: None, source: Some(Box::new(error)) }
     }
 
-    /// An error of one's own, from any other.
-    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let error = error.into();
-        let mut other = Error::new(ErrorKind::Other, &error);
-        other.0.source = Some(error);
-        other
+    /// Returns the error behind this one; the one behind the source, if the source speaks for itself.
+    pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let source = self.source.as_deref()?;
+        if self.message.is_empty() { source.source() } else { Some(source) }
     }
+}
 
-    /// Adds what the person who can act may do.
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
-        self
+impl<K> std::fmt::Display for Details<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.source {
+            Some(source) if self.message.is_empty() => write!(f, "{source}"),
+            _ => f.write_str(&self.message),
+        }
     }
+}
 
-    /// Adds the session as far as it came. What that one hides is hidden in what the error says too.
-    pub fn with_session(mut self, session: &Session) -> Self {
-        for text in [Some(&mut self.0.message), self.0.hint.as_mut()].into_iter().flatten() {
-            if let Some(hidden) = session.secrets().hide(text) {
-                *text = hidden;
+/// Returns true for an IO error that may not occur again: interrupted, timed out or would block.
+pub(crate) fn is_temporary_io(source: Option<&(dyn std::error::Error + Send + Sync + 'static)>) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    io.is_some_and(|error| matches!(error.kind(), Interrupted | TimedOut | WouldBlock))
+}
+
+/// Returns the message of an error and of each error behind it, after a colon.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+/// Writes an error for people: the message with all sources, then the hint on a line of its own.
+pub(crate) fn write_report(
+    f: &mut std::fmt::Formatter<'_>,
+    error: &dyn std::error::Error,
+    hint: Option<&str>,
+) -> std::fmt::Result {
+    f.write_str(&chain(error))?;
+    hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+}
+
+/// Defines the error of one plane: a kind, a message, a hint and a source. It knows no session; [`crate::Error`] takes
+/// its parts over and adds the session.
+///
+/// Each kind of the plane names the [`ErrorKind`] that it becomes.
+#[allow(unused_macros)]
+macro_rules! plane_error {
+    (
+        $(#[$error_doc:meta])* $error:ident;
+        $(#[$kind_doc:meta])* $kind:ident { $($(#[$variant_doc:meta])* $variant:ident => $flat:ident),+ $(,)? }
+    ) => {
+        $(#[$error_doc])*
+        pub struct $error(Box<$crate::error::Details<$kind>>);
+
+        $(#[$kind_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $kind { $($(#[$variant_doc])* $variant),+ }
+
+        impl $error {
+            /// Creates an error. The message is lower case without a full stop, and does not repeat the source.
+            pub fn new(kind: $kind, message: impl std::fmt::Display) -> Self {
+                let message = message.to_string();
+                $error(Box::new($crate::error::Details { kind, message, hint: None, source: None }))
+            }
+
+            /// Wraps an error, with the message of that error.
+            pub fn wrap(kind: $kind, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+                $error(Box::new($crate::error::Details::wrap(kind, error)))
+            }
+
+            /// Adds advice for the person who can act.
+            pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+                self.0.hint = Some(hint.into());
+                self
+            }
+
+            /// Adds the error that caused this one.
+            pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+                self.0.source = Some(Box::new(source));
+                self
+            }
+
+            /// Returns the message and the errors behind it, each after a colon, without the hint.
+            pub fn message(&self) -> String {
+                $crate::error::chain(self)
+            }
+
+            /// Returns the kind of failure.
+            pub fn kind(&self) -> $kind {
+                self.0.kind
+            }
+
+            /// Returns the advice for the person who can act.
+            pub fn hint(&self) -> Option<&str> {
+                self.0.hint.as_deref()
+            }
+
+            /// Returns true if the operation may succeed when it is tried again.
+            pub fn is_temporary(&self) -> bool {
+                $crate::error::ErrorKind::from(self.0.kind).is_temporary()
+                    || $crate::error::is_temporary_io(self.0.source.as_deref())
             }
         }
-        self.0.session = Some(session.clone());
-        self
-    }
 
-    /// Adds the error behind it.
-    pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Box::new(source));
-        self
-    }
-
-    /// The kind of failure.
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
-    }
-
-    /// Whether the same thing may work a moment later.
-    pub fn is_temporary(&self) -> bool {
-        if self.kind().is_temporary() {
-            return true;
+        impl From<$kind> for $crate::error::ErrorKind {
+            fn from(kind: $kind) -> Self {
+                match kind { $($kind::$variant => $crate::error::ErrorKind::$flat),+ }
+            }
         }
-        let io = self.0.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
-        io.is_some_and(|error| {
-            use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-            matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
-        })
-    }
 
-    /// What the person who can act may do.
-    pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
-    }
-
-    /// The session as far as it came.
-    pub fn session(&self) -> Option<&Session> {
-        self.0.session.as_ref()
-    }
-
-    /// The same with its session, if it carries one, made into another.
-    pub(crate) fn map_session(mut self, map: impl FnOnce(Session) -> Session) -> Self {
-        self.0.session = self.0.session.map(map);
-        self
-    }
-
-    /// What went wrong, without the hint.
-    pub fn message(&self) -> &str {
-        &self.0.message
-    }
-
-    /// The same, to go on with.
-    pub fn into_session(self) -> Option<Session> {
-        self.0.session
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)?;
-        match &self.0.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
+        impl From<$error> for $crate::error::Details<$crate::error::ErrorKind> {
+            fn from(error: $error) -> Self {
+                let $crate::error::Details { kind, message, hint, source } = *error.0;
+                $crate::error::Details { kind: kind.into(), message, hint, source }
+            }
         }
-    }
-}
 
-/// As it is displayed: a program whose `main` returns it prints what a person can read.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+        impl std::fmt::Display for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&self.0, f)
+            }
+        }
 
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Self {
-        Error::new(ErrorKind::Io, &error).because(error)
-    }
-}
+        /// Prints the message, its causes and the hint, so that a test that unwraps the error reads well.
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::error::write_report(f, self, self.hint())
+            }
+        }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| &**source as _)
-    }
+        impl std::error::Error for $error {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                self.0.source()
+            }
+        }
+    };
 }
+#[allow(unused_imports)]
+pub(crate) use plane_error;

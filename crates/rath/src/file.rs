@@ -10,8 +10,9 @@ use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Link, Step, StepId};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// How much is read or written at a time.
 const BLOCK: usize = 256 * 1024;
@@ -44,7 +45,7 @@ impl Session {
         let written = write_to(&mut bytes, &self.begun().lineage());
         let told = |failure| match failure {
             Failure::Io(error) => error.into(),
-            Failure::Codec(error) => Error::new(ErrorKind::Format, &error).because(error),
+            Failure::Codec(error) => Error::wrap(ErrorKind::Format, error),
         };
         written.map(|_| bytes).map_err(|failure| told(failure).with_session(self))
     }
@@ -236,7 +237,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn io_error(action: &str, path: &Path, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format_args!("cannot {action} {}: {error}", path.display())).because(error)
+    Error::new(ErrorKind::Io, format_args!("cannot {action} {}", path.display())).because(error)
 }
 
 fn format_error(path: &Path, error: &CodecError) -> Error {

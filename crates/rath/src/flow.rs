@@ -27,8 +27,8 @@ pub use sequential::Sequential;
 
 pub(crate) use module::Scope;
 
-use crate::error::Result;
 use crate::event::Newest;
+use crate::session::Result;
 use crate::session::Session;
 
 /// A module that does something with a session.

@@ -27,7 +27,7 @@ pub mod workspace;
 
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
-pub use error::{Error, ErrorKind, Result};
+pub use error::ErrorKind;
 pub use event::{Event, EventKind};
 pub use file::{Opened, Salvaged, salvage, verify, verify_graph};
 pub use memory::Memory;
@@ -39,7 +39,7 @@ pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, 
 pub use sandbox::Sandbox;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::Session;
+pub use session::{Error, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.

@@ -9,7 +9,8 @@ use rath_record::chunk::Interrupted;
 
 use crate::budget::Stop;
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::session::Error;
 use crate::session::Session;
 
 /// What is recorded when somebody else stopped the work.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rath_record::Digest;
 use rath_record::chunk::Recalled;
 
-use crate::error::Result;
+use crate::session::Result;
 
 /// What is known across runs.
 ///

@@ -52,11 +52,12 @@ pub(crate) use price::{asked, cost};
 pub(crate) use render::{Reuse, Target};
 
 use crate::budget::Ask as BudgetAsk;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::limits::{Stopped, within_limits};
 use crate::secrets::Secrets;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
 ///

@@ -35,10 +35,11 @@ pub use rebuilt::{Difference, Rebuilt};
 pub(crate) use answer::failure;
 pub(crate) use recording::{Replay, is_aside};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::flow::Run;
 use crate::sandbox::Sandbox;
 use crate::session::Session;
+use crate::session::{Error, Result};
 use recording::{WaitsFor, is_program};
 
 tokio::task_local! {
@@ -265,7 +266,7 @@ impl Driver<'_> {
             Some(_) => {}
             None if !self.replay.is_seen(step.id()) => {
                 let lost = self.replay.lost();
-                self.replay.set_divergence(lost.unwrap_or_else(|| Divergence::ended(step, error)));
+                self.replay.set_divergence(lost.unwrap_or_else(|| Divergence::ended(step, error.as_deref())));
             }
             None => {
                 if let Ending::Done(session) = &ending {

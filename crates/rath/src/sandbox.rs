@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use rath_record::Digest;
 
-use crate::error::Result;
+use crate::session::Result;
 
 /// Where tools run.
 ///

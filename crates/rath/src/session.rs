@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod decide;
+mod error;
 mod files;
 mod join;
 mod live;
@@ -20,7 +21,7 @@ use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage,
 
 use crate::budget::Budget;
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
@@ -30,6 +31,7 @@ use crate::secrets::Secrets;
 use live::Live;
 use workspace::Where;
 
+pub use error::{Error, Result};
 pub(crate) use files::checked;
 pub(crate) use workspace::is_of_workspace;
 
@@ -311,9 +313,8 @@ impl Session {
     /// The request that asks `target` to go on from here.
     pub(crate) fn render(&self, target: Target<'_>) -> Result<Request> {
         self.rendered.request(&self.record, target, self.by.clone()).map_err(|away| {
-            Error::new(ErrorKind::Payload, &away)
+            Error::wrap(ErrorKind::Payload, away)
                 .with_hint("open the session from a file that holds the payload")
-                .because(away)
                 .with_session(self)
         })
     }

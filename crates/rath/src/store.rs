@@ -31,8 +31,9 @@ pub use sqlite::Sqlite;
 
 pub(crate) use recorder::Recorder;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::session::Session;
+use crate::session::{Error, Result};
 use desk::Desk;
 
 /// Where sessions outlive their process.
@@ -491,7 +492,7 @@ fn sync_folder(of: &Path) -> std::io::Result<()> {
 
 /// What was lost where a store cannot be read or written.
 fn trouble(uri: &str, action: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Store, format_args!("cannot {action} {uri}: {error}")).because(error)
+    Error::new(ErrorKind::Store, format_args!("cannot {action} {uri}")).because(error)
 }
 
 /// Why what goes on from a step cannot be relied on.

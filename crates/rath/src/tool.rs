@@ -29,7 +29,8 @@ pub(crate) use output::READ_ON;
 pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{Shown, Toolbox, run_calls};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Something that an agent can do.
 ///

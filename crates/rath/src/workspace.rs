@@ -85,7 +85,7 @@ use self::dir::{Dir, Kind};
 use self::layers::Layers;
 use self::most::Most;
 use self::restore::Restore;
-use crate::error::Result;
+use crate::session::Result;
 
 /// A directory whose versions are kept.
 #[derive(Debug)]
@@ -340,7 +340,7 @@ mod tests {
         let look = |names, bytes| {
             let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
             workspace.most = Most { names, bytes };
-            workspace.snapshot().map(|_| ()).map_err(|error| error.message().to_owned())
+            workspace.snapshot().map(|_| ()).map_err(|error| error.message())
         };
         assert_eq!(look(2, 8), Ok(()));
         std::fs::write(root.join("file"), "12345678\n").expect("written");

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Done {
             let stored = args.session.stored()?;
             let damage = match stored.store.read(stored.branch) {
                 Ok(found) => found.damage.iter().map(ToString::to_string).collect(),
-                Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message().to_owned()],
+                Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message()],
                 Err(error) => return Err(error.into()),
             };
             (stored.store.pieces(stored.branch)?, damage)

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::agent::Agent;
 use super::enter;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::session::Session;
+use crate::session::{Error, Result};
 use crate::tool::{Check, schema_of};
 
 /// How often a model may answer until the answer fits.

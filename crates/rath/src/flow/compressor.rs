@@ -11,9 +11,10 @@ use rath_record::{CallId, Step, StepId, Text};
 
 use super::Workflow;
 use super::module::{Binding, Module, tree};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::provider::Provider;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Folds the older part of a conversation into a summary.
 ///

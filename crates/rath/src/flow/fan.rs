@@ -9,10 +9,11 @@ use futures_util::stream::{self, StreamExt};
 use rath_record::turn::Next;
 
 use super::Run;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::Newest;
 use crate::sandbox::Sandbox;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Forks a session once for each branch and runs the branches side by side. Await it for what became of each.
 ///

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use rath_record::chunk::Instructions;
 
 use super::Run;
-use crate::error::Result;
 use crate::provider::Provider;
 use crate::sandbox::Sandbox;
+use crate::session::Result;
 use crate::session::Session;
 
 /// A part of a program, with parts of its own.

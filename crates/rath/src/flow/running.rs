@@ -10,9 +10,10 @@ use futures_util::future::{join_all, select};
 use futures_util::stream::Stream;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::{Callback, Event, Hub, Queue};
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 type Work<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
 type Begin<'a> = Box<dyn FnOnce(Session) -> Work<'a> + Send + 'a>;

@@ -9,9 +9,10 @@ use rath_record::chunk::{Assistant, Choice, Chunk, Failed, Instructions, Route, 
 use super::Run;
 use super::compressor::ask_aside;
 use super::module::{Acting, Binding, Module, Scope, tree};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::provider::Provider;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Asks a model which of several workflows is to go on with a session.
 ///

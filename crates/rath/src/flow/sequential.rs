@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::module::{Binding, Module, Scope, tree};
 use super::{Cloned, Run, Workflow};
-use crate::error::Result;
+use crate::session::Result;
 use crate::session::Session;
 
 /// Runs workflows one after the other, each on what the one before gave back.

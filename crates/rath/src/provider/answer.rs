@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::render::Request;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::session::Error;
 
 /// A piece of an answer, as it comes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use super::http::{self, Auth};
 use super::registry::Env;
 use super::server::{Backend, Server, server_methods};
 use super::settings::{Cache, Settings, Shape};
-use crate::error::Result;
+use crate::session::Result;
 
 const BASE: &str = "https://api.anthropic.com";
 const KEY: &str = "ANTHROPIC_API_KEY";

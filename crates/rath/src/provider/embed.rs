@@ -10,7 +10,8 @@ use super::assemble::reported;
 use super::http::Http;
 use super::keys::Refused;
 use super::retry::{self, Retry};
-use crate::error::{ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::Result;
 
 /// A client for embeddings of the OpenAI shape. Made by [`OpenAi::embedder`](super::OpenAi::embedder).
 pub struct Embedder {

@@ -7,7 +7,7 @@ use rath_record::{Record, Step, StepId};
 
 use super::render::{Request, Target};
 use super::{rebuild, settings::Shape};
-use crate::error::Result;
+use crate::session::Result;
 use crate::session::Session;
 
 /// What a provider may find of a request in its prompt cache, if it still has the one before.

@@ -19,8 +19,9 @@ use super::answer::{Again, Answer, Failure, Sink};
 use super::assemble::{Assembly, reported};
 use super::keys::{Keys, Refused, Then};
 use super::render::Request;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::secrets::Secrets;
+use crate::session::{Error, Result};
 
 /// How long to wait for a server.
 ///

@@ -8,7 +8,7 @@ use super::http::{self, Auth};
 use super::registry::Env;
 use super::server::{Backend, Server, server_methods};
 use super::settings::{Settings, Shape};
-use crate::error::Result;
+use crate::session::Result;
 
 const BASE: &str = "https://api.openai.com/v1";
 const KEY: &str = "OPENAI_API_KEY";

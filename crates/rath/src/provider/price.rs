@@ -9,7 +9,8 @@ use rath_record::chunk::{Chunk, Identity};
 use rath_record::{BranchId, Record, StepId, Usage};
 use serde::Deserialize;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// An amount of money, in US dollars, exact to a millionth of a millionth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Anthropic, OpenAi, Provider, Script};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// The kinds of provider that a URI can name.
 ///

@@ -14,7 +14,8 @@ use super::assemble::reported;
 use super::render::Request;
 use super::settings::{Settings, Shape};
 use super::{Provider, ProviderBackend};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A script: one JSON object a line, one line a turn.
 ///
@@ -109,7 +110,7 @@ impl Script {
             return Err(Error::new(ErrorKind::Script, "no script is named").with_hint("write `script:FILE`"));
         }
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Error::new(ErrorKind::Io, format_args!("cannot read the script {}: {error}", file.display())).because(error)
+            Error::new(ErrorKind::Io, format_args!("cannot read the script {}", file.display())).because(error)
         })?;
         // The path is not part of its name: where a file lies on this machine is nobody's business.
         let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

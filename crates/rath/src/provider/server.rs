@@ -13,8 +13,9 @@ use super::http::{self, Auth, Http, Timeouts};
 use super::registry::Env;
 use super::render::Request;
 use super::settings::Settings;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::secrets::Secrets;
+use crate::session::{Error, Result};
 
 /// How a server is reached.
 #[derive(Clone)]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rath_record::chunk::Json;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// What a request holds beside what is in the record. Stored with every answer, so that its request can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

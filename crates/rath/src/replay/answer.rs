@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use super::differ;
 use super::divergence::Divergence;
 use super::recording::Replay;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::limits::Stopped;
 use crate::provider::{Delta, Request, Sink, note_losses};
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 impl Replay {
     /// What came of a model call, with everything that went wrong on the way. Nothing is sent.

@@ -9,10 +9,11 @@ use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
 use rath_record::{Record, Step, StepId};
 
 use super::divergence::Divergence;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Grounds, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// A recorded session, and how far a program has come in doing the same again.
 ///

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use self::walk::{Found, Lost, Spot, enter, is_own, kind, names_directory, swapped};
 use super::files::{Entry, Kind, Part};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A directory whose files are opened beneath it only.
 ///
@@ -239,7 +240,7 @@ impl Lost {
 
 /// Why a directory is no place to work in.
 pub(crate) fn no_place(place: impl std::fmt::Display, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Place, format_args!("cannot work in `{place}`: {error}"))
+    Error::new(ErrorKind::Place, format_args!("cannot work in `{place}`"))
         .with_hint("the directory has to be there")
         .because(error)
 }

@@ -12,7 +12,8 @@ use rath_record::chunk::{Chunk, Effect, Observed, Tree};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::{Root, Sandbox};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 use crate::workspace::{Labels, Objects, Snapshot, Workspace};
 
 /// The folder of rath's own in a workspace.
@@ -384,5 +385,5 @@ fn note_tenant(root: &Path, wants: &Wants<'_>) -> Result<()> {
 }
 
 fn unusable(root: &Path, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Place, format_args!("cannot keep versions of `{}`: {error}", root.display())).because(error)
+    Error::new(ErrorKind::Place, format_args!("cannot keep versions of `{}`", root.display())).because(error)
 }

@@ -25,7 +25,8 @@ use super::local::OUTPUT;
 use super::options::{Reading, Writing};
 use super::process::{Errand, Spool, Start};
 use super::{Command, Entry, Part, Ran, Sandbox, SandboxBackend, Sink};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Commands in a world of their own, in a directory of this machine.
 ///

@@ -7,7 +7,8 @@ use rustix::process::{Resource, Rlimit};
 
 use super::capabilities::{Limit, Mechanism};
 use super::groups::Groups;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How much commands may use; nothing set means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,9 +13,10 @@ use super::limits::{Enforced, Limits, Namespace};
 use super::options::{Reading, Writing};
 use super::process::{Errand, Spool, Start};
 use super::{Command, Entry, Part, Ran, Sandbox, SandboxBackend, Sink};
-use crate::error::Result;
 #[cfg(target_os = "linux")]
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::session::Error;
+use crate::session::Result;
 
 /// Commands as ordinary processes of the user, in a directory of this machine.
 ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::Sandbox;
 #[cfg(unix)]
 use super::{Isolated, Local};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 type Opener = Arc<dyn Fn(&str) -> Result<Sandbox> + Send + Sync>;
 

@@ -4,7 +4,8 @@ use rath_record::chunk::{Conflict, Decided, Taken};
 use rath_record::{StepId, view};
 
 use super::Session;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 impl Session {
     /// What both sides of a merge changed in ways that do not fit together, and nobody has decided on.

@@ -4,7 +4,8 @@ use rath_record::chunk::{Approved, Denied, Outcome, ToolResult};
 use rath_record::{CallId, StepId, Text, turn};
 
 use super::Session;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 impl Session {
     /// Lets a call go ahead that waits for a decision, or that nobody knows the end of.

@@ -8,8 +8,9 @@ use rath_record::view::{self, Freshness};
 use rath_record::{Record, StepId};
 
 use super::Session;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended, Ran};
+use crate::session::{Error, Result};
 use crate::workspace::{self, Bisect, Bisected, Blame};
 
 impl Session {
@@ -147,7 +148,7 @@ pub(crate) fn checked(command: &str, inputs: &[String], tree: Option<Tree>, ran:
             let verdict = if ran.ended == Ended::Exit(0) { Verdict::Passed } else { Verdict::Failed };
             (verdict, ran.text())
         }
-        Err(error) => (Verdict::Broken, error.message().to_owned()),
+        Err(error) => (Verdict::Broken, error.message()),
     };
     Checked { check: command.to_owned(), verdict, output: output.into(), tree, inputs: inputs.to_vec() }
 }

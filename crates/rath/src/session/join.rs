@@ -6,8 +6,9 @@ use rath_record::chunk::{Chunk, Forked, Merged, Placed, Strategy};
 use rath_record::{MergeError, Record, Step};
 
 use super::{Branch, Session};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::provider::Reuse;
+use crate::session::{Error, Result};
 
 impl Session {
     /// Joins two sessions: what they share once, then ours, then theirs.
@@ -46,10 +47,7 @@ impl Session {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
                 MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
             };
-            Error::new(ErrorKind::Merge, format_args!("cannot merge: {error}"))
-                .with_hint(hint)
-                .because(error)
-                .with_session(self)
+            Error::new(ErrorKind::Merge, "cannot merge").with_hint(hint).because(error).with_session(self)
         })?;
         let mut merged = if record.head() == self.record.head() {
             self.fork()

@@ -7,9 +7,10 @@ use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
+use crate::session::{Error, Result};
 use crate::workspace::{self, Labels, Objects};
 
 /// Where a session works. A fork shares what there is to share, and finds its own directory.

@@ -8,9 +8,10 @@ use rath_record::turn::{Next, Pending, Progress};
 use rath_record::{CallId, StepId, draw};
 
 use super::{Damage, Found, Holder, Recorder};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::flow::Module;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// A session that is opened to go on with it, and whether it is as it was left.
 #[must_use = "look at the certificate, and take the session with `complete` or `anyway`"]
@@ -33,7 +34,7 @@ impl Resumed {
         if let Some(place) = session.place() {
             match session.files_differ() {
                 Err(error) => {
-                    differences.push(Difference::Place { place: place.to_string(), why: error.message().to_owned() });
+                    differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }
                 Ok(effects) if !effects.is_empty() => {
                     differences.push(Difference::Files { paths: effects.iter().map(draw::changed).collect() });

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 
 use super::recorder::Line;
 use super::{Holder, Rows, StoreBackend, Write};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How many writes go in one group.
 const GROUP_MOST: usize = 4096;

@@ -25,7 +25,8 @@ use super::{
     Check, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder, moved,
     not_kept, orphan, trouble,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A store in a folder.
 pub struct Jsonl {
@@ -316,7 +317,7 @@ impl Jsonl {
                     open.encoder.gone(Digest(link.id().0), elsewhere);
                 }
             }
-            open.encoder.step(step).map_err(|error| Error::new(ErrorKind::Format, &error).because(error))?;
+            open.encoder.step(step).map_err(|error| Error::wrap(ErrorKind::Format, error))?;
             rows.set(step, Kept::At(number));
             let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
             if goes_on(*at, step) {

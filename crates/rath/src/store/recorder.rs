@@ -12,8 +12,9 @@ use rath_record::{BranchId, Chunk, Kept, Link, Step, StepId};
 
 use super::desk::{Desk, again};
 use super::{FIRST, Listed, Right, Rows, Store, Write, fenced, moved, not_kept, title};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Where the steps of a session go, and how far they are.
 #[derive(Clone)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Jsonl, Sqlite, Store};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 type Opener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
 

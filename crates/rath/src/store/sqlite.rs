@@ -38,7 +38,8 @@ use self::walk::{Library, Shelves};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{Check, Freed, Holder, Listed, Read, Rows, StoreBackend, Write, make_folder, sync_folder, trouble};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How much of the log the database may be behind while there is no time to bring it up to date, in bytes.
 const BEHIND_MOST: u64 = 64 << 20;

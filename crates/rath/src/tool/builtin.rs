@@ -40,7 +40,8 @@ pub use self::shell::Shell;
 pub use self::write_file::WriteFile;
 
 use super::Tools;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::session::Error;
 
 /// The tools that change nothing: `read_file`, `list_files`, `file_exists` and `search_files`.
 pub fn read_only() -> Tools {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::{EventKind, Newest};
 use crate::flow::{Run, Scope};
 use crate::sandbox::{Root, Sandbox};
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// The key of a call.
 #[derive(Clone)]

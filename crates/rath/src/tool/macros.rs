@@ -5,7 +5,8 @@
 use rath_record::chunk::{Json, ToolSpec};
 use serde_json::Value;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 pub use {schemars, serde, serde_json};
 
@@ -28,7 +29,8 @@ pub mod say {
 
     use serde::Serialize;
 
-    use crate::error::{Error, ErrorKind, Result};
+    use crate::error::ErrorKind;
+    use crate::session::{Error, Result};
     use crate::tool::Output;
 
     pub struct Said<T>(Cell<Option<T>>);
@@ -47,7 +49,7 @@ pub mod say {
         // A hint is for the person who can act, and not for the model.
         let ours = (&error as &dyn Any).downcast_ref::<Error>();
         let kind = ours.map(Error::kind).filter(|kind| *kind == ErrorKind::Arguments).unwrap_or(ErrorKind::Tool);
-        let message = ours.map_or_else(|| error.to_string(), |error| error.message().to_owned());
+        let message = ours.map_or_else(|| error.to_string(), |error| error.message());
         Error::new(kind, message)
     }
 

@@ -4,7 +4,8 @@ use rath_record::{Digest, Text};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// What a tool says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -21,11 +21,12 @@ use super::context::Key;
 use super::output::shown;
 use super::schedule::{Held, plain};
 use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::limits::{stopped, within_limits};
 use crate::sandbox::Root;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// The tools that calls are looked up in.
 pub(crate) struct Toolbox<'a> {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::objects::{Kind, Objects, at, hash};
 use super::pack::{Compressed, Packing};
 use super::tree::{EMPTY, ObjectId};
-use crate::error::Result;
+use crate::session::Result;
 
 /// Objects that are written together. Nothing is there to be read before [`Batch::finish`].
 pub(super) struct Batch<'a> {

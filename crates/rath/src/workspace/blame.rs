@@ -15,7 +15,7 @@ use rath_record::{Digest, Record, Step, StepId};
 
 use super::lines::{Numbers, common};
 use super::objects::Objects;
-use crate::error::Result;
+use crate::session::Result;
 
 /// Where every line of a file came from.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::objects::{self, Objects};
 use super::quote;
 use super::rename::{self, Renamable};
 use super::tree::{self, Mode, ObjectId};
-use crate::error::Result;
+use crate::session::Result;
 
 /// A file as it is kept.
 pub(super) type Version = (Mode, ObjectId);

@@ -15,7 +15,8 @@ use super::node::{Made, Node, OpenDir, Way};
 use super::objects::{self, Objects};
 use super::tree::{self, Mode, ObjectId};
 use super::{changes, pool, quote};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A directory whose files may be copied, as far as they are what is known of them.
 pub(super) struct Live {
@@ -237,5 +238,5 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 
 pub(super) fn failed(path: &[u8], error: io::Error) -> Error {
     let shown = quote::shown(path);
-    Error::new(ErrorKind::Io, format_args!("cannot write `{shown}` in the workspace: {error}")).because(error)
+    Error::new(ErrorKind::Io, format_args!("cannot write `{shown}` in the workspace")).because(error)
 }

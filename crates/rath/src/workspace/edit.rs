@@ -9,7 +9,8 @@ use super::batch::Batch;
 use super::objects::{Kind, Objects};
 use super::quote;
 use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// What is to be at a path: a file, or nothing.
 type Wanted = Option<(Mode, ObjectId)>;

@@ -21,7 +21,8 @@ use super::objects::{self, Objects};
 use super::restore::Restore;
 use super::tree::ObjectId;
 use super::{changes, disk, index};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A directory with fewer files than this is copied: that is quick, and an ordinary directory is the better one.
 const WORTH_IT: usize = 1_000;

@@ -20,7 +20,8 @@ use super::quote;
 use super::rename::{Relevance, Renamable, Wanted};
 use super::tree::{self, Mode, ObjectId};
 use super::versions::Kept;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// What came of joining two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How much one look at a workspace may find.
 #[derive(Clone, Copy, Debug)]

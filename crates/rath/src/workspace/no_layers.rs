@@ -8,7 +8,7 @@ use super::dir::Dir;
 use super::index;
 use super::objects::Objects;
 use super::tree::ObjectId;
-use crate::error::Result;
+use crate::session::Result;
 
 /// Never there.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rath_record::chunk::Unkept;
 
 use super::dir::{Dir, Kind, Stat};
-use crate::error::Result;
+use crate::session::Result;
 
 /// A directory that is being looked into or written.
 pub(super) struct Node<T> {

@@ -14,7 +14,8 @@ use rath_record::Digest;
 
 use super::pack::Pack;
 use super::tree::{EMPTY, ObjectId};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Versions of directories, as git objects in a folder.
 ///
@@ -352,7 +353,7 @@ fn kind_named(name: &str) -> Option<&'static str> {
 
 /// What was tried with a path, and why it failed.
 pub(super) fn at(path: &Path, tried: &str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format_args!("cannot {tried} `{}`: {error}", path.display())).because(error)
+    Error::new(ErrorKind::Io, format_args!("cannot {tried} `{}`", path.display())).because(error)
 }
 
 /// A name that nobody else writes to, in this process or another.

@@ -11,7 +11,8 @@ use flate2::write::ZlibEncoder;
 
 use super::objects::{Kind, LEVEL, at, checksum, temporary, write_new};
 use super::tree::ObjectId;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A pack that can be read: any that git writes, though ours hold no deltas.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::lines::{Hunk, Numbers, diff, is_binary, lines};
 use super::objects::{Kind, Objects};
 use super::tree::Mode;
 use super::{ObjectId, quote};
-use crate::error::Result;
+use crate::session::Result;
 
 /// How many lines stand around what changed.
 const CONTEXT: usize = 3;

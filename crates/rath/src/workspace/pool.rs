@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::session::{Error, Result};
 
 /// More threads than this do not make one file system faster.
 const THREADS: usize = 4;

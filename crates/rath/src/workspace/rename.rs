@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::objects::{Kind, Objects};
 use super::tree::{Mode, ObjectId};
-use crate::error::Result;
+use crate::session::Result;
 
 /// A file that is gone or new.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,8 @@ use super::objects::{self, Objects};
 use super::quote;
 use super::rename::{directory, last_name};
 use super::tree::Mode;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// A workspace that is being restored.
 pub(super) struct Restore<'a> {

@@ -5,7 +5,8 @@ use std::fmt;
 
 use rath_record::chunk::Tree;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// The name of an object: the SHA-1 of its kind, its length and its bytes, as git computes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

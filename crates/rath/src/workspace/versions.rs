@@ -7,7 +7,7 @@ use rath_record::chunk::{Effect, Tree};
 use super::objects::{Kind, Objects};
 use super::tree::{self, Mode, ObjectId};
 use super::{changes, checkout, quote};
-use crate::error::Result;
+use crate::session::Result;
 
 /// A file in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,8 +19,9 @@ use super::node::{Made, Node, OpenDir, Way};
 use super::objects::{self, Objects};
 use super::tree::{Mode, ObjectId};
 use super::{pool, quote};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::beneath::is_temporary;
+use crate::session::{Error, Result};
 
 /// Directories nested deeper than this are not kept: git reads no tree that is.
 pub(super) const DEEPEST: usize = 2048;
@@ -516,5 +517,5 @@ fn below(node: &Node<About>, name: &[u8]) -> Vec<u8> {
 
 fn failed(path: &[u8], error: std::io::Error) -> Error {
     let shown = if path.is_empty() { ".".into() } else { quote::shown(path) };
-    Error::new(ErrorKind::Io, format_args!("cannot read `{shown}` in the workspace: {error}")).because(error)
+    Error::new(ErrorKind::Io, format_args!("cannot read `{shown}` in the workspace")).because(error)
 }

@@ -58,7 +58,7 @@ fn every_limit_stops_before_the_call() {
 fn a_model_without_a_price_is_not_asked_where_money_is_limited() {
     let provider = provider(1).prices(Prices::none());
     let (_, error) = until_stopped(Session::empty().within(Budget::new().money(Money::dollars(9.0))), &provider);
-    assert_eq!(error.to_string().lines().next(), Some("the budget limits money, and `script:script` has no price"));
+    assert_eq!(format!("{error:?}").lines().next(), Some("the budget limits money, and `script:script` has no price"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_branch_that_lies_too_deep_is_not_asked() {
     let root = Session::user("hi").within(Budget::new().depth(1));
     assert!(block_on(provider.ask(root.fork()).into_future()).is_ok());
     let error = block_on(provider.ask(root.fork().fork()).into_future()).expect_err("it lies too deep");
-    assert_eq!(error.to_string().lines().next(), Some("the budget allows branches 1 fork deep, and this one is 2"));
+    assert_eq!(format!("{error:?}").lines().next(), Some("the budget allows branches 1 fork deep, and this one is 2"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn what_is_no_session_file_gets_a_clear_error() {
     std::fs::write(&path, "# not a session\n").expect("written");
     let error = Session::open(&path).expect_err("not a session");
     assert_eq!(error.kind(), ErrorKind::Format);
-    assert!(error.to_string().contains("README.md: not a rath session file"), "{error}");
+    assert!(format!("{error:?}").contains("README.md: not a rath session file"), "{error}");
     assert_eq!(Session::open(folder.path().join("none")).expect_err("no file").kind(), ErrorKind::Io);
 }
 

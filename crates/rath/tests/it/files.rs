@@ -149,7 +149,7 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     again.push(Chunk::user("go on"));
     let error = block_on(worker::<[&str; 0], _>(&[]).run(again)).expect_err("undecided");
     assert_eq!(error.kind(), ErrorKind::Approval);
-    expect!["files are in conflict: `a.txt` (content), `b.txt` (modified and deleted)"].assert_eq(error.message());
+    expect!["files are in conflict: `a.txt` (content), `b.txt` (modified and deleted)"].assert_eq(&error.message());
     assert!(merged.decide("c.txt", Taken::Ours).is_err());
     let mut other = merged.clone();
     merged.decide("a.txt", Taken::Theirs).expect("decided");

@@ -208,7 +208,7 @@ fn an_error_of_ones_own_carries_the_session_too() {
         Err(Error::new(ErrorKind::Io, "the printer is on fire"))
     };
     let error = block_on(flow.run(Session::user("go"))).expect_err("it fails");
-    assert_eq!(error.to_string(), "the printer is on fire");
+    assert_eq!(format!("{error:?}"), "the printer is on fire");
     assert_eq!(log(error.session().expect("the session as it went in")), "user: go\n");
 }
 
@@ -271,7 +271,7 @@ fn where_all_branches_fail_everything_is_in_the_session_that_the_error_carries()
     let session = Session::user("go");
     let branches = [Branch::new("one", &agent), Branch::new("two", &agent)];
     let error = block_on(async { fork_join(&session, branches).await }).merge().expect_err("both fail");
-    assert_eq!(error.to_string(), "2 of 2 branches failed: `one`: no (400); `two`: no (400)");
+    assert_eq!(format!("{error:?}"), "2 of 2 branches failed: `one`: no (400); `two`: no (400)");
     let session = error.into_session().expect("a session");
     assert_eq!(log(&session), "user: go\n");
     assert_eq!(session.lineage().to_string().matches("failed: refused: no").count(), 2);

@@ -161,7 +161,7 @@ fn a_server_that_is_not_there_is_named() {
         drop(server);
         let error = provider.ask(Session::user("hi")).await.expect_err("nobody is there");
         assert_eq!(error.session().expect("it is kept").chunk_count(), 3);
-        error.to_string().replace(&url, "http://server")
+        format!("{error:?}").replace(&url, "http://server")
     });
     let (said, hint) = error.split_once('\n').expect("a hint");
     assert!(said.starts_with("cannot reach http://server/v1: "), "{said}");
@@ -312,7 +312,7 @@ fn a_key_is_never_shown() {
         assert!(!format!("{env:?}{error}").contains("sk-"), "{error}");
         let wrong = Env::of([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http//user:sk-pass@host")]);
         let error = OpenAi::from_env("m", &wrong).expect_err("it is no URL");
-        assert!(!error.to_string().contains("sk-"), "{error}");
+        assert!(!format!("{error:?}").contains("sk-"), "{error}");
     });
 }
 
@@ -372,7 +372,7 @@ fn what_a_model_says_is_not_changed_for_a_word_that_serves_as_a_key() {
 fn a_provider_that_wants_a_key_is_not_asked_without_one() {
     let check = |provider: Provider, expected: &str| {
         let error = block_on(provider.ask(Session::user("hi")).into_future()).expect_err("there is no key");
-        assert_eq!((error.kind(), error.to_string()), (ErrorKind::Key, expected.to_owned()));
+        assert_eq!((error.kind(), format!("{error:?}")), (ErrorKind::Key, expected.to_owned()));
     };
     check(
         OpenAi::new("m").into(),
@@ -500,7 +500,7 @@ fn it_must_be_the_models_turn() {
 fn a_provider_is_named_by_its_uri_and_the_environment_fills_in() {
     let open = |uri: &str, env: Env| match Registry::new().open(uri, &env) {
         Ok(provider) => provider.identity().to_string(),
-        Err(error) => error.to_string(),
+        Err(error) => format!("{error:?}"),
     };
     let full = || {
         Env::of([
@@ -597,7 +597,7 @@ fn options_are_sent_and_what_the_session_decides_is_no_option() {
         let head = session.head().expect("it answered").id();
         assert_eq!(session.request(head).expect("it can be rebuilt").bytes, server.asked()[0].body.as_bytes());
         let error = openai.option("messages", 1).expect_err("it is the session's");
-        assert_eq!(error.to_string(), "`messages` is not an option: it follows from the session and the provider");
+        assert_eq!(format!("{error:?}"), "`messages` is not an option: it follows from the session and the provider");
     });
 }
 
@@ -618,7 +618,7 @@ fn a_request_is_rebuilt_only_for_what_a_model_answered() {
     forged.push(asked.head().expect("it answered").chunk().clone());
     let error = forged.request(forged.head().expect("it answered").id()).expect_err("it is another request");
     assert_eq!(error.kind(), ErrorKind::Request);
-    assert!(error.to_string().starts_with("rebuilt, the request has digest "), "{error}");
+    assert!(format!("{error:?}").starts_with("rebuilt, the request has digest "), "{error}");
 }
 
 #[test]
@@ -652,7 +652,7 @@ fn bad_vectors_are_errors() {
             let server = Server::always(reply).await;
             let embedder = openai(&server).embedder().retry(quick(2));
             let error = embedder.embed(&["a", "b"]).await.expect_err("these are no vectors");
-            assert_eq!(error.to_string().lines().next(), Some(expected));
+            assert_eq!(format!("{error:?}").lines().next(), Some(expected));
         });
     };
     check(Reply::json(200, r#"{"data":[{"index":0,"embedding":[1]}]}"#), "wanted 2 vectors, found 1");

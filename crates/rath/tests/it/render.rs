@@ -365,7 +365,7 @@ fn what_is_not_at_hand_is_an_error_and_not_left_out() {
     }
     let error = House::new().models[0].request(&away).expect_err("a payload is missing");
     assert_eq!(error.kind(), ErrorKind::Payload);
-    assert!(error.to_string().contains("is not here: 20000 bytes"), "{error}");
+    assert!(format!("{error:?}").contains("is not here: 20000 bytes"), "{error}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn an_agent_takes_its_own_turns_and_anybodys() {
             assert_eq!(session.head().expect("it answered").stamp().by.as_deref(), Some(agent));
             session.text().expect("it spoke").to_owned()
         }
-        Err(error) => error.to_string(),
+        Err(error) => format!("{error:?}"),
     };
     assert_eq!(said("team.critic"), "anybody");
     assert_eq!(said("team.writer"), "writer one");
@@ -83,7 +83,7 @@ fn what_is_expected_must_be_in_the_request() {
     session.push(Chunk::user("again"));
     let error = ask(&provider, session).expect_err("nobody says bye");
     assert_eq!(error.kind(), ErrorKind::Script);
-    let text = error.to_string();
+    let text = format!("{error:?}");
     assert!(
         text.starts_with("line 2 of the script `script` expects `bye` in the request\nhint: the request is "),
         "{text}"
@@ -101,7 +101,7 @@ fn errors_are_tried_again_as_a_providers_would_be() {
     assert_eq!(session.chunk_count(), 4);
     session.push(Chunk::user("again"));
     let error = ask(&provider, session).expect_err("it is refused");
-    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Refused, "never (400)".to_owned()));
+    assert_eq!((error.kind(), format!("{error:?}")), (ErrorKind::Refused, "never (400)".to_owned()));
 }
 
 #[test]

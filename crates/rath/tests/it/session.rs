@@ -92,7 +92,7 @@ fn merging_with_an_open_call_is_refused_and_nothing_is_lost() {
     other.push(Chunk::user("meanwhile"));
     let error = other.merge(&open).expect_err("a call is open");
     assert_eq!(error.kind(), ErrorKind::Merge);
-    let told = error.to_string();
+    let told = format!("{error:?}");
     assert!(told.contains("their side has a call without a result: `call_7` (ls)"), "{told}");
     assert!(told.contains("\nhint: record the call's result"), "{told}");
     assert_eq!(error.session().map(Session::head), Some(other.head()));

@@ -365,7 +365,7 @@ fn a_tool_that_no_model_could_be_told_about_is_refused_before_anything_is_asked(
         let agent = specs.iter().fold(Agent::new("Work.", &provider), |agent, spec| agent.tool(Odd(spec.clone())));
         let error = block_on(agent.run(Session::user("go"))).expect_err("no tool");
         assert_eq!(log(error.session().expect("the session")), "user: go\n");
-        expected.assert_eq(&error.to_string());
+        expected.assert_eq(&format!("{error:?}"));
     };
     check(
         &[ToolSpec::new("read file", "x", json!({}))],
@@ -411,7 +411,7 @@ fn two_calls_that_need_approval_need_two_decisions() {
     let stop = |session: Session| {
         let error = block_on(agent.run(session)).expect_err("a decision is missing");
         assert_eq!(error.kind(), ErrorKind::Approval);
-        let message = error.to_string();
+        let message = format!("{error:?}");
         error.into_session().expect("the session").save(&path).expect("a file");
         (Session::open(&path).expect("a file").session, message)
     };
@@ -431,7 +431,7 @@ fn two_calls_that_need_approval_need_two_decisions() {
     expect![[r#"
         no call `call_1_9` waits for a decision
         hint: calls without a result: `call_1_1` (pay), `call_1_2` (look), `call_1_3` (pay)"#]]
-    .assert_eq(&error.to_string());
+    .assert_eq(&format!("{error:?}"));
     let session = block_on(agent.run(session)).expect("a run");
     expect![[r#"
         user: go
@@ -487,7 +487,7 @@ fn a_call_that_nobody_knows_the_end_of_runs_again_only_if_that_does_no_harm() {
     expect![[r#"
         started once, and nobody knows how it ended: `send` (send)
         hint: decide on each with `session.approve(call)` (make it again), `session.skip(call)` or `session.settle(call, result)`, and run again"#]]
-    .assert_eq(&error.to_string());
+    .assert_eq(&format!("{error:?}"));
     let mut session = error.into_session().expect("a session");
     session.approve("send").expect("it is in doubt");
     let session = block_on(agent.run(session)).expect("a run");
@@ -654,7 +654,7 @@ fn a_model_that_never_stops_is_stopped() {
     expect![[r#"
         the model was asked 3 times in one run, and still wants to go on
         hint: run it again to go on from there, or allow more with `Agent::turns`"#]]
-    .assert_eq(&error.to_string());
+    .assert_eq(&format!("{error:?}"));
     assert_eq!(error.session().expect("the session").next(), Next::AskModel);
 }
 

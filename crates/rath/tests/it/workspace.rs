@@ -407,7 +407,7 @@ fn a_restore_that_would_lose_what_is_not_kept_does_nothing() {
     expect![[r#"
         cannot restore `a.log`: `a.log` is in its way, and is not kept
         hint: move or remove `a.log`"#]]
-    .assert_eq(&error.to_string());
+    .assert_eq(&format!("{error:?}"));
     assert_eq!(fs::read(root.join("b")).expect("read"), b"two");
     // What is there already is in nobody's way.
     put(&root.join("a.log"), "old");

@@ -12,13 +12,14 @@ use rath_record::{BranchId, Record, StepId, Text, Usage, draw};
 use serde_json::value::RawValue;
 
 use super::{CAME_FROM, DEPTH_MOST, Whole};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::interchange::Imported;
 use crate::interchange::beside::{Beside, Stands};
 use crate::interchange::members::{Members, Notes};
 use crate::interchange::rebuild::Rebuild;
 use crate::interchange::time;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Reads a trajectory of any agent, of any version 1.
 ///
@@ -29,7 +30,7 @@ pub fn read(bytes: &[u8]) -> Result<Imported> {
     let text = std::str::from_utf8(bytes).map_err(|error| not_one(&error.to_string()))?;
     let mut root = Members::read("the trajectory", text.trim_start_matches('\u{feff}'), &notes).map_err(|error| {
         let cut = error.is_eof();
-        let error = not_one(&error.to_string()).because(error);
+        let error = not_one(&error.to_string());
         if cut { error.with_hint("the document is cut off; it can only be read whole") } else { error }
     })?;
     match root.text("schema_version").as_deref().and_then(|version| version.strip_prefix("ATIF-v")) {

@@ -7,13 +7,14 @@ use rath_record::{BranchId, Text, Usage, draw};
 use serde_json::value::RawValue;
 
 use super::{CAME_FROM, Origin, VERSION};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::interchange::Imported;
 use crate::interchange::beside::Beside;
 use crate::interchange::members::{Members, Notes};
 use crate::interchange::rebuild::Rebuild;
 use crate::interchange::time;
 use crate::session::Session;
+use crate::session::{Error, Result};
 
 /// Reads a session file of the Python OpenRath, whole, damaged or cut off anywhere.
 ///

@@ -5,7 +5,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Refused: ways to other namespaces, to the kernel's own memory and code, to its keys, and what only an administrator needs.
 const REFUSED: &[i64] = &[

@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::world::{Act, Below, NO_DEVICES, NO_SETUID, TAKES_MOST};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::capabilities::Host;
 use crate::sandbox::process::Stage;
+use crate::session::{Error, Result};
 
 /// What a view is made from.
 pub(super) struct Sights<'a> {

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rath_record::Digest;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::Printed;
+use crate::session::{Error, Result};
 
 /// How much of a stream's beginning stays in memory, and how much of its end. What is no more than both is held whole.
 pub(crate) const PART: usize = 256 * 1024;
@@ -111,7 +112,7 @@ impl Output {
 }
 
 fn cannot(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format_args!("cannot keep what the command prints: {}", error.kind())).because(error)
+    Error::new(ErrorKind::Io, "cannot keep what the command prints").because(error)
 }
 
 /// A file that grows under a name of its own, until it has that of its digest.

@@ -16,8 +16,9 @@ use tokio::io::unix::AsyncFd;
 use super::output::Output;
 use super::supervisor::{Cwd, Plan, Report, Strings, Supervisor};
 use super::{Errand, Failure, Spool, Stage, Start};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended, Ran, Sink, Stream};
+use crate::session::{Error, Result};
 
 impl Errand<'_> {
     /// Runs the command to its end.

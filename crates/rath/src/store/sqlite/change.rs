@@ -16,7 +16,8 @@ use super::index::Index;
 use super::log::{Log, Unfit, log_of};
 use super::page::Page;
 use super::schema::{self, About};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Whoever writes, and what it knows.
 pub(super) struct Writer {

@@ -15,7 +15,8 @@ use super::entry::{self, Beside, Writing};
 use super::index::Index;
 use super::log::{GROUP_HEAD, Log};
 use super::pages::Pages;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How long what a step says may be, in bytes.
 const SAID_MOST: usize = 1 << 30;

@@ -19,7 +19,8 @@ use super::log::{Log, log_of};
 use super::page::Page;
 use super::pages::{FIRST_PLACE, scan};
 use super::walk;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How long a writer is remembered after it was heard of last, in microseconds.
 const REMEMBERED: i64 = 24 * 3600 * 1_000_000;

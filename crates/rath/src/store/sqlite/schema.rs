@@ -8,7 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::trouble;
 use super::change::Refused;
 use super::pages::FIRST_PLACE;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// The version of the tables.
 const VERSION: i64 = 1;

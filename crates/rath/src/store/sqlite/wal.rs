@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::log::beside;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// Looks at the log that SQLite keeps beside a database before SQLite does.
 ///

@@ -15,7 +15,8 @@ use super::index::writer_of;
 use super::log::Log;
 use super::pages::{FIRST_PLACE, Pages, scan};
 use super::schema;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
+use crate::session::{Error, Result};
 
 /// How many steps are fetched at once.
 const RUN: usize = 64;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::shell::{GRACE, SECONDS_MOST};
 use super::{spec, text};
-use crate::error::Result;
 use crate::sandbox::Command;
+use crate::session::Result;
 use crate::session::checked;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 

@@ -1,7 +1,8 @@
 //! Running a command, and what the model reads of it.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended, Ran, Stream};
+use crate::session::{Error, Result};
 use crate::tool::{Output, ToolCx};
 
 /// Runs a command, and tells whoever listens what it prints.

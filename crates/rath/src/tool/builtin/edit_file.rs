@@ -6,8 +6,8 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH, cannot, count, spec, text};
-use crate::error::Result;
 use crate::sandbox::{Part, Sandbox};
+use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Changes a part of a file.

@@ -4,8 +4,8 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH, spec, text};
-use crate::error::Result;
 use crate::sandbox::Kind;
+use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Looks whether something is there.

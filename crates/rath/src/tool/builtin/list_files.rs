@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::tree::{DEPTH_MOST, Directory};
 use super::{spec, text};
-use crate::error::Result;
 use crate::sandbox::Kind;
+use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Lists a directory.

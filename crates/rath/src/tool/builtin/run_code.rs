@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::shell::{GRACE, SECONDS_MOST};
 use super::{command, spec, text};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended};
+use crate::session::{Error, Result};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a program that the model writes.

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::tree::{Child, DEPTH_MOST, Directory};
 use super::{cannot, count, spec, text};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::sandbox::{Kind, Part, Sandbox};
+use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Searches the files.

@@ -6,8 +6,8 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{command, spec, text};
-use crate::error::Result;
 use crate::sandbox::Command;
+use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a command.

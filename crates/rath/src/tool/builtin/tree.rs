@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::error::Result;
 use crate::sandbox::{Entry, Kind, Part, Sandbox};
+use crate::session::Result;
 
 /// How long a file with rules can be.
 const RULES_MOST: u64 = 256 * 1024;

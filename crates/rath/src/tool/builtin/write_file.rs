@@ -4,7 +4,7 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH, spec, text};
-use crate::error::Result;
+use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Writes a file.

@@ -7,8 +7,8 @@ use rath_record::Step;
 use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
-use crate::error::Result;
 use crate::sandbox::{Ground, Root, beneath};
+use crate::session::Result;
 use crate::session::Session;
 use crate::tool::Nature;
 use crate::workspace;

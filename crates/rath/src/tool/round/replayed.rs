@@ -7,8 +7,8 @@ use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
 use super::{Plan, Ready, Said, Shown, What, call, shown};
-use crate::error::Result;
 use crate::replay::{Divergence, Replay, failure, is_aside};
+use crate::session::Result;
 use crate::session::{Session, is_of_workspace};
 use crate::tool::{Nature, ToolCx};
 

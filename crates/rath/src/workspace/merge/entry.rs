@@ -2,7 +2,7 @@
 
 use super::text::{self, Marks};
 use super::{ConflictKind, Info, Merge, collides};
-use crate::error::Result;
+use crate::session::Result;
 use crate::workspace::changes::Version;
 use crate::workspace::lines::is_binary;
 use crate::workspace::objects::Kind;

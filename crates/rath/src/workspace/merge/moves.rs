@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{BASE, ConflictKind, Info, Merge, RENAMES, renamable};
-use crate::error::Result;
+use crate::session::Result;
 use crate::workspace::changes::Version;
 use crate::workspace::rename::{self, Relevance};
 

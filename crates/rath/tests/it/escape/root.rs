@@ -12,11 +12,13 @@ fn told<T>(result: &rath::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
     match result {
         Ok(value) => ok(value),
         Err(error) => {
-            assert!(!leaks(&error.to_string()), "{error}");
+            assert!(!leaks(&format!("{error:?}")), "{error}");
             match (error.kind(), error.message()) {
                 (ErrorKind::Place, message) if message.ends_with("is outside the workspace") => "outside".to_owned(),
                 (ErrorKind::Place, message) if message.ends_with("is in rath's own folder") => "own".to_owned(),
-                (ErrorKind::Io, message) => message.rsplit_once("`: ").map_or(message, |(_, why)| why).to_owned(),
+                (ErrorKind::Io, message) => {
+                    message.rsplit_once("`: ").map_or(message.clone(), |(_, why)| why.to_owned())
+                }
                 (kind, message) => panic!("{kind:?}: {message}"),
             }
         }

@@ -111,7 +111,7 @@ fn nothing_that_is_swapped_meanwhile_leads_a_tool_out() {
                     }
                     for said in said {
                         done += usize::from(said.is_ok());
-                        let said = said.map_or_else(|error| error.to_string(), |said| said.text);
+                        let said = said.map_or_else(|error| format!("{error:?}"), |said| said.text);
                         assert!(!leaks(&said) && !said.contains("plain"), "{path}: {said}");
                     }
                 }

@@ -35,7 +35,7 @@ fn what_cannot_be_opened_says_what_can() {
         .map(|uri| {
             let error = Sandbox::open(uri).expect_err("it is wrong");
             assert_eq!(error.kind(), ErrorKind::Place);
-            format!("{uri}\n  {}\n", error.to_string().replace('\n', "\n  "))
+            format!("{uri}\n  {}\n", format!("{error:?}").replace('\n', "\n  "))
         });
     expect![[r#"
         nothing

@@ -315,7 +315,7 @@ fn a_database_and_steps_that_do_not_belong_together_say_so() {
         for create in [store::Create::Never, store::Create::IfMissing] {
             let (_folder, uri) = together(&files);
             let told = match Registry::new().open_as(&uri, create) {
-                Err(error) => error.message().to_owned(),
+                Err(error) => error.message(),
                 Ok(store) => {
                     let damage = store.check().map(|check| check.damage).expect("a check");
                     let told = damage.first().map(ToString::to_string);
