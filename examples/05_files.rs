@@ -1,8 +1,8 @@
 //! Files as part of the session: two forks work on one project, a merge joins them, and every line knows its author.
 
+use rath::Origin;
 use rath::prelude::*;
 use rath::tool::builtin::Shell;
-use rath::workspace::Origin;
 
 /// An agent that runs these commands, one after the other.
 fn worker(commands: &[&str]) -> Result<Agent> {

@@ -1,11 +1,14 @@
 //! The value that programs pass around.
 
+mod blame;
+mod branch_dirs;
 mod conflicts;
 mod decide;
 mod error;
 mod files;
 mod join;
 mod live;
+mod versions;
 mod workspace;
 
 use std::borrow::Cow;
@@ -31,7 +34,10 @@ use crate::secrets::Secrets;
 use live::Live;
 use workspace::Where;
 
+pub use blame::{Author, Blame, Line, Origin};
+pub(crate) use branch_dirs::{Ground, Grounds};
 pub use error::{Error, Result};
+pub use files::Bisected;
 pub(crate) use files::checked;
 pub(crate) use workspace::is_of_workspace;
 

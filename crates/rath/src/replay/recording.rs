@@ -10,8 +10,9 @@ use rath_record::{Record, Step, StepId};
 
 use super::divergence::Divergence;
 use crate::error::ErrorKind;
-use crate::sandbox::{Grounds, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
+use crate::session::Grounds;
 use crate::session::Session;
 use crate::session::{Error, Result};
 

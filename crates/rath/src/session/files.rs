@@ -8,10 +8,22 @@ use rath_record::view::{self, Freshness};
 use rath_record::{Record, StepId};
 
 use super::Session;
+use super::blame::{self, Blame};
 use crate::error::ErrorKind;
-use crate::sandbox::{Command, Ended, Ran};
+use crate::sandbox::{self, Command, Ended, Ran};
 use crate::session::{Error, Result};
-use crate::workspace::{self, Bisect, Bisected, Blame};
+use crate::workspace::{self, Bisect};
+
+/// The result of a bisection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bisected {
+    /// The first step after which the command fails; none if the command succeeds on the newest files.
+    pub step: Option<StepId>,
+    /// The number of trees.
+    pub trees: u64,
+    /// The number of runs of the command.
+    pub runs: u64,
+}
 
 impl Session {
     /// The newest tree of the workspace that is on the record.
@@ -65,7 +77,7 @@ impl Session {
     /// Which step each line of a file came from; none if there is no such file.
     pub fn blame(&self, path: &str) -> Result<Option<Blame>> {
         let plain = path.trim_start_matches("./");
-        workspace::blame(self.as_record(), &self.objects()?, plain).map_err(|error| error.with_session(self))
+        blame::blame(self.as_record(), &self.objects()?, plain).map_err(|error| error.with_session(self))
     }
 
     /// Finds the first step after which a command fails: it is run on recorded files, in a directory of its own, and no
@@ -82,7 +94,7 @@ impl Session {
             let verdict = match seen.get(tree) {
                 Some(verdict) => *verdict,
                 None => {
-                    let fresh = objects.fresh_checkout(tree)?;
+                    let fresh = objects.temp_checkout(tree)?;
                     let sandbox = grounds.sandbox().over(fresh.path()).ok_or_else(|| {
                         let message = format!("the sandbox {} cannot work elsewhere", grounds.sandbox().uri());
                         Error::new(ErrorKind::Place, message).with_session(self)
@@ -142,7 +154,12 @@ impl Session {
 }
 
 /// What a check found, for the record.
-pub(crate) fn checked(command: &str, inputs: &[String], tree: Option<Tree>, ran: &Result<Ran>) -> Checked {
+pub(crate) fn checked(
+    command: &str,
+    inputs: &[String],
+    tree: Option<Tree>,
+    ran: &Result<Ran, sandbox::Error>,
+) -> Checked {
     let (verdict, output) = match ran {
         Ok(ran) => {
             let verdict = if ran.ended == Ended::Exit(0) { Verdict::Passed } else { Verdict::Failed };

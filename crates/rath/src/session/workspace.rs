@@ -7,11 +7,12 @@ use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
+use super::branch_dirs::{Ground, Grounds, Wants};
+use super::versions::{self, Versions};
 use crate::error::ErrorKind;
 use crate::place::Place;
-use crate::sandbox::{Ground, Grounds, Sandbox, Wants};
+use crate::sandbox::Sandbox;
 use crate::session::{Error, Result};
-use crate::workspace::{self, Labels, Objects};
 
 /// Where a session works. A fork shares what there is to share, and finds its own directory.
 #[derive(Clone, Default)]
@@ -94,7 +95,7 @@ impl Session {
     }
 
     /// The versions of its files.
-    pub(super) fn objects(&self) -> Result<Objects> {
+    pub(super) fn objects(&self) -> Result<Versions> {
         let grounds = self.grounds()?;
         let objects = grounds.objects()?;
         objects.cloned().ok_or_else(|| {
@@ -155,7 +156,7 @@ impl Session {
     pub(crate) fn told_apart(&self, before: &Tree, left: &Tree, effects: &[Effect]) -> Result<(Tree, Vec<Effect>)> {
         let objects = self.objects()?;
         let tree = objects.with_changes(before, left, effects)?;
-        let mut told = workspace::unkept(effects);
+        let mut told = versions::untracked(effects);
         let kept = objects.diff(Some(before), &tree)?;
         let is_new = |effect: &Effect| !told.iter().any(|known| known.path == effect.path);
         let kept: Vec<_> = kept.into_iter().filter(is_new).collect();
@@ -239,13 +240,12 @@ impl Session {
             return Ok(Merged { tree: Some(their_tree), ..how });
         };
         let base = parted.filter(|_| self.place() == theirs.place()).or_else(began).unwrap_or_else(|| our_tree.clone());
-        let joined = objects.merge(&base, &our_tree, &their_tree, Labels::SIDES)?;
-        let ours = objects.diff(Some(&our_tree), &joined.tree)?;
-        let mut effects = objects.diff(Some(&their_tree), &joined.tree)?;
+        let (tree, conflicts) = objects.merge(&base, &our_tree, &their_tree)?;
+        let ours = objects.diff(Some(&our_tree), &tree)?;
+        let mut effects = objects.diff(Some(&their_tree), &tree)?;
         effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
-        let conflicts = joined.conflicts.into_iter().map(|conflict| conflict.recorded()).collect();
         self.sync_versions()?;
-        Ok(Merged { tree: Some(joined.tree), effects, conflicts, ..how })
+        Ok(Merged { tree: Some(tree), effects, conflicts, ..how })
     }
 }
 

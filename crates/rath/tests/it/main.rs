@@ -10,6 +10,8 @@ mod file;
 mod files;
 mod flow;
 mod interchange;
+#[cfg(unix)]
+mod large;
 mod laws;
 mod openrath;
 #[cfg(target_os = "linux")]
@@ -20,8 +22,6 @@ mod render;
 mod replay;
 mod running;
 mod salvage;
-#[cfg(target_os = "linux")]
-mod sandbox;
 mod script;
 mod secrets;
 mod server;
@@ -31,5 +31,3 @@ mod store;
 mod support;
 mod tool;
 mod wire;
-#[cfg(unix)]
-mod workspace;

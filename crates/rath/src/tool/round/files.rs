@@ -7,7 +7,8 @@ use rath_record::Step;
 use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
-use crate::sandbox::{Ground, Root, beneath};
+use crate::sandbox::{self, Root};
+use crate::session::Ground;
 use crate::session::Result;
 use crate::session::Session;
 use crate::tool::Nature;
@@ -115,7 +116,7 @@ impl Round {
                 continue;
             }
             let owner = |path: &str| {
-                let path = workspace::path_of(path);
+                let path = workspace::path_bytes(path);
                 let covers = |slot: &usize| match &self.slots[*slot].state {
                     State::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&path)),
                     _ => false,
@@ -144,7 +145,7 @@ impl Round {
 
 /// Whether a path is that of a file which a tool is about to put in the place of another.
 fn is_temporary(path: &str) -> bool {
-    beneath::is_temporary(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
+    sandbox::is_temporary_name(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
 }
 
 /// An effect with whose work it is. What one call removed and another made was not renamed by either.
