@@ -37,7 +37,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// All of this is done by the kernel; where it lacks a part, nothing runs, and the error says which part that is.
 ///
 /// ```
-/// use rath::sandbox::{Isolated, Sandbox};
+/// use rath_sandbox::{Isolated, Sandbox};
 ///
 /// let sandbox = Sandbox::new(Isolated::new("./").network().memory(1 << 30));
 /// assert_eq!(sandbox.uri(), "isolated:./?network=on&memory=1g");

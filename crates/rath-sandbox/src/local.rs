@@ -27,7 +27,7 @@ use crate::error::Result;
 /// Nothing is opened before it is used.
 ///
 /// ```
-/// use rath::sandbox::{Local, Sandbox};
+/// use rath_sandbox::{Local, Sandbox};
 ///
 /// let sandbox = Sandbox::new(Local::new("./").file_size(1 << 30));
 /// assert_eq!(sandbox.uri(), "local:./?file_size=1g");

@@ -12,7 +12,7 @@ type Opener = Arc<dyn Fn(&str) -> Result<Sandbox> + Send + Sync>;
 /// The kinds of sandbox that a URI can name.
 ///
 /// ```
-/// use rath::sandbox::Registry;
+/// use rath_sandbox::Registry;
 ///
 /// let error = Registry::new().open("dcoker:rust").unwrap_err();
 /// assert_eq!(error.message(), "unknown kind of sandbox `dcoker`; known: local, isolated");
