@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     let theirs = worker(&["sed -i s/two/three/ trip.txt", "mv trip.txt journey.txt"])?;
     let (ours, theirs) = tokio::try_join!(ours.run(fork("Go to Lyon.")), theirs.run(fork("Three will go.")))?;
     let merged = ours.merge(&theirs)?;
-    merged.settle_files().await?;
+    merged.update_files().await?;
     println!("{}", std::fs::read_to_string(project.join("journey.txt"))?);
 
     for line in merged.blame("journey.txt")?.iter().flat_map(|blame| &blame.lines) {

@@ -1,8 +1,9 @@
-//! Where the branches of a session work: each in a directory of its own.
+//! The directories that the branches of a session work in, one for each branch.
 //!
-//! The directory that the user gave stays with the branch that was placed there. A fork gets one of its own when its first
-//! tool runs. What comes of a merge goes on where its sides parted, if nobody went on there meanwhile: so what a fan of
-//! branches did ends up where it began. Two branches never work in one directory at the same time.
+//! The user's directory stays with the branch that was placed there. A fork gets a directory of its own when its first tool
+//! runs. A merged branch takes over the directory of the branch that its sides forked from, unless that branch went on
+//! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
+//! time.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,91 +18,94 @@ use crate::sandbox::{OWN, Root, Sandbox};
 use crate::session::{Error, Result};
 use crate::workspace::{Snapshot, Workspace};
 
-/// Where the branches of a session work. A session and all that leaves it share one.
-pub(crate) struct Grounds {
+/// The directories of all branches of a session. A session and its forks share one value.
+pub(crate) struct BranchDirs {
     sandbox: Sandbox,
-    objects: OnceLock<Versions>,
-    state: Mutex<State>,
+    versions: OnceLock<Versions>,
+    state: Mutex<DirAssignments>,
 }
 
+/// The branches that have a directory.
 #[derive(Default)]
-struct State {
-    /// Where each branch works, once it does.
-    by_branch: HashMap<BranchId, Slot>,
-    /// Who works in the directory that the user gave.
+struct DirAssignments {
+    /// The directory of each branch that has run a tool.
+    by_branch: HashMap<BranchId, DirSlot>,
+    /// The branch that works in the user's directory.
     root: Option<BranchId>,
-    /// The first tree that anybody saw there: before that nobody had changed anything.
+    /// The first tree that was seen in the user's directory: the files before any branch changed them.
     first: Option<Tree>,
 }
 
-/// Filled by whoever comes first, while others wait.
-type Slot = Arc<Mutex<Option<Arc<Ground>>>>;
+/// The place for the directory of one branch. The first caller fills it while others wait for the lock.
+type DirSlot = Arc<Mutex<Option<Arc<BranchDir>>>>;
 
-/// Which branch wants to work, and what is known of it.
-pub(crate) struct Wants<'a> {
+/// A branch that needs a directory.
+pub(crate) struct DirRequest<'a> {
     pub(crate) branch: BranchId,
     pub(crate) record: &'a Record,
-    /// The branch that it may take over from, where it came of a merge, and what that one is known to have left.
-    pub(crate) heir_of: Option<&'a (BranchId, Option<Tree>)>,
+    /// For a merged branch: the branch whose directory it may take over, and the last known tree there.
+    pub(crate) takes_over_from: Option<&'a (BranchId, Option<Tree>)>,
 }
 
 /// The directory that a branch works in.
-pub(crate) struct Ground {
+pub(crate) struct BranchDir {
     sandbox: Sandbox,
-    kept: Option<Mutex<Kept>>,
+    tracked: Option<Mutex<TrackedDir>>,
 }
 
-/// A directory whose versions are kept.
-struct Kept {
+/// A directory whose versions are stored.
+struct TrackedDir {
     workspace: Workspace,
-    /// As it was when it was looked at last.
+    /// The last snapshot.
     last: Option<Snapshot>,
     /// The newest step of the branch that works here.
-    at: Option<StepId>,
+    head: Option<StepId>,
 }
 
-impl Grounds {
+impl BranchDirs {
+    /// Creates the directories of a session that was placed in `sandbox`.
     pub(crate) fn new(sandbox: Sandbox) -> Self {
-        Grounds { sandbox, objects: OnceLock::new(), state: Mutex::default() }
+        BranchDirs { sandbox, versions: OnceLock::new(), state: Mutex::default() }
     }
 
-    /// The sandbox that the session was placed in.
+    /// Returns the sandbox that the session was placed in.
     pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// Where a branch works. What takes time is done here: a fork's directory is made when it is first asked for.
-    pub(crate) fn of(&self, wants: &Wants<'_>) -> Result<Arc<Ground>> {
-        let slot = self.state().by_branch.entry(wants.branch).or_default().clone();
-        let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ground) = &*made {
-            return Ok(ground.clone());
+    /// Returns the directory of a branch. Blocks: the directory of a fork is created by the first call.
+    pub(crate) fn dir_for(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+        let slot = self.state().by_branch.entry(request.branch).or_default().clone();
+        let mut assigned = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = &*assigned {
+            return Ok(dir.clone());
         }
-        let ground = self.make(wants)?;
-        *made = Some(ground.clone());
-        Ok(ground)
+        let dir = self.create(request)?;
+        *assigned = Some(dir.clone());
+        Ok(dir)
     }
 
-    /// The versions of the workspace; none where it is not a directory of this machine.
-    pub(crate) fn objects(&self) -> Result<Option<&Versions>> {
+    /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine.
+    pub(crate) fn versions(&self) -> Result<Option<&Versions>> {
         let Some(root) = self.sandbox.directory() else { return Ok(None) };
-        if let Some(objects) = self.objects.get() {
-            return Ok(Some(objects));
+        if let Some(store) = self.versions.get() {
+            return Ok(Some(store));
         }
-        crate::store::make_folder(&root.join(OWN)).map_err(|error| unusable(root, error))?;
-        let objects = Versions::open(&root.join(OWN).join("workspace"))?;
-        Ok(Some(self.objects.get_or_init(|| objects)))
+        crate::store::make_folder(&root.join(OWN)).map_err(|error| cannot_store(root, error))?;
+        let store = Versions::open(&root.join(OWN).join("workspace"))?;
+        Ok(Some(self.versions.get_or_init(|| store)))
     }
 
-    /// Makes durable whatever was kept.
+    /// Makes all stored versions durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.objects.get().map_or(Ok(()), Versions::sync)
+        self.versions.get().map_or(Ok(()), Versions::sync)
     }
 
-    fn make(&self, wants: &Wants<'_>) -> Result<Arc<Ground>> {
-        let (Some(root), Some(objects)) = (self.sandbox.directory(), self.objects()?) else {
-            if self.takes_root(wants) {
-                return Ok(Arc::new(Ground { sandbox: self.sandbox.clone(), kept: None }));
+    /// Opens or creates the directory of a branch.
+    fn create(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+        let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else {
+            if self.claims_root(request) {
+                return Ok(Arc::new(BranchDir { sandbox: self.sandbox.clone(), tracked: None }));
             }
             let message =
                 format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
@@ -109,101 +113,109 @@ impl Grounds {
                 Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
             );
         };
-        let own = self.own(root, wants.branch);
-        if Workspace::is_fork(&own) {
-            return self.open(&own, objects);
+        let fork_path = self.fork_path(root, request.branch);
+        if Workspace::is_fork(&fork_path) {
+            return self.open(&fork_path, store);
         }
-        if let Some(ground) = self.inherited(wants, root, objects)? {
-            return Ok(ground);
+        if let Some(dir) = self.take_over(request, root, store)? {
+            return Ok(dir);
         }
-        if self.takes_root(wants) {
-            return self.open(root, objects);
+        if self.claims_root(request) {
+            return self.open(root, store);
         }
-        let mut origin = self.workspace(root, objects)?;
-        let tree = match view::tree(wants.record).or_else(|| self.state().first.clone()) {
+        let mut origin = self.workspace(root, store)?;
+        let tree = match view::tree(request.record).or_else(|| self.state().first.clone()) {
             Some(tree) => tree,
-            // Nobody has changed anything yet.
+            // No branch has changed a file yet.
             None => versions::tree(origin.snapshot()?.tree),
         };
-        let workspace = origin.fork(versions::tree_id(&tree)?, &own, &self.index(&own, objects))?;
-        self.ground(&own, workspace)
+        let workspace = origin.fork(versions::tree_id(&tree)?, &fork_path, &self.index(&fork_path, store))?;
+        self.dir(&fork_path, workspace)
     }
 
-    /// The ground of the branch that this one may take over from, if nobody went on there meanwhile, with this one's files.
-    fn inherited(&self, wants: &Wants<'_>, root: &Path, objects: &Versions) -> Result<Option<Arc<Ground>>> {
-        let Some((from, left)) = wants.heir_of else { return Ok(None) };
+    /// Takes over the directory of another branch, and brings it to the files of this one; none if that branch went on
+    /// meanwhile.
+    fn take_over(&self, request: &DirRequest<'_>, root: &Path, store: &Versions) -> Result<Option<Arc<BranchDir>>> {
+        let Some((from, last_tree)) = request.takes_over_from else { return Ok(None) };
         let slot = self.state().by_branch.get(from).cloned();
         let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
-        let ground = match held.as_ref().and_then(|held| (**held).clone()) {
-            Some(ground) => {
-                let at = ground.kept().and_then(|kept| kept.at);
-                if at.is_some_and(|at| wants.record.find(at).is_none()) {
+        let dir = match held.as_ref().and_then(|held| (**held).clone()) {
+            Some(dir) => {
+                let head = dir.tracked().and_then(|tracked| tracked.head);
+                if head.is_some_and(|head| request.record.find(head).is_none()) {
                     return Ok(None);
                 }
-                ground
+                dir
             }
-            None if self.is_left(root, *from, wants) => self.open(root, objects)?,
+            None if self.is_vacated(root, *from, request) => self.open(root, store)?,
             None => return Ok(None),
         };
-        if let Some(tree) = view::tree(wants.record) {
-            ground.bring_to(&tree, left.as_ref(), objects)?;
+        if let Some(tree) = view::tree(request.record) {
+            dir.update_to(&tree, last_tree.as_ref(), store)?;
         }
-        // From here on it is this one's: where it could not be brought there, it stays with whoever had it.
+        // On failure above, the directory stays with its previous branch.
         held.iter_mut().for_each(|held| **held = None);
-        if ground.sandbox.directory() == Some(root) {
-            self.state().root = Some(wants.branch);
-            note_tenant(root, wants)?;
+        if dir.sandbox.directory() == Some(root) {
+            self.state().root = Some(request.branch);
+            write_occupant(root, request)?;
         }
-        Ok(Some(ground))
+        Ok(Some(dir))
     }
 
-    /// Whether a branch worked last in the directory that the user gave, and did nothing there that this one does not know of.
-    fn is_left(&self, root: &Path, from: BranchId, wants: &Wants<'_>) -> bool {
-        let is_kin = |tenant: &Tenant| Some(tenant.family) == family(wants.record);
-        let was_last = match tenant_of(root).filter(is_kin) {
-            Some(tenant) => tenant.branch == from && tenant.at.is_none_or(|at| wants.record.find(at).is_some()),
-            None => placed_on(wants.record) == Some(from),
+    /// Returns true if the branch `from` was the last to work in the user's directory, and all its steps are on the record of
+    /// the request.
+    fn is_vacated(&self, root: &Path, from: BranchId, request: &DirRequest<'_>) -> bool {
+        let is_related = |occupant: &Occupant| Some(occupant.first_branch) == first_branch(request.record);
+        let was_last = match read_occupant(root).filter(is_related) {
+            Some(occupant) => {
+                occupant.branch == from && occupant.head.is_none_or(|at| request.record.find(at).is_some())
+            }
+            None => placed_branch(request.record) == Some(from),
         };
-        was_last && self.state().root.is_none_or(|tenant| tenant == from)
+        was_last && self.state().root.is_none_or(|occupant| occupant == from)
     }
 
-    /// Whether a branch works in the directory that the user gave; it does from then on.
-    fn takes_root(&self, wants: &Wants<'_>) -> bool {
+    /// Assigns the user's directory to a branch, if the branch may use it and no other does.
+    fn claims_root(&self, request: &DirRequest<'_>) -> bool {
         let root = self.sandbox.directory();
-        let entitled =
-            root.map_or_else(|| placed_on(wants.record) == Some(wants.branch), |root| self.is_entitled(root, wants));
+        let may_use = root.map_or_else(
+            || placed_branch(request.record) == Some(request.branch),
+            |root| self.may_use_root(root, request),
+        );
         let mut state = self.state();
-        if entitled && state.root.is_none_or(|tenant| tenant == wants.branch) {
-            state.root = Some(wants.branch);
+        if may_use && state.root.is_none_or(|occupant| occupant == request.branch) {
+            state.root = Some(request.branch);
             drop(state);
-            // Where it cannot be noted, whoever comes later is told that files are different.
-            let _ = root.map(|root| note_tenant(root, wants));
+            // If this fails, a later process reports that files differ.
+            let _ = root.map(|root| write_occupant(root, request));
             return true;
         }
         false
     }
 
-    fn open(&self, directory: &Path, objects: &Versions) -> Result<Arc<Ground>> {
-        let workspace = self.workspace(directory, objects)?;
-        self.ground(directory, workspace)
+    /// Opens a directory that exists.
+    fn open(&self, directory: &Path, store: &Versions) -> Result<Arc<BranchDir>> {
+        let workspace = self.workspace(directory, store)?;
+        self.dir(directory, workspace)
     }
 
-    fn workspace(&self, directory: &Path, objects: &Versions) -> Result<Workspace> {
-        let index = self.index(directory, objects);
+    fn workspace(&self, directory: &Path, store: &Versions) -> Result<Workspace> {
+        let index = self.index(directory, store);
         match Some(directory) == self.sandbox.directory() {
-            true => Ok(Workspace::open(directory, objects.objects(), &index)?),
-            false => Ok(Workspace::open_fork(directory, objects.objects(), &index)?),
+            true => Ok(Workspace::open(directory, store.objects(), &index)?),
+            false => Ok(Workspace::open_fork(directory, store.objects(), &index)?),
         }
     }
 
-    /// The file that holds what is known of a directory's files.
-    fn index(&self, directory: &Path, objects: &Versions) -> PathBuf {
+    /// Returns the path of the snapshot index for a directory.
+    fn index(&self, directory: &Path, store: &Versions) -> PathBuf {
         let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
         let name = name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
-        objects.objects().folder().join("index").join(name)
+        store.objects().folder().join("index").join(name)
     }
 
-    fn ground(&self, directory: &Path, workspace: Workspace) -> Result<Arc<Ground>> {
+    /// Returns the sandbox over a directory together with its workspace.
+    fn dir(&self, directory: &Path, workspace: Workspace) -> Result<Arc<BranchDir>> {
         let sandbox = if Some(directory) == self.sandbox.directory() {
             self.sandbox.clone()
         } else {
@@ -211,60 +223,61 @@ impl Grounds {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let kept = Kept { workspace, last: None, at: None };
-        Ok(Arc::new(Ground { sandbox, kept: Some(Mutex::new(kept)) }))
+        let tracked = TrackedDir { workspace, last: None, head: None };
+        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
-    /// What differs between a branch's files and what the record says of them, where it has files: nothing is made.
-    pub(crate) fn differ(&self, wants: &Wants<'_>) -> Result<Vec<Effect>> {
+    /// Returns the changes from the tree on the record to the files of a branch, if it has a directory. Creates nothing.
+    pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Vec<Effect>> {
         let Some(root) = self.sandbox.directory() else { return Ok(Vec::new()) };
         Root::open(root)?;
-        let Some(tree) = view::tree(wants.record) else { return Ok(Vec::new()) };
-        let own = self.own(root, wants.branch);
-        let directory = match Workspace::is_fork(&own) {
-            true => &own,
-            false if self.is_entitled(root, wants) => root,
+        let Some(tree) = view::tree(request.record) else { return Ok(Vec::new()) };
+        let fork_path = self.fork_path(root, request.branch);
+        let directory = match Workspace::is_fork(&fork_path) {
+            true => &fork_path,
+            false if self.may_use_root(root, request) => root,
             false => return Ok(Vec::new()),
         };
-        let Some(objects) = self.objects()? else { return Ok(Vec::new()) };
-        let found = versions::tree(self.workspace(directory, objects)?.snapshot()?.tree);
-        if found == tree { Ok(Vec::new()) } else { objects.diff(Some(&tree), &found) }
+        let Some(store) = self.versions()? else { return Ok(Vec::new()) };
+        let found = versions::tree(self.workspace(directory, store)?.snapshot()?.tree);
+        if found == tree { Ok(Vec::new()) } else { store.diff(Some(&tree), &found) }
     }
 
-    /// The directory of a branch's own.
-    fn own(&self, root: &Path, branch: BranchId) -> PathBuf {
+    /// Returns the path of the directory that a fork gets.
+    fn fork_path(&self, root: &Path, branch: BranchId) -> PathBuf {
         root.join(OWN).join("work").join(branch.to_string())
     }
 
-    /// Whether a branch is one that works in the directory that the user gave.
-    fn is_entitled(&self, root: &Path, wants: &Wants<'_>) -> bool {
-        let tenant = tenant_of(root);
-        let was_mine = tenant.as_ref().is_some_and(|tenant| tenant.branch == wants.branch);
-        // One of its kin took over there: it has all that this one did, and went on.
-        let was_kins = !was_mine && tenant.is_some_and(|tenant| Some(tenant.family) == family(wants.record));
-        was_mine || (placed_on(wants.record) == Some(wants.branch) && !was_kins)
+    /// Returns true if a branch is the one to work in the user's directory.
+    fn may_use_root(&self, root: &Path, request: &DirRequest<'_>) -> bool {
+        let occupant = read_occupant(root);
+        let is_occupant = occupant.as_ref().is_some_and(|occupant| occupant.branch == request.branch);
+        // A branch that descends from this one took over the directory.
+        let was_taken_over = !is_occupant
+            && occupant.is_some_and(|occupant| Some(occupant.first_branch) == first_branch(request.record));
+        is_occupant || (placed_branch(request.record) == Some(request.branch) && !was_taken_over)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DirAssignments> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the workspace before something is done in it: what is to be recorded, if anything is.
-    pub(crate) fn observe(&self, ground: &Ground, known: Option<&Tree>) -> Result<Option<Observed>> {
-        let Some(mut kept) = ground.kept() else { return Ok(None) };
-        let now = kept.workspace.snapshot()?;
+    /// Takes a snapshot before a tool runs, and returns the step to record if the files are not as the record says.
+    pub(crate) fn observe(&self, dir: &BranchDir, known: Option<&Tree>) -> Result<Option<Observed>> {
+        let Some(mut tracked) = dir.tracked() else { return Ok(None) };
+        let now = tracked.workspace.snapshot()?;
         let tree = versions::tree(now.tree);
         self.state().first.get_or_insert_with(|| tree.clone());
-        let last = kept.last.replace(now.clone());
+        let last = tracked.last.replace(now.clone());
         let Some(known) = known else { return Ok(Some(Observed { tree, effects: Vec::new() })) };
         let effects = match last {
             Some(last) if versions::tree(last.tree) == *known => {
-                versions::effects(kept.workspace.changes(&last, &now)?)
+                versions::effects(tracked.workspace.changes(&last, &now)?)
             }
             _ if *known == tree => Vec::new(),
-            _ => versions::effects(kept.workspace.objects().diff(Some(versions::tree_id(known)?), now.tree)?),
+            _ => versions::effects(tracked.workspace.objects().diff(Some(versions::tree_id(known)?), now.tree)?),
         };
-        // What is not kept may have changed where the tree did not.
+        // Untracked files may have changed although the tree is the same.
         if *known == tree && effects.is_empty() {
             return Ok(None);
         }
@@ -272,119 +285,122 @@ impl Grounds {
     }
 }
 
-impl Ground {
-    /// The sandbox over this directory.
+impl BranchDir {
+    /// Returns the sandbox over this directory.
     pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// The directory, where it is there whether or not somebody works in it.
-    pub(crate) fn lasting_directory(&self) -> Option<&Path> {
-        let is_mounted = self.kept().is_some_and(|kept| kept.workspace.is_mounted());
+    /// Returns the path, unless it is an overlay that is mounted only while it is in use.
+    pub(crate) fn permanent_path(&self) -> Option<&Path> {
+        let is_mounted = self.tracked().is_some_and(|tracked| tracked.workspace.is_mounted());
         self.sandbox.directory().filter(|_| !is_mounted)
     }
 
-    /// Looks at the workspace after something was done in it: the tree, and what changed since it was looked at last.
-    pub(crate) fn look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
-        let Some(mut kept) = self.kept() else { return Ok(None) };
-        let now = kept.workspace.snapshot()?;
-        let effects = match &kept.last {
-            Some(last) => versions::effects(kept.workspace.changes(last, &now)?),
+    /// Takes a snapshot, and returns its tree with the changes since the last snapshot.
+    pub(crate) fn changes_since_last_look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
+        let Some(mut tracked) = self.tracked() else { return Ok(None) };
+        let now = tracked.workspace.snapshot()?;
+        let effects = match &tracked.last {
+            Some(last) => versions::effects(tracked.workspace.changes(last, &now)?),
             None => Vec::new(),
         };
         let tree = versions::tree(now.tree);
-        kept.last = Some(now);
+        tracked.last = Some(now);
         Ok(Some((tree, effects)))
     }
 
-    /// Makes the files what a tree says: what they are then, and what that changed.
+    /// Makes the files equal to a tree, and returns the tree that is there then with the changes.
     pub(crate) fn restore(&self, tree: &Tree) -> Result<(Tree, Vec<Effect>)> {
-        if let Some(mut kept) = self.kept() {
-            kept.workspace.restore(versions::tree_id(tree)?)?;
+        if let Some(mut tracked) = self.tracked() {
+            tracked.workspace.restore(versions::tree_id(tree)?)?;
         }
-        Ok(self.look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
+        Ok(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
     }
 
-    /// Notes the newest step of the branch that works here, for those that come later in other processes as well.
-    pub(crate) fn reached(&self, step: Option<StepId>) {
-        self.kept().into_iter().for_each(|mut kept| kept.at = step);
-        // Where it cannot be noted, whoever comes later is told that files are different.
-        if let Some((root, tenant)) = self.sandbox.directory().and_then(|root| Some((root, tenant_of(root)?))) {
-            let _ = Tenant { at: step, ..tenant }.note(root);
+    /// Stores the newest step of the branch that works here, for this process and for later ones.
+    pub(crate) fn set_head(&self, step: Option<StepId>) {
+        self.tracked().into_iter().for_each(|mut tracked| tracked.head = step);
+        // If this fails, a later process reports that files differ.
+        if let Some((root, occupant)) = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?))) {
+            let _ = Occupant { head: step, ..occupant }.write(root);
         }
     }
 
-    /// Makes the directory what a tree says, and keeps what somebody else changed in it meanwhile.
-    fn bring_to(&self, tree: &Tree, left: Option<&Tree>, objects: &Versions) -> Result<()> {
-        let Some(mut kept) = self.kept() else { return Ok(()) };
-        let found = versions::tree(kept.workspace.snapshot()?.tree);
-        let known = kept.last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| left.cloned());
+    /// Makes the files equal to a tree, merged with changes that were made outside the session meanwhile.
+    fn update_to(&self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<()> {
+        let Some(mut tracked) = self.tracked() else { return Ok(()) };
+        let found = versions::tree(tracked.workspace.snapshot()?.tree);
+        let known = tracked.last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| last_tree.cloned());
         let known = known.unwrap_or_else(|| tree.clone());
         let wanted = if found == *tree || found == known {
             tree.clone()
         } else {
-            let (joined, conflicts) = objects.merge(&known, tree, &found)?;
+            let (merged, conflicts) = store.merge(&known, tree, &found)?;
             if let [first, ..] = &conflicts[..] {
                 let message =
-                    format!("`{}` was changed in the workspace meanwhile, and by the merge as well", first.path);
-                return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint("move your change away and go on, or check the session out elsewhere"));
+                    format!("`{}` was changed in the directory meanwhile, and by the merge as well", first.path);
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                    "move your change elsewhere and resume, or check the session out into another directory",
+                ));
             }
-            joined
+            merged
         };
         if found != wanted {
-            kept.workspace.restore(versions::tree_id(&wanted)?)?;
+            tracked.workspace.restore(versions::tree_id(&wanted)?)?;
         }
-        kept.last = Some(kept.workspace.snapshot()?);
+        tracked.last = Some(tracked.workspace.snapshot()?);
         Ok(())
     }
 
-    fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
-        self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
+    fn tracked(&self) -> Option<MutexGuard<'_, TrackedDir>> {
+        self.tracked.as_ref().map(|tracked| tracked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The branch that was placed where the session's tools run.
-fn placed_on(record: &Record) -> Option<BranchId> {
+/// Returns the branch that was placed last.
+fn placed_branch(record: &Record) -> Option<BranchId> {
     record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
 }
 
-/// The branch that a session began with.
-fn family(record: &Record) -> Option<BranchId> {
+/// Returns the branch that the session began with.
+fn first_branch(record: &Record) -> Option<BranchId> {
     record.steps().first().map(|step| step.stamp().branch)
 }
 
-/// Who worked last in the directory that the user gave, and how far it was.
-struct Tenant {
+/// The branch that worked last in the user's directory, as the file `.rath/workspace/tenant` says.
+struct Occupant {
     branch: BranchId,
-    family: BranchId,
-    at: Option<StepId>,
+    /// The first branch of its session.
+    first_branch: BranchId,
+    /// The newest step of the branch.
+    head: Option<StepId>,
 }
 
-impl Tenant {
-    fn note(&self, root: &Path) -> Result<()> {
-        let at = self.at.map(|at| format!(" {at}")).unwrap_or_default();
-        let text = format!("{} {}{at}\n", self.branch, self.family);
-        std::fs::write(tenant_file(root), text).map_err(|error| unusable(root, error))
+impl Occupant {
+    fn write(&self, root: &Path) -> Result<()> {
+        let head = self.head.map(|head| format!(" {head}")).unwrap_or_default();
+        let text = format!("{} {}{head}\n", self.branch, self.first_branch);
+        std::fs::write(occupant_file(root), text).map_err(|error| cannot_store(root, error))
     }
 }
 
-fn tenant_file(root: &Path) -> PathBuf {
+fn occupant_file(root: &Path) -> PathBuf {
     root.join(OWN).join("workspace").join("tenant")
 }
 
-fn tenant_of(root: &Path) -> Option<Tenant> {
-    let text = std::fs::read_to_string(tenant_file(root)).ok()?;
+fn read_occupant(root: &Path) -> Option<Occupant> {
+    let text = std::fs::read_to_string(occupant_file(root)).ok()?;
     let mut words = text.split_whitespace();
-    let (branch, family) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(Tenant { branch, family, at: words.next().and_then(|at| at.parse().ok()) })
+    let (branch, first_branch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Occupant { branch, first_branch, head: words.next().and_then(|at| at.parse().ok()) })
 }
 
-fn note_tenant(root: &Path, wants: &Wants<'_>) -> Result<()> {
-    let family = family(wants.record).unwrap_or(wants.branch);
-    Tenant { branch: wants.branch, family, at: wants.record.head().map(Step::id) }.note(root)
+fn write_occupant(root: &Path, request: &DirRequest<'_>) -> Result<()> {
+    let first_branch = first_branch(request.record).unwrap_or(request.branch);
+    Occupant { branch: request.branch, first_branch, head: request.record.head().map(Step::id) }.write(root)
 }
 
-fn unusable(root: &Path, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Place, format_args!("cannot keep versions of `{}`", root.display())).because(error)
+fn cannot_store(root: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Place, format_args!("cannot store versions of `{}`", root.display())).because(error)
 }
