@@ -6,17 +6,17 @@ use expect_test::{Expect, expect};
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
 
-use super::{log, next, seen, sessions};
+use super::{log, next, sessions, visible_state};
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/tests/interchange/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
 }
 
-/// What is read from a file that the Python OpenRath wrote.
+/// Reads a file that the Python OpenRath wrote and compares steps, usage, next action and notes.
 fn check(name: &str, expected: Expect) {
-    let imported = read(&fixture(name)).expect("a session");
-    let (session, closed) = (&imported.session, imported.closed);
-    let notes = imported.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
+    let import = read(&fixture(name)).expect("a session");
+    let (session, closed) = (&import.session, import.closed);
+    let notes = import.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
     expected.assert_eq(&format!(
         "{}closed: {closed}, {}, next: {}\n{notes}",
         log(session),
@@ -26,7 +26,7 @@ fn check(name: &str, expected: Expect) {
 }
 
 #[test]
-fn what_the_python_openrath_wrote_is_read() {
+fn files_of_the_python_openrath_are_read() {
     check(
         "chat",
         expect![[r#"
@@ -119,29 +119,29 @@ fn what_the_python_openrath_wrote_is_read() {
 }
 
 #[test]
-fn a_session_comes_back_as_it_left() {
+fn a_session_is_read_back_as_it_was_written() {
     for (name, session) in sessions() {
-        let exported = write(&session);
-        let imported = read(&exported.bytes).expect(name);
-        // In one file every name means one call.
-        let left = seen(&session)
+        let export = write(&session);
+        let import = read(&export.bytes).expect(name);
+        // The id of a call is unique in a file.
+        let written = visible_state(&session)
             .replace(r#"id: a, tool: "ls", arguments: "not json""#, r#"id: a~2, tool: "ls", arguments: "not json""#);
-        let came_back = seen(&imported.session).replace("call: a~2", "call: a");
-        assert_eq!(came_back, left, "{name}");
-        assert!(imported.closed, "{name}");
-        assert_eq!(imported.session.id(), session.id(), "{name}");
-        // And what came back leaves the same way again, but for when starts of open calls were written down.
+        let read_back = visible_state(&import.session).replace("call: a~2", "call: a");
+        assert_eq!(read_back, written, "{name}");
+        assert!(import.closed, "{name}");
+        assert_eq!(import.session.id(), session.id(), "{name}");
+        // Writing it again gives the same file, except for `closed_at`: the starts of open calls are newer.
         let rows = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).expect("text");
             let (before, rest) = text.split_once(r#""closed_at":"#).expect("a trailer");
             format!("{before}{}", rest.split_once(',').expect("more members").1)
         };
-        assert_eq!(rows(write(&imported.session).bytes), rows(exported.bytes), "{name}");
+        assert_eq!(rows(write(&import.session).bytes), rows(export.bytes), "{name}");
     }
 }
 
 #[test]
-fn what_the_format_has_no_place_for_is_told() {
+fn what_the_format_cannot_hold_is_noted() {
     let mut session = Session::user("look").to(Sandbox::local("./"));
     session.push(rath::chunk::User { text: "a picture".into(), images: vec![Image::new("image/png", *b"png")] });
     session.push(Chunk::note("a remark"));
@@ -152,7 +152,7 @@ fn what_the_format_has_no_place_for_is_told() {
     let hidden = session.as_record().steps().iter().map(|step| step.id()).take(2).collect();
     session.push(rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They looked.".into() });
     session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
-    let exported = write(&session);
+    let export = write(&session);
     expect![[r#"
         call `c` (ls) has no result: most models refuse to go on from there, and rath does not
         1 summary written as what the user said, and what it stands for is left out
@@ -160,8 +160,8 @@ fn what_the_format_has_no_place_for_is_told() {
         1 note left out: the format holds only what a model reads
         1 branch kept aside and left out, but for its tokens
     "#]]
-    .assert_eq(&(exported.notes.join("\n") + "\n"));
-    let imported = read(&exported.bytes).expect("a session");
+    .assert_eq(&(export.notes.join("\n") + "\n"));
+    let import = read(&export.bytes).expect("a session");
     expect![[r#"
         placed: local:./
         user: They looked.
@@ -171,24 +171,24 @@ fn what_the_format_has_no_place_for_is_told() {
         note: tokens that the file counts and no row of it used  (5 in, 1 out)
 
     "#]]
-    .assert_eq(&(log(&imported.session) + &imported.notes.join("\n") + "\n"));
-    // What was used by work that is not in the file is used all the same.
-    assert_eq!(imported.session.usage(), session.usage());
+    .assert_eq(&(log(&import.session) + &import.notes.join("\n") + "\n"));
+    // The tokens of steps that are not in the file still count.
+    assert_eq!(import.session.usage(), session.usage());
 }
 
 #[test]
-fn a_call_that_had_to_be_renamed_is_in_doubt_rather_than_made_again() {
+fn a_renamed_call_is_in_doubt_and_not_repeated() {
     let mut session = Session::user("go");
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
     session.push(Chunk::result("0", "gone"));
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
     session.push(rath::chunk::ToolStarted { call: "0".into(), key: None });
-    let imported = read(&write(&session).bytes).expect("a session");
-    assert_eq!(next(&imported.session), "run 0~2 Unknown");
+    let import = read(&write(&session).bytes).expect("a session");
+    assert_eq!(next(&import.session), "run 0~2 Unknown");
 }
 
 #[test]
-fn where_a_session_came_from_is_written_again() {
+fn the_origin_of_a_session_is_written_again() {
     for name in ["chat", "fork", "compressed"] {
         let first = fixture(name);
         let again = write(&read(&first).expect(name).session).bytes;
@@ -203,25 +203,25 @@ fn where_a_session_came_from_is_written_again() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
+fn a_file_cut_anywhere_gives_its_whole_rows_and_notes_the_rest() {
     for name in ["chat", "tools", "separators", "crashed"] {
         let file = fixture(name);
         let whole = read(&file).expect(name);
-        let said = |session: &Session| {
+        let messages = |session: &Session| {
             let chunks = session.chunks().filter(|chunk| !matches!(chunk, Chunk::Note(_) | Chunk::ToolStarted(_)));
             chunks.map(|chunk| format!("{chunk:?}")).collect::<Vec<_>>()
         };
-        let all = said(&whole.session);
+        let all = messages(&whole.session);
         for cut in 0..file.len() {
             let rows = file[..cut].iter().filter(|byte| **byte == b'\n').count();
-            // A row whose line break alone is missing is whole.
+            // A row that lacks only its line break is whole.
             let rows = rows + usize::from(file[cut] == b'\n');
             match read(&file[..cut]) {
                 Err(error) => {
                     assert!(rows == 0 && error.kind() == ErrorKind::Format && error.hint().is_some(), "{cut}: {error}");
                 }
                 Ok(part) => {
-                    assert_eq!(said(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
+                    assert_eq!(messages(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
                     let closed = whole.closed && rows == all.len() + 2;
                     assert_eq!(part.closed, closed, "{name} cut at {cut}");
                     assert!(closed || part.notes.iter().any(|note| note.contains("no trailer")), "{name} cut at {cut}");
@@ -232,44 +232,44 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_flipped_bit_is_told_wherever_the_format_can_tell() {
+fn a_flipped_bit_is_noted_wherever_it_can_be_detected() {
     for file in [fixture("tools"), write(&sessions().remove(2).1).bytes] {
         let whole = read(&file).expect("a session");
-        let (before, structure) = (seen(&whole.session), shape(&file));
+        let (before, structure) = (visible_state(&whole.session), shape(&file));
         for at in 0..file.len() {
-            // A turned case, a digit that is another, a sign that is none, what is not UTF-8.
+            // Bits that change the case, a digit, or punctuation, or make invalid UTF-8.
             for bit in [0, 1, 5, 7] {
                 let mut flipped = file.clone();
                 flipped[at] ^= 1 << bit;
                 let Ok(read) = read(&flipped) else { continue };
-                let told = || read.notes != whole.notes;
-                let same = || seen(&read.session) == before;
-                // Words, names and numbers that are still such are as good as any.
-                assert!(told() || same() || shape(&flipped) == structure, "bit {bit} of byte {at}");
+                let is_noted = || read.notes != whole.notes;
+                let is_same = || visible_state(&read.session) == before;
+                // A changed word, name or number cannot be detected.
+                assert!(is_noted() || is_same() || shape(&flipped) == structure, "bit {bit} of byte {at}");
             }
         }
     }
 }
 
-/// The structure of a file: its rows and members, with every value that can be another replaced by its type.
+/// Returns the structure of a file: its rows and members, with every value replaced by its type.
 fn shape(file: &[u8]) -> Option<Vec<String>> {
-    fn of(value: &serde_json::Value) -> String {
+    fn shape_of(value: &serde_json::Value) -> String {
         match value {
             serde_json::Value::Object(members) => {
-                format!("{:?}", members.iter().map(|(name, value)| (name.clone(), of(value))).collect::<Vec<_>>())
+                format!("{:?}", members.iter().map(|(name, value)| (name.clone(), shape_of(value))).collect::<Vec<_>>())
             }
-            serde_json::Value::Array(list) => format!("{:?}", list.iter().map(of).collect::<Vec<_>>()),
+            serde_json::Value::Array(list) => format!("{:?}", list.iter().map(shape_of).collect::<Vec<_>>()),
             serde_json::Value::String(_) => "text".to_owned(),
             serde_json::Value::Number(_) => "number".to_owned(),
             other => other.to_string(),
         }
     }
     let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| Some(of(&serde_json::from_slice(line).ok()?))).collect()
+    lines.map(|line| Some(shape_of(&serde_json::from_slice(line).ok()?))).collect()
 }
 
 #[test]
-fn what_is_not_such_a_file_is_refused_with_a_hint() {
+fn other_files_are_refused_with_a_hint() {
     let check =
         |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
     check(
@@ -317,19 +317,17 @@ fn what_is_not_such_a_file_is_refused_with_a_hint() {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_where_it_is() {
+fn damage_in_the_middle_is_noted_at_its_position() {
     let check = |edit: fn(&mut Vec<String>), expected: Expect| {
         let text = String::from_utf8(fixture("tools")).expect("text");
         let mut lines: Vec<String> = text.lines().map(|line| format!("{line}\n")).collect();
         edit(&mut lines);
-        let imported = read(lines.concat().as_bytes()).expect("a session");
-        let own = imported
-            .notes
-            .iter()
-            .filter(|note| !note.contains("came of other sessions") && !note.contains("system row"));
+        let import = read(lines.concat().as_bytes()).expect("a session");
+        let own =
+            import.notes.iter().filter(|note| !note.contains("from other sessions") && !note.contains("system row"));
         expected.assert_eq(&format!(
             "{}{}\n",
-            log(&imported.session),
+            log(&import.session),
             own.map(|note| format!("- {note}\n")).collect::<String>()
         ));
     };
@@ -389,7 +387,7 @@ fn damage_in_the_middle_is_told_where_it_is() {
 
     "#]],
     );
-    // A writer that goes on in the file of one that died begins anew, and a header that has strayed does not count.
+    // A writer that appends to the file of one that died begins a new session. A header alone does not.
     check(
         |lines| {
             let again = lines.clone();
@@ -429,8 +427,8 @@ fn damage_in_the_middle_is_told_where_it_is() {
     );
 }
 
-/// What the Python OpenRath loads from files, with its own code.
-fn loaded(files: &[(&str, Vec<u8>)]) -> String {
+/// Loads files with the code of the Python OpenRath, and returns what it printed.
+fn load(files: &[(&str, Vec<u8>)]) -> String {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, file) in files {
@@ -445,7 +443,7 @@ fn loaded(files: &[(&str, Vec<u8>)]) -> String {
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
-fn the_python_openrath_loads_what_we_write() {
+fn the_python_openrath_loads_what_rath_writes() {
     let files: Vec<_> = sessions().iter().map(|(name, session)| (*name, write(session).bytes)).collect();
     expect![[r#"
         nothing op_create 0 None closed=True
@@ -514,17 +512,17 @@ fn the_python_openrath_loads_what_we_write() {
             user 'and now?' 
             (10, 5, 15)
     "#]]
-    .assert_eq(&loaded(&files));
+    .assert_eq(&load(&files));
 }
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
-fn the_python_openrath_loads_its_own_sessions_from_us() {
-    // Those with separators in them it cannot load itself.
+fn the_python_openrath_loads_its_own_sessions_written_by_rath() {
+    // The Python OpenRath cannot load files with line separators, not even its own.
     let first: Vec<_> =
         ["chat", "tools", "fork", "compressed", "system", "crashed"].map(|name| (name, fixture(name))).into();
     let again = first.iter().map(|(name, file)| (*name, write(&read(file).expect(name).session).bytes));
-    let again = loaded(&again.collect::<Vec<_>>());
-    // We close what we write.
-    assert_eq!(again, loaded(&first).replace("closed=False", "closed=True"));
+    let again = load(&again.collect::<Vec<_>>());
+    // A file that rath writes is always closed.
+    assert_eq!(again, load(&first).replace("closed=False", "closed=True"));
 }
