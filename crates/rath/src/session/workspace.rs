@@ -219,7 +219,7 @@ impl Session {
             return Ok(how);
         }
         if let Some(replay) = self.replaying() {
-            return Ok(replay.merged(our_head.id(), their_head.id(), strategy).unwrap_or(how));
+            return Ok(replay.recorded_merge(our_head.id(), their_head.id(), strategy).unwrap_or(how));
         }
         let Some(their_tree) = theirs.tree() else { return Ok(how) };
         let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));
