@@ -214,9 +214,7 @@ impl ParsedFile {
                 Chunk::ToolResult(result) => {
                     let call = result.call.clone();
                     if !record.push_result(result, &extras).1 {
-                        notes.add(format!(
-                            "a result for `{call}`, which no open call has as its id, is kept and not shown"
-                        ));
+                        notes.add(format!("a result for `{call}` matches no open call: it is kept and not shown"));
                     }
                 }
                 chunk => _ = record.push(chunk, &extras),
@@ -242,7 +240,7 @@ impl ParsedFile {
         let counted = counted.fold(Usage::default(), |sum, usage| sum + usage);
         let Some(trailer) = &self.trailer else {
             if counted == Usage::default() && self.chunk_count > 0 {
-                notes.add("the tokens that were used are not known: the trailer would count them");
+                notes.add("the tokens that were used are not known: the trailer, which counts them, is missing");
             }
             return None;
         };

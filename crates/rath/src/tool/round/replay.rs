@@ -80,7 +80,7 @@ impl ReplayedCall {
         ReplayedCall { call, what, cx: None, is_closed: false }
     }
 
-    /// Returns the first open call with an id that fits.
+    /// Returns the first open call with this id that fits.
     fn find_open<'a>(
         calls: &'a mut [ReplayedCall],
         id: &CallId,

@@ -87,8 +87,8 @@ fn an_aside_is_a_trajectory_of_its_own() {
         compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
         recall: q (1 found)  [boss]
         user: and?  [boss]
-        3 forks not written: steps stand in the order in which they are read
-        4 steps written once, though read on several branches
+        3 forks not written: steps are written in the order in which they are read
+        4 steps written once, though shared by several branches
     "#]]
     .assert_eq(&(log(&import.session) + &export.notes.join("\n") + "\n"));
     expect![[r#"
@@ -172,8 +172,8 @@ fn trajectories_of_others_are_read() {
             assistant: It is noon.  (12 in, 3 out)
             note: tokens that the trajectory counts and no step of it used  (8 in, 0 out)
             30 in, 5 out, next: done
-            - the trajectory, `final_metrics`: what all of it cost, $0.02, is kept where an answer tells its part
-            - the trajectory, `final_metrics`: counts all_sessions tokens than the steps: 8 in, 0 out
+            - the trajectory, `final_metrics`: the total cost, $0.02, is left out: only the cost of each answer is kept
+            - the trajectory, `final_metrics`: counts more tokens than the steps: 8 in, 0 out
         "#]],
     );
     // Results without the id of a call, calls without a result, and system messages in the middle.
@@ -201,11 +201,11 @@ fn trajectories_of_others_are_read() {
             assistant calls finish({})
             tool started: d
             0 in, 0 out, next: run d Unknown
-            - the trajectory, step 1, part 2: left out, for it is not in the document: images/a.png
+            - the trajectory, step 1, part 2: left out, because it is not in the document: images/a.png
             - call `d` (finish) has no result: it stays open, and whether it took effect is not known
-            - 1 call without a result, though the agent went on: what came of it is not known
-            - 1 observation without a call taken as what the user said
-            - 1 system step in the middle kept as a remark, which no model reads
+            - 1 call without a result, though the agent continued: whether it took effect is not known
+            - 1 observation without a call read as a user message
+            - 1 system step in the middle kept as a note, which no model reads
             - 1 `extra` member left out
         "#]],
     );
@@ -230,9 +230,9 @@ fn trajectories_of_others_are_read() {
             tool result: a ok
             5 in, 1 out, next: ask
             - the trajectory, step 2: wanted 2 as `step_id`
-            - the trajectory, step 2: wanted `user`, `agent` or `system` as `source`, found robot: kept as a remark
+            - the trajectory, step 2: wanted `user`, `agent` or `system` as `source`, found robot: kept as a note
             - the trajectory, step 3, `observation`, result 1, reference: the sub-agent's trajectory is not in this document: elsewhere.json
-            - the trajectory: the member surprise is not known and is left out
+            - the trajectory: the member surprise is unknown and left out
         "#]],
     );
 }
@@ -240,41 +240,36 @@ fn trajectories_of_others_are_read() {
 #[test]
 fn other_documents_are_refused_with_a_hint() {
     let check =
-        |text: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(text.as_bytes()).expect_err(text)));
+        |text: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(text.as_bytes()).expect_err(text)));
     check(
         "",
         expect![[r#"
-        wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
-        hint: the document is cut off; it can only be read whole
-    "#]],
+            wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
+        "#]],
     );
     check(
         "[]",
         expect![[r#"
-        wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
-        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]],
+            wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
+        "#]],
     );
     check(
         r#"{"steps": []}"#,
         expect![[r#"
-        wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
-        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]],
+            wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
+        "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v2.0"}"#,
         expect![[r#"
-        wanted a trajectory of version 1, found version 2.0
-        hint: read it with a newer rath
-    "#]],
+            wanted a trajectory of version 1, found version 2.0
+        "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v1.8", "steps": ["#,
         expect![[r#"
-        wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
-        hint: the document is cut off; it can only be read whole
-    "#]],
+            wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
+        "#]],
     );
 }
 

@@ -34,8 +34,8 @@ fn files_of_the_python_openrath_are_read() {
             user: hello
             assistant: hi  (12 in, 3 out)
             closed: true, 12 in, 3 out, next: done
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -50,9 +50,9 @@ fn files_of_the_python_openrath_are_read() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             closed: true, 120 in, 18 out, next: done
-            note: tokens are counted for the whole run: all of them stand at its last answer
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: tokens are counted for the whole run: all of them are assigned to its last answer
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -62,9 +62,9 @@ fn files_of_the_python_openrath_are_read() {
             user: hello
             assistant: hi
             closed: true, 0 in, 0 out, next: done
-            note: what the model calls used is not known: the trailer does not say
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by Session.fork, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
+            note: the tokens that were used are not known: the trailer does not count them
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by Session.fork from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
         "#]],
     );
     check(
@@ -74,8 +74,8 @@ fn files_of_the_python_openrath_are_read() {
             user: one two three four
             assistant:   (5 in, 1 out)
             closed: true, 5 in, 1 out, next: done
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -84,19 +84,19 @@ fn files_of_the_python_openrath_are_read() {
             note: came from the Python OpenRath: {"id":"5c4a0dcd-183f-4fc9-89…
             user: They said hello.  (30 in, 6 out)
             closed: true, 30 in, 6 out, next: ask
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_compress, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_compress from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
         "system",
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"bc3c9dfb-91ce-4f1d-b7…
-        instructions: You count words.
-        user: hello
-        closed: true, 0 in, 0 out, next: ask
-        note: it came of other sessions by Session.merge, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
-    "#]],
+            note: came from the Python OpenRath: {"id":"bc3c9dfb-91ce-4f1d-b7…
+            instructions: You count words.
+            user: hello
+            closed: true, 0 in, 0 out, next: ask
+            note: derived by Session.merge from other sessions, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
+        "#]],
     );
     check(
         "crashed",
@@ -108,9 +108,9 @@ fn files_of_the_python_openrath_are_read() {
             tool started: call_1
             tool started: call_2
             closed: false, 0 in, 0 out, next: run call_1 Unknown, call_2 Unknown
-            note: what the model calls used is not known: it stands in the trailer
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
+            note: the tokens that were used are not known: the trailer would count them
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
             note: there is no trailer: the session was not closed, and what came last may be missing
             note: call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
             note: call `call_2` (stop) has no result: it stays open, and whether it took effect is not known
@@ -154,11 +154,11 @@ fn what_the_format_cannot_hold_is_noted() {
     session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
     let export = write(&session);
     expect![[r#"
-        call `c` (ls) has no result: most models refuse to go on from there, and rath does not
-        1 summary written as what the user said, and what it stands for is left out
+        call `c` (ls) has no result: most models refuse such a conversation, rath can resume it
+        1 summary written as a user message: what it replaces is left out
         1 picture left out: the format holds text only
         1 note left out: the format holds only what a model reads
-        1 branch kept aside and left out, but for its tokens
+        1 aside left out, except for its tokens
     "#]]
     .assert_eq(&(export.notes.join("\n") + "\n"));
     let import = read(&export.bytes).expect("a session");
@@ -271,48 +271,42 @@ fn shape(file: &[u8]) -> Option<Vec<String>> {
 #[test]
 fn other_files_are_refused_with_a_hint() {
     let check =
-        |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
+        |file: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(file.as_bytes()).expect_err(file)));
     check(
         "",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found nothing
-        hint: its first row, the header, is written when a session begins
-    "#]],
+            wanted a session file of the Python OpenRath, found an empty file
+        "#]],
     );
     check(
         "hello\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found hello
-        hint: its first row, the header, is cut off or damaged, and there is no other
-    "#]],
+            wanted a session file of the Python OpenRath, found hello
+        "#]],
     );
     check(
         "{\"seal\":\"00\"}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"seal":"00"}
-        hint: this may be a file of rath: open it as such
-    "#]],
+            wanted a session file of the Python OpenRath, found {"seal":"00"}
+        "#]],
     );
     check(
         "{\"a\": 1}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"a": 1}
-        hint: such a file begins with `{"record_type": "header"`
-    "#]],
+            wanted a session file of the Python OpenRath, found {"a": 1}
+        "#]],
     );
     check(
         "{\"record_type\": \"header\", \"schema_version\": 2}\n",
         expect![[r#"
-        wanted a session file of version 1, found version 2
-        hint: read it with a newer rath
-    "#]],
+            wanted a session file of version 1, found version 2
+        "#]],
     );
     check(
         "{\"record_type\": \"trailer\"}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
-        hint: such a file begins with `{"record_type": "header"`
-    "#]],
+            wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
+        "#]],
     );
 }
 
@@ -334,58 +328,58 @@ fn damage_in_the_middle_is_noted_at_its_position() {
     check(
         |lines| lines[2] = "garbage\n".to_owned(),
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
-        user: How many words are in `to be or not`, and in nothing?
-        note: row 3 cannot be read: expected value at line 1 column 1
-        note: 1 chunk missing before the one with index 2
-        tool result: call_1 ok: {"words": 4}
-        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        - row 3 cannot be read: expected value at line 1 column 1
-        - 1 chunk missing before the one with index 2
-        - row 9: counts 7 chunks, and 6 could be read
-        - tokens are counted for the whole run: all of them stand at its last answer
-        - a result for `call_1`, which no call waits for, is kept and not shown
-        - a result for `call_2`, which no call waits for, is kept and not shown
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            note: row 3 cannot be read: expected value at line 1 column 1
+            note: 1 chunk missing before the one with index 2
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 3 cannot be read: expected value at line 1 column 1
+            - 1 chunk missing before the one with index 2
+            - row 9: counts 7 chunks, and 6 could be read
+            - tokens are counted for the whole run: all of them are assigned to its last answer
+            - a result for `call_1`, which no open call has as its id, is kept and not shown
+            - a result for `call_2`, which no open call has as its id, is kept and not shown
 
-    "#]],
+        "#]],
     );
     check(
         |lines| drop(lines.drain(3..5)),
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
-        user: How many words are in `to be or not`, and in nothing?
-        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
-        note: 2 chunks missing before the one with index 4
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        tool started: call_1
-        tool started: call_2
-        - 2 chunks missing before the one with index 4
-        - row 7: counts 7 chunks, and 5 could be read
-        - tokens are counted for the whole run: all of them stand at its last answer
-        - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
-        - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            note: 2 chunks missing before the one with index 4
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            tool started: call_1
+            tool started: call_2
+            - 2 chunks missing before the one with index 4
+            - row 7: counts 7 chunks, and 5 could be read
+            - tokens are counted for the whole run: all of them are assigned to its last answer
+            - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
+            - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
 
-    "#]],
+        "#]],
     );
     check(
         |lines| drop(lines.remove(0)),
         expect![[r#"
-        user: How many words are in `to be or not`, and in nothing?
-        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
-        tool result: call_1 ok: {"words": 4}
-        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        - there is no header: the session gets an id of its own, and where it came from is not known
-        - tokens are counted for the whole run: all of them stand at its last answer
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - there is no header: the session gets a new id, and its origin is not known
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
-    "#]],
+        "#]],
     );
     // A writer that appends to the file of one that died begins a new session. A header alone does not.
     check(
@@ -404,8 +398,8 @@ fn damage_in_the_middle_is_noted_at_its_position() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             - row 4: is a second header
-            - row 5: begins another session: of the one before it, 2 chunks left out
-            - tokens are counted for the whole run: all of them stand at its last answer
+            - row 5: begins another session: 2 chunks of the one before left out
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
         "#]],
     );
@@ -421,7 +415,7 @@ fn damage_in_the_middle_is_noted_at_its_position() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             - row 4: is a second header
-            - tokens are counted for the whole run: all of them stand at its last answer
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
         "#]],
     );

@@ -70,7 +70,7 @@ impl TrajectoryBuilder {
         let call = result.call.clone();
         let (step, is_matched) = self.record.push_result(result, extras);
         if !is_matched {
-            notes.add(format!("a result for `{call}`, which no open call has as its id, is kept and not shown"));
+            notes.add(format!("a result for `{call}` matches no open call: it is kept and not shown"));
         }
         step
     }
