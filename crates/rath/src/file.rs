@@ -1,4 +1,4 @@
-//! A session as one file.
+//! Session files.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,135 +14,138 @@ use crate::error::ErrorKind;
 use crate::session::Session;
 use crate::session::{Error, Result};
 
-/// How much is read or written at a time.
-const BLOCK: usize = 256 * 1024;
+/// The number of bytes that are read or written at a time.
+const BLOCK_BYTES: usize = 256 * 1024;
 
-/// A session from a file, and what the file was like.
+/// The contents of a session file.
 #[derive(Debug)]
-pub struct Opened {
-    /// The session, as far as it could be read: what the newest step descends from.
+pub struct SessionFile {
+    /// The session that ends at the newest step, as far as it could be read.
     pub session: Session,
-    /// Everything the file holds. Where it has other heads, as where a lost row parts a line, that is more than the
-    /// session, and more than saving the session would write.
+    /// All steps in the file.
+    ///
+    /// A file can have several heads, for example because a row is lost and the line is split there. Then the lineage holds
+    /// more than the session, and more than saving the session would write.
     pub lineage: Lineage,
-    /// What a check of the file found. Damage is here, not an error: what is undamaged was read.
+    /// The result of checking the file. Damage is reported here and is not an error: everything undamaged was read.
     pub report: Report,
 }
 
 impl Session {
-    /// Writes the session to a file, whole or not at all.
+    /// Writes the session to a file atomically.
     ///
-    /// A file that is there is replaced and keeps its permissions; where the path is a link, what it links to is. Steps and
-    /// payloads that the session names and has not got are marked in the file as missing.
+    /// An existing file is replaced and keeps its permissions; if the path is a symlink, its target is replaced. Steps and
+    /// payloads that the session refers to and does not have are marked in the file as missing.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let written = write_whole(path.as_ref(), &self.begun().lineage());
-        written.map(|_| ()).map_err(|error| error.with_session(self))
+        let report = write_atomically(path.as_ref(), &self.begun().lineage());
+        report.map(|_| ()).map_err(|error| error.with_session(self))
     }
 
-    /// The file that [`save`](Session::save) writes, as bytes.
+    /// Returns the bytes of the file that [`save`](Session::save) writes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let written = write_to(&mut bytes, &self.begun().lineage());
-        let told = |failure| match failure {
-            Failure::Io(error) => error.into(),
-            Failure::Codec(error) => Error::wrap(ErrorKind::Format, error),
+        let report = write_to(&mut bytes, &self.begun().lineage());
+        let wrap = |error| match error {
+            WriteError::Io(error) => error.into(),
+            WriteError::Codec(error) => Error::wrap(ErrorKind::Format, error),
         };
-        written.map(|_| bytes).map_err(|failure| told(failure).with_session(self))
+        report.map(|_| bytes).map_err(|error| wrap(error).with_session(self))
     }
 
-    /// Reads a session from a file. Of a damaged file, all that is undamaged: look at the report.
+    /// Reads a session from a file. Of a damaged file everything undamaged is read; the report lists the damage.
     ///
-    /// What is not in the file is not known: forks made from the same head before it was saved, or by others who opened
-    /// it too, are not counted. Should two of them do exactly the same, to the last word, it is taken for one thing.
-    pub fn open(path: impl AsRef<Path>) -> Result<Opened> {
+    /// The session knows only the forks that are in the file. Forks that were made from the same head before it was saved,
+    /// or by another program that opened the file, are not counted: if two forks append exactly the same chunks, their steps
+    /// have the same ids and count as one.
+    pub fn open(path: impl AsRef<Path>) -> Result<SessionFile> {
         let path = path.as_ref();
         let mut reader = Reader::new();
         let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
-        blocks(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
-        let opened = reader.finish().map_err(|error| format_error(path, &error))?;
-        Ok(Opened {
-            session: Session::resume(opened.record),
-            lineage: Lineage::of(opened.heads),
-            report: opened.report,
+        for_each_block(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
+        let contents = reader.finish().map_err(|error| format_error(path, &error))?;
+        Ok(SessionFile {
+            session: Session::resume(contents.record),
+            lineage: Lineage::of(contents.heads),
+            report: contents.report,
         })
     }
 }
 
-/// Checks a session file of any length, in memory that does not grow with it.
+/// Checks a session file. The memory needed does not grow with the length of the file.
 pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
     let mut verifier = Verifier::new();
     loop {
-        blocks(&mut file, |block| verifier.feed(block)).map_err(|error| io_error("read", path, error))?;
+        for_each_block(&mut file, |block| verifier.feed(block)).map_err(|error| io_error("read", path, error))?;
         if let Some(report) = verifier.end().map_err(|error| format_error(path, &error))? {
             return Ok(report);
         }
         file.rewind().map_err(|error| {
-            io_error("read", path, error).with_hint("this has to be read more than once; save it to a file first")
+            io_error("read", path, error).with_hint("the check reads it more than once; save it to a file first")
         })?;
     }
 }
 
-/// What was copied, and what is named in the copy and not there.
+/// The result of a salvage: the number of copied steps, and the steps and payloads that are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Salvaged {
-    /// How many steps were copied.
+pub struct SalvageReport {
+    /// The number of steps that were copied.
     pub steps: u64,
-    /// The steps that others go on from, and that are lost.
+    /// The lost steps that other steps have as their parents.
     pub lost_steps: Vec<StepId>,
-    /// The payloads that steps name, and that are lost. What was to be forgotten is not among them.
+    /// The lost payloads that steps refer to, without those that were forgotten on request.
     pub lost_payloads: Vec<Digest>,
 }
 
-impl Salvaged {
-    /// What there is to copy, and what there is not.
-    pub fn of(lineage: &Lineage) -> Self {
-        let (mut found, mut marked) = (Salvaged::default(), HashSet::new());
-        lineage.walk().into_iter().for_each(|step| _ = found.add(step, &mut marked));
-        found
+impl SalvageReport {
+    /// Returns what copying a lineage would report, without copying it.
+    pub fn new(lineage: &Lineage) -> Self {
+        let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
+        lineage.walk().into_iter().for_each(|step| _ = report.add(step, &mut marked));
+        report
     }
 
-    /// Counts a step. Gives the names in it that stand nowhere and were not marked before.
+    /// Counts a step. Returns the ids and digests that it refers to, that are missing, and that are not in `marked` yet.
     fn add(&mut self, step: &Step, marked: &mut HashSet<Digest>) -> Vec<Digest> {
         self.steps += 1;
-        let mut gone = Vec::new();
+        let mut missing = Vec::new();
         for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
             if marked.insert(Digest(id.0)) {
-                gone.push(Digest(id.0));
+                missing.push(Digest(id.0));
                 self.lost_steps.push(id);
             }
         }
-        let named = step.chunk().references();
-        if !named.is_empty() {
-            let here: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
-            for digest in named.into_iter().filter(|digest| !here.contains(digest)) {
+        let referenced = step.chunk().references();
+        if !referenced.is_empty() {
+            let present: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
+            for digest in referenced.into_iter().filter(|digest| !present.contains(digest)) {
                 if marked.insert(digest) {
-                    gone.push(digest);
+                    missing.push(digest);
                     self.lost_payloads.extend(step.withheld().is_none().then_some(digest));
                 }
             }
         }
-        gone
+        missing
     }
 
-    /// Whether everything that is named is there.
+    /// Returns whether nothing is lost.
     pub fn is_whole(&self) -> bool {
         self.lost_steps.is_empty() && self.lost_payloads.is_empty()
     }
 }
 
-/// Copies every step that there is to a new file, and marks in it what is lost: the copy is whole, and says what it lacks.
+/// Copies all steps of a lineage to a new file. The copy is undamaged and marks the steps and payloads that are lost.
 ///
-/// The lineage is that of a damaged file, [`Opened::lineage`], or of a damaged session in a store,
-/// [`Store::pieces`](crate::Store::pieces). A file that is there already is left as it is.
-pub fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<Salvaged> {
+/// The lineage is that of a damaged file, [`SessionFile::lineage`], or of a damaged session in a store,
+/// [`Store::pieces`](crate::Store::pieces). An existing file is not replaced.
+pub fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
     let path = path.as_ref();
     if path.symlink_metadata().is_ok() {
         let message = format!("cannot write {}: there is a file of that name", path.display());
-        return Err(Error::new(ErrorKind::Io, message).with_hint("name a new one"));
+        return Err(Error::new(ErrorKind::Io, message).with_hint("choose another file name"));
     }
-    write_whole(path, lineage)
+    write_atomically(path, lineage)
 }
 
 /// Checks an exported graph of sessions.
@@ -152,76 +155,78 @@ pub fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
     Ok(graph::verify(&export))
 }
 
-enum Failure {
+enum WriteError {
     Io(std::io::Error),
     Codec(CodecError),
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for WriteError {
     fn from(error: std::io::Error) -> Self {
-        Failure::Io(error)
+        WriteError::Io(error)
     }
 }
 
-/// Writes a file, whole or not at all.
-fn write_whole(path: &Path, lineage: &Lineage) -> Result<Salvaged> {
-    let target = linked_to(path);
-    let beside = beside(&target);
-    replace(&target, &beside, lineage).map_err(|failure| {
-        // The error that matters is the first one.
-        let _ = std::fs::remove_file(&beside);
-        match failure {
-            Failure::Io(error) => io_error("write", path, error),
-            Failure::Codec(error) => format_error(path, &error),
+/// Writes a temporary file, and renames it to `path` when it is complete.
+fn write_atomically(path: &Path, lineage: &Lineage) -> Result<SalvageReport> {
+    let target = resolve_link(path);
+    let temporary = sibling_path(&target);
+    replace(&target, &temporary, lineage).map_err(|error| {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&temporary);
+        match error {
+            WriteError::Io(error) => io_error("write", path, error),
+            WriteError::Codec(error) => format_error(path, &error),
         }
     })
 }
 
-fn replace(path: &Path, beside: &Path, lineage: &Lineage) -> Result<Salvaged, Failure> {
-    let mut file = File::create_new(beside)?;
+/// Writes the lineage to `temporary` and renames it to `path`.
+fn replace(path: &Path, temporary: &Path, lineage: &Lineage) -> Result<SalvageReport, WriteError> {
+    let mut file = File::create_new(temporary)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
-    let written = write_to(&mut file, lineage)?;
+    let report = write_to(&mut file, lineage)?;
     file.sync_all()?;
-    std::fs::rename(beside, path)?;
-    // The name is durable when its folder is. Where folders cannot be opened, the system sees to it.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if let Ok(folder) = File::open(folder) {
-        folder.sync_all()?;
+    std::fs::rename(temporary, path)?;
+    // The rename is durable once the directory is synced. Systems that cannot open directories do not need it.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(directory) = File::open(directory) {
+        directory.sync_all()?;
     }
-    Ok(written)
+    Ok(report)
 }
 
-/// Writes every step, and before it which of the names in it stand nowhere.
-fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<Salvaged, Failure> {
+/// Writes every step, and before it the marks of missing steps and payloads that it refers to.
+fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<SalvageReport, WriteError> {
     let mut encoder = Encoder::new();
-    let (mut written, mut marked) = (Salvaged::default(), HashSet::new());
+    let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
     for step in lineage.walk() {
-        written.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
-        encoder.step(step).map_err(Failure::Codec)?;
-        if encoder.waiting() > BLOCK {
+        report.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
+        encoder.step(step).map_err(WriteError::Codec)?;
+        if encoder.waiting() > BLOCK_BYTES {
             out.write_all(&encoder.take())?;
         }
     }
     out.write_all(&encoder.finish())?;
-    Ok(written)
+    Ok(report)
 }
 
-fn blocks(file: &mut File, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
-    let mut block = vec![0; BLOCK];
+/// Reads a file to its end, block by block.
+fn for_each_block(file: &mut File, mut consume: impl FnMut(&[u8])) -> std::io::Result<()> {
+    let mut block = vec![0; BLOCK_BYTES];
     loop {
         match file.read(&mut block) {
             Ok(0) => return Ok(()),
-            Ok(count) => take(&block[..count]),
+            Ok(count) => consume(&block[..count]),
             Err(error) if error.kind() == IoKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// What a path stands for, be it a link, even one to nothing yet.
-fn linked_to(path: &Path) -> PathBuf {
+/// Returns the target of a symlink, which need not exist; any other path is returned unchanged or canonical.
+fn resolve_link(path: &Path) -> PathBuf {
     if let Ok(target) = std::fs::canonicalize(path) {
         return target;
     }
@@ -231,8 +236,10 @@ fn linked_to(path: &Path) -> PathBuf {
     }
 }
 
-/// A name next to `path` that nobody else has, so that the rename stays on one file system and savers do not meet.
-fn beside(path: &Path) -> PathBuf {
+/// Returns a unique path in the directory of `path`.
+///
+/// The rename stays on one file system, and concurrent saves use different files.
+fn sibling_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}.tmp", uuid::Uuid::now_v7().simple()))
 }
 
@@ -241,12 +248,12 @@ fn io_error(action: &str, path: &Path, error: std::io::Error) -> Error {
 }
 
 fn format_error(path: &Path, error: &CodecError) -> Error {
-    let told = Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()));
+    let wrapped = Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()));
     match error {
-        CodecError::NewerVersion { .. } => told.with_hint("open it with a newer rath"),
+        CodecError::NewerVersion { .. } => wrapped.with_hint("open it with a newer rath"),
         CodecError::NotARecord => {
-            told.with_hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
+            wrapped.with_hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
         }
-        CodecError::RowTooLong { .. } => told,
+        CodecError::RowTooLong { .. } => wrapped,
     }
 }

@@ -110,7 +110,7 @@ where
     Fut: Future<Output = Result<Session>>,
 {
     if let Some(replay) = session.replaying() {
-        replay.check(&session)?;
+        replay.ensure_not_diverged(&session)?;
     }
     let (by, scope, hub) = (session.module().map(Into::into), session.scope().cloned(), session.hub().clone());
     let leave = |session: Session| session.within_scope(by, scope).heard_by(hub);

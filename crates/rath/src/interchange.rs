@@ -1,12 +1,12 @@
-//! Sessions from others, and for others.
+//! Sessions in the file formats of other programs.
 //!
 //! [`openrath`] reads and writes the session files of the Python OpenRath, [`atif`] the trajectories that many agents and
-//! benchmarks exchange. What comes in is a [`Session`] that goes on like any other: calls and their results are paired,
-//! and a call without a result stays open. What goes out is read by the programs of others with their own code.
+//! benchmarks exchange. An imported session is a [`Session`] like any other and can be resumed: calls and their results are
+//! paired, and a call without a result stays open. Exported files are read by other programs with their own code.
 //!
-//! Neither format has a place for everything that a session holds. Where it lets a writer add members of its own, what is
-//! left stands under the name `rath`, which other readers pass over, so that a session comes back as it left. What is lost
-//! all the same is told, here and on the way in: nothing is dropped silently.
+//! Neither format has a place for everything that a session holds. Where a format lets a writer add members of its own, the
+//! rest is written under the name `rath`, which other readers ignore, so that a session is read back as it was written.
+//! Nothing is dropped silently: the notes of [`Import`] and [`Export`] list everything that is lost.
 //!
 //! ```
 //! use rath::interchange::openrath;
@@ -14,40 +14,43 @@
 //!
 //! let mut session = Session::user("hello");
 //! session.push(Chunk::assistant("hi"));
-//! let exported = openrath::write(&session);
-//! assert!(exported.notes.is_empty());
+//! let export = openrath::write(&session);
+//! assert!(export.notes.is_empty());
 //!
-//! let imported = openrath::read(&exported.bytes)?;
-//! assert_eq!(imported.session.text(), Some("hi"));
-//! assert_eq!(imported.session.id(), session.id());
+//! let import = openrath::read(&export.bytes)?;
+//! assert_eq!(import.session.text(), Some("hi"));
+//! assert_eq!(import.session.id(), session.id());
 //! # Ok::<(), Error>(())
 //! ```
 
 pub mod atif;
-mod beside;
-mod members;
+mod builder;
+mod extras;
+mod notes;
+mod object;
 pub mod openrath;
-mod rebuild;
 mod time;
 
 use crate::session::Session;
 
-/// A session that others wrote, and what it is like.
+/// A session read from a file of another program.
 #[derive(Debug)]
-pub struct Imported {
+pub struct Import {
     /// The session, as far as it could be read.
     pub session: Session,
-    /// What is missing, damaged, or not carried over, one line each, for a person to read.
+    /// Everything that is missing, damaged or not imported, one line each, for a person to read.
     pub notes: Vec<String>,
-    /// Whether it is marked as ended. One that is not was left off by its writer, and may lack what came last.
+    /// True if the file is marked as complete.
+    ///
+    /// The writer of an unmarked file stopped early, and the last steps may be missing.
     pub closed: bool,
 }
 
-/// A session as others read it.
+/// A session as a file of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
-    /// The file.
+pub struct Export {
+    /// The contents of the file.
     pub bytes: Vec<u8>,
-    /// What is not in it, one line each, for a person to read.
+    /// Everything that the file does not hold, one line each, for a person to read.
     pub notes: Vec<String>,
 }

@@ -27,7 +27,7 @@ pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
 pub use event::{Event, EventKind};
-pub use file::{Opened, Salvaged, salvage, verify, verify_graph};
+pub use file::{SalvageReport, SessionFile, salvage, verify, verify_graph};
 pub use memory::Memory;
 pub use place::Place;
 pub use provider::Provider;

@@ -290,7 +290,7 @@ impl<'a> Ask<'a> {
         check_turn(&session)?;
         let request = provider.request(&session)?;
         if let Some(replay) = session.replaying().cloned() {
-            return Box::pin(replay.answer(session, &request, &mut *sink)).await;
+            return Box::pin(replay.replay_answer(session, &request, &mut *sink)).await;
         }
         let hold = match session.purse() {
             Some((budget, depth)) => {

@@ -433,7 +433,7 @@ impl Session {
     /// Tells whoever listens of a step, whose JSON may be at hand.
     fn tell_said(&mut self, step: Step, json: Option<Vec<u8>>) {
         if let Some(replay) = &self.live.replay {
-            replay.see(&step);
+            replay.compare_step(&step);
         }
         self.hand_to_recorder(json);
         self.emit(|| EventKind::Step(step));

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rath::interchange::{Exported, atif, openrath};
+use rath::interchange::{Export, atif, openrath};
 use rath::prelude::Prices;
 use rath::record::graph::{self, Ids};
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Done {
 }
 
 /// Writes what others read, and says what they will not.
-fn foreign(exported: Exported, to: Option<&Path>) -> Result<(), Failure> {
+fn foreign(exported: Export, to: Option<&Path>) -> Result<(), Failure> {
     exported.notes.iter().for_each(|note| output::note(note));
     put(&exported.bytes, to)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rath::interchange::{Imported, atif, openrath};
+use rath::interchange::{Import, atif, openrath};
 use rath::record::Record;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
@@ -76,7 +76,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// What others wrote, with what is missing from it.
-fn foreign(imported: Imported) -> Result<(Lineage, Exit), Failure> {
+fn foreign(imported: Import) -> Result<(Lineage, Exit), Failure> {
     imported.notes.iter().for_each(|note| output::note(note));
     Ok((imported.session.lineage(), Exit::Fine))
 }

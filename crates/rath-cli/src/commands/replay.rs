@@ -63,7 +63,7 @@ fn rebuilt(args: &Args, named: &Named) -> Done {
         let differences = rebuilt.differences.iter().map(|difference| {
             json!({
                 "step": difference.step,
-                "what": difference.what,
+                "what": difference.part,
                 "expected": difference.expected,
                 "found": difference.found,
             })

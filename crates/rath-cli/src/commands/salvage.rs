@@ -5,7 +5,7 @@ use std::path::Path;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::store::Create;
-use rath::{Salvaged, Session};
+use rath::{SalvageReport, Session};
 
 use super::import;
 use crate::agent;
@@ -80,8 +80,8 @@ fn is_store(name: &str) -> bool {
         && !Path::new(name).exists()
 }
 
-fn into_store(uri: &str, lineage: &Lineage) -> Result<Salvaged, Failure> {
+fn into_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
     let store = sessions::open(uri, Create::IfMissing)?;
     agent::block_on(import::keep_all(&store, lineage))?;
-    Ok(Salvaged::of(lineage))
+    Ok(SalvageReport::new(lineage))
 }

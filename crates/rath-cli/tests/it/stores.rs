@@ -464,7 +464,7 @@ fn damage_is_named_and_the_rest_is_copied() {
             &["salvage", &id, "copy.rath"],
             &expect![[r#"
             ! error: cannot write copy.rath: there is a file of that name
-            ! hint: name a new one
+            ! hint: choose another file name
             exit 1
         "#]],
         );

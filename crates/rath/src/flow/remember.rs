@@ -154,7 +154,7 @@ async fn in_time<T>(
     recorded: impl Fn(&MemoryEvent) -> Option<T>,
 ) -> Result<T> {
     if let Some(replay) = session.replaying().cloned() {
-        return Box::pin(replay.remembered(session, recorded)).await;
+        return Box::pin(replay.replay_memory(session, recorded)).await;
     }
     match within_limits(session, work).await {
         Ok(Ok(done)) => Ok(done),

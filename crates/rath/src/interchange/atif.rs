@@ -1,27 +1,27 @@
 //! Trajectories in the Agent Trajectory Interchange Format: one JSON document, version 1.8.
 //!
-//! A trajectory is a list of steps with a source (`user`, `agent`, `system`). An agent's step holds what it said, its
-//! reasoning, its calls, what came of them, and its tokens; work that it had done by other agents is a trajectory of its own
-//! inside of the document.
+//! A trajectory is a list of steps with a source (`user`, `agent`, `system`). A step of an agent holds its message, its
+//! reasoning, its calls, their results, and its tokens. The work of a sub-agent is a trajectory of its own inside the
+//! document.
 //!
 //! | in a session | in a trajectory |
 //! |---|---|
-//! | instructions | a `system` step; the tools stand at the agent |
-//! | what the user said, with pictures | a `user` step; a picture is a `data:` URL |
+//! | instructions | a `system` step; the tools are listed under `agent` |
+//! | a user message, with pictures | a `user` step; a picture is a `data:` URL |
 //! | an answer, its calls, their results | an `agent` step with its observation |
-//! | a summary, what a memory gave back | a `system` step |
-//! | work kept aside | a sub-agent's trajectory, referred to where it was kept |
+//! | a summary, recalled memories | a `system` step |
+//! | an aside | a sub-agent's trajectory, with a reference at the step where it was kept |
 //!
-//! Everything else that was recorded (checks, choices, failures, remarks, ..) stands whole under `rath` in the `extra`
-//! members that the format has for it, and comes back from there. What forks and merges there were is not written: the
-//! steps stand in the order in which they are read.
+//! All other chunks (checks, choices, failures, notes, ..) are written whole under `rath` in the `extra` members of the
+//! format, and are read back from there. Forks and merges are not written: the steps are in the order in which a model
+//! reads them.
 
 mod read;
 mod write;
 
 use serde::{Deserialize, Serialize};
 
-use super::beside::Beside;
+use super::extras::Extras;
 
 pub use read::read;
 pub use write::{write, write_priced};
@@ -29,16 +29,16 @@ pub use write::{write, write_priced};
 /// The version that is written.
 const VERSION: &str = "ATIF-v1.8";
 
-/// How the remark begins that keeps where a session came from.
-const CAME_FROM: &str = "came from an ATIF trajectory: ";
+/// The beginning of the note that holds the origin of an imported session.
+const ORIGIN_PREFIX: &str = "came from an ATIF trajectory: ";
 
-/// How deep trajectories may stand in one another. Those that others nest deeper are left out, and so are ours.
-const DEPTH_MOST: usize = 24;
+/// The largest depth of trajectories inside one another. Deeper ones are neither read nor written.
+const MAX_DEPTH: usize = 24;
 
-/// What stands under `rath` for a whole trajectory.
+/// The member `rath` in the `extra` of a trajectory. The names of the fields are written to files.
 #[derive(Serialize, Deserialize)]
-struct Whole {
-    /// What was recorded and is not a step, each with the number of the step it came after.
+struct TrajectoryExtras {
+    /// The chunks that are not steps of the trajectory, each with the number of the step it came after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    chunks: Vec<Beside>,
+    chunks: Vec<Extras>,
 }

@@ -1,20 +1,21 @@
 //! Session files of the Python OpenRath: JSON lines, version 1.
 //!
-//! A file is a `header` row (the session's id, where it comes from, its sandbox), one `chunk` row for each message
-//! (`system`, `user`, `assistant`, `tool_result`), and a `trailer` row (how many chunks, tokens in all). Rows are appended
-//! as things happen, so a file without a trailer is one whose writer died.
+//! A file is a `header` row (the session's id, its origin, its sandbox), one `chunk` row for each message (`system`, `user`,
+//! `assistant`, `tool_result`), and a `trailer` row (the number of chunks, the total of tokens). Rows are appended as things
+//! happen, so the writer of a file without a trailer died.
 //!
 //! | in a session | in a file |
 //! |---|---|
-//! | instructions | a `system` row; the loop of the Python OpenRath leaves them out of its files |
-//! | what the user said, a summary, what a memory gave back | a `user` row |
+//! | instructions | a `system` row; the loop of the Python OpenRath does not write any |
+//! | a user message, a summary, recalled memories | a `user` row |
 //! | an answer, its calls | an `assistant` row |
 //! | a result | a `tool_result` row |
 //! | tokens of each answer | the sum, in the trailer |
-//! | a fork, a merge | the ids of the sessions that this one came of, in the header |
+//! | a fork, a merge | the ids of the parent sessions, in the header |
 //!
-//! Reasoning, outcomes, effects, tokens of each answer and the like stand under `rath` in a row, where the Python OpenRath
-//! keeps them and does not look. What a summary stands for, pictures, and all that no model reads is not written.
+//! Reasoning, outcomes, effects, tokens of each answer and the like are written under `rath` in a row. The Python OpenRath
+//! preserves that member and ignores it. The steps that a summary replaces, pictures, and everything that no model reads
+//! are not written.
 
 mod read;
 mod write;
@@ -30,12 +31,15 @@ pub use write::write;
 /// The version of the format.
 const VERSION: u64 = 1;
 
-/// How the remark begins that keeps where a session came from.
-const CAME_FROM: &str = "came from the Python OpenRath: ";
+/// The beginning of the note that holds the origin of an imported session.
+const ORIGIN_PREFIX: &str = "came from the Python OpenRath: ";
 
-/// Where a session comes from, as its header says it. Kept in the record as a remark, and written again from there.
+/// The origin of a session, as its header gives it.
+///
+/// An import stores the origin in the record as a note, and an export writes it from there. The names of the fields are
+/// written to files.
 #[derive(Clone, Serialize, Deserialize)]
-struct Origin {
+struct SessionOrigin {
     id: String,
     created_at: Option<String>,
     parent_session_ids: Vec<String>,
@@ -44,12 +48,4 @@ struct Origin {
     lineage_extras: Vec<(String, Arc<RawValue>)>,
     sandbox_backend: Option<String>,
     sandbox_handle_id: Option<String>,
-}
-
-/// Tokens, as a trailer counts them.
-#[derive(Serialize)]
-struct Tokens {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
 }

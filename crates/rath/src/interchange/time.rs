@@ -1,21 +1,21 @@
-//! Moments as text, in the one form that both formats use: ISO 8601.
+//! Timestamps as ISO 8601 text, which both formats use.
 
 use rath_record::Timestamp;
 
-const DAY: i64 = 86_400_000_000;
+const DAY_MICROS: i64 = 86_400_000_000;
 
-/// A moment as `2026-01-31T12:00:00.000000+00:00`; none outside the years that Python's dates have.
-pub(super) fn to_text(at: Timestamp) -> Option<String> {
-    let (year, month, day) = date(at.0.div_euclid(DAY));
-    let (seconds, micros) = (at.0.rem_euclid(DAY) / 1_000_000, at.0.rem_euclid(1_000_000));
+/// Formats a timestamp as `2026-01-31T12:00:00.000000+00:00`; none outside the years 1 to 9999, the range of Python's dates.
+pub(super) fn format(at: Timestamp) -> Option<String> {
+    let (year, month, day) = date(at.0.div_euclid(DAY_MICROS));
+    let (seconds, micros) = (at.0.rem_euclid(DAY_MICROS) / 1_000_000, at.0.rem_euclid(1_000_000));
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     (1..=9999)
         .contains(&year)
         .then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}+00:00"))
 }
 
-/// The moment that a text names. Without an offset it is taken as UTC.
-pub(super) fn from_text(text: &str) -> Option<Timestamp> {
+/// Parses a date or a date with a time. A text without an offset is taken as UTC.
+pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let (day, rest) = text.trim().split_at_checked(10)?;
     let mut parts = day.split('-').map(number);
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
@@ -27,12 +27,12 @@ pub(super) fn from_text(text: &str) -> Option<Timestamp> {
         None if rest.is_empty() => 0,
         None => return None,
     };
-    let days = days_before(year, month, day);
-    // A day that its month does not have would name another one.
-    (date(days) == (year, month, day)).then_some(Timestamp(days * DAY + micros))
+    let days = days_since_epoch(year, month, day);
+    // February 30 would otherwise be read as a day in March.
+    (date(days) == (year, month, day)).then_some(Timestamp(days * DAY_MICROS + micros))
 }
 
-/// Microseconds since midnight in UTC.
+/// Parses a time with an optional offset. Returns the microseconds since midnight in UTC.
 fn time_of_day(text: &str) -> Option<i64> {
     let (clock, offset) = match text.find(['Z', 'z', '+', '-']) {
         Some(at) => (&text[..at], offset(&text[at..])?),
@@ -41,7 +41,7 @@ fn time_of_day(text: &str) -> Option<i64> {
     let (clock, fraction) = clock.split_once(['.', ',']).unwrap_or((clock, "0"));
     let mut parts = clock.split(':').map(number);
     let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?);
-    // A leap second is the first of the next minute.
+    // 60 is a leap second and read as the first second of the next minute.
     if parts.next().is_some() || hour > 23 || minute > 59 || second > 60 || fraction.len() > 18 {
         return None;
     }
@@ -50,7 +50,7 @@ fn time_of_day(text: &str) -> Option<i64> {
     Some(((hour * 60 + minute) * 60 + second - offset) * 1_000_000 + micros)
 }
 
-/// Seconds east of UTC.
+/// Parses an offset. Returns the seconds east of UTC.
 fn offset(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -63,33 +63,33 @@ fn offset(text: &str) -> Option<i64> {
     (seconds < 86_400).then_some(if sign == "-" { -seconds } else { seconds })
 }
 
-/// A number of digits alone.
+/// Parses a number that consists of digits only.
 fn number(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Days from 1970-01-01 to a date.
-fn days_before(year: i64, month: i64, day: i64) -> i64 {
-    // Counted in years that begin in March, so that the day that some of them lack is the last.
+/// Returns the days from 1970-01-01 to a date.
+fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+    // Years are counted from March, so that a leap day is the last day of its year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
-/// The year, month and day that lie so many days after 1970-01-01.
+/// Returns the year, month and day that lie `days` after 1970-01-01.
 fn date(days: i64) -> (i64, i64, i64) {
-    // The average year is 365.2425 days: this is the right one, or one beside it.
+    // The average year has 365.2425 days: the estimate is off by at most one year.
     let mut year = (days + 719_468).div_euclid(146_097) * 400 + (days + 719_468).rem_euclid(146_097) * 400 / 146_097;
-    let begins = |year| days_before(year, 3, 1);
-    while begins(year) > days {
+    let first_day = |year| days_since_epoch(year, 3, 1);
+    while first_day(year) > days {
         year -= 1;
     }
-    while begins(year + 1) <= days {
+    while first_day(year + 1) <= days {
         year += 1;
     }
-    let of_year = days - begins(year);
-    let month = (of_year * 5 + 2) / 153;
-    let day = of_year - (month * 153 + 2) / 5 + 1;
+    let day_of_year = days - first_day(year);
+    let month = (day_of_year * 5 + 2) / 153;
+    let day = day_of_year - (month * 153 + 2) / 5 + 1;
     if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_and_its_text_are_the_same() {
+    fn a_timestamp_is_read_back_as_it_was_written() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00.000000+00:00"),
             (-1, "1969-12-31T23:59:59.999999+00:00"),
@@ -108,18 +108,18 @@ mod tests {
             (1_767_225_600_000_000, "2026-01-01T00:00:00.000000+00:00"),
             (253_402_300_799_999_999, "9999-12-31T23:59:59.999999+00:00"),
         ] {
-            assert_eq!(to_text(Timestamp(micros)).as_deref(), Some(text));
-            assert_eq!(from_text(text), Some(Timestamp(micros)), "{text}");
+            assert_eq!(format(Timestamp(micros)).as_deref(), Some(text));
+            assert_eq!(parse(text), Some(Timestamp(micros)), "{text}");
         }
         for day in -800_000..3_000_000 {
-            let (year, month, of_month) = date(day);
-            assert_eq!(days_before(year, month, of_month), day);
+            let (year, month, day_of_month) = date(day);
+            assert_eq!(days_since_epoch(year, month, day_of_month), day);
         }
-        assert_eq!([to_text(Timestamp(i64::MAX)), to_text(Timestamp(i64::MIN))], [None, None]);
+        assert_eq!([format(Timestamp(i64::MAX)), format(Timestamp(i64::MIN))], [None, None]);
     }
 
     #[test]
-    fn other_spellings_of_a_moment_are_read() {
+    fn other_forms_of_a_timestamp_are_read() {
         for text in [
             "2026-01-01T00:00:00Z",
             "2026-01-01",
@@ -128,7 +128,7 @@ mod tests {
             "2025-12-31T19:30:00.000-0430",
             "2025-12-31T23:00:00-01",
         ] {
-            assert_eq!(from_text(text), Some(Timestamp(1_767_225_600_000_000)), "{text}");
+            assert_eq!(parse(text), Some(Timestamp(1_767_225_600_000_000)), "{text}");
         }
         for text in [
             "",
@@ -139,7 +139,7 @@ mod tests {
             "2026-01-01T00:00:00+",
             "é".repeat(9).as_str(),
         ] {
-            assert_eq!(from_text(text), None, "{text}");
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What models and memories say in a replay: what the recording says that they said.
+//! Recorded answers of models and memories.
 
 use rath_record::Step;
 use rath_record::chunk::{Assistant, Chunk, Failed, Interrupted, MemoryEvent};
 use serde_json::{Value, json};
 
-use super::differ;
 use super::divergence::Divergence;
+use super::json_diff;
 use super::recording::Replay;
 use crate::error::ErrorKind;
 use crate::limits::Stopped;
@@ -14,52 +14,57 @@ use crate::session::Session;
 use crate::session::{Error, Result};
 
 impl Replay {
-    /// What came of a model call, with everything that went wrong on the way. Nothing is sent.
-    pub(crate) async fn answer(&self, mut session: Session, request: &Request, sink: &mut Sink<'_>) -> Result<Session> {
-        self.check(&session)?;
-        // What stops a call before it is sent stands before what is noted about its request.
-        if !self.comes(&session, |chunk| matches!(chunk, Chunk::Interrupted(_))) {
+    /// Appends the recorded answer to a request, with the recorded retries and failures before it. Nothing is sent.
+    pub(crate) async fn replay_answer(
+        &self,
+        mut session: Session,
+        request: &Request,
+        sink: &mut Sink<'_>,
+    ) -> Result<Session> {
+        self.ensure_not_diverged(&session)?;
+        // An interruption before the request was sent is recorded before the notes about the request.
+        if !self.next_is(&session, |chunk| matches!(chunk, Chunk::Interrupted(_))) {
             note_losses(&mut session, request);
         }
         loop {
-            let doing = || format!("{} is asked", request.identity);
-            let step = self.next(&session, doing, is_answer).await?;
+            let action = || format!("{} is asked", request.identity);
+            let step = self.next_step(&session, action, is_answer).await?;
             if let Chunk::Assistant(answer) = step.chunk() {
-                if let Some(divergence) = other_request(&step, answer, request) {
+                if let Some(divergence) = request_divergence(&step, answer, request) {
                     return Err(self.diverge(&session, divergence));
                 }
                 if answer.request.is_some() {
                     self.count_request();
                 }
-                tell(answer, sink);
+                send_deltas(answer, sink);
                 session.go_on_by(&step);
                 return Ok(session);
             }
             session.go_on_by(&step);
-            if let Some(error) = failure(&step) {
+            if let Some(error) = recorded_failure(&step) {
                 return Err(error.with_session(&session));
             }
         }
     }
 
-    /// What a memory said. `read` finds it in what is recorded of it.
-    pub(crate) async fn remembered<T>(
+    /// Returns the recorded answer of a memory, or its recorded failure. `read` reads the answer from the recorded event.
+    pub(crate) async fn replay_memory<T>(
         &self,
         session: &mut Session,
         read: impl Fn(&MemoryEvent) -> Option<T>,
     ) -> Result<T> {
-        let said = |chunk: &Chunk| match chunk {
+        let answer = |chunk: &Chunk| match chunk {
             Chunk::Memory(memory) => read(&memory.event),
             _ => None,
         };
-        let doing = || "a memory is asked".to_owned();
-        let step = self.next(session, doing, |chunk| said(chunk).is_some() || is_failure(chunk)).await?;
-        if let Some(said) = said(step.chunk()) {
-            return Ok(said);
+        let action = || "a memory is asked".to_owned();
+        let step = self.next_step(session, action, |chunk| answer(chunk).is_some() || is_failure(chunk)).await?;
+        if let Some(answer) = answer(step.chunk()) {
+            return Ok(answer);
         }
         session.go_on_by(&step);
-        let wrong = failure(&step).expect("what is neither an answer nor a failure was not wanted");
-        Err(wrong.with_session(session))
+        let error = recorded_failure(&step).expect("a step that is neither an answer nor a failure was not asked for");
+        Err(error.with_session(session))
     }
 }
 
@@ -67,8 +72,9 @@ fn is_answer(chunk: &Chunk) -> bool {
     matches!(chunk, Chunk::Assistant(_) | Chunk::Retry(_)) || is_failure(chunk)
 }
 
-/// Whether it says that a model or a memory failed, or was not waited for. That an agent may ask no more is not said by
-/// either.
+/// Returns whether the chunk records that a model or a memory failed, or was interrupted.
+///
+/// A limit is a failure of the agent, not of a model or a memory.
 fn is_failure(chunk: &Chunk) -> bool {
     match chunk {
         Chunk::Failed(failed) => failed.error != ErrorKind::Limit.name(),
@@ -77,8 +83,8 @@ fn is_failure(chunk: &Chunk) -> bool {
     }
 }
 
-/// The error that a recorded failure was told as.
-pub(crate) fn failure(step: &Step) -> Option<Error> {
+/// Returns the error of a recorded failure or interruption.
+pub(crate) fn recorded_failure(step: &Step) -> Option<Error> {
     match step.chunk() {
         Chunk::Failed(Failed { error, message }) => Some(Error::new(ErrorKind::named(error), message)),
         Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(Stopped::kind_of(reason), reason)),
@@ -86,41 +92,42 @@ pub(crate) fn failure(step: &Step) -> Option<Error> {
     }
 }
 
-/// Hands on the answer in one piece.
-fn tell(answer: &Assistant, sink: &mut Sink<'_>) {
-    let piece = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    if let Some(reasoning) = answer.reasoning.as_str().and_then(piece) {
+/// Sends the answer as one delta of reasoning and one of text.
+fn send_deltas(answer: &Assistant, sink: &mut Sink<'_>) {
+    let delta = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    if let Some(reasoning) = answer.reasoning.as_str().and_then(delta) {
         sink(Delta::Reasoning(&reasoning));
     }
-    if let Some(text) = answer.text.as_str().and_then(piece) {
+    if let Some(text) = answer.text.as_str().and_then(delta) {
         sink(Delta::Text(&text));
     }
 }
 
-/// How the request differs from the one that the recorded answer came of.
-fn other_request(step: &Step, answer: &Assistant, request: &Request) -> Option<Divergence> {
+/// Returns the difference between a request and the request of the recorded answer.
+fn request_divergence(step: &Step, answer: &Assistant, request: &Request) -> Option<Divergence> {
     let digest = answer.request.filter(|digest| *digest != request.digest);
     let identity = answer.provider.as_ref().filter(|identity| **identity != request.identity);
     if let Some(identity) = identity {
         let (ours, theirs) = (json!(identity), json!(request.identity));
-        let place = differ::first(&ours, &theirs)?;
+        let difference = json_diff::first_difference(&ours, &theirs)?;
         let nothing = Value::Null;
-        let (ours, theirs) = (place.ours.unwrap_or(&nothing), place.theirs.unwrap_or(&nothing));
-        return Some(Divergence::values(step, &format!("/provider{}", place.pointer), ours, theirs));
+        let (ours, theirs) = (difference.ours.unwrap_or(&nothing), difference.theirs.unwrap_or(&nothing));
+        let pointer = format!("/provider{}", difference.pointer);
+        return Some(Divergence::between_values(step, &pointer, ours, theirs));
     }
-    let told = Divergence::values(step, "/request", &json!(digest?), &json!(request.digest));
-    Some(told.with_detail(inside(step, answer, request)))
+    let divergence = Divergence::between_values(step, "/request", &json!(digest?), &json!(request.digest));
+    Some(divergence.with_detail(describe_body_difference(step, answer, request)))
 }
 
-/// Where the bodies of two requests differ, if the recorded one can be rebuilt.
-fn inside(step: &Step, answer: &Assistant, request: &Request) -> Option<String> {
+/// Describes the first difference between the bodies of two requests, if the recorded one can be rebuilt.
+fn describe_body_difference(step: &Step, answer: &Assistant, request: &Request) -> Option<String> {
     let recorded = crate::provider::rebuild(&Session::before(step)?, answer).ok()?;
     let read = |request: &Request| serde_json::from_slice::<Value>(&request.bytes).ok();
     let (ours, theirs) = (read(&recorded)?, read(request)?);
-    let Some(place) = differ::first(&ours, &theirs) else {
-        return Some("the bodies of the two requests hold the same, written differently".to_owned());
+    let Some(difference) = json_diff::first_difference(&ours, &theirs) else {
+        return Some("the bodies of the two requests hold the same JSON, written differently".to_owned());
     };
-    let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
-    let (ours, theirs) = differ::shown(&say(place.ours), &say(place.theirs));
-    Some(format!("in the request, at {}: expected {ours}, found {theirs}", place.pointer))
+    let text = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
+    let (ours, theirs) = json_diff::preview_pair(&text(difference.ours), &text(difference.theirs));
+    Some(format!("in the request, at {}: expected {ours}, found {theirs}", difference.pointer))
 }

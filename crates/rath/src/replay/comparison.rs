@@ -1,4 +1,4 @@
-//! Two sessions side by side.
+//! A comparison of two sessions.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use rath_record::{Step, Usage, draw};
 
 use crate::session::Session;
 
-/// What two sessions have in common, and what each did by itself.
+/// The steps that two sessions share, and the steps that only one of them has.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Comparison<'a> {
-    /// The nearest step that both descend from.
+pub struct SessionComparison<'a> {
+    /// The nearest step that both sessions descend from.
     pub base: Option<&'a Step>,
-    /// What only the first did, oldest first, with what it keeps aside.
+    /// The steps that only the first session has, oldest first, with those of its asides.
     pub ours: Vec<&'a Step>,
-    /// What only the second did.
+    /// The steps that only the second session has.
     pub theirs: Vec<&'a Step>,
-    /// The last words of each.
-    pub words: (Option<&'a str>, Option<&'a str>),
+    /// The last text of each session.
+    pub last_texts: (Option<&'a str>, Option<&'a str>),
 }
 
 impl Session {
-    /// Compares two sessions that have something in common: what each did after that, what it cost and what it came to.
+    /// Compares two sessions: the steps that only one of them has, their cost, and the last text of each.
     ///
     /// ```
     /// use rath::prelude::*;
@@ -38,22 +38,27 @@ impl Session {
     /// # }
     /// # example().unwrap();
     /// ```
-    pub fn compare<'a>(&'a self, theirs: &'a Session) -> Comparison<'a> {
+    pub fn compare<'a>(&'a self, theirs: &'a Session) -> SessionComparison<'a> {
         let diff = match (self.head(), theirs.head()) {
             (Some(ours), Some(theirs)) => lineage::diff(ours, theirs),
             _ => Diff { base: None, ours: self.as_record().steps(), theirs: theirs.as_record().steps() },
         };
-        Comparison { base: diff.base, ours: diff.ours, theirs: diff.theirs, words: (self.text(), theirs.text()) }
+        SessionComparison {
+            base: diff.base,
+            ours: diff.ours,
+            theirs: diff.theirs,
+            last_texts: (self.text(), theirs.text()),
+        }
     }
 }
 
-impl Comparison<'_> {
-    /// Whether both are the same.
+impl SessionComparison<'_> {
+    /// Returns whether both sessions have the same steps.
     pub fn is_same(&self) -> bool {
         self.ours.is_empty() && self.theirs.is_empty()
     }
 
-    /// What each cost that the other did not.
+    /// Returns the usage of the steps that only one session has.
     pub fn usage(&self) -> (Usage, Usage) {
         let sum = |steps: &[&Step]| {
             steps.iter().filter_map(|step| step.stamp().usage).fold(Usage::default(), |sum, usage| sum + usage)
@@ -62,8 +67,8 @@ impl Comparison<'_> {
     }
 }
 
-/// What is shared, then what ours did with `-` before it and what theirs did with `+`, then cost and last words.
-impl fmt::Display for Comparison<'_> {
+/// Writes the shared step, then the steps of the first session with `-` and of the second with `+`, then usage and last texts.
+impl fmt::Display for SessionComparison<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.base {
             Some(base) => write!(f, "shared up to {}  {}", base.id().short(), draw::headline(base))?,
@@ -81,10 +86,10 @@ impl fmt::Display for Comparison<'_> {
         if ours != theirs {
             write!(f, "\nusage\n- {ours}\n+ {theirs}")?;
         }
-        let (ours, theirs) = self.words;
+        let (ours, theirs) = self.last_texts;
         if ours != theirs {
-            let say = |words: Option<&str>| words.map_or("nothing".to_owned(), draw::preview);
-            write!(f, "\nlast words\n- {}\n+ {}", say(ours), say(theirs))?;
+            let preview = |text: Option<&str>| text.map_or("nothing".to_owned(), draw::preview);
+            write!(f, "\nlast words\n- {}\n+ {}", preview(ours), preview(theirs))?;
         }
         Ok(())
     }

@@ -1,87 +1,90 @@
-//! Where a program does something else than the recording.
+//! A difference between a program and the recording.
 
 use std::fmt;
 
 use rath_record::{Digest, Payload, Step, StepId, draw};
 use serde_json::Value;
 
-use super::differ;
+use super::json_diff;
 
-/// Where a program first does something else than the recording.
+/// The first difference between a program and the recording that it is replayed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Divergence {
-    /// The recorded step that did not come about again. Where the recording has nothing more, the last that it has there.
+    /// The recorded step that the program did not append. If the recording has ended, its last step there.
     pub step: Option<StepId>,
-    /// What that step says, on one line.
-    pub says: String,
-    /// The JSON pointer to the first difference in its chunk: `/text`, `/tools/0/description`. Empty where the whole of it
-    /// differs.
+    /// A summary of that step, on one line.
+    pub summary: String,
+    /// The JSON pointer to the first difference in the step's chunk: `/text`, `/tools/0/description`. Empty if the whole
+    /// chunk differs.
     pub pointer: String,
-    /// What stands there in the recording; none where it has nothing more.
+    /// The value in the recording; none if the recording has ended.
     pub expected: Option<String>,
-    /// What the program has there; none where it does nothing more.
+    /// The value that the program has; none if the program has ended.
     pub found: Option<String>,
-    /// What else can be said about it.
+    /// A further explanation.
     pub detail: Option<String>,
 }
 
 impl Divergence {
     fn at(step: &Step, pointer: impl Into<String>, expected: Option<String>, found: Option<String>) -> Self {
-        let (step, says) = (Some(step.id()), draw::says(step.chunk()));
-        Divergence { step, says, pointer: pointer.into(), expected, found, detail: None }
+        let (step, summary) = (Some(step.id()), draw::says(step.chunk()));
+        Divergence { step, summary, pointer: pointer.into(), expected, found, detail: None }
     }
 
-    /// Another step came than the recorded one.
+    /// The program appended another step than the recorded one.
     pub(super) fn between(recorded: &Step, found: &Step) -> Self {
         let whole = || {
             let theirs = found.parents().get(1).map(|theirs| format!(" with {}", theirs.id().short()));
-            Divergence::instead(recorded, format!("{}{}", draw::says(found.chunk()), theirs.unwrap_or_default()))
+            Divergence::unexpected_action(
+                recorded,
+                format!("{}{}", draw::says(found.chunk()), theirs.unwrap_or_default()),
+            )
         };
         if recorded.chunk().kind() != found.chunk().kind() {
             return whole();
         }
         let read = |step: &Step| {
             let mut value = serde_json::from_str(&step.json()).unwrap_or_default();
-            put_in_place(&mut value, &step.chunk().payloads());
+            inline_payloads(&mut value, &step.chunk().payloads());
             value
         };
         let (ours, theirs) = (read(recorded), read(found));
-        match differ::first(&ours, &theirs) {
-            Some(place) => {
-                let say = |value: Option<&Value>| Some(value.map_or("nothing".to_owned(), Value::to_string));
-                Divergence::at(recorded, place.pointer, say(place.ours), say(place.theirs))
+        match json_diff::first_difference(&ours, &theirs) {
+            Some(difference) => {
+                let text = |value: Option<&Value>| Some(value.map_or("nothing".to_owned(), Value::to_string));
+                Divergence::at(recorded, difference.pointer, text(difference.ours), text(difference.theirs))
             }
             None => whole(),
         }
     }
 
     /// Two values differ at a place in a step.
-    pub(crate) fn values(recorded: &Step, pointer: &str, expected: &Value, found: &Value) -> Self {
+    pub(crate) fn between_values(recorded: &Step, pointer: &str, expected: &Value, found: &Value) -> Self {
         Divergence::at(recorded, pointer, Some(expected.to_string()), Some(found.to_string()))
     }
 
-    /// The program does something that is no step yet, and not what was recorded.
-    pub(super) fn instead(recorded: &Step, found: String) -> Self {
+    /// The program begins an action that is not the recorded one.
+    pub(super) fn unexpected_action(recorded: &Step, found: String) -> Self {
         Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), Some(found))
     }
 
-    /// The program goes on where the recording does not.
-    pub(super) fn beyond(last: Option<StepId>, found: &Step) -> Self {
-        let says = "the last step there".to_owned();
+    /// The program continues after the recording has ended.
+    pub(super) fn after_end(last: Option<StepId>, found: &Step) -> Self {
+        let summary = "the last step there".to_owned();
         let found = Some(draw::says(found.chunk()));
-        Divergence { step: last, says, pointer: String::new(), expected: None, found, detail: None }
+        Divergence { step: last, summary, pointer: String::new(), expected: None, found, detail: None }
     }
 
-    /// The program does something in a session that is not in the recording.
-    pub(super) fn off_the_record(head: StepId, doing: String) -> Self {
-        let found = Some(format!("{doing} after step {}", head.short()));
+    /// The program acts in a session that is not part of the recording.
+    pub(super) fn outside_recording(head: StepId, action: String) -> Self {
+        let found = Some(format!("{action} after step {}", head.short()));
         let detail = Some("the session in which it is done is not part of the recorded one".to_owned());
-        Divergence { step: None, says: String::new(), pointer: String::new(), expected: None, found, detail }
+        Divergence { step: None, summary: String::new(), pointer: String::new(), expected: None, found, detail }
     }
 
-    /// The recording goes on where the program does not.
-    pub(super) fn ended(recorded: &Step, error: Option<&str>) -> Self {
+    /// The program has ended, and the recording continues.
+    pub(super) fn ended_early(recorded: &Step, error: Option<&str>) -> Self {
         let detail = error.map(|error| format!("it ended with an error: {error}"));
         Divergence { detail, ..Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), None) }
     }
@@ -92,35 +95,35 @@ impl Divergence {
     }
 }
 
-/// Puts texts that stand beside the row where their names stand: what differs is the text.
-fn put_in_place(value: &mut Value, payloads: &[(Digest, Payload)]) {
+/// Replaces references to payloads with their texts, so that the texts are compared and not their digests.
+fn inline_payloads(value: &mut Value, payloads: &[(Digest, Payload)]) {
     if payloads.is_empty() {
         return;
     }
-    let named = value.get("digest").and_then(Value::as_str).and_then(|digest| {
+    let text = value.get("digest").and_then(Value::as_str).and_then(|digest| {
         let (_, payload) = payloads.iter().find(|(known, _)| known.to_string() == digest)?;
         payload.clone().into_text()
     });
-    match (named, value) {
+    match (text, value) {
         (Some(text), value) => *value = Value::from(&*text),
-        (None, Value::Array(list)) => list.iter_mut().for_each(|value| put_in_place(value, payloads)),
-        (None, Value::Object(members)) => members.values_mut().for_each(|value| put_in_place(value, payloads)),
+        (None, Value::Array(list)) => list.iter_mut().for_each(|value| inline_payloads(value, payloads)),
+        (None, Value::Object(members)) => members.values_mut().for_each(|value| inline_payloads(value, payloads)),
         (None, _) => {}
     }
 }
 
-/// A few plain lines: where, what was expected, what was found.
+/// Writes the step and the pointer, then the expected and the found value, on a few lines.
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.step {
-            Some(step) => write!(f, "diverges at step {} ({})", step.short(), self.says)?,
+            Some(step) => write!(f, "diverges at step {} ({})", step.short(), self.summary)?,
             None => f.write_str("diverges outside the recording")?,
         }
         if !self.pointer.is_empty() {
             write!(f, ", {}", self.pointer)?;
         }
         let (ours, theirs) = (self.expected.as_deref(), self.found.as_deref());
-        let (expected, found) = differ::shown(ours.unwrap_or_default(), theirs.unwrap_or_default());
+        let (expected, found) = json_diff::preview_pair(ours.unwrap_or_default(), theirs.unwrap_or_default());
         let expected = if ours.is_some() { expected } else { "nothing, the recording ends here".to_owned() };
         let found = if theirs.is_some() { found } else { "nothing, the program ended".to_owned() };
         write!(f, "\n  expected: {expected}\n  found:    {found}")?;

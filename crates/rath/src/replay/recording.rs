@@ -1,4 +1,4 @@
-//! A recorded session as what a program is held against.
+//! A recorded session, and the progress of a program that repeats it.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -16,227 +16,235 @@ use crate::session::BranchDirs;
 use crate::session::Session;
 use crate::session::{Error, Result};
 
-/// A recorded session, and how far a program has come in doing the same again.
+/// A recorded session, and the progress of a program that repeats it.
 ///
-/// A step's name is made of what it says and of all that came before it. So a program does the same as long as each step
-/// that it appends has a name that is in the recording, and one comparison tells.
+/// The id of a step is a hash of its chunk and of all steps before it. So a program does the same as the recording as long
+/// as the id of each step that it appends is in the recording: one lookup per step is enough.
 pub(crate) struct Replay {
     steps: HashMap<StepId, Step>,
-    /// The steps that follow each, and those that follow none, by their first parent.
-    after: HashMap<Option<StepId>, Vec<StepId>>,
-    /// Where tools run again, if they do.
+    /// The steps by their first parent; none is the parent of a first step.
+    children: HashMap<Option<StepId>, Vec<StepId>>,
+    /// The directories in which tools run again; none if they do not run.
     branch_dirs: Option<Arc<BranchDirs>>,
-    /// What must not be shown of what tools say.
+    /// The values to hide in the output of tools.
     secrets: Secrets,
-    state: Mutex<State>,
+    state: Mutex<ReplayState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The steps that came about again, each with the run that brought it; none where it was taken as it is.
-    seen: HashMap<StepId, Option<u64>>,
+struct ReplayState {
+    /// The recorded steps that the replay reached, each with the run that appended it; none if the step was accepted from
+    /// the recording.
+    reached: HashMap<StepId, Option<u64>>,
+    /// The number of the current run.
     run: u64,
-    /// The step that this run went on from.
+    /// The step that the current run began at.
     from: Option<StepId>,
-    /// How many steps this run has appended that are in the recording.
-    same: u64,
+    /// The number of steps of the current run that are in the recording.
+    matched_steps: u64,
     requests: u64,
     divergence: Option<Divergence>,
-    /// The first thing that the program does on a line that is not in the recording. It is a divergence if the program has
-    /// to wait for what comes of it.
-    lost: Option<Divergence>,
-    /// Whether the program waits for something that the recording has not got, while it goes on in another way: the run may
-    /// have been cut short there, and the program run again.
-    cut: bool,
-    /// How many wait for something that never came in the recording.
+    /// The first action of the program on a line that is not in the recording.
+    ///
+    /// It is a divergence only if the program needs its result.
+    unrecorded: Option<Divergence>,
+    /// True if the program asked for a step that the recording does not have, while the recording continues in another way.
+    ///
+    /// The recorded run may have been cut short there, and the program started again.
+    may_be_cut_short: bool,
+    /// The number of tasks that wait for something that was never recorded.
     waiting: u64,
-    /// How many tools run.
+    /// The number of tools that are running.
     tools: u64,
-    /// Wakes whoever runs the program.
+    /// Wakes the driver.
     waker: Option<Waker>,
 }
 
 impl Replay {
-    pub(super) fn of(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
+    pub(super) fn new(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
         let lineage = record.lineage();
-        let (mut steps, mut after) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        let (mut steps, mut children) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in lineage.walk() {
-            after.entry(parent(step)).or_default().push(step.id());
+            children.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
         let branch_dirs = sandbox.map(|sandbox| Arc::new(BranchDirs::new(sandbox)));
-        Arc::new(Replay { steps, after, branch_dirs, secrets, state: Mutex::default() })
+        Arc::new(Replay { steps, children, branch_dirs, secrets, state: Mutex::default() })
     }
 
-    /// What must not be shown of what tools say.
+    /// Returns the values to hide in the output of tools.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// Takes note of a step that the program has appended.
-    pub(crate) fn see(&self, step: &Step) {
+    /// Compares a step that the program appended with the recording.
+    pub(crate) fn compare_step(&self, step: &Step) {
         let mut state = self.lock();
         if self.steps.contains_key(&step.id()) {
-            state.same += 1;
+            state.matched_steps += 1;
             let run = state.run;
-            state.seen.insert(step.id(), Some(run));
+            state.reached.insert(step.id(), Some(run));
             return;
         }
-        let known = step.parents().iter().all(|parent| self.steps.contains_key(&parent.id()));
-        // A session that was begun by hand may be meant for anything. It matters when a model is asked in it.
-        let begun = step.parents().is_empty() && step.stamp().by.is_none();
-        if !known || begun {
+        let has_known_parents = step.parents().iter().all(|parent| self.steps.contains_key(&parent.id()));
+        // A session that the program creates itself is no divergence before a model is asked in it.
+        let begins_session = step.parents().is_empty() && step.stamp().by.is_none();
+        if !has_known_parents || begins_session {
             return;
         }
         let divergence = match self.expected(&state, step) {
             Some(expected) => Divergence::between(expected, step),
-            None => Divergence::beyond(step.parents().first().map(|parent| parent.id()), step),
+            None => Divergence::after_end(step.parents().first().map(|parent| parent.id()), step),
         };
         match step.chunk() {
-            // What is done on a fork may be dropped, and then it is on no record.
-            Chunk::Forked(_) => _ = state.lost.get_or_insert(divergence),
+            // A fork may have been dropped, and is not in the recording then.
+            Chunk::Forked(_) => _ = state.unrecorded.get_or_insert(divergence),
             _ => _ = state.divergence.get_or_insert(divergence),
         }
     }
 
-    /// The recorded step that should have come instead: one that says something of the same kind, if there is one.
-    fn expected(&self, state: &State, found: &Step) -> Option<&Step> {
-        // What was taken as it is has not been done yet.
-        let done = |step: &Step| matches!(state.seen.get(&step.id()), Some(Some(_)));
-        let mut missed = self.children(parent(found)).filter(|step| is_program(step) && !done(step));
-        let first = missed.clone().next();
-        missed.find(|step| step.chunk().kind() == found.chunk().kind()).or(first)
+    /// Returns the recorded step that should have come instead, preferring a chunk of the same kind.
+    fn expected(&self, state: &ReplayState, found: &Step) -> Option<&Step> {
+        // A step that was accepted from the recording may still be repeated by a run.
+        let is_repeated = |step: &Step| matches!(state.reached.get(&step.id()), Some(Some(_)));
+        let mut candidates = self.children(parent(found)).filter(|step| is_by_program(step) && !is_repeated(step));
+        let first = candidates.clone().next();
+        candidates.find(|step| step.chunk().kind() == found.chunk().kind()).or(first)
     }
 
-    fn children(&self, of: Option<StepId>) -> impl Iterator<Item = &Step> + Clone {
-        self.after.get(&of).into_iter().flatten().map(|id| &self.steps[id])
+    /// Returns the recorded steps after a step.
+    fn children(&self, parent: Option<StepId>) -> impl Iterator<Item = &Step> + Clone {
+        self.children.get(&parent).into_iter().flatten().map(|id| &self.steps[id])
     }
 
-    /// The recorded step that comes next, for what only the recording knows. `doing` is what the program does.
+    /// Returns the next recorded step with a wanted chunk. `action` describes the action of the program.
     ///
-    /// Where nothing came, because the work was given up there, nothing comes.
-    pub(crate) async fn next(
+    /// If nothing was recorded, because the work was abandoned there, this waits until it is dropped.
+    pub(crate) async fn next_step(
         &self,
         session: &Session,
-        doing: impl FnOnce() -> String,
+        action: impl FnOnce() -> String,
         wanted: impl Fn(&Chunk) -> bool,
     ) -> Result<Step> {
-        self.check(session)?;
-        match self.upcoming(session.head(), doing, wanted) {
-            Upcoming::Step(step) => Ok(step),
-            Upcoming::Nothing => self.wait().await,
-            Upcoming::Different => Err(self.error(session)),
+        self.ensure_not_diverged(session)?;
+        match self.find_next(session.head(), action, wanted) {
+            NextStep::Found(step) => Ok(step),
+            NextStep::NeverRecorded => self.wait_forever().await,
+            NextStep::Diverged => Err(self.divergence_error(session)),
         }
     }
 
-    fn upcoming(
+    fn find_next(
         &self,
         head: Option<&Step>,
-        doing: impl FnOnce() -> String,
+        action: impl FnOnce() -> String,
         wanted: impl Fn(&Chunk) -> bool,
-    ) -> Upcoming {
+    ) -> NextStep {
         let mut state = self.lock();
         let id = head.map(Step::id);
         if let Some(head) = id.filter(|head| !self.steps.contains_key(head)) {
-            state.lost.get_or_insert_with(|| Divergence::off_the_record(head, doing()));
-            return Upcoming::Nothing;
+            state.unrecorded.get_or_insert_with(|| Divergence::outside_recording(head, action()));
+            return NextStep::NeverRecorded;
         }
-        // Two who go on from one step do not do the same twice.
-        let fits = || self.children(id).filter(|step| wanted(step.chunk()));
-        if let Some(step) = fits().find(|step| !state.seen.contains_key(&step.id())).or(fits().next()) {
-            return Upcoming::Step(step.clone());
+        // Two tasks that continue from one step get different recorded steps, if there are two.
+        let candidates = || self.children(id).filter(|step| wanted(step.chunk()));
+        let unreached = candidates().find(|step| !state.reached.contains_key(&step.id()));
+        if let Some(step) = unreached.or(candidates().next()) {
+            return NextStep::Found(step.clone());
         }
-        let Some(other) = self.children(id).find(|step| is_program(step) && !state.seen.contains_key(&step.id()))
+        let Some(other) = self.children(id).find(|step| is_by_program(step) && !state.reached.contains_key(&step.id()))
         else {
-            return Upcoming::Nothing;
+            return NextStep::NeverRecorded;
         };
-        (state.divergence, state.cut) = (Some(Divergence::instead(other, doing())), true);
-        Upcoming::Different
+        let divergence = Divergence::unexpected_action(other, action());
+        (state.divergence, state.may_be_cut_short) = (Some(divergence), true);
+        NextStep::Diverged
     }
 
-    /// Whether what comes next is one of these.
-    pub(super) fn comes(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> bool {
+    /// Returns whether a recorded step after the session's head has a wanted chunk.
+    pub(super) fn next_is(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> bool {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
     }
 
-    /// Waits for what never came. Whoever waits is dropped, as in the recording.
-    async fn wait<T>(&self) -> T {
-        let _waiting = Counted::new(self, |state| &mut state.waiting);
-        // It may wait in a task of its own.
+    /// Waits until it is dropped, as the recorded task was.
+    async fn wait_forever<T>(&self) -> T {
+        let _guard = CountGuard::new(self, |state| &mut state.waiting);
+        // The program may wait in a task of its own, which does not wake the driver.
         let waker = self.lock().waker.clone();
         waker.into_iter().for_each(Waker::wake);
         pending().await
     }
 
-    /// Says that a tool runs, as long as what it gives is there.
-    pub(crate) fn tool_runs(&self) -> impl Drop + '_ {
-        Counted::new(self, |state| &mut state.tools)
+    /// Counts a running tool until the guard is dropped.
+    pub(crate) fn begin_tool(&self) -> impl Drop + '_ {
+        CountGuard::new(self, |state| &mut state.tools)
     }
 
-    /// An error if the program has done something else than the recording.
-    pub(crate) fn check(&self, session: &Session) -> Result<()> {
-        let diverged = self.lock().divergence.is_some();
-        if diverged { Err(self.error(session)) } else { Ok(()) }
+    /// Fails if the program has diverged from the recording.
+    pub(crate) fn ensure_not_diverged(&self, session: &Session) -> Result<()> {
+        let has_diverged = self.lock().divergence.is_some();
+        if has_diverged { Err(self.divergence_error(session)) } else { Ok(()) }
     }
 
-    /// Notes that the program does something else, if it is the first time, and says so.
+    /// Stores a divergence, unless there is an earlier one, and returns the first as an error.
     pub(crate) fn diverge(&self, session: &Session, divergence: Divergence) -> Error {
         self.lock().divergence.get_or_insert(divergence);
-        self.error(session)
+        self.divergence_error(session)
     }
 
-    fn error(&self, session: &Session) -> Error {
-        let told = self.lock().divergence.as_ref().map(ToString::to_string).unwrap_or_default();
-        Error::new(ErrorKind::Replay, told).with_session(session)
+    fn divergence_error(&self, session: &Session) -> Error {
+        let message = self.lock().divergence.as_ref().map(ToString::to_string).unwrap_or_default();
+        Error::new(ErrorKind::Replay, message).with_session(session)
     }
 
-    /// Counts a request that is the recorded one.
+    /// Counts a request that equals the recorded one.
     pub(super) fn count_request(&self) {
         self.lock().requests += 1;
     }
 
-    /// Where tools run again, if they do.
+    /// Returns the directories in which tools run again; none if they do not run.
     pub(crate) fn branch_dirs(&self) -> Option<Arc<BranchDirs>> {
         self.branch_dirs.clone()
     }
 
-    /// What came of joining these two.
-    pub(crate) fn merged(&self, ours: StepId, theirs: StepId, strategy: Strategy) -> Option<Merged> {
-        let joins = |step: &&Step| step.parents().get(1).is_some_and(|parent| parent.id() == theirs);
-        self.children(Some(ours)).filter(joins).find_map(|step| match step.chunk() {
+    /// Returns the recorded merge of two steps.
+    pub(crate) fn recorded_merge(&self, ours: StepId, theirs: StepId, strategy: Strategy) -> Option<Merged> {
+        let merges_theirs = |step: &&Step| step.parents().get(1).is_some_and(|parent| parent.id() == theirs);
+        self.children(Some(ours)).filter(merges_theirs).find_map(|step| match step.chunk() {
             Chunk::Merged(merged) if merged.strategy == strategy => Some(merged.clone()),
             _ => None,
         })
     }
 
-    /// Takes a recorded step, and all that it came of, as it is.
-    pub(crate) fn take(&self, step: &Step) {
+    /// Accepts a recorded step and all its ancestors without repeating them.
+    pub(crate) fn accept_step(&self, step: &Step) {
         let mut state = self.lock();
-        let mut open = vec![step];
-        while let Some(step) = open.pop() {
-            if state.seen.contains_key(&step.id()) {
+        let mut pending = vec![step];
+        while let Some(step) = pending.pop() {
+            if state.reached.contains_key(&step.id()) {
                 continue;
             }
-            state.seen.insert(step.id(), None);
-            open.extend(step.parents().iter().filter_map(|parent| parent.step()));
+            state.reached.insert(step.id(), None);
+            pending.extend(step.parents().iter().filter_map(|parent| parent.step()));
         }
     }
 
-    pub(super) fn is_seen(&self, step: StepId) -> bool {
-        self.lock().seen.contains_key(&step)
+    /// Returns whether the replay reached a recorded step.
+    pub(super) fn is_reached(&self, step: StepId) -> bool {
+        self.lock().reached.contains_key(&step)
     }
 
     /// Begins a run of the program.
-    pub(super) fn begin(&self, from: Option<StepId>) {
+    pub(super) fn begin_run(&self, from: Option<StepId>) {
         let mut state = self.lock();
         state.from = from;
-        (state.run, state.same, state.cut) = (state.run + 1, 0, false);
-        (state.divergence, state.lost) = (None, None);
+        (state.run, state.matched_steps, state.may_be_cut_short) = (state.run + 1, 0, false);
+        (state.divergence, state.unrecorded) = (None, None);
     }
 
-    /// How many steps this run has appended that are in the recording.
-    pub(super) fn same(&self) -> u64 {
-        self.lock().same
+    /// Returns the number of steps of the current run that are in the recording.
+    pub(super) fn matched_steps(&self) -> u64 {
+        self.lock().matched_steps
     }
 
     pub(super) fn requests(&self) -> u64 {
@@ -247,100 +255,107 @@ impl Replay {
         self.lock().divergence.clone()
     }
 
-    /// Whether a run that did something else may have been cut short there, and the program run again.
-    pub(super) fn may_be_cut(&self) -> bool {
-        self.lock().cut
+    /// Returns whether the recorded run may have been cut short where the current run diverged.
+    pub(super) fn may_be_cut_short(&self) -> bool {
+        self.lock().may_be_cut_short
     }
 
     pub(super) fn set_divergence(&self, divergence: Divergence) {
         self.lock().divergence = Some(divergence);
     }
 
-    /// What a run that waits waits for.
-    pub(super) fn waits_for(&self, waker: &Waker) -> WaitsFor {
+    /// Returns the reason why a run is pending. `waker` is woken when the reason may have changed.
+    pub(super) fn pending_cause(&self, waker: &Waker) -> PendingCause {
         let mut state = self.lock();
         state.waker = Some(waker.clone());
         if state.divergence.is_some() {
-            return WaitsFor::Nothing;
+            return PendingCause::Stuck;
         }
         if state.waiting == 0 || state.tools > 0 {
-            return WaitsFor::ItsOwn;
+            return PendingCause::Outside;
         }
-        let by_this_run = |id: StepId| state.from == Some(id) || state.seen.get(&id) == Some(&Some(state.run));
-        let mut missed = self.steps.values().filter(|step| is_program(step) && !state.seen.contains_key(&step.id()));
-        let goes_on = missed.any(|step| parent(step).is_some_and(by_this_run));
-        if goes_on { WaitsFor::Others(state.same) } else { WaitsFor::Nothing }
+        let is_by_this_run = |id: StepId| state.from == Some(id) || state.reached.get(&id) == Some(&Some(state.run));
+        let mut unreached =
+            self.steps.values().filter(|step| is_by_program(step) && !state.reached.contains_key(&step.id()));
+        let may_continue = unreached.any(|step| parent(step).is_some_and(is_by_this_run));
+        match may_continue {
+            true => PendingCause::OtherPart { matched_steps: state.matched_steps },
+            false => PendingCause::Stuck,
+        }
     }
 
-    /// The first thing that the program does on a line that is not in the recording.
-    pub(super) fn lost(&self) -> Option<Divergence> {
-        self.lock().lost.clone()
+    /// Returns the first action of the program on a line that is not in the recording.
+    pub(super) fn first_unrecorded(&self) -> Option<Divergence> {
+        self.lock().unrecorded.clone()
     }
 
-    /// How many forks had left a step when the program came there, as far as those that it made itself tell.
-    pub(super) fn left(&self, step: Option<StepId>) -> u64 {
-        let forks = self.children(step).filter(|step| is_program(step)).filter_map(|step| match step.chunk() {
+    /// Returns how many forks a step had when the program came there, as far as the program's own forks show it.
+    pub(super) fn earlier_forks(&self, step: Option<StepId>) -> u64 {
+        let forks = self.children(step).filter(|step| is_by_program(step)).filter_map(|step| match step.chunk() {
             Chunk::Forked(Forked { nth, .. }) => Some(nth.saturating_sub(1)),
             _ => None,
         });
         forks.min().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Whatever panics elsewhere, what stands here is whole.
+    fn lock(&self) -> MutexGuard<'_, ReplayState> {
+        // No code panics while it holds the lock half updated, so a poisoned state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a run waits for.
+/// The reason why a run is pending.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum WaitsFor {
-    /// Something that has nothing to do with the recording: a tool, a clock.
-    ItsOwn,
-    /// What never came, in one part of it, while another may still have something to do, which is known by how many steps
-    /// it has appended.
-    Others(u64),
-    /// What never came, or the program does something else by now.
-    Nothing,
+pub(super) enum PendingCause {
+    /// The run waits for something outside of the recording: a tool, a clock.
+    Outside,
+    /// One part of the run waits for something that was never recorded, and another part may still continue.
+    ///
+    /// A change of `matched_steps` between two polls shows that the other part continues.
+    OtherPart { matched_steps: u64 },
+    /// The run waits for something that was never recorded, or has diverged.
+    Stuck,
 }
 
-enum Upcoming {
-    Step(Step),
-    /// Nothing followed, or only what came from outside.
-    Nothing,
-    /// Something that does not fit. It is noted.
-    Different,
+/// The result of looking for the next recorded step.
+enum NextStep {
+    Found(Step),
+    /// Nothing follows in the recording, or only steps from outside.
+    NeverRecorded,
+    /// A step with another chunk follows. The divergence is stored.
+    Diverged,
 }
 
-/// Counts as long as it is there.
-struct Counted<'a> {
+/// A guard that increments a counter of the state, and decrements it when it is dropped.
+struct CountGuard<'a> {
     replay: &'a Replay,
-    count: fn(&mut State) -> &mut u64,
+    count: fn(&mut ReplayState) -> &mut u64,
 }
 
-impl<'a> Counted<'a> {
-    fn new(replay: &'a Replay, count: fn(&mut State) -> &mut u64) -> Self {
+impl<'a> CountGuard<'a> {
+    fn new(replay: &'a Replay, count: fn(&mut ReplayState) -> &mut u64) -> Self {
         *count(&mut replay.lock()) += 1;
-        Counted { replay, count }
+        CountGuard { replay, count }
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         *(self.count)(&mut self.replay.lock()) -= 1;
     }
 }
 
+/// Returns the first parent of a step.
 fn parent(step: &Step) -> Option<StepId> {
     step.parents().first().map(|parent| parent.id())
 }
 
-/// Whether a module appended it: what nobody appended came from outside.
-pub(super) fn is_program(step: &Step) -> bool {
+/// Returns whether a module of the program appended the step. Other steps came from outside.
+pub(super) fn is_by_program(step: &Step) -> bool {
     step.stamp().by.is_some()
 }
 
-/// Whether it puts the work of others on the record.
+/// Returns whether the chunk adds an aside to the record.
 pub(crate) fn is_aside(chunk: &Chunk) -> bool {
     matches!(chunk, Chunk::Merged(merged) if merged.strategy == Strategy::Aside)
 }

@@ -228,7 +228,7 @@ impl Session {
             return Ok(plain);
         }
         if let Some(replay) = self.replaying() {
-            return Ok(replay.merged(our_head.id(), their_head.id(), strategy).unwrap_or(plain));
+            return Ok(replay.recorded_merge(our_head.id(), their_head.id(), strategy).unwrap_or(plain));
         }
         let Some(their_tree) = theirs.tree() else { return Ok(plain) };
         let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));

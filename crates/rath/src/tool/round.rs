@@ -1,7 +1,7 @@
 //! One round of calls: those that may run side by side do, and their results are appended in the order of the calls.
 
 mod files;
-mod replayed;
+mod replay;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,7 +51,7 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
         return Err(error.with_session(session));
     }
     if let Some(replay) = session.replaying().cloned() {
-        return Box::pin(replayed::run(session, &replay, plans)).await;
+        return Box::pin(replay::run(session, &replay, plans)).await;
     }
     let mut round = Round::of(plans);
     round.prepare(session).await;

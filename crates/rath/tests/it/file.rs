@@ -1,17 +1,17 @@
-//! A session as a file.
+//! Session files.
 
 use rath::prelude::*;
 use rath::record::codec::Ending;
 use rath::{verify, verify_graph};
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder")
+fn temporary_directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
 }
 
 #[test]
-fn a_session_goes_on_where_its_file_ends() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+fn an_opened_session_continues_at_its_head() {
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     let mut session = Session::user("hi");
     session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
     let mut fork = session.fork_named("fork");
@@ -28,9 +28,9 @@ fn a_session_goes_on_where_its_file_ends() {
 }
 
 #[test]
-fn twins_are_told_apart_across_a_file_too() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+fn equal_forks_are_counted_apart_after_opening() {
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     let session = Session::user("hi");
     let answer = |mut fork: Session| {
         fork.push_with_usage(Chunk::assistant("same"), Usage::new(10, 1));
@@ -44,8 +44,8 @@ fn twins_are_told_apart_across_a_file_too() {
 
 #[test]
 fn an_untouched_fork_is_still_a_fork_when_it_is_opened() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     let fork = Session::user("hi").fork();
     fork.save(&path).expect("saved");
     let opened = Session::open(&path).expect("opened").session;
@@ -53,9 +53,9 @@ fn an_untouched_fork_is_still_a_fork_when_it_is_opened() {
 }
 
 #[test]
-fn a_damaged_file_gives_what_is_left_and_says_what_is_not() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+fn a_damaged_file_gives_its_undamaged_steps_and_a_report() {
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     let mut session = Session::user("one");
     session.push(Chunk::user("two"));
     session.push(Chunk::user("three"));
@@ -66,8 +66,8 @@ fn a_damaged_file_gives_what_is_left_and_says_what_is_not() {
     std::fs::write(&path, &bytes).expect("written");
     let opened = Session::open(&path).expect("opened");
     assert_eq!(opened.report.damage.len(), 2);
-    assert_eq!(opened.session.chunks().count(), 1, "the line breaks where the row is lost");
-    assert_eq!(opened.lineage.walk().len(), 2, "and the step before it is there too");
+    assert_eq!(opened.session.chunks().count(), 1, "the line is split at the lost row");
+    assert_eq!(opened.lineage.walk().len(), 2, "the step before the lost one is read too");
     assert_eq!(opened.lineage.missing().len(), 1);
 
     std::fs::write(&path, &bytes[..at]).expect("written");
@@ -77,37 +77,37 @@ fn a_damaged_file_gives_what_is_left_and_says_what_is_not() {
 }
 
 #[test]
-fn saving_replaces_a_file_whole_or_not_at_all() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+fn saving_replaces_a_file_atomically() {
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     Session::user("old").save(&path).expect("saved");
     Session::user("new").save(&path).expect("saved");
     assert_eq!(Session::open(&path).expect("opened").session.chunks().next(), Some(&Chunk::user("new")));
-    assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1, "no temporary file is left");
 
-    let error = Session::user("x").save(folder.path().join("no/such/folder/file")).expect_err("no folder");
+    let error = Session::user("x").save(directory.path().join("no/such/directory/file")).expect_err("no directory");
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.session().is_some());
-    let error = Session::user("x").save(folder.path()).expect_err("a folder");
+    let error = Session::user("x").save(directory.path()).expect_err("a directory");
     assert_eq!(error.kind(), ErrorKind::Io);
-    assert!(folder.path().is_dir());
+    assert!(directory.path().is_dir());
 }
 
 #[test]
-fn what_is_no_session_file_gets_a_clear_error() {
-    let folder = folder();
-    let path = folder.path().join("README.md");
+fn another_file_is_refused_with_a_clear_error() {
+    let directory = temporary_directory();
+    let path = directory.path().join("README.md");
     std::fs::write(&path, "# not a session\n").expect("written");
     let error = Session::open(&path).expect_err("not a session");
     assert_eq!(error.kind(), ErrorKind::Format);
     assert!(format!("{error:?}").contains("README.md: not a rath session file"), "{error}");
-    assert_eq!(Session::open(folder.path().join("none")).expect_err("no file").kind(), ErrorKind::Io);
+    assert_eq!(Session::open(directory.path().join("none")).expect_err("no file").kind(), ErrorKind::Io);
 }
 
 #[test]
 fn an_exported_graph_verifies() {
-    let folder = folder();
-    let path = folder.path().join("graph.jsonl");
+    let directory = temporary_directory();
+    let path = directory.path().join("graph.jsonl");
     std::fs::write(&path, Session::user("hi").fork().export(Ids::Given)).expect("written");
     let report = verify_graph(&path).expect("read");
     assert_eq!((report.rows, report.problems.len()), (2, 0));
@@ -117,8 +117,8 @@ fn an_exported_graph_verifies() {
 #[test]
 fn saving_keeps_permissions_and_follows_links() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = folder();
-    let (path, link) = (folder.path().join("private.rath"), folder.path().join("link.rath"));
+    let directory = temporary_directory();
+    let (path, link) = (directory.path().join("private.rath"), directory.path().join("link.rath"));
     std::fs::write(&path, "").expect("written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
     std::os::unix::fs::symlink(&path, &link).expect("linked");
@@ -130,14 +130,14 @@ fn saving_keeps_permissions_and_follows_links() {
     Session::user("hi").save(&link).expect("saved through a link to nothing");
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
     assert!(verify(&path).expect("read").is_whole());
-    let long = folder.path().join("x".repeat(250));
+    let long = directory.path().join("x".repeat(250));
     Session::user("hi").save(long).expect("saved under a long name");
 }
 
 #[test]
-fn savers_of_one_path_do_not_meet() {
-    let folder = folder();
-    let path = folder.path().join("session.rath");
+fn concurrent_saves_to_one_path_leave_a_whole_file() {
+    let directory = temporary_directory();
+    let path = directory.path().join("session.rath");
     std::thread::scope(|scope| {
         for nth in 0..4 {
             let path = &path;
@@ -147,5 +147,5 @@ fn savers_of_one_path_do_not_meet() {
         }
     });
     assert!(verify(&path).expect("read").is_whole());
-    assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1);
 }

@@ -1,4 +1,4 @@
-//! Sessions from others, and for others.
+//! Sessions in the formats of other programs.
 
 mod atif;
 mod openrath;
@@ -12,16 +12,16 @@ use rath::record::draw;
 use rath::turn::Next;
 use rath::view::{Closing, Message};
 
-/// What a model sees, who said it and what it cost, one line each: what has to survive every format.
-pub(crate) fn seen(session: &Session) -> String {
+/// Prints the messages that a model sees, with author, time and usage, one line each. No format may lose any of it.
+pub(crate) fn visible_state(session: &Session) -> String {
     let view = session.messages();
     let mut lines = Vec::new();
-    if let Some((_, told)) = view.instructions {
-        lines.push(format!("told {told:?}"));
+    if let Some((_, instructions)) = view.instructions {
+        lines.push(format!("{instructions:?}"));
     }
     for message in &view.list {
         let stamp = message.step().stamp();
-        let said = match message {
+        let text = match message {
             Message::User(_, user) => format!("{user:?}"),
             Message::Recalled(_, found) => format!("{found:?}"),
             Message::Summary(_, summary) => format!("summary {summary}"),
@@ -33,14 +33,14 @@ pub(crate) fn seen(session: &Session) -> String {
                 format!("{answer:?}{}", closed.collect::<String>())
             }
         };
-        lines.push(format!("{said} by {:?} at {:?} for {:?}", stamp.by, stamp.at, stamp.usage));
+        lines.push(format!("{text} by {:?} at {:?} for {:?}", stamp.by, stamp.at, stamp.usage));
     }
     lines.push(format!("all for {:?}", session.usage()));
     lines.push(format!("next {}", next(session)));
     lines.join("\n")
 }
 
-/// What is to be done next, without the names of steps.
+/// Prints the next action, without ids of steps.
 pub(crate) fn next(session: &Session) -> String {
     match session.next() {
         Next::AskModel => "ask".to_owned(),
@@ -52,12 +52,12 @@ pub(crate) fn next(session: &Session) -> String {
     }
 }
 
-/// What was said and done, one line each, for a person to read.
+/// Prints the steps, one line each, for a person to read.
 pub(crate) fn log(session: &Session) -> String {
     session.as_record().steps().iter().map(|step| format!("{}\n", draw::headline(step))).collect()
 }
 
-/// Sessions of all kinds, each with a name.
+/// Returns sessions of all kinds, each with a name.
 pub(crate) fn sessions() -> Vec<(&'static str, Session)> {
     let mut list = vec![("nothing", Session::empty()), ("a question", Session::user("hello"))];
 
@@ -98,13 +98,13 @@ pub(crate) fn sessions() -> Vec<(&'static str, Session)> {
     tools.push(Chunk::result("a", "x.txt"));
     tools.push(ToolResult { whole: Some("all of it".into()), ..ToolResult::new("b", Outcome::Failed, "no") });
     tools.push(Chunk::result("a", ""));
-    let mut going_on = tools.clone();
-    going_on.push_with_usage(
+    let mut answered = tools.clone();
+    answered.push_with_usage(
         Assistant { finish: Finish::Length, ..Assistant { text: "There is".into(), ..Assistant::default() } },
         Usage::new(200, 2),
     );
     list.push(("results to answer", tools.clone()));
-    list.push(("a tool loop", going_on.clone()));
+    list.push(("a tool loop", answered.clone()));
 
     let mut open = tools.clone();
     open.push(Chunk::calls(["new", "begun", "refused", "allowed"].map(|id| Call::new(id, "rm", "{}"))));

@@ -1,4 +1,4 @@
-//! Doing again what a session did: exactly, or up to the first step that differs.
+//! Replays that are exact, or diverge at the first step that differs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl ProviderBackend for Mute {
     }
 }
 
-/// One that is called as the scripts here are.
+/// Returns a mute model with the identity of the scripts in these tests.
 fn mute() -> Provider {
     mute_as("script", "script")
 }
@@ -44,9 +44,9 @@ fn mute_as(provider: &str, model: &str) -> Provider {
 }
 
 /// A memory that must not be asked.
-struct Blank;
+struct MuteMemory;
 
-impl MemoryBackend for Blank {
+impl MemoryBackend for MuteMemory {
     fn uri(&self) -> &str {
         "process:notes"
     }
@@ -89,11 +89,11 @@ fn exact(session: &Session, workflow: &dyn Run) {
     assert!(session.rebuild().is_exact(), "{}", session.rebuild());
 }
 
-/// Says how often it was called.
+/// A tool that returns how often it was called.
 #[derive(Clone, Default)]
 struct Counter {
     calls: Arc<AtomicU64>,
-    /// From this call on it says something else.
+    /// The first call that returns another text.
     changes_at: Option<u64>,
     description: &'static str,
     nature: Nature,
@@ -173,7 +173,7 @@ mod readme {
     }
 
     #[test]
-    fn the_program_in_the_readme_ends_at_the_same_step_with_nobody_asked() {
+    fn the_program_in_the_readme_replays_exactly() {
         let provider = script([
             r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
             r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,
@@ -187,13 +187,13 @@ mod readme {
         let exact = expect![[r#"
             exact: 15 steps, 3 requests, ends at e5d09e3d
         "#]];
-        check(&session, &readme(&mute(), &Memory::new(Blank)), exact);
+        check(&session, &readme(&mute(), &Memory::new(MuteMemory)), exact);
     }
 }
 
 #[test]
-fn a_session_without_a_program_is_taken_as_it_is() {
-    let nobody = |session: Session| async move { Ok(session) };
+fn a_session_without_a_program_is_accepted() {
+    let empty = |session: Session| async move { Ok(session) };
     // The first rung of the ladder.
     let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("./"));
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
@@ -204,7 +204,7 @@ fn a_session_without_a_program_is_taken_as_it_is() {
     critic.push(Chunk::user("Is that right?"));
     critic.push_with_usage(Chunk::assistant("It is, since Roman times."), Usage::new(25, 7));
     let merged = poet.merge(&critic).expect("a merge");
-    exact(&merged, &nobody);
+    exact(&merged, &empty);
     // The second.
     let provider = says(&["The Seine.", "The Tiber."]);
     let session = block_on(async {
@@ -216,10 +216,10 @@ fn a_session_without_a_program_is_taken_as_it_is() {
         Ok::<_, Error>(session)
     });
     let session = session.expect("a session");
-    exact(&session, &nobody);
+    exact(&session, &empty);
     assert_eq!(session.rebuild().requests, 2);
-    // And nothing at all.
-    exact(&Session::empty(), &nobody);
+    // An empty session.
+    exact(&Session::empty(), &empty);
     assert_eq!(Session::empty().rebuild().to_string(), "exact: nothing happened");
 }
 
@@ -241,7 +241,7 @@ fn a_tool_loop_over_several_turns_of_the_user() {
 }
 
 #[test]
-fn whatever_a_model_asks_for_wrongly_is_answered_the_same() {
+fn wrong_calls_of_a_model_are_answered_the_same() {
     let provider = script([
         r#"{"calls": [{"name": "nobody"}, {"name": "count", "arguments": "{"}, {"name": "count"}, {"name": "count", "arguments": "[]"}]}"#,
         DONE,
@@ -252,7 +252,7 @@ fn whatever_a_model_asks_for_wrongly_is_answered_the_same() {
 }
 
 #[test]
-fn an_output_that_is_cut_and_read_on() {
+fn a_cut_output_that_is_read_further() {
     /// Say much.
     #[tool(read_only, output_limit = 100)]
     async fn much() -> String {
@@ -265,7 +265,7 @@ fn an_output_that_is_cut_and_read_on() {
     exact(&run(&agent(&provider), Session::user("go")), &agent(&mute()));
 }
 
-/// Writes and criticises side by side.
+/// A workflow with two agents side by side.
 #[derive(Module)]
 struct Both {
     writer: Agent,
@@ -284,7 +284,7 @@ fn both(provider: &Provider) -> Both {
 }
 
 #[test]
-fn branches_that_are_joined_or_kept_aside() {
+fn branches_that_are_merged_or_kept_aside() {
     let good = script([
         r#"{"agent": "both.writer", "calls": [{"name": "count"}]}"#,
         r#"{"agent": "both.writer", "text": "w"}"#,
@@ -306,7 +306,7 @@ fn forks_that_were_made_outside_the_program() {
     let agent = Agent::new("Go.", &provider);
     let silent = Agent::new("Go.", &mute());
     let base = Session::user("go");
-    // Run on a fork that nobody had written to.
+    // Run on a fork without steps of its own.
     let (ours, theirs) = (run(&agent, base.fork()), run(&agent, base.fork_named("other")));
     exact(&ours, &silent);
     exact(&ours.merge(&theirs).expect("a merge"), &silent);
@@ -316,7 +316,7 @@ fn forks_that_were_made_outside_the_program() {
     exact(&run(&agent, again.clone()), &silent);
     again.push(Chunk::user("or else?"));
     exact(&run(&agent, again), &silent);
-    // In a session beside it.
+    // Run in an aside.
     let mut whole = ours.clone();
     let mut aside = whole.aside("beside");
     aside.push(Chunk::user("and?"));
@@ -327,7 +327,7 @@ fn forks_that_were_made_outside_the_program() {
     exact(&whole.detach(), &silent);
 }
 
-/// Support for customers.
+/// A workflow that selects between two agents.
 #[derive(Module)]
 struct Support {
     selector: Selector,
@@ -357,7 +357,7 @@ fn a_selector_picks_the_same_routes() {
     for texts in [&["2", "Turn it off.", "1", "Pay.", "0"][..], &["2", "Turn it off.", "7"], &[""]] {
         let session = run(&support(&says(texts)), Session::user("It is broken."));
         exact(&session, &support(&mute()));
-        // Forks were made there before, and nobody knows what became of them.
+        // Forks were made there before and dropped.
         let base = Session::user("It is broken.");
         let _ = (base.fork(), base.fork());
         exact(&run(&support(&says(texts)), base.clone()), &support(&mute()));
@@ -382,7 +382,7 @@ fn a_conversation_that_is_folded_when_it_gets_long() {
 }
 
 #[test]
-fn a_task_that_is_given_to_another_agent() {
+fn a_task_that_is_delegated() {
     let agent = |provider: &Provider, helps: &str| {
         let helper = Agent::new(helps, provider).describe("Helps.").tool(Counter::default());
         Agent::new("Work.", provider).delegate("help", helper).tool(Counter::default())
@@ -401,14 +401,14 @@ fn a_task_that_is_given_to_another_agent() {
         let replayed = block_on(session.replay(&agent(&mute(), "Help badly."))).expect("a replay");
         assert_eq!(replayed.divergence.as_ref().expect("a divergence").pointer, "/text", "{replayed}");
     }
-    // One that fails.
+    // A delegate that fails.
     let failing =
         [turns[0], r#"{"agent": "agent.help", "error": {"status": 400, "message": "no"}}"#, turns[3], turns[4]];
     exact(&run(&agent(&script(failing), "Help."), Session::user("go")), &agent(&mute(), "Help."));
 }
 
 #[test]
-fn a_memory_says_what_it_said() {
+fn a_memory_gives_its_recorded_answers() {
     #[derive(Module)]
     struct Minds {
         agent: Agent,
@@ -427,8 +427,8 @@ fn a_memory_says_what_it_said() {
     let mut session = run(&minds(&script([DONE, DONE]), &memory), Session::user("Which river runs through Paris?"));
     session.push(Chunk::user("And what about the Seine?"));
     let session = run(&minds(&script([DONE]), &memory), session);
-    exact(&session, &minds(&mute(), &Memory::new(Blank)));
-    // One that breaks stops the run, and does so again.
+    exact(&session, &minds(&mute(), &Memory::new(MuteMemory)));
+    // A failing memory ends the run, in the replay too.
     struct Broken;
     impl MemoryBackend for Broken {
         fn uri(&self) -> &str {
@@ -445,11 +445,11 @@ fn a_memory_says_what_it_said() {
         }
     }
     let session = run(&minds(&mute(), &Memory::new(Broken)), Session::user("Which river runs through Paris?"));
-    exact(&session, &minds(&mute(), &Memory::new(Blank)));
+    exact(&session, &minds(&mute(), &Memory::new(MuteMemory)));
 }
 
 #[test]
-fn a_run_that_waited_for_a_decision() {
+fn a_run_that_waited_for_approval() {
     let counter = Counter { nature: Nature::Approval, ..Counter::default() };
     let steps = |provider: &Provider| {
         Sequential::new().then("draft", Agent::new("Draft.", provider)).then("clerk", counting(provider, &counter))
@@ -460,7 +460,7 @@ fn a_run_that_waited_for_a_decision() {
     let mut session = run(&record, Session::user("go"));
     exact(&session, &steps(&mute()));
     session.approve("call_2_1").expect("it waits");
-    // Half a decision is none.
+    // The other call still waits.
     let mut session = run(&record, session);
     session.deny("call_2_2", "once is enough").expect("it waits");
     let session = run(&record, session);
@@ -471,7 +471,7 @@ fn a_run_that_waited_for_a_decision() {
 }
 
 #[test]
-fn attempts_that_failed_fail_again_at_once() {
+fn failed_attempts_are_replayed_without_waiting() {
     let agent = |provider: &Provider| Agent::new("Go.", provider);
     let retry = Retry { first: std::time::Duration::ZERO, longest: std::time::Duration::ZERO, ..Retry::default() };
     let turns = [r#"{"error": {"status": 503, "message": "busy"}}"#; 2];
@@ -479,14 +479,14 @@ fn attempts_that_failed_fail_again_at_once() {
     exact(&run(&agent(&some), Session::user("go")), &agent(&mute()));
     let none = script([r#"{"error": {"status": 503, "message": "busy"}}"#; 9]).retry(retry);
     let session = run(&agent(&none), Session::user("go"));
-    // A session whose run failed goes on by being run again.
+    // A session whose run failed is resumed by running it again.
     let session = run(&agent(&script([DONE])), session);
     assert_eq!(session.text(), Some("done"));
     exact(&session, &agent(&mute()));
 }
 
 #[test]
-fn a_budget_that_was_used_up_and_given_anew() {
+fn a_budget_that_was_used_up_and_replaced() {
     let counter = Counter::default();
     let session = Session::user("go").within(Budget::new().turns(2));
     let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
@@ -519,16 +519,16 @@ fn an_answer_that_is_a_value() {
 }
 
 #[test]
-fn a_session_that_a_program_begins_by_hand_asks_nobody() {
+fn a_session_that_a_program_creates_asks_no_model() {
     let workflow = |provider: Provider, keep: bool| {
         move |mut session: Session| {
             let agent = Agent::new("Go.", &provider).named("agent");
             async move {
-                let beside = agent.run(Session::user("a question beside it")).await?;
+                let other = agent.run(Session::user("a question beside it")).await?;
                 if keep {
-                    session.keep_aside(&beside);
+                    session.keep_aside(&other);
                 }
-                session.push(Chunk::note(beside.text().unwrap_or_default()));
+                session.push(Chunk::note(other.text().unwrap_or_default()));
                 Ok(session)
             }
         }
@@ -541,7 +541,7 @@ fn a_session_that_a_program_begins_by_hand_asks_nobody() {
         exact: 6 steps, 1 request, ends at 309c8717
     "#]],
     );
-    // What was not kept cannot be known.
+    // A session that was not kept is not in the recording.
     let session = run(&workflow(script([DONE]), false), Session::user("go"));
     check(
         &session,
@@ -556,7 +556,7 @@ fn a_session_that_a_program_begins_by_hand_asks_nobody() {
     );
 }
 
-/// Everything that can be under way, and able to go on in the middle of a turn.
+/// A workflow that uses everything, and can resume in the middle of a turn.
 #[derive(Module)]
 struct Resumed {
     all: All,
@@ -571,8 +571,8 @@ impl Workflow for Resumed {
     }
 }
 
-/// Goes on until it is done, as often as that takes.
-fn go_on(flow: &Resumed, mut session: Session) -> Session {
+/// Resumes a session until it is done, and denies every call that waits for approval.
+fn resume(flow: &Resumed, mut session: Session) -> Session {
     block_on(async {
         loop {
             match flow.run(session.until(&Cancel::new())).await {
@@ -610,7 +610,7 @@ fn a_run_that_was_cancelled_at_any_moment_and_resumed() {
             Err(error) => {
                 let session = error.into_session().expect("a session");
                 exact(&session, &mute_all());
-                exact(&go_on(&flow, session), &mute_all());
+                exact(&resume(&flow, session), &mute_all());
                 true
             }
         }
@@ -625,13 +625,13 @@ fn a_run_that_was_dropped_at_any_moment_and_resumed() {
         let flow = Resumed { all: all() };
         let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
         if result.is_none() {
-            // As it would be opened from a store: in nobody's hands.
+            // As it would be opened from a store.
             let newest = Session::resume(newest.as_record().clone());
-            exact_as_far_as_it_goes(&newest, &mute_all());
+            matches_recorded_steps(&newest, &mute_all());
             let cut = block_on(newest.replay(&mute_all())).expect("a replay");
-            // Where the program waits for nobody it cannot have been cut short, and does not look as if it had been.
+            // Only a run that was waiting can be seen to have been cut short.
             if cut.is_exact() {
-                exact(&go_on(&flow, newest), &mute_all());
+                exact(&resume(&flow, newest), &mute_all());
                 resumed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -641,8 +641,8 @@ fn a_run_that_was_dropped_at_any_moment_and_resumed() {
     assert!(resumed.load(Ordering::Relaxed) > 30, "{resumed:?} of {moments} moments");
 }
 
-/// The program does the same, and may have more to do.
-fn exact_as_far_as_it_goes(session: &Session, workflow: &dyn Run) {
+/// Asserts that the program repeats all recorded steps. It may continue after them.
+fn matches_recorded_steps(session: &Session, workflow: &dyn Run) {
     let replayed = block_on(session.replay(workflow)).expect("a replay");
     assert_eq!(replayed.steps, session.lineage().walk().len() as u64, "{replayed}\n{}", session.lineage());
     if let Some(more) = &replayed.divergence {
@@ -651,15 +651,15 @@ fn exact_as_far_as_it_goes(session: &Session, workflow: &dyn Run) {
 }
 
 #[test]
-fn every_part_of_a_session_is_a_recording() {
+fn every_prefix_of_a_session_can_be_replayed() {
     let session = run(&Resumed { all: all() }, Session::user("go"));
     for step in session.as_record().steps() {
-        exact_as_far_as_it_goes(&Session::resume(Record::at(step.clone())), &mute_all());
+        matches_recorded_steps(&Session::resume(Record::at(step.clone())), &mute_all());
     }
 }
 
-/// An agent as it was recorded, or with something changed.
-struct Desk {
+/// A workflow as it was recorded, or with something changed.
+struct WriterFlow {
     prompt: &'static str,
     description: &'static str,
     editor: &'static str,
@@ -668,14 +668,14 @@ struct Desk {
     turns: u64,
 }
 
-impl Desk {
-    fn of(provider: Provider) -> Self {
+impl WriterFlow {
+    fn new(provider: Provider) -> Self {
         let description = "Counts.";
-        Desk { prompt: "Write.", description, editor: "Edit.", provider, note: Some("written"), turns: 100 }
+        WriterFlow { prompt: "Write.", description, editor: "Edit.", provider, note: Some("written"), turns: 100 }
     }
 
     fn flow(self) -> Sequential {
-        let Desk { prompt, description, editor, provider, note, turns } = self;
+        let WriterFlow { prompt, description, editor, provider, note, turns } = self;
         let counter = Counter { description, ..Counter::default() };
         Sequential::new()
             .then("writer", Agent::new(prompt, &provider).tool(counter).turns(turns))
@@ -688,9 +688,9 @@ impl Desk {
 }
 
 #[test]
-fn what_was_changed_is_named_at_the_first_step_that_differs() {
-    let session = run(&Desk::of(script([COUNT, DONE, DONE])).flow(), Session::user("go"));
-    let desk = || Desk::of(mute());
+fn a_change_is_reported_at_the_first_step_that_differs() {
+    let session = run(&WriterFlow::new(script([COUNT, DONE, DONE])).flow(), Session::user("go"));
+    let recorded = || WriterFlow::new(mute());
     let settings = || {
         let identity = Identity { provider: "script".to_owned(), model: "script".to_owned() };
         let mut settings = Settings::new(Shape::Chat);
@@ -699,7 +699,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     };
     check(
         &session,
-        &desk().flow(),
+        &recorded().flow(),
         expect![[r#"
         exact: 9 steps, 3 requests, ends at 311baf78
     "#]],
@@ -707,7 +707,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     // The prompt of the first agent, of the second, and what a tool is for.
     check(
         &session,
-        &Desk { prompt: "Write well.", ..desk() }.flow(),
+        &WriterFlow { prompt: "Write well.", ..recorded() }.flow(),
         expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /text
           expected: "Write."
@@ -717,7 +717,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     );
     check(
         &session,
-        &Desk { editor: "Edit well.", ..desk() }.flow(),
+        &WriterFlow { editor: "Edit well.", ..recorded() }.flow(),
         expect![[r#"
         diverges at step c898b90e (instructions: Edit.), /text
           expected: "Edit."
@@ -727,7 +727,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     );
     check(
         &session,
-        &Desk { description: "Adds up.", ..desk() }.flow(),
+        &WriterFlow { description: "Adds up.", ..recorded() }.flow(),
         expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /tools/0/description
           expected: "Counts."
@@ -738,7 +738,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     // Another model, and another setting.
     check(
         &session,
-        &Desk { provider: mute_as("script", "other"), ..desk() }.flow(),
+        &WriterFlow { provider: mute_as("script", "other"), ..recorded() }.flow(),
         expect![[r#"
         diverges at step b7c8cfbd (instructions: Write. (tools: count)), /provider/model
           expected: "script"
@@ -748,7 +748,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     );
     check(
         &session,
-        &Desk { provider: settings(), ..desk() }.flow(),
+        &WriterFlow { provider: settings(), ..recorded() }.flow(),
         expect![[r#"
         diverges at step 24290c2b (assistant calls count({})), /request
           expected: "c2690a8155a9ce67a2e4e655e782901b3f1029fdad5b581517ccdb4078…
@@ -757,10 +757,10 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
           the same before that: 2 steps, 0 requests
     "#]],
     );
-    // A step of the program's own that is another, or missing.
+    // A step that the program appends itself is another one, or missing.
     check(
         &session,
-        &Desk { note: Some("done"), ..desk() }.flow(),
+        &WriterFlow { note: Some("done"), ..recorded() }.flow(),
         expect![[r#"
         diverges at step 5d0b4609 (note: written), /text
           expected: "written"
@@ -770,7 +770,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
     );
     check(
         &session,
-        &Desk { note: None, ..desk() }.flow(),
+        &WriterFlow { note: None, ..recorded() }.flow(),
         expect![[r#"
         diverges at step 5d0b4609 (note: written)
           expected: note: written
@@ -778,10 +778,10 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
           the same before that: 6 steps, 2 requests
     "#]],
     );
-    // One that stops early, in the middle and at the end, and one that goes on.
+    // A program that stops in the middle, one that stops at the end, and one that continues.
     check(
         &session,
-        &Desk { turns: 1, ..desk() }.flow(),
+        &WriterFlow { turns: 1, ..recorded() }.flow(),
         expect![[r#"
         diverges at step b156e485 (assistant: done)
           expected: assistant: done
@@ -800,7 +800,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
           the same before that: 6 steps, 2 requests
     "#]],
     );
-    let more = desk().flow().then("reader", Agent::new("Read.", &mute()));
+    let more = recorded().flow().then("reader", Agent::new("Read.", &mute()));
     check(
         &session,
         &more,
@@ -811,7 +811,7 @@ fn what_was_changed_is_named_at_the_first_step_that_differs() {
           the same before that: 9 steps, 3 requests
     "#]],
     );
-    let fails = desk().flow().then("fails", |_| async { Err(Error::new(ErrorKind::Other, "no")) });
+    let fails = recorded().flow().then("fails", |_| async { Err(Error::new(ErrorKind::Other, "no")) });
     check(
         &session,
         &fails,
@@ -846,7 +846,7 @@ fn a_route_or_a_menu_that_was_changed() {
           the same before that: 1 step, 0 requests
     "#]],
     );
-    // The same routes by hand are not the same: nobody was asked.
+    // The same routes without a model are a divergence.
     let followed = Support { selector: Selector::new(&mute()).follow(&session), ..support(&mute()) };
     check(
         &session,
@@ -861,10 +861,10 @@ fn a_route_or_a_menu_that_was_changed() {
 }
 
 #[test]
-fn a_result_that_was_changed_in_the_recording_is_another_recording() {
+fn a_changed_result_in_the_recording_is_detected() {
     let agent = |provider: &Provider| counting(provider, &Counter::default());
     let session = run(&agent(&script([COUNT, DONE])), Session::user("go"));
-    // The same steps with another result: the answer after it names the request of the first.
+    // The same steps with another result: the answer after it names the original request.
     let mut changed = Session::empty();
     for step in session.as_record().steps() {
         let chunk = match step.chunk() {
@@ -921,7 +921,7 @@ fn tools_that_run_again_are_compared_call_by_call() {
           the same before that: 10 steps, 3 requests"#]]
     .assert_eq(&replayed.to_string());
     assert_eq!(replayed.divergence.expect("a divergence").step, Some(results[2]));
-    // Nothing further happens.
+    // No call is made after the divergence.
     assert_eq!(mutated.calls.load(Ordering::Relaxed), 3);
     let fails = Counter { nature: Nature::Fails, ..Counter::default() };
     expect![[r#"
@@ -956,18 +956,18 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     assert!(replayed.is_exact(), "{replayed}\n{}", session.lineage());
     assert_eq!(std::fs::read_to_string(fresh.path().join("a.txt")).expect("it was written"), "one");
     assert!(!recorded.path().join("a.txt").exists());
-    // There is a file that was not there then.
+    // A file that did not exist in the recording.
     std::fs::write(fresh.path().join("b.txt"), "two").expect("a file");
     let replayed = block_on(session.replay(&agent(&mute())).reexecuting(place(&fresh))).expect("a replay");
     let divergence = replayed.divergence.expect("a divergence");
     assert_eq!(divergence.pointer, "/output");
-    // A place that is not there is said before anything is done.
+    // A missing directory is reported before anything runs.
     let error = block_on(session.replay(&agent(&mute())).reexecuting(Sandbox::local("no/such/place")));
     assert_eq!(error.expect_err("no place").kind(), ErrorKind::Place);
 }
 
 #[test]
-fn tools_that_a_person_agreed_to_run_again() {
+fn approved_tools_run_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let counter = Counter { nature: Nature::Approval, ..Counter::default() };
     let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
@@ -984,7 +984,7 @@ fn tools_that_a_person_agreed_to_run_again() {
 }
 
 #[test]
-fn what_differs_when_something_else_is_tried() {
+fn two_continuations_are_compared() {
     let counter = Counter::default();
     let session = run(&counting(&script([COUNT, DONE]), &counter), Session::user("go"));
     let asked = session.as_record().steps()[0].id();
@@ -1018,14 +1018,14 @@ fn what_differs_when_something_else_is_tried() {
     .assert_eq(&Session::empty().compare(&Session::user("go")).to_string());
 }
 
-/// Says what a real provider would be told to have said, in its shape and under its name.
-struct Plays {
+/// A provider that gives prepared answers, with the identity and the settings of a real one.
+struct Prepared {
     identity: Identity,
     settings: Arc<Settings>,
     answers: std::sync::Mutex<Vec<Answer>>,
 }
 
-impl ProviderBackend for Plays {
+impl ProviderBackend for Prepared {
     fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -1035,19 +1035,19 @@ impl ProviderBackend for Plays {
     }
 
     async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
-        Ok(self.answers.lock().expect("nobody panics").remove(0))
+        Ok(self.answers.lock().expect("not poisoned").remove(0))
     }
 }
 
 #[test]
 fn real_providers_are_replayed_without_a_network() {
-    // Nobody listens there.
+    // No server listens at this address.
     let nowhere = "http://127.0.0.1:9";
     let anthropic = Provider::from(Anthropic::new("claude").key("none").base_url(nowhere).expect("a URL"));
     let openai = Provider::from(OpenAi::new("gpt").key("none").base_url(nowhere).expect("a URL"));
-    let plays = |real: &Provider, answers: Vec<Answer>| {
+    let prepared = |real: &Provider, answers: Vec<Answer>| {
         let Request { identity, settings, .. } = real.request(&Session::user("?")).expect("a request");
-        Provider::new(Plays { identity, settings, answers: std::sync::Mutex::new(answers) })
+        Provider::new(Prepared { identity, settings, answers: std::sync::Mutex::new(answers) })
     };
     let answer = |text: &str| Answer { text: text.to_owned(), usage: Some(Usage::new(7, 3)), ..Answer::default() };
     let calls = Answer {
@@ -1061,10 +1061,10 @@ fn real_providers_are_replayed_without_a_network() {
         let first = counting(first, &Counter::default());
         Sequential::new().then("first", first).then("second", Agent::new("Go on.", second))
     };
-    let record = flow(&plays(&anthropic, vec![calls, answer("a")]), &plays(&openai, vec![answer("b")]));
+    let record = flow(&prepared(&anthropic, vec![calls, answer("a")]), &prepared(&openai, vec![answer("b")]));
     let session = run(&record, Session::user("go"));
     assert_eq!(session.text(), Some("b"));
-    // What one model said does not all survive with the other, and that is on the record.
+    // Some parts of one model's answer cannot be sent to the other, and that is recorded.
     assert!(session.chunks().any(|chunk| matches!(chunk, Chunk::Note(_))), "{}", session.lineage());
     exact(&session, &flow(&anthropic, &openai));
     let hotter = Provider::from(Anthropic::new("claude").key("none").max_tokens(9).base_url(nowhere).expect("a URL"));
@@ -1092,7 +1092,7 @@ fn real_providers_are_replayed_without_a_network() {
 }
 
 #[test]
-fn work_that_was_given_up_is_given_up_again() {
+fn abandoned_work_is_abandoned_again() {
     #[derive(Module)]
     struct Race {
         slow: Agent,
@@ -1107,7 +1107,7 @@ fn work_that_was_given_up_is_given_up_again() {
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 }
                 let failed = self.failing.run(session.fork_named("failing")).await;
-                // An error that carries nothing is given all that was done.
+                // An error without a session gets the steps of all branches.
                 failed.map_err(|error| if self.keeps { Error::other(error.message()) } else { error })
             };
             let (ours, theirs) = tokio::try_join!(self.slow.run(session.fork()), failing)?;
@@ -1127,7 +1127,7 @@ fn work_that_was_given_up_is_given_up_again() {
         assert_eq!(session.lineage().to_string().contains("instructions: Wait."), keeps, "{}", session.lineage());
         exact(&session, &race(&mute(), keeps));
     }
-    // In tasks of their own.
+    // In a task of its own.
     let spawned = |provider: Provider| {
         move |session: Session| {
             let agent = Agent::new("Go.", &provider).named("agent");
@@ -1145,7 +1145,7 @@ fn work_that_was_given_up_is_given_up_again() {
 }
 
 #[test]
-fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
+fn a_program_that_crashed_and_was_started_again() {
     #[derive(Module)]
     struct Minds {
         agent: Agent,
@@ -1157,10 +1157,10 @@ fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
         }
     }
     let minds =
-        |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(Blank)) };
+        |provider: &Provider| Minds { agent: counting(provider, &Counter::default()).memory(&Memory::new(MuteMemory)) };
     let memory = Memory::in_process("notes");
     let record = |turns: &[&str]| Minds { agent: counting(&script(turns), &Counter::default()).memory(&memory) };
-    // All that was stored when it crashed: it had asked, and made no call yet.
+    // The stored steps at the crash: the model has answered, and no call was made yet.
     let whole = run(&record(&[COUNT, DONE]), Session::user("go"));
     for (nth, expected) in [
         (
@@ -1185,7 +1185,7 @@ fn a_program_that_crashed_and_was_run_again_from_its_beginning() {
 }
 
 #[test]
-fn what_differs_far_behind_in_a_long_text_is_shown() {
+fn a_difference_at_the_end_of_a_long_text_is_shown() {
     let long = |end: &str| format!("{}{end}", "All that is to be known. ".repeat(1_000));
     let session = run(&Agent::new(long("Be brief."), &script([DONE])), Session::user("go"));
     check(
@@ -1201,10 +1201,10 @@ fn what_differs_far_behind_in_a_long_text_is_shown() {
 }
 
 #[test]
-fn a_step_that_a_newer_version_wrote_is_taken_as_it_is() {
+fn a_step_of_a_newer_version_is_accepted() {
     let agent = |provider: &Provider| counting(provider, &Counter::default());
     let session = run(&agent(&script([COUNT, DONE])), Session::user("go"));
-    // The first answer and the result hold a member that nobody here knows.
+    // The first answer and the result hold an unknown member.
     let mut head: Option<rath::record::Step> = None;
     for step in session.as_record().steps() {
         let json = match step.chunk() {
@@ -1225,7 +1225,7 @@ fn a_step_that_a_newer_version_wrote_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_recording_with_a_gap_is_refused() {
+fn a_recording_with_a_missing_step_is_refused() {
     let session = run(&counting(&script([COUNT, DONE]), &Counter::default()), Session::user("go"));
     let steps = session.as_record().steps();
     let gone = rath::record::Parents::One(rath::record::Link::Gone(Box::new(steps[1].id())));

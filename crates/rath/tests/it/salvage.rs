@@ -1,14 +1,14 @@
-//! What is good of something damaged, and what stores leave alone.
+//! Copies of damaged sessions, and files that stores do not touch.
 
 use rath::prelude::*;
 use rath::record::Record;
 use rath::record::codec::Report;
 use rath::store::Store;
-use rath::{Salvaged, salvage};
+use rath::{SalvageReport, salvage};
 
 use crate::support::block_on;
 
-fn three() -> Session {
+fn three_steps() -> Session {
     let mut session = Session::user("one");
     session.push(Chunk::assistant("two"));
     session.push(Chunk::user("three"));
@@ -21,36 +21,36 @@ fn replaced(bytes: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_of_what_is_good_is_whole_and_says_what_it_lacks() {
+fn a_salvaged_copy_is_whole_and_marks_what_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let [path, copy] = ["s.rath", "copy.rath"].map(|name| folder.path().join(name));
-    let session = three();
+    let session = three_steps();
     let lost = session.as_record().steps()[1].id();
     std::fs::write(&path, replaced(session.to_bytes().expect("bytes"), "two", "tow")).expect("written");
     let opened = Session::open(&path).expect("opened");
     assert!(!opened.report.is_whole());
-    let salvaged = salvage(&opened.lineage, &copy).expect("copied");
-    assert_eq!(salvaged, Salvaged { steps: 2, lost_steps: vec![lost], lost_payloads: vec![] });
-    assert_eq!(salvaged, Salvaged::of(&opened.lineage));
+    let report = salvage(&opened.lineage, &copy).expect("copied");
+    assert_eq!(report, SalvageReport { steps: 2, lost_steps: vec![lost], lost_payloads: vec![] });
+    assert_eq!(report, SalvageReport::new(&opened.lineage));
     let Report { gone, steps, .. } = rath::verify(&copy).expect("checked");
     assert!(rath::verify(&copy).expect("checked").is_whole());
     assert_eq!((gone, steps), (1, 2));
-    // Going on with the copy does not make it a damaged one.
+    // A copy that is continued stays undamaged.
     let mut again = Session::open(&copy).expect("opened").session;
     again.push(Chunk::assistant("four"));
     again.save(&copy).expect("saved");
     assert!(rath::verify(&copy).expect("checked").is_whole());
-    // What is there is not replaced.
+    // An existing file is not replaced.
     let error = salvage(&opened.lineage, &copy).expect_err("it is there");
     assert!(error.message().ends_with("there is a file of that name"), "{error}");
 }
 
 #[test]
-fn what_is_behind_a_damaged_row_is_found() {
+fn steps_on_both_sides_of_a_damaged_row_are_found() {
     for kind in ["sqlite", "jsonl"] {
         let folder = tempfile::tempdir().expect("a folder");
         let uri = format!("{kind}:{}", folder.path().join("store").display());
-        let id = block_on(three().record(&Store::open(&uri).expect("a store"))).expect("recorded").id();
+        let id = block_on(three_steps().record(&Store::open(&uri).expect("a store"))).expect("recorded").id();
         let file = match kind {
             "sqlite" => folder.path().join("store-steps"),
             _ => folder.path().join(format!("store/{id}.jsonl")),
@@ -61,11 +61,11 @@ fn what_is_behind_a_damaged_row_is_found() {
         let pieces = store.pieces(id).expect("read");
         let words: Vec<_> = pieces.walk().into_iter().map(|step| step.json().into_owned()).collect();
         assert_eq!(words.len(), 2, "{kind}: {words:?}");
-        assert_eq!(Salvaged::of(&pieces).lost_steps.len(), 1);
-        // What is left of it goes on elsewhere.
+        assert_eq!(SalvageReport::new(&pieces).lost_steps.len(), 1);
+        // The remaining steps can be recorded in another store.
         let elsewhere = Store::open("memory:").expect("a store");
-        let left = Session::resume(Record::at(pieces.heads()[1].clone()));
-        block_on(left.record(&elsewhere)).expect("recorded");
+        let rest = Session::resume(Record::at(pieces.heads()[1].clone()));
+        block_on(rest.record(&elsewhere)).expect("recorded");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_forgotten_payload_is_no_damage_in_a_file() {
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(report.withheld, 1);
     assert!(!std::fs::read_to_string(&path).expect("text").contains("many words"));
-    assert!(Salvaged::of(&found.lineage()).is_whole(), "what was to be forgotten is not lost");
+    assert!(SalvageReport::new(&found.lineage()).is_whole(), "a forgotten payload is not lost");
 }
 
 #[test]
@@ -93,17 +93,17 @@ fn a_fork_is_listed_as_soon_as_it_is_recorded() {
     for kind in ["sqlite", "jsonl", "memory"] {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(&format!("{kind}:{}", folder.path().join("store").display())).expect("a store");
-        let id = block_on(three().record(&store)).expect("recorded").id();
+        let id = block_on(three_steps().record(&store)).expect("recorded").id();
         let resumed = store.fork(id).expect("forked");
         assert!(resumed.certificate().is_complete());
         let fork = resumed.complete().expect("complete");
-        assert_eq!(store.list().expect("a list").len(), 1, "{kind}: it is not kept before somebody says so");
+        assert_eq!(store.list().expect("a list").len(), 1, "{kind}: it is not stored before it is recorded");
         let fork = block_on(fork.record(&store)).expect("recorded");
         let list = store.list().expect("a list");
         let heads: Vec<_> = list.iter().map(|listed| (listed.branch, listed.is_tip)).collect();
         assert_eq!(heads, [(id, false), (fork.id(), true)], "{kind}");
         let check = store.check().expect("checked");
-        assert_eq!((check.steps, check.damage.len()), (4, 0), "{kind}: a step is kept once");
+        assert_eq!((check.steps, check.damage.len()), (4, 0), "{kind}: a step is stored once");
     }
 }
 

@@ -7,10 +7,10 @@ use expect_test::{Expect, expect};
 use rath::interchange::atif::{read, write, write_priced};
 use rath::prelude::*;
 
-use super::{log, next, seen, sessions};
+use super::{log, next, sessions, visible_state};
 
-/// Sessions with what this format can hold and others cannot.
-fn more() -> Vec<(&'static str, Session)> {
+/// Returns sessions with parts that this format can hold and others cannot.
+fn all_sessions() -> Vec<(&'static str, Session)> {
     let mut list = sessions();
 
     let mut pictures = Session::empty();
@@ -53,28 +53,28 @@ fn more() -> Vec<(&'static str, Session)> {
 }
 
 #[test]
-fn a_session_comes_back_as_it_left() {
-    for (name, session) in more() {
-        let exported = write(&session);
-        let imported = read(&exported.bytes).expect(name);
-        assert_eq!(seen(&imported.session), seen(&session), "{name}");
-        assert_eq!(imported.notes, [""; 0], "{name}");
+fn a_session_is_read_back_as_it_was_written() {
+    for (name, session) in all_sessions() {
+        let export = write(&session);
+        let import = read(&export.bytes).expect(name);
+        assert_eq!(visible_state(&import.session), visible_state(&session), "{name}");
+        assert_eq!(import.notes, [""; 0], "{name}");
         if session.head().is_some() {
-            assert_eq!(imported.session.id(), session.id(), "{name}");
+            assert_eq!(import.session.id(), session.id(), "{name}");
         }
-        // And what came back leaves the same way again, but for the forks that are no longer there.
-        let again = write(&imported.session).bytes;
+        // Writing it again gives the same file, except that forks are gone.
+        let again = write(&import.session).bytes;
         if !name.contains("fork") && name != "nothing" {
-            assert_eq!(String::from_utf8(again), String::from_utf8(exported.bytes), "{name}");
+            assert_eq!(String::from_utf8(again), String::from_utf8(export.bytes), "{name}");
         }
     }
 }
 
 #[test]
-fn work_aside_is_a_trajectory_of_its_own() {
-    let (_, session) = more().into_iter().find(|(name, _)| *name == "a summary").expect("it is there");
-    let exported = write(&session);
-    let imported = read(&exported.bytes).expect("a session");
+fn an_aside_is_a_trajectory_of_its_own() {
+    let (_, session) = all_sessions().into_iter().find(|(name, _)| *name == "a summary").expect("it is there");
+    let export = write(&session);
+    let import = read(&export.bytes).expect("a session");
     expect![[r#"
         user: delegate
         assistant calls helper({})  [boss]
@@ -87,10 +87,10 @@ fn work_aside_is_a_trajectory_of_its_own() {
         compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
         recall: q (1 found)  [boss]
         user: and?  [boss]
-        3 forks not written: steps stand in the order in which they are read
-        4 steps written once, though read on several branches
+        3 forks not written: steps are written in the order in which they are read
+        4 steps written once, though shared by several branches
     "#]]
-    .assert_eq(&(log(&imported.session) + &exported.notes.join("\n") + "\n"));
+    .assert_eq(&(log(&import.session) + &export.notes.join("\n") + "\n"));
     expect![[r#"
         ○  06037896 main  user: and?  [boss]
         ○  d3edfa66 main  recall: q (1 found)  [boss]
@@ -115,11 +115,11 @@ fn work_aside_is_a_trajectory_of_its_own() {
         ○  159fb7c4 main  assistant calls helper({})  [boss]
         ○  98ca66d4 main  user: delegate
     "#]]
-    .assert_eq(&rath::record::draw::graph(&imported.session.lineage()));
+    .assert_eq(&rath::record::draw::graph(&import.session.lineage()));
 }
 
 #[test]
-fn money_is_told_where_it_is_known() {
+fn a_known_cost_is_written() {
     let mut session = Session::user("hello");
     let provider = Some(Identity { provider: "openai".to_owned(), model: "m".to_owned() });
     let answer = |facts: Option<&str>| Assistant {
@@ -139,14 +139,14 @@ fn money_is_told_where_it_is_known() {
     assert_eq!(costs(&write_priced(&session, &prices).bytes), (Some(0.5), Some(2.0), Some(2.5)));
 }
 
-/// What is read of a trajectory that others wrote.
+/// Reads a trajectory of another program and compares steps, usage, next action and notes.
 fn check(steps: &str, expected: Expect) {
     let document = format!(
         r#"{{"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {{"name": "other", "version": "1"}}, {steps}}}"#
     );
-    let imported = read(document.as_bytes()).expect(steps);
-    let session = &imported.session;
-    let notes = imported.notes.iter().map(|note| format!("- {note}\n")).collect::<String>();
+    let import = read(document.as_bytes()).expect(steps);
+    let session = &import.session;
+    let notes = import.notes.iter().map(|note| format!("- {note}\n")).collect::<String>();
     expected.assert_eq(&format!("{}{}, next: {}\n{notes}", log(session), session.usage(), next(session)));
 }
 
@@ -172,11 +172,11 @@ fn trajectories_of_others_are_read() {
             assistant: It is noon.  (12 in, 3 out)
             note: tokens that the trajectory counts and no step of it used  (8 in, 0 out)
             30 in, 5 out, next: done
-            - the trajectory, `final_metrics`: what all of it cost, $0.02, is kept where an answer tells its part
+            - the trajectory, `final_metrics`: the total cost, $0.02, is left out: only the cost of each answer is kept
             - the trajectory, `final_metrics`: counts more tokens than the steps: 8 in, 0 out
         "#]],
     );
-    // Results that do not say whose they are, calls without one, and words of the system in between.
+    // Results without the id of a call, calls without a result, and system messages in the middle.
     check(
         r#""steps": [
             {"step_id": 1, "source": "user", "message": [{"type": "text", "text": "look"},
@@ -201,11 +201,11 @@ fn trajectories_of_others_are_read() {
             assistant calls finish({})
             tool started: d
             0 in, 0 out, next: run d Unknown
-            - the trajectory, step 1, part 2: left out, for it is not in the document: images/a.png
+            - the trajectory, step 1, part 2: left out, because it is not in the document: images/a.png
             - call `d` (finish) has no result: it stays open, and whether it took effect is not known
-            - 1 call without a result, though the agent went on: what came of it is not known
-            - 1 observation without a call taken as what the user said
-            - 1 system step in the middle kept as a remark, which no model reads
+            - 1 call without a result, though the agent continued: whether it took effect is not known
+            - 1 observation without a call read as a user message
+            - 1 system step in the middle kept as a note, which no model reads
             - 1 `extra` member left out
         "#]],
     );
@@ -230,57 +230,52 @@ fn trajectories_of_others_are_read() {
             tool result: a ok
             5 in, 1 out, next: ask
             - the trajectory, step 2: wanted 2 as `step_id`
-            - the trajectory, step 2: wanted `user`, `agent` or `system` as `source`, found robot: kept as a remark
+            - the trajectory, step 2: wanted `user`, `agent` or `system` as `source`, found robot: kept as a note
             - the trajectory, step 3, `observation`, result 1, reference: the sub-agent's trajectory is not in this document: elsewhere.json
-            - the trajectory: the member surprise is not known and is left out
+            - the trajectory: the member surprise is unknown and left out
         "#]],
     );
 }
 
 #[test]
-fn what_is_not_a_trajectory_is_refused_with_a_hint() {
+fn other_documents_are_refused_with_a_hint() {
     let check =
-        |text: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(text.as_bytes()).expect_err(text)));
+        |text: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(text.as_bytes()).expect_err(text)));
     check(
         "",
         expect![[r#"
-        wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
-        hint: the document is cut off; it can only be read whole
-    "#]],
+            wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
+        "#]],
     );
     check(
         "[]",
         expect![[r#"
-        wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
-        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]],
+            wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
+        "#]],
     );
     check(
         r#"{"steps": []}"#,
         expect![[r#"
-        wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
-        hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
-    "#]],
+            wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
+        "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v2.0"}"#,
         expect![[r#"
-        wanted a trajectory of version 1, found version 2.0
-        hint: read it with a newer rath
-    "#]],
+            wanted a trajectory of version 1, found version 2.0
+        "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v1.8", "steps": ["#,
         expect![[r#"
-        wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
-        hint: the document is cut off; it can only be read whole
-    "#]],
+            wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
+        "#]],
     );
 }
 
 #[test]
-fn no_damage_makes_it_panic_and_a_cut_document_is_refused() {
-    let (_, session) = more().into_iter().find(|(name, _)| *name == "work aside").expect("it is there");
+fn damage_never_panics_and_a_cut_document_is_refused() {
+    let (_, session) = all_sessions().into_iter().find(|(name, _)| *name == "work aside").expect("it is there");
     let document = write(&session).bytes;
     let whole = read(&document).expect("a session");
     for at in 0..document.len() {
@@ -292,7 +287,7 @@ fn no_damage_makes_it_panic_and_a_cut_document_is_refused() {
         let Ok(read) = read(&flipped) else { continue };
         assert!(read.session.chunk_count() <= whole.session.chunk_count() + 2);
     }
-    // Deeper than anybody would nest them, and than a stack is.
+    // Nested deeper than the stack would allow.
     let mut deep = String::new();
     for _ in 0..2000 {
         deep.push_str(r#"{"schema_version":"ATIF-v1.8","trajectory_id":"t","steps":[],"subagent_trajectories":["#);
@@ -304,7 +299,7 @@ fn no_damage_makes_it_panic_and_a_cut_document_is_refused() {
 /// Validates with the package atif 1.8.0: `pip install atif==1.8.0`.
 #[test]
 #[ignore = "needs Python with the package atif, named by RATH_PYTHON: see CONTRIBUTING.md"]
-fn the_models_of_the_format_take_what_we_write() {
+fn the_reference_models_accept_what_we_write() {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has atif");
     let mut child = Command::new(python)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/validate_atif.py"))
@@ -314,7 +309,7 @@ fn the_models_of_the_format_take_what_we_write() {
         .expect("Python");
     let mut pipe = child.stdin.take().expect("a pipe");
     let writer = std::thread::spawn(move || {
-        more().iter().for_each(|(_, session)| pipe.write_all(&write(session).bytes).expect("written"));
+        all_sessions().iter().for_each(|(_, session)| pipe.write_all(&write(session).bytes).expect("written"));
     });
     let output = child.wait_with_output().expect("Python ends");
     writer.join().expect("written");

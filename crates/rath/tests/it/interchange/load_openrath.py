@@ -1,4 +1,4 @@
-"""Loads session files with the Python OpenRath's own code and prints what it understood."""
+"""Loads session files with the Python OpenRath's own code and prints what was read."""
 import sys
 from pathlib import Path
 

@@ -6,17 +6,17 @@ use expect_test::{Expect, expect};
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
 
-use super::{log, next, seen, sessions};
+use super::{log, next, sessions, visible_state};
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/tests/interchange/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
 }
 
-/// What is read from a file that the Python OpenRath wrote.
+/// Reads a file that the Python OpenRath wrote and compares steps, usage, next action and notes.
 fn check(name: &str, expected: Expect) {
-    let imported = read(&fixture(name)).expect("a session");
-    let (session, closed) = (&imported.session, imported.closed);
-    let notes = imported.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
+    let import = read(&fixture(name)).expect("a session");
+    let (session, closed) = (&import.session, import.closed);
+    let notes = import.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
     expected.assert_eq(&format!(
         "{}closed: {closed}, {}, next: {}\n{notes}",
         log(session),
@@ -26,7 +26,7 @@ fn check(name: &str, expected: Expect) {
 }
 
 #[test]
-fn what_the_python_openrath_wrote_is_read() {
+fn files_of_the_python_openrath_are_read() {
     check(
         "chat",
         expect![[r#"
@@ -34,8 +34,8 @@ fn what_the_python_openrath_wrote_is_read() {
             user: hello
             assistant: hi  (12 in, 3 out)
             closed: true, 12 in, 3 out, next: done
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 39d1ea40-3771-4d79-8f75-e74164afc0f2, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -50,9 +50,9 @@ fn what_the_python_openrath_wrote_is_read() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             closed: true, 120 in, 18 out, next: done
-            note: tokens are counted for the whole run: all of them stand at its last answer
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: tokens are counted for the whole run: all of them are assigned to its last answer
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 9d48828a-960c-4a3d-8923-1310ab1edd81, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -62,9 +62,9 @@ fn what_the_python_openrath_wrote_is_read() {
             user: hello
             assistant: hi
             closed: true, 0 in, 0 out, next: done
-            note: what the model calls used is not known: the trailer does not say
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by Session.fork, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
+            note: the tokens that were used are not known: the trailer does not count them
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by Session.fork from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b
         "#]],
     );
     check(
@@ -74,8 +74,8 @@ fn what_the_python_openrath_wrote_is_read() {
             user: one two three four
             assistant:   (5 in, 1 out)
             closed: true, 5 in, 1 out, next: done
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 367b88e2-8c37-4b3f-ac26-c2279367b426, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
@@ -84,19 +84,19 @@ fn what_the_python_openrath_wrote_is_read() {
             note: came from the Python OpenRath: {"id":"5c4a0dcd-183f-4fc9-89…
             user: They said hello.  (30 in, 6 out)
             closed: true, 30 in, 6 out, next: ask
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_compress, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_compress from other sessions, which are not in this file: 692e1f43-9754-48d7-873e-d5db210ff98b, 958093ad-4394-49ca-ac2e-9c8e14e0f5aa
         "#]],
     );
     check(
         "system",
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"bc3c9dfb-91ce-4f1d-b7…
-        instructions: You count words.
-        user: hello
-        closed: true, 0 in, 0 out, next: ask
-        note: it came of other sessions by Session.merge, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
-    "#]],
+            note: came from the Python OpenRath: {"id":"bc3c9dfb-91ce-4f1d-b7…
+            instructions: You count words.
+            user: hello
+            closed: true, 0 in, 0 out, next: ask
+            note: derived by Session.merge from other sessions, which are not in this file: 958093ad-4394-49ca-ac2e-9c8e14e0f5aa, 38ffdbb3-3812-47ea-a4b3-ccb1500335b5
+        "#]],
     );
     check(
         "crashed",
@@ -108,9 +108,9 @@ fn what_the_python_openrath_wrote_is_read() {
             tool started: call_1
             tool started: call_2
             closed: false, 0 in, 0 out, next: run call_1 Unknown, call_2 Unknown
-            note: what the model calls used is not known: it stands in the trailer
-            note: there is no system row: the loop of the Python OpenRath does not write down what an agent is told
-            note: it came of other sessions by run_session_loop, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
+            note: the tokens that were used are not known: the trailer would count them
+            note: there is no system row: the Python OpenRath does not save the prompt of an agent
+            note: derived by run_session_loop from other sessions, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
             note: there is no trailer: the session was not closed, and what came last may be missing
             note: call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
             note: call `call_2` (stop) has no result: it stays open, and whether it took effect is not known
@@ -119,29 +119,29 @@ fn what_the_python_openrath_wrote_is_read() {
 }
 
 #[test]
-fn a_session_comes_back_as_it_left() {
+fn a_session_is_read_back_as_it_was_written() {
     for (name, session) in sessions() {
-        let exported = write(&session);
-        let imported = read(&exported.bytes).expect(name);
-        // In one file every name means one call.
-        let left = seen(&session)
+        let export = write(&session);
+        let import = read(&export.bytes).expect(name);
+        // The id of a call is unique in a file.
+        let written = visible_state(&session)
             .replace(r#"id: a, tool: "ls", arguments: "not json""#, r#"id: a~2, tool: "ls", arguments: "not json""#);
-        let came_back = seen(&imported.session).replace("call: a~2", "call: a");
-        assert_eq!(came_back, left, "{name}");
-        assert!(imported.closed, "{name}");
-        assert_eq!(imported.session.id(), session.id(), "{name}");
-        // And what came back leaves the same way again, but for when starts of open calls were written down.
+        let read_back = visible_state(&import.session).replace("call: a~2", "call: a");
+        assert_eq!(read_back, written, "{name}");
+        assert!(import.closed, "{name}");
+        assert_eq!(import.session.id(), session.id(), "{name}");
+        // Writing it again gives the same file, except for `closed_at`: the starts of open calls are newer.
         let rows = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).expect("text");
             let (before, rest) = text.split_once(r#""closed_at":"#).expect("a trailer");
             format!("{before}{}", rest.split_once(',').expect("more members").1)
         };
-        assert_eq!(rows(write(&imported.session).bytes), rows(exported.bytes), "{name}");
+        assert_eq!(rows(write(&import.session).bytes), rows(export.bytes), "{name}");
     }
 }
 
 #[test]
-fn what_the_format_has_no_place_for_is_told() {
+fn what_the_format_cannot_hold_is_noted() {
     let mut session = Session::user("look").to(Sandbox::local("./"));
     session.push(rath::chunk::User { text: "a picture".into(), images: vec![Image::new("image/png", *b"png")] });
     session.push(Chunk::note("a remark"));
@@ -152,16 +152,16 @@ fn what_the_format_has_no_place_for_is_told() {
     let hidden = session.as_record().steps().iter().map(|step| step.id()).take(2).collect();
     session.push(rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They looked.".into() });
     session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
-    let exported = write(&session);
+    let export = write(&session);
     expect![[r#"
-        call `c` (ls) has no result: most models refuse to go on from there, and rath does not
-        1 summary written as what the user said, and what it stands for is left out
+        call `c` (ls) has no result: most models refuse such a conversation, rath can resume it
+        1 summary written as a user message: what it replaces is left out
         1 picture left out: the format holds text only
         1 note left out: the format holds only what a model reads
-        1 branch kept aside and left out, but for its tokens
+        1 aside left out, except for its tokens
     "#]]
-    .assert_eq(&(exported.notes.join("\n") + "\n"));
-    let imported = read(&exported.bytes).expect("a session");
+    .assert_eq(&(export.notes.join("\n") + "\n"));
+    let import = read(&export.bytes).expect("a session");
     expect![[r#"
         placed: local:./
         user: They looked.
@@ -171,24 +171,24 @@ fn what_the_format_has_no_place_for_is_told() {
         note: tokens that the file counts and no row of it used  (5 in, 1 out)
 
     "#]]
-    .assert_eq(&(log(&imported.session) + &imported.notes.join("\n") + "\n"));
-    // What was used by work that is not in the file is used all the same.
-    assert_eq!(imported.session.usage(), session.usage());
+    .assert_eq(&(log(&import.session) + &import.notes.join("\n") + "\n"));
+    // The tokens of steps that are not in the file still count.
+    assert_eq!(import.session.usage(), session.usage());
 }
 
 #[test]
-fn a_call_that_had_to_be_renamed_is_in_doubt_rather_than_made_again() {
+fn a_renamed_call_is_in_doubt_and_not_repeated() {
     let mut session = Session::user("go");
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
     session.push(Chunk::result("0", "gone"));
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
     session.push(rath::chunk::ToolStarted { call: "0".into(), key: None });
-    let imported = read(&write(&session).bytes).expect("a session");
-    assert_eq!(next(&imported.session), "run 0~2 Unknown");
+    let import = read(&write(&session).bytes).expect("a session");
+    assert_eq!(next(&import.session), "run 0~2 Unknown");
 }
 
 #[test]
-fn where_a_session_came_from_is_written_again() {
+fn the_origin_of_a_session_is_written_again() {
     for name in ["chat", "fork", "compressed"] {
         let first = fixture(name);
         let again = write(&read(&first).expect(name).session).bytes;
@@ -203,25 +203,25 @@ fn where_a_session_came_from_is_written_again() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
+fn a_file_cut_anywhere_gives_its_whole_rows_and_notes_the_rest() {
     for name in ["chat", "tools", "separators", "crashed"] {
         let file = fixture(name);
         let whole = read(&file).expect(name);
-        let said = |session: &Session| {
+        let messages = |session: &Session| {
             let chunks = session.chunks().filter(|chunk| !matches!(chunk, Chunk::Note(_) | Chunk::ToolStarted(_)));
             chunks.map(|chunk| format!("{chunk:?}")).collect::<Vec<_>>()
         };
-        let all = said(&whole.session);
+        let all = messages(&whole.session);
         for cut in 0..file.len() {
             let rows = file[..cut].iter().filter(|byte| **byte == b'\n').count();
-            // A row whose line break alone is missing is whole.
+            // A row that lacks only its line break is whole.
             let rows = rows + usize::from(file[cut] == b'\n');
             match read(&file[..cut]) {
                 Err(error) => {
                     assert!(rows == 0 && error.kind() == ErrorKind::Format && error.hint().is_some(), "{cut}: {error}");
                 }
                 Ok(part) => {
-                    assert_eq!(said(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
+                    assert_eq!(messages(&part.session), all[..(rows - 1).min(all.len())], "{name} cut at {cut}");
                     let closed = whole.closed && rows == all.len() + 2;
                     assert_eq!(part.closed, closed, "{name} cut at {cut}");
                     assert!(closed || part.notes.iter().any(|note| note.contains("no trailer")), "{name} cut at {cut}");
@@ -232,164 +232,156 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_flipped_bit_is_told_wherever_the_format_can_tell() {
+fn a_flipped_bit_is_noted_wherever_it_can_be_detected() {
     for file in [fixture("tools"), write(&sessions().remove(2).1).bytes] {
         let whole = read(&file).expect("a session");
-        let (before, structure) = (seen(&whole.session), shape(&file));
+        let (before, structure) = (visible_state(&whole.session), shape(&file));
         for at in 0..file.len() {
-            // A turned case, a digit that is another, a sign that is none, what is not UTF-8.
+            // Bits that change the case, a digit, or punctuation, or make invalid UTF-8.
             for bit in [0, 1, 5, 7] {
                 let mut flipped = file.clone();
                 flipped[at] ^= 1 << bit;
                 let Ok(read) = read(&flipped) else { continue };
-                let told = || read.notes != whole.notes;
-                let same = || seen(&read.session) == before;
-                // Words, names and numbers that are still such are as good as any.
-                assert!(told() || same() || shape(&flipped) == structure, "bit {bit} of byte {at}");
+                let is_noted = || read.notes != whole.notes;
+                let is_same = || visible_state(&read.session) == before;
+                // A changed word, name or number cannot be detected.
+                assert!(is_noted() || is_same() || shape(&flipped) == structure, "bit {bit} of byte {at}");
             }
         }
     }
 }
 
-/// The structure of a file: its rows and members, with every value that can be another replaced by its type.
+/// Returns the structure of a file: its rows and members, with every value replaced by its type.
 fn shape(file: &[u8]) -> Option<Vec<String>> {
-    fn of(value: &serde_json::Value) -> String {
+    fn shape_of(value: &serde_json::Value) -> String {
         match value {
             serde_json::Value::Object(members) => {
-                format!("{:?}", members.iter().map(|(name, value)| (name.clone(), of(value))).collect::<Vec<_>>())
+                format!("{:?}", members.iter().map(|(name, value)| (name.clone(), shape_of(value))).collect::<Vec<_>>())
             }
-            serde_json::Value::Array(list) => format!("{:?}", list.iter().map(of).collect::<Vec<_>>()),
+            serde_json::Value::Array(list) => format!("{:?}", list.iter().map(shape_of).collect::<Vec<_>>()),
             serde_json::Value::String(_) => "text".to_owned(),
             serde_json::Value::Number(_) => "number".to_owned(),
             other => other.to_string(),
         }
     }
     let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| Some(of(&serde_json::from_slice(line).ok()?))).collect()
+    lines.map(|line| Some(shape_of(&serde_json::from_slice(line).ok()?))).collect()
 }
 
 #[test]
-fn what_is_not_such_a_file_is_refused_with_a_hint() {
+fn other_files_are_refused_with_a_hint() {
     let check =
-        |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
+        |file: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(file.as_bytes()).expect_err(file)));
     check(
         "",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found nothing
-        hint: its first row, the header, is written when a session begins
-    "#]],
+            wanted a session file of the Python OpenRath, found an empty file
+        "#]],
     );
     check(
         "hello\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found hello
-        hint: its first row, the header, is cut off or damaged, and there is no other
-    "#]],
+            wanted a session file of the Python OpenRath, found hello
+        "#]],
     );
     check(
         "{\"seal\":\"00\"}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"seal":"00"}
-        hint: this may be a file of rath: open it as such
-    "#]],
+            wanted a session file of the Python OpenRath, found {"seal":"00"}
+        "#]],
     );
     check(
         "{\"a\": 1}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"a": 1}
-        hint: such a file begins with `{"record_type": "header"`
-    "#]],
+            wanted a session file of the Python OpenRath, found {"a": 1}
+        "#]],
     );
     check(
         "{\"record_type\": \"header\", \"schema_version\": 2}\n",
         expect![[r#"
-        wanted a session file of version 1, found version 2
-        hint: read it with a newer rath
-    "#]],
+            wanted a session file of version 1, found version 2
+        "#]],
     );
     check(
         "{\"record_type\": \"trailer\"}\n",
         expect![[r#"
-        wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
-        hint: such a file begins with `{"record_type": "header"`
-    "#]],
+            wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
+        "#]],
     );
 }
 
 #[test]
-fn damage_in_the_middle_is_told_where_it_is() {
+fn damage_in_the_middle_is_noted_at_its_position() {
     let check = |edit: fn(&mut Vec<String>), expected: Expect| {
         let text = String::from_utf8(fixture("tools")).expect("text");
         let mut lines: Vec<String> = text.lines().map(|line| format!("{line}\n")).collect();
         edit(&mut lines);
-        let imported = read(lines.concat().as_bytes()).expect("a session");
-        let own = imported
-            .notes
-            .iter()
-            .filter(|note| !note.contains("came of other sessions") && !note.contains("system row"));
+        let import = read(lines.concat().as_bytes()).expect("a session");
+        let own =
+            import.notes.iter().filter(|note| !note.contains("from other sessions") && !note.contains("system row"));
         expected.assert_eq(&format!(
             "{}{}\n",
-            log(&imported.session),
+            log(&import.session),
             own.map(|note| format!("- {note}\n")).collect::<String>()
         ));
     };
     check(
         |lines| lines[2] = "garbage\n".to_owned(),
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
-        user: How many words are in `to be or not`, and in nothing?
-        note: row 3 cannot be read: expected value at line 1 column 1
-        note: 1 chunk missing before the one with index 2
-        tool result: call_1 ok: {"words": 4}
-        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        - row 3 cannot be read: expected value at line 1 column 1
-        - 1 chunk missing before the one with index 2
-        - row 9: counts 7 chunks, and 6 could be read
-        - tokens are counted for the whole run: all of them stand at its last answer
-        - a result for `call_1`, which no call waits for, is kept and not shown
-        - a result for `call_2`, which no call waits for, is kept and not shown
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            note: row 3 cannot be read: expected value at line 1 column 1
+            note: 1 chunk missing before the one with index 2
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - row 3 cannot be read: expected value at line 1 column 1
+            - 1 chunk missing before the one with index 2
+            - row 9: counts 7 chunks, and 6 could be read
+            - tokens are counted for the whole run: all of them are assigned to its last answer
+            - a result for `call_1`, which no open call has as its id, is kept and not shown
+            - a result for `call_2`, which no open call has as its id, is kept and not shown
 
-    "#]],
+        "#]],
     );
     check(
         |lines| drop(lines.drain(3..5)),
         expect![[r#"
-        note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
-        user: How many words are in `to be or not`, and in nothing?
-        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
-        note: 2 chunks missing before the one with index 4
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        tool started: call_1
-        tool started: call_2
-        - 2 chunks missing before the one with index 4
-        - row 7: counts 7 chunks, and 5 could be read
-        - tokens are counted for the whole run: all of them stand at its last answer
-        - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
-        - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
+            note: came from the Python OpenRath: {"id":"3724bcc1-2ee1-44e7-97…
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            note: 2 chunks missing before the one with index 4
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            tool started: call_1
+            tool started: call_2
+            - 2 chunks missing before the one with index 4
+            - row 7: counts 7 chunks, and 5 could be read
+            - tokens are counted for the whole run: all of them are assigned to its last answer
+            - call `call_1` (word_count) has no result: it stays open, and whether it took effect is not known
+            - call `call_2` (word_count) has no result: it stays open, and whether it took effect is not known
 
-    "#]],
+        "#]],
     );
     check(
         |lines| drop(lines.remove(0)),
         expect![[r#"
-        user: How many words are in `to be or not`, and in nothing?
-        assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
-        tool result: call_1 ok: {"words": 4}
-        tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
-        assistant calls no_such_tool({})
-        tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
-        assistant: Four, and none.  (120 in, 18 out)
-        - there is no header: the session gets an id of its own, and where it came from is not known
-        - tokens are counted for the whole run: all of them stand at its last answer
+            user: How many words are in `to be or not`, and in nothing?
+            assistant: Let me count. calls word_count({"text": "to be or not"}), word_count()
+            tool result: call_1 ok: {"words": 4}
+            tool result: call_2 bad JSON: {"ok": false, "error_kind": "invalid_tool_arguments", "mess…
+            assistant calls no_such_tool({})
+            tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
+            assistant: Four, and none.  (120 in, 18 out)
+            - there is no header: the session gets a new id, and its origin is not known
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
-    "#]],
+        "#]],
     );
-    // A writer that goes on in the file of one that died begins anew, and a header that has strayed does not count.
+    // A writer that appends to the file of one that died begins a new session. A header alone does not.
     check(
         |lines| {
             let again = lines.clone();
@@ -406,8 +398,8 @@ fn damage_in_the_middle_is_told_where_it_is() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             - row 4: is a second header
-            - row 5: begins another session: of the one before it, 2 chunks left out
-            - tokens are counted for the whole run: all of them stand at its last answer
+            - row 5: begins another session: 2 chunks of the one before left out
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
         "#]],
     );
@@ -423,14 +415,14 @@ fn damage_in_the_middle_is_told_where_it_is() {
             tool result: call_3 unknown tool: {"ok": false, "error_kind": "unknown_tool", "message": "unk…
             assistant: Four, and none.  (120 in, 18 out)
             - row 4: is a second header
-            - tokens are counted for the whole run: all of them stand at its last answer
+            - tokens are counted for the whole run: all of them are assigned to its last answer
 
         "#]],
     );
 }
 
-/// What the Python OpenRath loads from files, with its own code.
-fn loaded(files: &[(&str, Vec<u8>)]) -> String {
+/// Loads files with the code of the Python OpenRath, and returns what it printed.
+fn load(files: &[(&str, Vec<u8>)]) -> String {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, file) in files {
@@ -445,7 +437,7 @@ fn loaded(files: &[(&str, Vec<u8>)]) -> String {
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
-fn the_python_openrath_loads_what_we_write() {
+fn the_python_openrath_loads_what_rath_writes() {
     let files: Vec<_> = sessions().iter().map(|(name, session)| (*name, write(session).bytes)).collect();
     expect![[r#"
         nothing op_create 0 None closed=True
@@ -514,17 +506,17 @@ fn the_python_openrath_loads_what_we_write() {
             user 'and now?' 
             (10, 5, 15)
     "#]]
-    .assert_eq(&loaded(&files));
+    .assert_eq(&load(&files));
 }
 
 #[test]
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
-fn the_python_openrath_loads_its_own_sessions_from_us() {
-    // Those with separators in them it cannot load itself.
+fn the_python_openrath_loads_its_own_sessions_written_by_rath() {
+    // The Python OpenRath cannot load files with line separators, not even its own.
     let first: Vec<_> =
         ["chat", "tools", "fork", "compressed", "system", "crashed"].map(|name| (name, fixture(name))).into();
     let again = first.iter().map(|(name, file)| (*name, write(&read(file).expect(name).session).bytes));
-    let again = loaded(&again.collect::<Vec<_>>());
-    // We close what we write.
-    assert_eq!(again, loaded(&first).replace("closed=False", "closed=True"));
+    let again = load(&again.collect::<Vec<_>>());
+    // A file that rath writes is always closed.
+    assert_eq!(again, load(&first).replace("closed=False", "closed=True"));
 }

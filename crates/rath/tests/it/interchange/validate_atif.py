@@ -1,15 +1,15 @@
-"""Validates trajectories, one JSON document a line, with the models of the package atif, and prints what it understood."""
+"""Validates trajectories, one JSON document a line, with the models of the package atif, and prints what was read."""
 import sys
 
 from atif import Trajectory
 
 
-def tell(trajectory, indent=""):
-    def say(*parts):
+def print_trajectory(trajectory, indent=""):
+    def line(*parts):
         print(indent + " ".join(map(str, parts)))
 
     agent = trajectory.agent
-    say(trajectory.schema_version, agent.name, agent.model_name, len(agent.tool_definitions or ()))
+    line(trajectory.schema_version, agent.name, agent.model_name, len(agent.tool_definitions or ()))
     for step in trajectory.steps:
         text = step.message if isinstance(step.message, str) else [part.type for part in step.message]
         calls = [(call.tool_call_id, call.function_name, call.arguments) for call in step.tool_calls or ()]
@@ -19,12 +19,12 @@ def tell(trajectory, indent=""):
         ]
         used = step.metrics
         tokens = (used.prompt_tokens, used.completion_tokens, used.cost_usd) if used else None
-        say(" ", step.step_id, step.source, ascii(text)[:60], ascii(calls), ascii(results), tokens)
+        line(" ", step.step_id, step.source, ascii(text)[:60], ascii(calls), ascii(results), tokens)
     total = trajectory.final_metrics
-    say(" ", total.total_prompt_tokens, total.total_completion_tokens, total.total_cost_usd, total.total_steps)
+    line(" ", total.total_prompt_tokens, total.total_completion_tokens, total.total_cost_usd, total.total_steps)
     for sub in trajectory.subagent_trajectories or ():
-        tell(sub, indent + "    ")
+        print_trajectory(sub, indent + "    ")
 
 
 for line in sys.stdin:
-    tell(Trajectory.model_validate_json(line))
+    print_trajectory(Trajectory.model_validate_json(line))

@@ -1,4 +1,4 @@
-//! What a session holds and a format has no place for: it stands beside, under the name `rath`.
+//! The parts of a step that a foreign format has no members for, written under the name `rath`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use rath_record::turn::{self, Next};
 use rath_record::{CallId, Digest, Payload, Record, Stamp, Step, StepId, Text, Timestamp, Usage};
 use serde::{Deserialize, Serialize};
 
-/// What rath knows of a step and a format has no member for. Each format leaves out what it has one for.
+/// The parts of a step that a format has no members for. Each format leaves out the fields that it has a member for.
+///
+/// The names of the fields are written to files.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Beside {
+pub(super) struct Extras {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) by: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,9 +37,9 @@ pub(super) struct Beside {
     pub(super) facts: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sidecar: Option<Json>,
-    /// What was done about the calls of an answer that have no result. Where this is not told, nobody knows.
+    /// Starts and decisions of the answer's calls that have no result; unknown if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) progress: Option<Vec<Kept>>,
+    pub(super) progress: Option<Vec<EmbeddedChunk>>,
 
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<Outcome>,
@@ -50,48 +52,48 @@ pub(super) struct Beside {
 
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tools: Option<Vec<ToolSpec>>,
-    /// The numbers of the steps that a summary stands for, and of those that it does not.
+    /// The numbers of the steps that a summary replaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hidden: Vec<u64>,
+    /// The numbers of the steps that stay visible beside a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kept: Vec<u64>,
-    /// The arguments of a call as the model wrote them, where they are not an object.
+    /// The arguments of a call as the model wrote them, if they are not a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) arguments: Option<String>,
-    /// The number of the step after which it comes, where that is not its own.
+    /// The number of the step that precedes this one, if that is not the preceding step of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<u64>,
-    /// What a step of the format stands for, where that cannot be seen from it.
+    /// The meaning of the format's step, if its other members do not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stands_for: Option<Stands>,
-    /// The whole chunk, where the format has nothing like it.
+    pub(super) stands_for: Option<StepMeaning>,
+    /// The whole chunk, if the format has nothing like it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) chunk: Option<Kept>,
+    pub(super) chunk: Option<EmbeddedChunk>,
 }
 
-/// What a step of a format stands for.
+/// The meaning of a system step. The names of the variants are written to files.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stands {
-    /// What an agent is told.
+pub(super) enum StepMeaning {
+    /// The prompt of an agent.
     Instructions,
     /// A summary.
     Compressed,
-    /// Nothing but the work that it refers to.
+    /// No text of its own, only references to asides.
     Asides,
 }
 
-impl Beside {
-    pub(super) fn of(stamp: &Stamp) -> Self {
-        Beside { by: stamp.by.clone(), at: stamp.at, usage: stamp.usage, ..Beside::default() }
+impl Extras {
+    /// Returns the extras of a step with this stamp.
+    pub(super) fn from_stamp(stamp: &Stamp) -> Self {
+        Extras { by: stamp.by.clone(), at: stamp.at, usage: stamp.usage, ..Extras::default() }
     }
 
-    /// Adds what stands in an answer beside its words, its reasoning and its calls.
-    pub(super) fn answer(self, answer: &Assistant, progress: Vec<Kept>) -> Self {
-        // Those that follow from the rest are not worth a member.
-        let plain = if answer.calls.is_empty() { Finish::Stop } else { Finish::Calls };
-        Beside {
-            finish: Some(answer.finish).filter(|finish| *finish != plain),
+    /// Adds the parts of an answer other than its text, its reasoning and its calls.
+    pub(super) fn with_answer(self, answer: &Assistant, progress: Vec<EmbeddedChunk>) -> Self {
+        Extras {
+            finish: Some(answer.finish).filter(|finish| *finish != default_finish(answer)),
             provider: answer.provider.clone(),
             request: answer.request,
             settings: answer.settings.clone(),
@@ -102,9 +104,9 @@ impl Beside {
         }
     }
 
-    /// Adds what stands in a result beside its output.
-    pub(super) fn result(self, result: &ToolResult) -> Self {
-        Beside {
+    /// Adds the parts of a result other than its output.
+    pub(super) fn with_result(self, result: &ToolResult) -> Self {
+        Extras {
             outcome: Some(result.outcome),
             whole: result.whole.as_ref().and_then(Text::as_str).map(str::to_owned),
             effects: result.effects.clone(),
@@ -113,10 +115,9 @@ impl Beside {
         }
     }
 
-    /// Fills in an answer what is beside it.
+    /// Moves the parts that [`with_answer`](Self::with_answer) added into an answer.
     pub(super) fn fill_answer(&mut self, answer: &mut Assistant) {
-        let plain = if answer.calls.is_empty() { Finish::Stop } else { Finish::Calls };
-        answer.finish = self.finish.unwrap_or(plain);
+        answer.finish = self.finish.unwrap_or(default_finish(answer));
         answer.provider = self.provider.take().or(answer.provider.take());
         answer.request = self.request;
         answer.settings = self.settings.take();
@@ -124,7 +125,7 @@ impl Beside {
         answer.sidecar = self.sidecar.take();
     }
 
-    /// Fills in a result what is beside it.
+    /// Moves the parts that [`with_result`](Self::with_result) added into a result.
     pub(super) fn fill_result(&mut self, result: &mut ToolResult) {
         result.outcome = self.outcome.unwrap_or(result.outcome);
         result.whole = self.whole.take().map(Text::from);
@@ -133,36 +134,42 @@ impl Beside {
     }
 }
 
-/// A chunk as JSON, with what would stand beside its row.
+/// Returns the finish reason that follows from an answer's calls. It is not written.
+fn default_finish(answer: &Assistant) -> Finish {
+    if answer.calls.is_empty() { Finish::Stop } else { Finish::Calls }
+}
+
+/// A chunk as JSON, together with its payloads. The names of the fields are written to files.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Kept {
+pub(super) struct EmbeddedChunk {
     json: Json,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     texts: BTreeMap<Digest, String>,
-    /// In base64.
+    /// Binary payloads in base64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     bytes: BTreeMap<Digest, String>,
 }
 
-impl Kept {
-    pub(super) fn of(step: &Step) -> Self {
+impl EmbeddedChunk {
+    /// Encodes the chunk of a step.
+    pub(super) fn from_step(step: &Step) -> Self {
         let json = Json::parse(&step.json()).expect("a chunk's JSON is JSON");
-        let mut kept = Kept { json, texts: BTreeMap::new(), bytes: BTreeMap::new() };
+        let mut embedded = EmbeddedChunk { json, texts: BTreeMap::new(), bytes: BTreeMap::new() };
         for (digest, payload) in step.chunk().payloads() {
             match payload {
-                Payload::Text(text) => _ = kept.texts.insert(digest, text.to_string()),
-                Payload::Bytes(bytes) => _ = kept.bytes.insert(digest, BASE64.encode(bytes)),
+                Payload::Text(text) => _ = embedded.texts.insert(digest, text.to_string()),
+                Payload::Bytes(bytes) => _ = embedded.bytes.insert(digest, BASE64.encode(bytes)),
             }
         }
-        kept
+        embedded
     }
 
-    /// The chunk; none where this is not one.
-    pub(super) fn chunk(&self) -> Option<Chunk> {
+    /// Decodes the chunk; none if the JSON is not a chunk.
+    pub(super) fn decode(&self) -> Option<Chunk> {
         let mut chunk = match Chunk::decode(self.json.as_str()) {
             Ok(chunk) => chunk,
-            // Whoever read and wrote the file in between may have moved its members: the kind has to be the first.
+            // A program that rewrote the file may have reordered the members, and `kind` has to be the first.
             Err(_) => {
                 let mut members: serde_json::Map<String, serde_json::Value> =
                     serde_json::from_str(self.json.as_str()).ok()?;
@@ -172,7 +179,7 @@ impl Kept {
                 Chunk::decode(&format!(r#"{{"kind":{kind}{comma}{}"#, &rest[1..])).ok()?
             }
         };
-        // What is not what its name says is not put in its place.
+        // A payload that does not have the digest it is filed under is ignored.
         chunk.fill(|digest| {
             let text = self.texts.get(digest).map(|text| Payload::Text(text.as_str().into()));
             let bytes = || Some(Payload::Bytes(BASE64.decode(self.bytes.get(digest)?).ok()?.into()));
@@ -182,30 +189,30 @@ impl Kept {
     }
 }
 
-/// What was done about the calls without a result, by the answer that asked for them.
+/// Returns the starts and decisions of calls without a result, by the answer that made the calls.
 ///
-/// Only this much is kept of starts and decisions: those of calls that ended say nothing any more.
-pub(super) fn progress(record: &Record) -> HashMap<StepId, Vec<Kept>> {
+/// Other starts and decisions are not exported: once a call has ended they have no meaning any more.
+pub(super) fn open_call_progress(record: &Record) -> HashMap<StepId, Vec<EmbeddedChunk>> {
     let Next::RunTools(open) = turn::next(record) else { return HashMap::new() };
-    let mut asked: HashMap<StepId, Vec<CallId>> = HashMap::new();
+    let mut calls_by_answer: HashMap<StepId, Vec<CallId>> = HashMap::new();
     for pending in open {
-        asked.entry(pending.step).or_default().push(pending.call.id);
+        calls_by_answer.entry(pending.step).or_default().push(pending.call.id);
     }
-    let mut progress: HashMap<StepId, Vec<Kept>> = HashMap::new();
-    let mut by_call: HashMap<CallId, StepId> = HashMap::new();
+    let mut progress: HashMap<StepId, Vec<EmbeddedChunk>> = HashMap::new();
+    let mut answer_by_call: HashMap<CallId, StepId> = HashMap::new();
     for step in record.steps() {
-        let about = match step.chunk() {
+        let call = match step.chunk() {
             Chunk::ToolStarted(started) => &started.call,
             Chunk::Approved(approved) => &approved.call,
             Chunk::Denied(denied) => &denied.call,
             _ => {
-                let calls = asked.remove(&step.id()).unwrap_or_default();
-                by_call.extend(calls.into_iter().map(|call| (call, step.id())));
+                let calls = calls_by_answer.remove(&step.id()).unwrap_or_default();
+                answer_by_call.extend(calls.into_iter().map(|call| (call, step.id())));
                 continue;
             }
         };
-        if let Some(answer) = by_call.get(about) {
-            progress.entry(*answer).or_default().push(Kept::of(step));
+        if let Some(answer) = answer_by_call.get(call) {
+            progress.entry(*answer).or_default().push(EmbeddedChunk::from_step(step));
         }
     }
     progress

@@ -1,0 +1,147 @@
+//! A record built from the rows of a foreign file.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use rath_record::chunk::{Assistant, Chunk, Forked, Merged, Outcome, Strategy, ToolResult, ToolStarted};
+use rath_record::{BranchId, CallId, Record, Stamp, StepId, Timestamp, Usage};
+
+use super::extras::{EmbeddedChunk, Extras};
+use super::notes::Notes;
+use crate::session::Session;
+
+/// A record under construction, with the calls that are open in it.
+///
+/// The builder does not read the clock: a step has the time that the file gives, or none.
+pub(super) struct RecordBuilder {
+    record: Record,
+    branch: BranchId,
+    calls: Vec<TrackedCall>,
+    /// Indices into `calls` of the calls without a result.
+    ///
+    /// A result belongs to the newest answer with a call of its id, and there to the first such call.
+    waiting: HashMap<CallId, VecDeque<usize>>,
+    /// Starts and decisions of calls that may still be open at the end.
+    progress: Vec<Chunk>,
+    aside_count: u64,
+}
+
+/// A call that an answer made.
+struct TrackedCall {
+    id: CallId,
+    tool: Arc<str>,
+    is_open: bool,
+    /// True if the file says whether the call was started, approved or denied.
+    has_progress: bool,
+}
+
+impl RecordBuilder {
+    /// Creates an empty record on a branch; on a new branch if there is no id.
+    pub(super) fn new(branch: Option<BranchId>) -> Self {
+        let branch = branch.unwrap_or_else(|| Session::empty().id());
+        let (calls, waiting, progress) = (Vec::new(), HashMap::new(), Vec::new());
+        RecordBuilder { record: Record::new(), branch, calls, waiting, progress, aside_count: 0 }
+    }
+
+    /// Appends the opening step of a named branch, as an aside has one.
+    pub(super) fn open_branch(&mut self, name: String, nth: u64) {
+        self.append(Chunk::Forked(Forked { nth, from: None, name: Some(name) }), None, None, None);
+    }
+
+    /// Appends a note.
+    pub(super) fn push_note(&mut self, text: impl Into<String>, at: Option<Timestamp>, usage: Option<Usage>) -> StepId {
+        self.append(Chunk::note(text.into()), None, at, usage)
+    }
+
+    /// Appends a chunk.
+    pub(super) fn push(&mut self, chunk: Chunk, extras: &Extras) -> StepId {
+        match chunk {
+            Chunk::Assistant(answer) => self.push_answer(answer, extras, None),
+            Chunk::ToolResult(result) => self.push_result(result, extras).0,
+            chunk => self.append(chunk, extras.by.clone(), extras.at, extras.usage),
+        }
+    }
+
+    /// Appends an answer. Without `progress` it is unknown whether its calls were started.
+    pub(super) fn push_answer(
+        &mut self,
+        answer: Assistant,
+        extras: &Extras,
+        progress: Option<&[EmbeddedChunk]>,
+    ) -> StepId {
+        let first = self.calls.len();
+        for (nth, call) in answer.calls.iter().enumerate().rev() {
+            self.waiting.entry(call.id.clone()).or_default().push_front(first + nth);
+        }
+        let calls = answer.calls.iter().map(|call| TrackedCall {
+            id: call.id.clone(),
+            tool: call.tool.clone(),
+            is_open: true,
+            has_progress: progress.is_some(),
+        });
+        self.calls.extend(calls);
+        self.progress.extend(progress.unwrap_or_default().iter().filter_map(EmbeddedChunk::decode));
+        self.append(Chunk::Assistant(answer), extras.by.clone(), extras.at, extras.usage)
+    }
+
+    /// Appends a result. Returns its step and whether an open call matched it.
+    pub(super) fn push_result(&mut self, result: ToolResult, extras: &Extras) -> (StepId, bool) {
+        let call = self.waiting.get_mut(&result.call).and_then(VecDeque::pop_front);
+        call.into_iter().for_each(|index| self.calls[index].is_open = false);
+        let step = self.append(Chunk::ToolResult(result), extras.by.clone(), extras.at, extras.usage);
+        (step, call.is_some())
+    }
+
+    /// Closes the calls that have no result although the agent continued, and returns their number.
+    pub(super) fn close_abandoned_calls(&mut self) -> u64 {
+        let abandoned: Vec<_> =
+            self.calls.iter().filter(|call| call.is_open && !call.has_progress).map(|call| call.id.clone()).collect();
+        for call in &abandoned {
+            let result = ToolResult::new(call.clone(), Outcome::Unknown, "no result was recorded");
+            self.push_result(result, &Extras::default());
+        }
+        abandoned.len() as u64
+    }
+
+    /// Adds the record of other work as an aside.
+    pub(super) fn keep_aside(&mut self, work: &Record) {
+        if self.record.head().is_none() {
+            self.push_note("begins with work that is kept aside", None, None);
+        }
+        self.aside_count += 1;
+        let merge = Merged { nth: self.aside_count, ..Strategy::Aside.into() };
+        let merged = self.record.merge(work, merge, Stamp::on(self.branch));
+        self.record = merged.expect("neither open calls nor length prevent an aside");
+    }
+
+    /// Appends the progress of the calls that are open at the end.
+    ///
+    /// An open call whose progress the file does not give is marked as started, and noted.
+    pub(super) fn mark_open_calls(&mut self, notes: &Notes) {
+        for chunk in std::mem::take(&mut self.progress) {
+            if matches!(chunk, Chunk::ToolStarted(_) | Chunk::Approved(_) | Chunk::Denied(_)) {
+                self.append(chunk, None, None, None);
+            }
+        }
+        let in_doubt: Vec<_> = self.calls.iter().filter(|call| call.is_open && !call.has_progress).collect();
+        let started: Vec<_> = in_doubt.iter().map(|call| ToolStarted { call: call.id.clone(), key: None }).collect();
+        for call in in_doubt {
+            let (id, tool) = (&call.id, &call.tool);
+            notes.add(format!(
+                "call `{id}` ({tool}) has no result: it stays open, and whether it took effect is not known"
+            ));
+        }
+        // The writer may have died while the call ran. A started call is repeated without asking only if its tool changes
+        // nothing.
+        started.into_iter().for_each(|started| _ = self.append(started.into(), None, None, None));
+    }
+
+    /// Returns the record.
+    pub(super) fn into_record(self) -> Record {
+        self.record
+    }
+
+    fn append(&mut self, chunk: Chunk, by: Option<Arc<str>>, at: Option<Timestamp>, usage: Option<Usage>) -> StepId {
+        self.record.push(chunk, Stamp { branch: self.branch, by, usage, at }).id()
+    }
+}

@@ -1,0 +1,177 @@
+//! A round of calls in a replay: starts and results in the order of the recording.
+
+use std::sync::Arc;
+
+use rath_record::chunk::{Call, Chunk, Outcome, ToolResult, ToolStarted};
+use rath_record::{CallId, Record, Step};
+use serde_json::{Value, json};
+
+use super::{Plan, Ready, Said, Shown, What, call, shown};
+use crate::replay::{Divergence, Replay, is_aside, recorded_failure};
+use crate::session::Result;
+use crate::session::{Session, is_of_workspace};
+use crate::tool::{Nature, ToolCx};
+
+/// Appends the recorded results of the calls. No call is made, unless tools run again.
+pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<Plan>) -> Result<Shown> {
+    let mut calls: Vec<ReplayedCall> = plans.into_iter().map(ReplayedCall::new).collect();
+    let mut amount = Shown::All;
+    while calls.iter().any(|call| !call.is_closed) {
+        let action = || {
+            let open = calls.iter().filter(|call| !call.is_closed).map(|call| &*call.call.tool).collect::<Vec<_>>();
+            format!("tools are called: {}", open.join(", "))
+        };
+        let step = replay.next_step(session, action, |chunk| is_of_round(chunk, &calls)).await?;
+        match step.chunk() {
+            Chunk::ToolStarted(started) => {
+                match ReplayedCall::find_open(&mut calls, &started.call, |call| call.cx.is_none()) {
+                    Some(call) => call.start(session),
+                    None => session.go_on_by(&step),
+                }
+            }
+            Chunk::ToolResult(result) => {
+                let Some(call) = ReplayedCall::find_open(&mut calls, &result.call, |_| true) else { continue };
+                call.finish(session, replay, &step, result).await?;
+                if result.whole.is_some() {
+                    amount = Shown::Part;
+                }
+            }
+            Chunk::Merged(_) => {
+                if let Some(aside) = step.parents().get(1).and_then(|aside| aside.step()) {
+                    replay.accept_step(aside);
+                    session.keep_aside(&Session::resume(Record::at(aside.clone())));
+                }
+            }
+            _ => {
+                session.go_on_by(&step);
+                if let Some(error) = recorded_failure(&step) {
+                    return Err(error.with_session(session));
+                }
+            }
+        }
+    }
+    replay.ensure_not_diverged(session)?;
+    Ok(amount)
+}
+
+/// Returns whether the chunk belongs to a round with these calls, or ends the round.
+fn is_of_round(chunk: &Chunk, calls: &[ReplayedCall]) -> bool {
+    let is_open = |id: &CallId| calls.iter().any(|call| !call.is_closed && call.call.id == *id);
+    match chunk {
+        Chunk::ToolStarted(started) => is_open(&started.call),
+        Chunk::ToolResult(result) => is_open(&result.call),
+        Chunk::Interrupted(_) => true,
+        chunk => is_aside(chunk) || is_of_workspace(chunk),
+    }
+}
+
+/// A call of the round, and its progress.
+struct ReplayedCall {
+    call: Call,
+    what: What,
+    /// The context of the call; none before it is started.
+    cx: Option<Arc<ToolCx>>,
+    /// True once the result is appended.
+    is_closed: bool,
+}
+
+impl ReplayedCall {
+    fn new(Plan { call, what }: Plan) -> Self {
+        ReplayedCall { call, what, cx: None, is_closed: false }
+    }
+
+    /// Returns the first open call with this id that fits.
+    fn find_open<'a>(
+        calls: &'a mut [ReplayedCall],
+        id: &CallId,
+        fits: impl Fn(&ReplayedCall) -> bool,
+    ) -> Option<&'a mut ReplayedCall> {
+        calls.iter_mut().find(|call| !call.is_closed && call.call.id == *id && fits(call))
+    }
+
+    /// Appends the start of the call, or the result that the program gives without making it.
+    ///
+    /// The recording is compared with the step that is appended.
+    fn start(&mut self, session: &mut Session) {
+        match &self.what {
+            What::Make(ready) => {
+                if !ready.started {
+                    let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
+                    session.push(ToolStarted { call: self.call.id.clone(), key });
+                }
+                self.cx = Some(Arc::new(ToolCx::new(session.for_tool(), self.call.clone(), ready.key.clone())));
+            }
+            What::Say(said) => {
+                session.push(self.result(said));
+                self.is_closed = true;
+            }
+            What::Ask(_) => {}
+        }
+    }
+
+    /// Appends the recorded result. If the call is made again, its result is compared first.
+    async fn finish(
+        &mut self,
+        session: &mut Session,
+        replay: &Replay,
+        step: &Step,
+        recorded: &ToolResult,
+    ) -> Result<()> {
+        if self.cx.is_none() {
+            self.start(session);
+            replay.ensure_not_diverged(session)?;
+        }
+        if self.is_closed {
+            return Ok(());
+        }
+        self.is_closed = true;
+        if let (What::Make(ready), Some(cx)) = (&self.what, &self.cx)
+            && is_made_again(replay, ready, recorded)
+        {
+            let mut said = {
+                // A tool that only runs workflows waits for nothing but the recording, so it does not count as running.
+                let _guard = (!ready.tool.tool().only_runs_workflows()).then(|| replay.begin_tool());
+                call(0, ready.clone(), cx.clone()).await.1
+            };
+            // Secrets are hidden as they would be in the record.
+            said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
+            replay.ensure_not_diverged(session)?;
+            if let Some((pointer, expected, found)) = first_difference(recorded, &self.result(&said)) {
+                let divergence = Divergence::between_values(step, pointer, &expected, &found);
+                return Err(replay.diverge(session, divergence));
+            }
+        }
+        session.go_on_by(step);
+        Ok(())
+    }
+
+    /// Returns the result as the model reads it.
+    fn result(&self, said: &Said) -> ToolResult {
+        let (output, whole) = shown(said.text.clone(), said.limit);
+        ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) }
+    }
+}
+
+/// Returns whether a call is made in a replay.
+///
+/// A call that passes its task to a workflow is always made, because only the recording answers there. Timeouts and
+/// cancellations cannot be repeated.
+fn is_made_again(replay: &Replay, ready: &Ready, recorded: &ToolResult) -> bool {
+    let has_ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
+    has_ended && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
+}
+
+/// Returns the first difference between a recorded result and a new one: a JSON pointer and both values.
+fn first_difference(recorded: &ToolResult, now: &ToolResult) -> Option<(&'static str, Value, Value)> {
+    if recorded.outcome != now.outcome {
+        return Some(("/outcome", json!(recorded.outcome), json!(now.outcome)));
+    }
+    if recorded.output != now.output {
+        return Some(("/output", json!(recorded.output.to_string()), json!(now.output.to_string())));
+    }
+    let (before, after) = (recorded.whole.as_ref(), now.whole.as_ref());
+    (before != after).then(|| {
+        let json = |text: Option<&rath_record::Text>| json!(text.map(ToString::to_string));
+        ("/whole", json(before), json(after))
+    })
+}
