@@ -25,11 +25,10 @@ pub use running::{Events, Running};
 pub use selector::Selector;
 pub use sequential::Sequential;
 
-pub(crate) use module::Scope;
+use module::enter_scope;
+pub(crate) use module::module_name;
 
-use crate::event::Newest;
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{Newest, Result, Session};
 
 /// A module that does something with a session.
 ///
@@ -124,7 +123,7 @@ where
         }
     };
     let outermost = entered.module().is_none();
-    let left = match work(Scope::enter(entered, module)).await {
+    let left = match work(enter_scope(entered, module)).await {
         Ok(session) => Ok(leave(session)),
         Err(error) => Err(match newest {
             Some(newest) if !error.session().is_some_and(|session| newest.is_behind(session)) => {

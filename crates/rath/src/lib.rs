@@ -9,11 +9,9 @@
 mod budget;
 mod cancel;
 mod error;
-mod event;
 mod file;
 pub mod flow;
 pub mod interchange;
-mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
@@ -28,7 +26,6 @@ pub mod workspace;
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
-pub use event::{Event, EventKind};
 pub use file::{Opened, Salvaged, salvage, verify, verify_graph};
 pub use memory::Memory;
 pub use place::Place;
@@ -39,7 +36,7 @@ pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, 
 pub use sandbox::Sandbox;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Error, Result, Session};
+pub use session::{Error, Event, EventKind, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.

@@ -53,11 +53,8 @@ pub(crate) use render::{Reuse, Target};
 
 use crate::budget::Ask as BudgetAsk;
 use crate::error::ErrorKind;
-use crate::event::EventKind;
-use crate::limits::{Stopped, within_limits};
 use crate::secrets::Secrets;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Result, Session, Stopped, within_limits};
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
 ///

@@ -3,9 +3,12 @@
 mod conflicts;
 mod decide;
 mod error;
+mod event;
 mod files;
 mod join;
+mod limits;
 mod live;
+mod scope;
 mod workspace;
 
 use std::borrow::Cow;
@@ -22,7 +25,6 @@ use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage,
 use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
 use crate::replay::Replay;
@@ -32,7 +34,11 @@ use live::Live;
 use workspace::Where;
 
 pub use error::{Error, Result};
+pub(crate) use event::{Callback, Hub, Newest, Queue};
+pub use event::{Event, EventKind};
 pub(crate) use files::checked;
+pub(crate) use limits::{Stopped, stopped, within_limits};
+pub(crate) use scope::{ModuleId, Scope};
 pub(crate) use workspace::is_of_workspace;
 
 /// Everything that happened, as one value.

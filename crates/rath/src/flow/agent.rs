@@ -13,12 +13,10 @@ use super::compressor::Compressor;
 use super::module::{Binding, Module, tree};
 use super::{Cloned, Run, Workflow};
 use crate::error::ErrorKind;
-use crate::event::EventKind;
 use crate::memory::Memory;
 use crate::provider::Provider;
 use crate::sandbox::Sandbox;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Result, Session};
 use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, Tools, run_calls};
 
 /// A prompt, a model, and what it can do.

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::agent::Agent;
 use super::enter;
 use crate::error::ErrorKind;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session};
 use crate::tool::{Check, schema_of};
 
 /// How often a model may answer until the answer fits.

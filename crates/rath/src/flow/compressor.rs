@@ -13,8 +13,7 @@ use super::Workflow;
 use super::module::{Binding, Module, tree};
 use crate::error::ErrorKind;
 use crate::provider::Provider;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session};
 
 /// Folds the older part of a conversation into a summary.
 ///

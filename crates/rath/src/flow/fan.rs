@@ -10,10 +10,8 @@ use rath_record::turn::Next;
 
 use super::Run;
 use crate::error::ErrorKind;
-use crate::event::Newest;
 use crate::sandbox::Sandbox;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Newest, Result, Session};
 
 /// Forks a session once for each branch and runs the branches side by side. Await it for what became of each.
 ///

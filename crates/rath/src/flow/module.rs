@@ -1,6 +1,5 @@
 //! What modules are made of, and what they are called.
 
-use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
@@ -11,8 +10,7 @@ use rath_record::chunk::Instructions;
 use super::Run;
 use crate::provider::Provider;
 use crate::sandbox::Sandbox;
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{ModuleId, Result, Scope, Session};
 
 /// A part of a program, with parts of its own.
 ///
@@ -67,7 +65,7 @@ pub trait Module: Send + Sync + 'static {
         Self: Sized,
     {
         let mut all = Vec::new();
-        below("", self, &mut all);
+        collect_descendants("", self, &mut all);
         all.insert(0, (String::new(), self as &dyn Module));
         Modules(all.into_iter())
     }
@@ -87,8 +85,8 @@ pub trait Module: Send + Sync + 'static {
 
     /// What tells this module from every other that is there at the same time.
     #[doc(hidden)]
-    fn identity(&self) -> (usize, TypeId) {
-        ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>())
+    fn identity(&self) -> ModuleId {
+        ModuleId::new(self)
     }
 }
 
@@ -155,60 +153,46 @@ fn draw(out: &mut String, name: Option<&str>, module: &dyn Module, depth: usize)
 }
 
 /// Everything below a module, with the paths from it on.
-fn below<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn Module)>) {
+fn collect_descendants<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn Module)>) {
     for (name, child) in module.children() {
         let path = if path.is_empty() { name } else { format!("{path}.{name}") };
         all.push((path.clone(), child));
-        below(&path, child, all);
+        collect_descendants(&path, child, all);
     }
 }
 
-/// The module that a session is in the hands of.
-///
-/// A module does not know what its parent calls it. So whoever runs leaves a list of what is below it, by where it lies in
-/// memory, and a child finds its own name there: while the parent runs, nothing of it moves.
-pub(crate) struct Scope {
-    below: Vec<((usize, TypeId), Arc<str>)>,
-    /// What the next one to be handed the session is called, whoever it is.
-    next: Option<Arc<str>>,
+/// Hands a session to a module: steps are appended under the path of the module, and its children have their names.
+pub(crate) fn enter_scope(session: Session, module: &dyn Module) -> Session {
+    let path = module_path(&session, module);
+    let mut descendants = Vec::new();
+    collect_descendants("", module, &mut descendants);
+    let names = descendants.into_iter().map(|(path, module)| (module.identity(), path.into())).collect();
+    session.within_scope(Some(path), Some(Arc::new(Scope::new(names))))
 }
 
-impl Scope {
-    /// Hands a session to a module.
-    pub(crate) fn enter(session: Session, module: &dyn Module) -> Session {
-        let path = Scope::path(&session, module);
-        let mut all = Vec::new();
-        below("", module, &mut all);
-        let below = all.into_iter().map(|(path, module)| (module.identity(), path.into()));
-        session.within_scope(Some(path), Some(Arc::new(Scope { below: below.collect(), next: None })))
-    }
+/// Gives a name to the next module that the session is handed to.
+pub(crate) fn name_next_module(session: Session, name: &str) -> Session {
+    let by = session.module().map(Into::into);
+    session.within_scope(by, Some(Arc::new(Scope::with_next(name))))
+}
 
-    /// Says what the next module is called that the session is handed to.
-    pub(crate) fn next_is(session: Session, name: &str) -> Session {
-        let (by, scope) = (session.module().map(Into::into), Scope { below: Vec::new(), next: Some(name.into()) });
-        session.within_scope(by, Some(Arc::new(scope)))
+/// Returns the path of a module below the module that the session is in.
+fn module_path(session: &Session, module: &dyn Module) -> Arc<str> {
+    let name = match session.scope().and_then(|scope| scope.next()) {
+        Some(name) => name.to_owned(),
+        None => module_name(session, module),
+    };
+    match session.module() {
+        Some(outer) => format!("{outer}.{name}").into(),
+        None => name.into(),
     }
+}
 
-    /// The path of a module from where the session is.
-    fn path(session: &Session, module: &dyn Module) -> Arc<str> {
-        let name = match session.scope().and_then(|scope| scope.next.clone()) {
-            Some(name) => name.to_string(),
-            None => Scope::name(session, module),
-        };
-        match session.module() {
-            Some(outer) => format!("{outer}.{name}").into(),
-            None => name.into(),
-        }
-    }
-
-    /// What a module is called where the session is.
-    pub(crate) fn name(session: &Session, module: &dyn Module) -> String {
-        let identity = module.identity();
-        let given = session.scope().and_then(|scope| scope.below.iter().find(|(known, _)| *known == identity));
-        match given {
-            Some((_, name)) => name.to_string(),
-            None => module.name().map_or_else(|| snake(module.kind()), str::to_owned),
-        }
+/// Returns the name of a module where the session is: the one that a parent gave it, or its own.
+pub(crate) fn module_name(session: &Session, module: &dyn Module) -> String {
+    match session.scope().and_then(|scope| scope.name(module.identity())) {
+        Some(name) => name.to_owned(),
+        None => module.name().map_or_else(|| to_snake_case(module.kind()), str::to_owned),
     }
 }
 
@@ -220,7 +204,7 @@ pub(super) struct Acting<'a> {
 
 impl<'a> Acting<'a> {
     pub(super) fn new(session: &'a mut Session, module: &dyn Module) -> Self {
-        let by = session.set_by(Some(Scope::path(session, module)));
+        let by = session.set_by(Some(module_path(session, module)));
         Acting { session, by }
     }
 
@@ -258,7 +242,7 @@ impl Drop for Acting<'_> {
 }
 
 /// `ReviewLoop` as `review_loop`, `HTTPFetcher` as `http_fetcher`.
-fn snake(kind: &str) -> String {
+fn to_snake_case(kind: &str) -> String {
     let mut name = String::with_capacity(kind.len() + 4);
     let mut before = None::<char>;
     let mut chars = kind.chars().peekable();
@@ -301,8 +285,8 @@ impl<M: Module> Module for Option<M> {
         self.iter_mut().for_each(|module| module.bind(binding));
     }
 
-    fn identity(&self) -> (usize, TypeId) {
-        let place = ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>());
+    fn identity(&self) -> ModuleId {
+        let place = ModuleId::new(self);
         self.as_ref().map_or(place, Module::identity)
     }
 }
@@ -383,7 +367,7 @@ macro_rules! behind_a_pointer {
             (**self).errors_carry_the_session()
         }
 
-        fn identity(&self) -> (usize, TypeId) {
+        fn identity(&self) -> ModuleId {
             (**self).identity()
         }
     };

@@ -9,10 +9,8 @@ use rath_record::{Record, Step, StepId, Text};
 use super::agent::Agent;
 use super::module::Acting;
 use crate::error::ErrorKind;
-use crate::limits::within_limits;
 use crate::memory::{self, Memory};
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session, within_limits};
 
 /// How much of what a memory knows is shown to a model.
 const RECALLED_MOST: usize = 4;

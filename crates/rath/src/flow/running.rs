@@ -11,9 +11,7 @@ use futures_util::stream::Stream;
 
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::event::{Callback, Event, Hub, Queue};
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Callback, Error, Event, Hub, Queue, Result, Session};
 
 type Work<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
 type Begin<'a> = Box<dyn FnOnce(Session) -> Work<'a> + Send + 'a>;

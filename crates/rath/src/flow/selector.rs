@@ -8,11 +8,10 @@ use rath_record::chunk::{Assistant, Choice, Chunk, Failed, Instructions, Route, 
 
 use super::Run;
 use super::compressor::ask_aside;
-use super::module::{Acting, Binding, Module, Scope, tree};
+use super::module::{Acting, Binding, Module, module_name, tree};
 use crate::error::ErrorKind;
 use crate::provider::Provider;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session};
 
 /// Asks a model which of several workflows is to go on with a session.
 ///
@@ -210,7 +209,7 @@ impl fmt::Display for Selector {
 fn menu(session: &Session, routes: &[&dyn Run]) -> Vec<Route> {
     let mut menu: Vec<Route> = Vec::with_capacity(routes.len());
     for route in routes {
-        let name = Scope::name(session, *route);
+        let name = module_name(session, *route);
         let mut unique = name.clone();
         for nth in 2.. {
             if unique != DONE && menu.iter().all(|known| known.name != unique) {

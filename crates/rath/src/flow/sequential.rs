@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::module::{Binding, Module, Scope, tree};
+use super::module::{Binding, Module, name_next_module, tree};
 use super::{Cloned, Run, Workflow};
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{Result, Session};
 
 /// Runs workflows one after the other, each on what the one before gave back.
 ///
@@ -65,7 +64,7 @@ impl Workflow for Sequential {
         for (name, step) in &self.steps {
             let scope = session.scope().cloned();
             let by = session.module().map(Into::into);
-            session = step.run(Scope::next_is(session, name)).await?.within_scope(by, scope);
+            session = step.run(name_next_module(session, name)).await?.within_scope(by, scope);
         }
         Ok(session)
     }

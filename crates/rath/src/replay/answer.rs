@@ -8,9 +8,9 @@ use super::differ;
 use super::divergence::Divergence;
 use super::recording::Replay;
 use crate::error::ErrorKind;
-use crate::limits::Stopped;
 use crate::provider::{Delta, Request, Sink, note_losses};
 use crate::session::Session;
+use crate::session::Stopped;
 use crate::session::{Error, Result};
 
 impl Replay {

@@ -7,11 +7,9 @@ use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
 use crate::error::ErrorKind;
-use crate::event::{EventKind, Newest};
-use crate::flow::{Run, Scope};
+use crate::flow::{Run, module_name};
 use crate::sandbox::{Root, Sandbox};
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Newest, Result, Session};
 
 /// The key of a call.
 #[derive(Clone)]
@@ -120,7 +118,7 @@ impl ToolCx {
             let message = format!("work is {NESTED_MOST} tools deep already");
             return Err(Error::new(ErrorKind::Limit, message).with_session(&self.session));
         }
-        let mut session = self.session.aside(Scope::name(&self.session, workflow)).nested();
+        let mut session = self.session.aside(module_name(&self.session, workflow)).nested();
         let work = Newest::of(&session);
         let hub = session.hub().with_newest(&work);
         session = session.heard_by(hub);

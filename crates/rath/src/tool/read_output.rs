@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::output::{READ_ON, read_on};
 use super::{Nature, OUTPUT_LIMIT, Output, Tool, ToolCx};
 use crate::error::ErrorKind;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session};
 
 /// Gives an agent the rest of an output that was too long to be shown at once.
 ///

@@ -22,11 +22,8 @@ use super::output::shown;
 use super::schedule::{Held, plain};
 use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
 use crate::error::ErrorKind;
-use crate::event::EventKind;
-use crate::limits::{stopped, within_limits};
 use crate::sandbox::Root;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Result, Session, stopped, within_limits};
 
 /// The tools that calls are looked up in.
 pub(crate) struct Toolbox<'a> {

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::shell::{GRACE, SECONDS_MOST};
 use super::{spec, text};
 use crate::sandbox::Command;
-use crate::session::Result;
-use crate::session::checked;
+use crate::session::{Result, checked};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a command as a check: what it found is on the record, and holds until what it saw changes.

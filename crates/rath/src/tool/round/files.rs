@@ -8,8 +8,7 @@ use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
 use crate::sandbox::{Ground, Root, beneath};
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
 

@@ -14,9 +14,9 @@ use rath_record::chunk::{Call, Outcome};
 use rath_record::{CallId, Step};
 use tokio::sync::oneshot;
 
+use super::Session;
 use crate::budget::Limits;
 use crate::secrets::Secrets;
-use crate::session::Session;
 
 /// Something that happens in a running session.
 #[derive(Clone, Debug)]

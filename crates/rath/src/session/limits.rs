@@ -7,11 +7,10 @@ use futures_util::future::{Either, select};
 use rath_record::Text;
 use rath_record::chunk::Interrupted;
 
+use super::{Error, Session};
 use crate::budget::Stop;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::session::Error;
-use crate::session::Session;
 
 /// What is recorded when somebody else stopped the work.
 const CANCELLED: &str = "the run was cancelled";
