@@ -60,7 +60,8 @@ pub mod prelude {
         Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,
     };
     pub use crate::flow::{
-        Agent, Branch, Compressor, Fan, Joined, Module, Run, Running, Selector, Sequential, Workflow, fork_join,
+        Agent, Branch, BranchResults, Compressor, ForkJoin, Module, Run, Running, Selector, Sequential, Workflow,
+        fork_join,
     };
     pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
     pub use crate::record::graph::Ids;

@@ -54,7 +54,7 @@ pub(crate) use render::{Reuse, Target};
 use crate::budget::Ask as BudgetAsk;
 use crate::error::ErrorKind;
 use crate::secrets::Secrets;
-use crate::session::{Error, EventKind, Result, Session, Stopped, within_limits};
+use crate::session::{Error, EventKind, Result, Session, StopReason, within_limits};
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
 ///
@@ -293,7 +293,7 @@ impl<'a> Ask<'a> {
             Some((budget, depth)) => {
                 let (identity, prices) = (&request.identity, &*provider.prices);
                 let hold = budget.hold(&BudgetAsk { identity, tokens: request.tokens, depth, prices });
-                Some(hold.map_err(|stop| Stopped::Budget(stop).record(&mut session))?)
+                Some(hold.map_err(|stop| StopReason::Budget(stop).record(&mut session))?)
             }
             None => None,
         };

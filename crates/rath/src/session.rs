@@ -34,10 +34,10 @@ use live::Live;
 use workspace::Where;
 
 pub use error::{Error, Result};
-pub(crate) use event::{Callback, Hub, Newest, Queue};
+pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
 pub use event::{Event, EventKind};
 pub(crate) use files::checked;
-pub(crate) use limits::{Stopped, stopped, within_limits};
+pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use scope::{ModuleId, Scope};
 pub(crate) use workspace::is_of_workspace;
 

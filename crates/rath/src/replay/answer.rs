@@ -10,7 +10,7 @@ use super::recording::Replay;
 use crate::error::ErrorKind;
 use crate::provider::{Delta, Request, Sink, note_losses};
 use crate::session::Session;
-use crate::session::Stopped;
+use crate::session::StopReason;
 use crate::session::{Error, Result};
 
 impl Replay {
@@ -81,7 +81,7 @@ fn is_failure(chunk: &Chunk) -> bool {
 pub(crate) fn failure(step: &Step) -> Option<Error> {
     match step.chunk() {
         Chunk::Failed(Failed { error, message }) => Some(Error::new(ErrorKind::named(error), message)),
-        Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(Stopped::kind_of(reason), reason)),
+        Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(StopReason::error_kind(reason), reason)),
         _ => None,
     }
 }

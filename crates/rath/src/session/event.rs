@@ -1,4 +1,4 @@
-//! What happens, while it happens.
+//! Events of a running session, and those who listen to them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,93 +18,93 @@ use super::Session;
 use crate::budget::Limits;
 use crate::secrets::Secrets;
 
-/// Something that happens in a running session.
+/// An event in a running session.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The session as it was at that moment, to be read: `event.session.module()` says who acts.
+    /// The session at that moment, for reading: `event.session.module()` is the path of the module that acts.
     pub session: Session,
-    /// What happens.
+    /// The kind of event, with its details.
     pub kind: EventKind,
 }
 
 impl Event {
-    /// Waits until a step that it tells of is durable. False if it never will be.
-    fn is_lasting(&self) -> bool {
+    /// Blocks until the step of a [`EventKind::Step`] is durable. Returns false if the step was lost.
+    fn wait_durable(&self) -> bool {
         match (&self.kind, self.session.recorder()) {
             (EventKind::Step(step), Some(recorder)) => recorder.wait().is_ok() && recorder.has(step),
             _ => true,
         }
     }
 
-    /// The same for whoever may not wait.
-    fn poll_lasting(&self, context: &mut Context<'_>) -> Poll<bool> {
+    /// Polls until the step of a [`EventKind::Step`] is durable. Gives false if the step was lost.
+    fn poll_durable(&self, context: &mut Context<'_>) -> Poll<bool> {
         match (&self.kind, self.session.recorder()) {
             (EventKind::Step(step), Some(recorder)) => {
-                recorder.poll_durable(context).map(|kept| kept.is_ok() && recorder.has(step))
+                recorder.poll_durable(context).map(|durable| durable.is_ok() && recorder.has(step))
             }
             _ => Poll::Ready(true),
         }
     }
 }
 
-/// What happens in a running session.
+/// The kinds of event in a running session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
     /// A model is asked.
     Turn {
-        /// For which time in this run, from 1.
+        /// The number of the turn in this run, from 1.
         turn: u64,
     },
-    /// The model says more.
+    /// The model wrote more text.
     Text(String),
-    /// The model thinks on.
+    /// The model wrote more reasoning.
     Reasoning(String),
-    /// A model call failed: what came of it is void, and it is tried again after a while.
+    /// A model call failed and will be tried again. Its text so far is void.
     Retry {
-        /// Which attempt failed, from 1.
+        /// The number of the attempt that failed, from 1.
         attempt: u32,
-        /// How many there may be.
+        /// The number of attempts that are allowed.
         of: u32,
-        /// What went wrong.
+        /// The error message.
         error: String,
-        /// How long until the next one.
+        /// The time until the next attempt.
         wait: Duration,
     },
-    /// A tool starts to work.
+    /// A tool call started.
     ToolStarted(Call),
-    /// A tool says how it gets on.
+    /// A tool reported progress.
     ToolOutput {
         /// The call.
         call: CallId,
-        /// What it says.
+        /// The text of the report.
         text: String,
     },
-    /// A tool is done. Its result is appended when those before it are.
+    /// A tool call ended. Its result is appended after the results of earlier calls.
     ToolFinished {
         /// The call.
         call: Call,
-        /// How it ended.
+        /// The outcome of the call.
         outcome: Outcome,
     },
     /// A step was appended.
     Step(Step),
     /// A model call was paid for from a budget.
     Budget {
-        /// Tokens used so far, by all who share it.
+        /// Tokens used so far, by all sessions that share the budget.
         tokens: u64,
         /// Model calls so far.
         turns: u64,
-        /// What it allows.
+        /// The limits of the budget.
         limits: Limits,
     },
-    /// The subscriber was too slow, and this many events were left out. Steps are in the session all the same.
+    /// The listener was too slow, and this many events were dropped. Steps are in the session nevertheless.
     Missed(u64),
 }
 
 impl EventKind {
-    /// The same without what must not be shown. What is on the record holds none of it.
-    fn without(mut self, secrets: &Secrets) -> Self {
+    /// Removes secrets from texts that come straight from a model or a tool. Steps on the record hold none.
+    fn without_secrets(mut self, secrets: &Secrets) -> Self {
         if let EventKind::Text(text)
         | EventKind::Reasoning(text)
         | EventKind::Retry { error: text, .. }
@@ -117,30 +117,30 @@ impl EventKind {
     }
 }
 
-/// A subscriber that is this many events behind is told later how many it missed.
-const BEHIND_MOST: u64 = 1 << 16;
+/// The number of undelivered events from which on further events for a callback are dropped and counted.
+const MAX_UNDELIVERED_EVENTS: u64 = 1 << 16;
 
-/// Everybody who listens to a session.
+/// The subscribers of a session.
 #[derive(Clone, Default)]
 pub(crate) struct Hub(Option<Arc<[Subscriber]>>);
 
 #[derive(Clone)]
 enum Subscriber {
     Callback(Arc<Callback>),
-    Queue(Arc<Queue>),
-    Newest(Arc<Newest>),
+    Queue(Arc<EventQueue>),
+    Tracker(Arc<ProgressTracker>),
 }
 
 impl Hub {
-    /// Tells everybody, if there is anybody.
+    /// Sends an event to all subscribers. The event is not built if there are none.
     pub(crate) fn emit(&self, session: &Session, kind: impl FnOnce() -> EventKind) {
         let Some(subscribers) = &self.0 else { return };
-        let event = Event { session: session.quiet(), kind: kind().without(session.secrets()) };
+        let event = Event { session: session.quiet(), kind: kind().without_secrets(session.secrets()) };
         for subscriber in subscribers.iter() {
             match subscriber {
                 Subscriber::Callback(callback) => callback.send(&event),
                 Subscriber::Queue(queue) => queue.push(event.clone()),
-                Subscriber::Newest(newest) => newest.see(&event.session),
+                Subscriber::Tracker(tracker) => tracker.update(&event.session),
             }
         }
     }
@@ -149,114 +149,116 @@ impl Hub {
         self.0.is_none()
     }
 
-    fn and(&self, subscriber: Subscriber) -> Self {
+    fn with(&self, subscriber: Subscriber) -> Self {
         let known = self.0.iter().flat_map(|known| known.iter()).cloned();
         Hub(Some(known.chain([subscriber]).collect()))
     }
 
     pub(crate) fn with_callback(&self, callback: &Arc<Callback>) -> Self {
-        self.and(Subscriber::Callback(callback.clone()))
+        self.with(Subscriber::Callback(callback.clone()))
     }
 
-    pub(crate) fn with_queue(&self, queue: &Arc<Queue>) -> Self {
-        self.and(Subscriber::Queue(queue.clone()))
+    pub(crate) fn with_queue(&self, queue: &Arc<EventQueue>) -> Self {
+        self.with(Subscriber::Queue(queue.clone()))
     }
 
-    pub(crate) fn with_newest(&self, newest: &Arc<Newest>) -> Self {
-        self.and(Subscriber::Newest(newest.clone()))
+    pub(crate) fn with_tracker(&self, tracker: &Arc<ProgressTracker>) -> Self {
+        self.with(Subscriber::Tracker(tracker.clone()))
     }
 }
 
-/// A function that is called with every event, on a thread of its own: however slow it is, and even if it panics, no
-/// session but the one that waits for it in the end takes notice.
+/// A function that is called with every event, on a thread of its own.
+///
+/// A slow or panicking function does not affect the session: only the run that it listens to waits for it, at the end.
 pub(crate) struct Callback {
-    /// None when the run is over: a fork that outlives it tells nobody.
-    to: Mutex<Option<mpsc::Sender<Letter>>>,
-    /// How many events it is behind.
-    behind: Arc<AtomicU64>,
-    /// How many were left out since it was told, and the session at that moment.
+    /// None once the run is over, so that events of a fork that outlives the run are not sent.
+    sender: Mutex<Option<mpsc::Sender<Message>>>,
+    /// The number of events that were sent and not delivered.
+    undelivered: Arc<AtomicU64>,
+    /// The number of events that were dropped and not reported, and the session at the first of them.
     missed: Mutex<Option<(u64, Session)>>,
 }
 
-enum Letter {
+/// A message to the thread of a callback.
+enum Message {
     Event(Box<Event>),
-    /// The last one: all that was sent before has been read.
-    Over(oneshot::Sender<()>),
+    /// The last message, which is acknowledged when all before it are delivered.
+    End(oneshot::Sender<()>),
 }
 
 impl Callback {
     pub(crate) fn new(mut call: impl FnMut(&Event) + Send + 'static) -> std::io::Result<Arc<Self>> {
-        let (to, from) = mpsc::channel();
-        let behind = Arc::new(AtomicU64::new(0));
-        let read = behind.clone();
-        let listen = move || {
-            let mut broken = false;
-            while let Ok(letter) = from.recv() {
-                match letter {
-                    Letter::Event(event) => {
-                        read.fetch_sub(1, Ordering::Relaxed);
-                        // Nobody hears of a step that a crash could take back.
-                        if !event.is_lasting() {
+        let (sender, receiver) = mpsc::channel();
+        let undelivered = Arc::new(AtomicU64::new(0));
+        let counter = undelivered.clone();
+        let deliver = move || {
+            let mut panicked = false;
+            while let Ok(message) = receiver.recv() {
+                match message {
+                    Message::Event(event) => {
+                        counter.fetch_sub(1, Ordering::Relaxed);
+                        // A step is reported only once a crash cannot undo it.
+                        if !event.wait_durable() {
                             continue;
                         }
-                        // One that has panicked once is not called again: what it holds may be half done.
-                        broken = broken || catch_unwind(AssertUnwindSafe(|| call(&event))).is_err();
+                        // After a panic the function is not called again: its state may be inconsistent.
+                        panicked = panicked || catch_unwind(AssertUnwindSafe(|| call(&event))).is_err();
                     }
-                    Letter::Over(told) => {
-                        // What the listener holds is let go before anybody hears that it is over.
+                    Message::End(acknowledge) => {
+                        // The run is over only when the values that the function captured are dropped.
                         drop(call);
-                        let _ = told.send(());
+                        let _ = acknowledge.send(());
                         return;
                     }
                 }
             }
         };
-        thread::Builder::new().name("rath events".to_owned()).spawn(listen)?;
-        Ok(Arc::new(Callback { to: Mutex::new(Some(to)), behind, missed: Mutex::default() }))
+        thread::Builder::new().name("rath events".to_owned()).spawn(deliver)?;
+        Ok(Arc::new(Callback { sender: Mutex::new(Some(sender)), undelivered, missed: Mutex::default() }))
     }
 
     fn send(&self, event: &Event) {
         let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.behind.load(Ordering::Relaxed) >= BEHIND_MOST {
+        if self.undelivered.load(Ordering::Relaxed) >= MAX_UNDELIVERED_EVENTS {
             missed.get_or_insert_with(|| (0, event.session.clone())).0 += 1;
             return;
         }
-        self.own_up(missed.take());
-        self.post(event.clone());
+        self.report_missed(missed.take());
+        self.send_now(event.clone());
     }
 
-    /// Says how many events were left out.
-    fn own_up(&self, missed: Option<(u64, Session)>) {
+    /// Sends the number of events that were dropped.
+    fn report_missed(&self, missed: Option<(u64, Session)>) {
         if let Some((count, session)) = missed {
-            self.post(Event { session, kind: EventKind::Missed(count) });
+            self.send_now(Event { session, kind: EventKind::Missed(count) });
         }
     }
 
-    fn post(&self, event: Event) {
-        if let Some(to) = &*self.to.lock().unwrap_or_else(PoisonError::into_inner) {
-            self.behind.fetch_add(1, Ordering::Relaxed);
-            // The thread listens until it is told that it is over.
-            let _ = to.send(Letter::Event(Box::new(event)));
+    fn send_now(&self, event: Event) {
+        if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.undelivered.fetch_add(1, Ordering::Relaxed);
+            // The thread receives until `Message::End`, so this cannot fail before.
+            let _ = sender.send(Message::Event(Box::new(event)));
         }
     }
 
-    /// Sends nothing further, and waits until it has read what was sent so far.
+    /// Stops sending. The returned future waits until everything sent so far is delivered.
     pub(crate) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
         let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.own_up(missed);
-        let (told, caught) = oneshot::channel();
-        if let Some(to) = self.to.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = to.send(Letter::Over(told));
+        self.report_missed(missed);
+        let (acknowledge, acknowledged) = oneshot::channel();
+        if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = sender.send(Message::End(acknowledge));
         }
-        async move { _ = caught.await }
+        async move { _ = acknowledged.await }
     }
 }
 
-/// Events that wait to be taken by whoever drives the run.
+/// Events that wait to be taken by the task that drives the run, and the waker of that task.
 #[derive(Default)]
-pub(crate) struct Queue(Mutex<(VecDeque<Event>, Option<Waker>)>);
+pub(crate) struct EventQueue(Mutex<(VecDeque<Event>, Option<Waker>)>);
 
-impl Queue {
+impl EventQueue {
     fn push(&self, event: Event) {
         let waker = {
             let mut queue = self.lock();
@@ -266,8 +268,8 @@ impl Queue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The next event, once a step that it tells of is durable: nobody hears of one that a crash could take back.
-    pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    /// Takes the next event. A step is reported only once it is durable, so that a crash cannot undo it.
+    pub(crate) fn poll_pop(&self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         loop {
             let next = {
                 let mut queue = self.lock();
@@ -277,16 +279,16 @@ impl Queue {
                     Some(event) => event.clone(),
                 }
             };
-            let lasting = std::task::ready!(next.poll_lasting(context));
-            let taken = self.lock().0.pop_front();
-            if lasting {
-                return Poll::Ready(taken);
+            let is_durable = std::task::ready!(next.poll_durable(context));
+            let event = self.lock().0.pop_front();
+            if is_durable {
+                return Poll::Ready(event);
             }
         }
     }
 
-    /// Wakes whoever waits when the next event comes, which a thread of a tool's own may bring.
-    pub(crate) fn wait(&self, waker: &Waker) {
+    /// Registers the task to wake at the next event, which may come from a thread that a tool started.
+    pub(crate) fn register(&self, waker: &Waker) {
         self.lock().1 = Some(waker.clone());
     }
 
@@ -295,52 +297,55 @@ impl Queue {
     }
 }
 
-/// Keeps the newest state of everything that is done with a session and what forks from it, so that it is there even if
-/// the work is dropped.
-pub(crate) struct Newest {
-    begun: Session,
-    /// One for each branch, in the order in which they were last seen.
-    seen: Mutex<Vec<Session>>,
+/// The newest state of a session and of everything that forks from it.
+///
+/// The tracker outlives the future that works on the session, so the state is there even if that future is dropped.
+pub(crate) struct ProgressTracker {
+    /// The session at the beginning.
+    start: Session,
+    /// The newest state of each branch, the branch that was updated last at the end.
+    branches: Mutex<Vec<Session>>,
 }
 
-impl Newest {
-    pub(crate) fn of(session: &Session) -> Arc<Self> {
-        Arc::new(Newest { begun: session.quiet(), seen: Mutex::default() })
+impl ProgressTracker {
+    pub(crate) fn new(session: &Session) -> Arc<Self> {
+        Arc::new(ProgressTracker { start: session.quiet(), branches: Mutex::default() })
     }
 
-    pub(crate) fn see(&self, session: &Session) {
-        let mut seen = self.lock();
-        // Nearly always the one that was seen last.
-        if let Some(last) = seen.last_mut().filter(|last| last.id() == session.id()) {
+    pub(crate) fn update(&self, session: &Session) {
+        let mut branches = self.lock();
+        // Nearly always the branch that was updated last.
+        if let Some(last) = branches.last_mut().filter(|last| last.id() == session.id()) {
             *last = session.quiet();
             return;
         }
-        seen.retain(|known| known.id() != session.id());
-        seen.push(session.quiet());
+        branches.retain(|known| known.id() != session.id());
+        branches.push(session.quiet());
     }
 
-    /// The newest state of every branch, those that were seen last first.
-    pub(crate) fn all(&self) -> Vec<Session> {
+    /// Returns the newest state of every branch, the branch that was updated last first.
+    pub(crate) fn branches(&self) -> Vec<Session> {
         self.lock().iter().rev().cloned().collect()
     }
 
-    /// Whether a session goes on from the one that it began with.
-    pub(crate) fn is_behind(&self, session: &Session) -> bool {
-        let begun = self.begun.head();
-        session.nesting() == self.begun.nesting()
-            && begun.is_none_or(|begun| session.as_record().find(begun.id()).is_some())
+    /// Returns true if a session continues the tracked session.
+    pub(crate) fn is_continued_by(&self, session: &Session) -> bool {
+        let start = self.start.head();
+        session.nesting() == self.start.nesting()
+            && start.is_none_or(|start| session.as_record().find(start.id()).is_some())
     }
 
-    /// How far the session itself came, with everything else that was done kept aside.
-    pub(crate) fn whole(&self) -> Session {
-        let all = self.all();
-        let mut whole = all.iter().find(|session| self.is_behind(session)).unwrap_or(&self.begun).clone();
-        all.iter().for_each(|work| whole.keep_aside(work));
-        whole
+    /// Returns the newest state of the tracked session, with the work of all other branches kept aside.
+    pub(crate) fn latest(&self) -> Session {
+        let branches = self.branches();
+        let newest = branches.iter().find(|session| self.is_continued_by(session));
+        let mut latest = newest.unwrap_or(&self.start).clone();
+        branches.iter().for_each(|work| latest.keep_aside(work));
+        latest
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Session>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.branches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

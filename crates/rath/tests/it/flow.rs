@@ -241,7 +241,7 @@ fn a_branch_that_fails_does_not_lose_the_others() {
     let agents: Vec<_> = (0..8).map(|nth| Agent::new("Go.", &provider).named(format!("agent{nth}"))).collect();
     let branches = || agents.iter().enumerate().map(|(nth, agent)| Branch::new(format!("b{nth}"), agent));
     let session = Session::user("go");
-    let joined = block_on(async { fork_join(&session, branches()).at_once(3).await });
+    let joined = block_on(async { fork_join(&session, branches()).max_concurrent(3).await });
     assert!(joined.branches[3].1.is_err());
     let merged = joined.merge().expect("seven branches");
     let answers: Vec<_> = merged.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).collect();
@@ -282,7 +282,7 @@ fn no_route_picked_in_a_row_goes_on_for_ever() {
     let provider = script([r#"{"text": "1"}"#; 10]);
     let route = |session: Session| async move { Ok(session) };
     let picking = move |mut session: Session| {
-        let selector = Selector::new(&provider).most(3);
+        let selector = Selector::new(&provider).max_picks(3);
         async move {
             while let Some(next) = selector.pick(&mut session, &[&route]).await? {
                 session = next.run(session).await?;
@@ -513,7 +513,7 @@ fn selectors_follow_their_own_picks_and_start_counting_anew_when_the_user_speaks
     assert_eq!(picks(&again), picks(&session));
 
     let route = |session: Session| async move { Ok(session) };
-    let selector = Selector::new(&script([r#"{"text": "1"}"#; 9])).most(2);
+    let selector = Selector::new(&script([r#"{"text": "1"}"#; 9])).max_picks(2);
     let mut session = Session::empty();
     for _ in 0..4 {
         session.push(Chunk::user("again"));

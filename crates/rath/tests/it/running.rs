@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use expect_test::expect;
 use futures_util::Stream;
 use rath::chunk::Identity;
+use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
 use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
 use rath::tool::builtin::Shell;
@@ -667,17 +668,17 @@ fn a_listener_that_missed_something_is_told_how_much() {
 #[test]
 fn a_memory_that_hangs_is_not_waited_for_longer_than_allowed() {
     struct Hangs;
-    impl rath::memory::MemoryBackend for Hangs {
+    impl MemoryBackend for Hangs {
         fn uri(&self) -> &str {
             "hangs:"
         }
-        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             std::future::pending().await
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
             std::future::pending().await
         }
-        async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+        async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             std::future::pending().await
         }
     }

@@ -316,7 +316,7 @@ impl Tool for Busy {
             tokio::task::yield_now().await;
         }
         self.now.fetch_sub(1, Ordering::SeqCst);
-        Output::of(&arguments)
+        Output::from_value(&arguments)
     }
 }
 
@@ -327,7 +327,8 @@ fn many_calls_of_one_turn_all_finish_side_by_side_and_answer_in_order() {
         let calls: Vec<_> = calls.iter().map(|(name, arguments)| (*name, arguments.as_str())).collect();
         let busy = Busy::default();
         let tool = busy.clone();
-        let (_, told) = results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(count), &calls);
+        let (_, told) =
+            results(|provider| Agent::new("Work.", provider).tool(tool).max_concurrent_calls(count), &calls);
         let wanted: String = (0..count).map(|nth| format!("Ok: {{\"n\":{nth}}}\n")).collect();
         assert_eq!(told, wanted);
         assert_eq!(busy.most.load(Ordering::SeqCst), count);
@@ -339,7 +340,7 @@ fn no_more_calls_run_at_once_than_are_allowed_and_those_that_conflict_never_do()
     let calls = vec![("busy", "{}"); 40];
     let busy = Busy::default();
     let tool = busy.clone();
-    results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(7), &calls);
+    results(|provider| Agent::new("Work.", provider).tool(tool).max_concurrent_calls(7), &calls);
     assert_eq!(busy.most.load(Ordering::SeqCst), 7);
 
     let calls = vec![("busy", r#"{"at": "the desk"}"#); 40];
@@ -764,7 +765,7 @@ fn nothing_is_begun_once_it_is_over() {
     let cancel = Cancel::new();
     let provider =
         script([r#"{"calls": [{"name": "stop"}, {"name": "look"}, {"name": "pay", "arguments": {"to": "Ann"}}]}"#]);
-    let agent = Agent::new("Go.", &provider).tool(Stop(cancel.clone())).tool(look).tool(pay).calls_at_once(1);
+    let agent = Agent::new("Go.", &provider).tool(Stop(cancel.clone())).tool(look).tool(pay).max_concurrent_calls(1);
     let mut session = Session::user("go").until(&cancel);
     session = block_on(agent.run(session)).expect_err("a decision is missing").into_session().expect("a session");
     session.approve("call_1_3").expect("it waits");

@@ -50,7 +50,7 @@ impl Tool for Check {
             Verdict::Broken => "could not run",
         };
         let said = format!("{verdict}\n{}", checked.output);
-        cx.checked(checked);
+        cx.add_check(checked);
         Ok(said.into())
     }
 }

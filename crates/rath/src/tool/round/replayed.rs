@@ -6,16 +6,16 @@ use rath_record::chunk::{Call, Chunk, Outcome, ToolResult, ToolStarted};
 use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
-use super::{Plan, Ready, Said, Shown, What, call, shown};
+use super::{CallAction, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate};
 use crate::replay::{Divergence, Replay, failure, is_aside};
 use crate::session::Result;
 use crate::session::{Session, is_of_workspace};
 use crate::tool::{Nature, ToolCx};
 
 /// Appends what came of the calls. None of them is made, unless tools run again.
-pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<Plan>) -> Result<Shown> {
+pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallPlan>) -> Result<OutputVisibility> {
     let mut slots: Vec<Slot> = plans.into_iter().map(Slot::of).collect();
-    let mut told = Shown::All;
+    let mut told = OutputVisibility::Full;
     while slots.iter().any(|slot| !slot.closed) {
         let doing = || {
             let open = slots.iter().filter(|slot| !slot.closed).map(|slot| &*slot.call.tool).collect::<Vec<_>>();
@@ -31,7 +31,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<Plan>
                 let Some(slot) = Slot::named(&mut slots, &result.call, |_| true) else { continue };
                 slot.finish(session, replay, &step, result).await?;
                 if result.whole.is_some() {
-                    told = Shown::Part;
+                    told = OutputVisibility::Partial;
                 }
             }
             Chunk::Merged(_) => {
@@ -66,15 +66,15 @@ fn is_of_round(chunk: &Chunk, slots: &[Slot]) -> bool {
 /// A call, and how far it is.
 struct Slot {
     call: Call,
-    what: What,
+    action: CallAction,
     /// There once it is begun.
     cx: Option<Arc<ToolCx>>,
     closed: bool,
 }
 
 impl Slot {
-    fn of(Plan { call, what }: Plan) -> Self {
-        Slot { call, what, cx: None, closed: false }
+    fn of(CallPlan { call, action }: CallPlan) -> Self {
+        Slot { call, action, cx: None, closed: false }
     }
 
     /// Of calls with one name, the first that is open and fits.
@@ -84,19 +84,19 @@ impl Slot {
 
     /// Begins it as the program would, or says what the program would say: the recording decides whether that is right.
     fn start(&mut self, session: &mut Session) {
-        match &self.what {
-            What::Make(ready) => {
+        match &self.action {
+            CallAction::Make(ready) => {
                 if !ready.started {
                     let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
                     session.push(ToolStarted { call: self.call.id.clone(), key });
                 }
-                self.cx = Some(Arc::new(ToolCx::new(session.for_tool(), self.call.clone(), ready.key.clone())));
+                self.cx = Some(Arc::new(ToolCx::with_key(session.for_tool(), self.call.clone(), ready.key.clone())));
             }
-            What::Say(said) => {
+            CallAction::Close(said) => {
                 session.push(self.result(said));
                 self.closed = true;
             }
-            What::Ask(_) => {}
+            CallAction::AskPerson(_) => {}
         }
     }
 
@@ -115,13 +115,13 @@ impl Slot {
             return Ok(());
         }
         self.closed = true;
-        if let (What::Make(ready), Some(cx)) = (&self.what, &self.cx)
+        if let (CallAction::Make(ready), Some(cx)) = (&self.action, &self.cx)
             && is_made_again(replay, ready, recorded)
         {
             let mut said = {
                 // What only runs workflows waits for nothing but the recording.
                 let _runs = (!ready.tool.tool().only_runs_workflows()).then(|| replay.tool_runs());
-                call(0, ready.clone(), cx.clone()).await.1
+                make_call(0, ready.clone(), cx.clone()).await.1
             };
             // As it would have been recorded.
             said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
@@ -135,15 +135,15 @@ impl Slot {
     }
 
     /// What the model reads of what a tool said.
-    fn result(&self, said: &Said) -> ToolResult {
-        let (output, whole) = shown(said.text.clone(), said.limit);
+    fn result(&self, said: &CallOutcome) -> ToolResult {
+        let (output, whole) = truncate(said.text.clone(), said.limit);
         ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) }
     }
 }
 
 /// Whether a call is made in a replay. One that hands on its task to a workflow always is, since nothing but the recording
 /// answers there. How long a call takes, and when it is stopped, is nothing to repeat.
-fn is_made_again(replay: &Replay, ready: &Ready, recorded: &ToolResult) -> bool {
+fn is_made_again(replay: &Replay, ready: &ReadyCall, recorded: &ToolResult) -> bool {
     let ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
     ended && (replay.grounds().is_some() || ready.tool.tool().only_runs_workflows())
 }
