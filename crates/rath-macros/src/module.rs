@@ -32,10 +32,15 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let bind = children.iter().map(
         |Child { member, ty, .. }| quote_spanned!(ty.span()=> #rath::flow::Module::bind(&mut self.#member, binding);),
     );
-    let distinct = distinct_children(&children);
+    let assertions = distinct_children(&children);
+    // A constant outside functions is checked even if nothing is run, but it cannot name type parameters.
+    let is_generic = !input.generics.params.is_empty();
+    let (inner, outer) = if is_generic { (assertions, Vec::new()) } else { (Vec::new(), assertions) };
     let (name, kind, description) = (&input.ident, input.ident.to_string(), doc_text(&input.attrs));
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     Ok(quote! {
+        #(const _: () = #outer;)*
+
         impl #generics #rath::flow::Module for #name #arguments #conditions {
             fn kind(&self) -> &str {
                 #kind
@@ -46,7 +51,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             }
 
             fn children(&self) -> ::std::vec::Vec<(::std::string::String, &dyn #rath::flow::Module)> {
-                #(#distinct)*
+                #(const { #inner };)*
                 ::std::vec![#(#list),*]
             }
 
@@ -65,7 +70,7 @@ struct Child<'a> {
     ty: &'a Type,
 }
 
-/// Asserts, for each pair of children of one type, that the type is not zero-sized.
+/// Returns assertions that the type of two children is not zero-sized, for each pair of children of one type.
 ///
 /// A child is found by its address and type, and two values of one zero-sized type share both.
 fn distinct_children(children: &[Child<'_>]) -> Vec<TokenStream> {
