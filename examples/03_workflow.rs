@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
         agent: Agent::new("You count words.", &provider).tool(word_count).memory(&Memory::in_process("notes")),
         compressor: Compressor::new(&provider).keep(0),
     };
-    println!("{readme}\n");
+    println!("{}\n", readme.tree());
     let session = readme.run(Session::user("How many words: the session is the value?")).await?;
     println!("{}\n", session.lineage());
     println!("{session}");

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A switch that stops every session it was given to, wherever they are.
+/// A switch that cancels every session that it was given to.
 ///
-/// A run that is stopped ends with an error of kind [`Cancelled`](crate::ErrorKind::Cancelled), which carries the session
-/// as far as it came: run it again to go on. Dropping a run stops it as well, and leaves nothing to go on with but what
-/// was recorded elsewhere.
+/// A cancelled run ends with an error of kind [`Cancelled`](crate::ErrorKind::Cancelled), which carries the session as far
+/// as it came: run that session again to continue. Dropping a run ends it as well, but then only a store that recorded the
+/// session has what was done.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -24,24 +24,24 @@ use tokio::sync::watch;
 pub struct Cancel(Arc<watch::Sender<bool>>);
 
 impl Cancel {
-    /// A switch that is off.
+    /// Creates a switch that is off.
     pub fn new() -> Self {
         Cancel(Arc::new(watch::Sender::new(false)))
     }
 
-    /// Stops everything that it was given to. There is no way back.
+    /// Cancels all sessions that the switch was given to. This cannot be undone.
     pub fn cancel(&self) {
         self.0.send_replace(true);
     }
 
-    /// Whether it was stopped.
+    /// Returns true if the switch was used.
     pub fn is_cancelled(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until it is stopped.
+    /// Waits until the switch is used.
     pub async fn cancelled(&self) {
-        // The sender is in our hand, so the channel cannot be closed.
+        // `self` holds the sender, so the channel cannot be closed.
         let _ = self.0.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 }

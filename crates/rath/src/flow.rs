@@ -1,12 +1,13 @@
-//! What people write: modules that take a session and give it back.
+//! Agents and workflows: modules that take a session and return it.
 //!
-//! A [`Module`] knows what it is made of, a [`Workflow`] says what it does with a session, and [`Run::run`] does it. An
-//! [`Agent`] is a workflow, and so are a [`Compressor`], a [`Sequential`], and a closure that takes a session.
+//! A [`Module`] is a part of a program with children. A [`Workflow`] is a module with a method that takes a session and
+//! returns it, and [`Run::run`] runs it. An [`Agent`] is a workflow, and so are a [`Compressor`], a [`Sequential`], and a
+//! closure that takes a session.
 
 mod agent;
 mod answer;
 mod compressor;
-mod fan;
+mod fork_join;
 mod module;
 mod remember;
 mod running;
@@ -19,21 +20,20 @@ use std::sync::Arc;
 
 pub use agent::Agent;
 pub use compressor::Compressor;
-pub use fan::{Branch, Fan, Joined, fork_join};
-pub use module::{Binding, Module, Modules, tree};
+pub use fork_join::{Branch, BranchResults, ForkJoin, fork_join};
+pub use module::{Binding, Module, Modules};
 pub use running::{Events, Running};
 pub use selector::Selector;
 pub use sequential::Sequential;
 
-pub(crate) use module::Scope;
+use module::enter_scope;
+pub(crate) use module::module_name;
 
-use crate::event::Newest;
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{ProgressTracker, Result, Session};
 
-/// A module that does something with a session.
+/// A module that takes a session and returns it.
 ///
-/// Write `forward`, call [`run`](Run::run).
+/// Implement `forward`, call [`run`](Run::run).
 ///
 /// ```
 /// use rath::prelude::*;
@@ -54,35 +54,35 @@ use crate::session::Session;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a workflow",
-    label = "this does not say what it does with a session",
+    label = "this type does not implement `Workflow`",
     note = "implement `Workflow` for it: `async fn forward(&self, session: Session) -> Result<Session>`"
 )]
 pub trait Workflow: Module {
-    /// What it does with a session.
+    /// Does the work of this workflow on a session.
     fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send;
 }
 
-/// A workflow that can be run, whichever it is: `&dyn Run` is any of them.
+/// A workflow of any type, as `&dyn Run`. Every [`Workflow`] implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be run",
     label = "this is not a workflow",
     note = "add `#[derive(Module)]` to it and implement `Workflow`"
 )]
 pub trait Run: Module {
-    /// Runs it on a session. Await it for the session that comes of it.
+    /// Runs the workflow on a session. Awaiting the returned value runs it to the end and returns the session.
     ///
-    /// Every step that is appended on the way says which module did it, by its path: `readme.agent`. An error carries the
-    /// session as far as it came.
+    /// Every step that is appended on the way names the module that appended it by its path, such as `readme.agent`. An
+    /// error carries the session as far as it came.
     fn run(&self, session: Session) -> Running<'_>;
 
-    /// What it does, without saying that it is the one who does it.
+    /// Runs `forward` without entering this module's path.
     #[doc(hidden)]
     fn forward_boxed(&self, session: Session) -> Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>>;
 }
 
 impl<W: Workflow> Run for W {
     fn run(&self, session: Session) -> Running<'_> {
-        Running::new(session, move |session| Box::pin(enter(self, session, |session| self.forward(session))))
+        Running::new(session, move |session| Box::pin(run_module(self, session, |session| self.forward(session))))
     }
 
     fn forward_boxed(&self, session: Session) -> Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>> {
@@ -90,22 +90,24 @@ impl<W: Workflow> Run for W {
     }
 }
 
-/// Any workflow.
+/// A workflow of any type.
 impl Workflow for Box<dyn Run> {
     fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send {
         (**self).forward_boxed(session)
     }
 }
 
-/// A workflow that is shared.
+/// A shared workflow.
 impl<W: Workflow + Clone> Workflow for Arc<W> {
     fn forward(&self, session: Session) -> impl Future<Output = Result<Session>> + Send {
         (**self).forward(session)
     }
 }
 
-/// Hands a session to a module, and takes it back however it comes out.
-async fn enter<Fut>(module: &dyn Module, session: Session, work: impl FnOnce(Session) -> Fut) -> Result<Session>
+/// Runs the work of a module on a session, under the path of the module.
+///
+/// The path, the scope and the listeners of the session are restored afterwards, also in the session of an error.
+async fn run_module<Fut>(module: &dyn Module, session: Session, work: impl FnOnce(Session) -> Fut) -> Result<Session>
 where
     Fut: Future<Output = Result<Session>>,
 {
@@ -114,50 +116,50 @@ where
     }
     let (by, scope, hub) = (session.module().map(Into::into), session.scope().cloned(), session.hub().clone());
     let leave = |session: Session| session.within_scope(by, scope).heard_by(hub);
-    // What people write may fail without the session in hand: then what was seen of it last is what there is.
-    let newest = (!module.errors_carry_the_session()).then(|| Newest::of(&session));
-    let entered = match &newest {
+    // A workflow of the user may fail with an error that has no session. Then the session as it was last seen is used.
+    let tracker = (!module.errors_carry_the_session()).then(|| ProgressTracker::new(&session));
+    let entered = match &tracker {
         None => session,
-        Some(newest) => {
-            let hub = session.hub().with_newest(newest);
+        Some(tracker) => {
+            let hub = session.hub().with_tracker(tracker);
             session.heard_by(hub)
         }
     };
-    let outermost = entered.module().is_none();
-    let left = match work(Scope::enter(entered, module)).await {
+    let is_outermost = entered.module().is_none();
+    let result = match work(enter_scope(entered, module)).await {
         Ok(session) => Ok(leave(session)),
-        Err(error) => Err(match newest {
-            Some(newest) if !error.session().is_some_and(|session| newest.is_behind(session)) => {
-                let mut whole = newest.whole();
-                // It may be the session of somebody who was asked on the way.
-                error.session().into_iter().for_each(|other| whole.keep_aside(other));
-                error.with_session(&leave(whole))
+        Err(error) => Err(match tracker {
+            Some(tracker) if !error.session().is_some_and(|session| tracker.is_continued_by(session)) => {
+                let mut latest = tracker.latest();
+                // The error may carry the session of another workflow that was run on the way.
+                error.session().into_iter().for_each(|other| latest.keep_aside(other));
+                error.with_session(&leave(latest))
             }
             _ => error.map_session(leave),
         }),
     };
-    // Whoever is given the session may tell others what it says.
-    if outermost { Session::settled(left).await } else { left }
+    // The caller may pass the session on, so its steps have to be durable by then.
+    if is_outermost { Session::settled(result).await } else { result }
 }
 
-/// A workflow that can be copied, so that one that is part of two agents can be bound for one of them.
-pub(crate) trait Cloned: Run {
-    fn cloned(&self) -> Box<dyn Cloned>;
+/// A workflow of any type that can be cloned, so that one that two agents share can be bound for one of them.
+pub(crate) trait CloneRun: Run {
+    fn clone_boxed(&self) -> Box<dyn CloneRun>;
 }
 
-impl<R: Run + Clone> Cloned for R {
-    fn cloned(&self) -> Box<dyn Cloned> {
+impl<R: Run + Clone> CloneRun for R {
+    fn clone_boxed(&self) -> Box<dyn CloneRun> {
         Box::new(self.clone())
     }
 }
 
-impl Clone for Box<dyn Cloned> {
+impl Clone for Box<dyn CloneRun> {
     fn clone(&self) -> Self {
-        (**self).cloned()
+        (**self).clone_boxed()
     }
 }
 
-/// A closure that takes a session and gives it back.
+/// A closure that takes a session and returns it.
 impl<F, Fut> Module for F
 where
     F: Fn(Session) -> Fut + Send + Sync + 'static,

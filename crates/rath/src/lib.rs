@@ -9,11 +9,9 @@
 mod budget;
 mod cancel;
 mod error;
-mod event;
 mod file;
 pub mod flow;
 pub mod interchange;
-mod limits;
 pub mod memory;
 mod place;
 pub mod provider;
@@ -26,7 +24,6 @@ pub mod tool;
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
-pub use event::{Event, EventKind};
 pub use file::{SalvageReport, SessionFile, salvage, verify, verify_graph};
 pub use memory::Memory;
 pub use place::Place;
@@ -39,7 +36,7 @@ pub use rath_sandbox::Sandbox;
 pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Author, Bisected, Blame, Error, Line, Origin, Result, Session};
+pub use session::{Author, Bisected, Blame, Error, Event, EventKind, Line, Origin, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.
@@ -63,7 +60,8 @@ pub mod prelude {
         Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,
     };
     pub use crate::flow::{
-        Agent, Branch, Compressor, Fan, Joined, Module, Run, Running, Selector, Sequential, Workflow, fork_join,
+        Agent, Branch, BranchResults, Compressor, ForkJoin, Module, Run, Running, Selector, Sequential, Workflow,
+        fork_join,
     };
     pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
     pub use crate::record::graph::Ids;

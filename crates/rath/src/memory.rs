@@ -1,7 +1,7 @@
-//! What is known across runs.
+//! Facts that agents keep across runs.
 //!
-//! A [`Memory`] is what people hold, a [`MemoryBackend`] what authors write. What an agent is told to remember is a step of
-//! the session at once, and goes into the memory when it is committed: what is pending is in the record and nowhere else.
+//! Programs hold a [`Memory`]; authors of a memory implement [`MemoryBackend`]. A fact that an agent is to remember is a
+//! step of the session at once, and is written to the memory when it is committed. Until then it is in the record only.
 
 use std::fmt;
 use std::future::Future;
@@ -11,9 +11,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rath_record::Digest;
 use rath_record::chunk::Recalled;
 
-use crate::session::Result;
+use crate::error::plane_error;
 
-/// What is known across runs.
+plane_error! {
+    /// A failure of a memory.
+    MemoryError;
+    /// The kinds of failure of a memory.
+    MemoryErrorKind {
+        /// A file could not be read or written.
+        Io => Io,
+        /// The memory has too much to do.
+        Busy => Busy,
+        /// The memory did not answer in time.
+        Timeout => Timeout,
+        /// The memory cannot be reached, or the connection broke.
+        Connection => Connection,
+        /// Any other failure to read or write the memory.
+        Other => Memory,
+    }
+}
+
+type Result<T, E = MemoryError> = std::result::Result<T, E>;
+
+/// A handle to facts that are kept across runs.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -22,51 +42,53 @@ use crate::session::Result;
 /// assert_eq!(memory.uri(), "process:notes");
 /// ```
 #[derive(Clone)]
-pub struct Memory(Arc<dyn Erased>);
+pub struct Memory(Arc<dyn ErasedMemory>);
 
-/// What the author of a memory writes.
+/// The trait that the author of a memory implements.
 pub trait MemoryBackend: Send + Sync + 'static {
-    /// The URI under which it stands in the record. Never a credential.
+    /// Returns the URI that the record knows the memory by. It must not hold a credential.
     fn uri(&self) -> &str;
 
-    /// Takes in facts, and gives the name of the entry that each became. The same fact twice is one entry.
-    fn commit(&self, facts: &[String]) -> impl Future<Output = Result<Vec<String>>> + Send;
+    /// Stores facts, and returns the name of each fact's entry. Equal facts have one entry.
+    fn commit(&self, facts: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
 
-    /// What it knows about a question, best first, at most `most`.
-    fn recall(&self, query: &str, most: usize) -> impl Future<Output = Result<Vec<Recalled>>> + Send;
+    /// Finds at most `limit` entries for a question, best first.
+    fn recall(&self, query: &str, limit: usize) -> impl Future<Output = Result<Vec<Recalled>, MemoryError>> + Send;
 
-    /// Removes entries, and gives the names of those that were there.
-    fn forget(&self, entries: &[String]) -> impl Future<Output = Result<Vec<String>>> + Send;
+    /// Removes entries by name, and returns the names of those that existed.
+    fn forget(&self, entries: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
 }
 
 impl Memory {
-    /// A memory with this backend.
+    /// Creates a memory with this backend.
     pub fn new(backend: impl MemoryBackend) -> Self {
         Memory(Arc::new(backend))
     }
 
-    /// A memory that lasts as long as the process. It finds facts by the words that they share with a question.
+    /// Creates a memory that lasts as long as the process.
+    ///
+    /// It finds facts by the words that they share with a question.
     pub fn in_process(name: &str) -> Self {
         Memory::new(InProcess { uri: format!("process:{name}"), entries: Mutex::default() })
     }
 
-    /// The URI under which it stands in the record.
+    /// Returns the URI that the record knows the memory by.
     pub fn uri(&self) -> &str {
         self.0.uri()
     }
 
-    /// Takes in facts, and gives the name of the entry that each became.
-    pub async fn commit(&self, facts: &[String]) -> Result<Vec<String>> {
+    /// Stores facts, and returns the name of each fact's entry.
+    pub async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
         self.0.commit(facts).await
     }
 
-    /// What it knows about a question, best first, at most `most`.
-    pub async fn recall(&self, query: &str, most: usize) -> Result<Vec<Recalled>> {
-        self.0.recall(query, most).await
+    /// Finds at most `limit` entries for a question, best first.
+    pub async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>, MemoryError> {
+        self.0.recall(query, limit).await
     }
 
-    /// Removes entries, and gives the names of those that were there.
-    pub async fn forget(&self, entries: &[String]) -> Result<Vec<String>> {
+    /// Removes entries by name, and returns the names of those that existed.
+    pub async fn forget(&self, entries: &[String]) -> Result<Vec<String>, MemoryError> {
         self.0.forget(entries).await
     }
 }
@@ -77,42 +99,43 @@ impl fmt::Debug for Memory {
     }
 }
 
-type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A memory behind a pointer.
-trait Erased: Send + Sync {
+/// A backend of any type, behind a pointer.
+trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
-    fn commit<'a>(&'a self, facts: &'a [String]) -> Later<'a, Vec<String>>;
-    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<Recalled>>;
-    fn forget<'a>(&'a self, entries: &'a [String]) -> Later<'a, Vec<String>>;
+    fn commit<'a>(&'a self, facts: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
+    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Recalled>>;
+    fn forget<'a>(&'a self, entries: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
 }
 
-impl<B: MemoryBackend> Erased for B {
+impl<B: MemoryBackend> ErasedMemory for B {
     fn uri(&self) -> &str {
         MemoryBackend::uri(self)
     }
 
-    fn commit<'a>(&'a self, facts: &'a [String]) -> Later<'a, Vec<String>> {
+    fn commit<'a>(&'a self, facts: &'a [String]) -> MemoryFuture<'a, Vec<String>> {
         Box::pin(MemoryBackend::commit(self, facts))
     }
 
-    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<Recalled>> {
-        Box::pin(MemoryBackend::recall(self, query, most))
+    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Recalled>> {
+        Box::pin(MemoryBackend::recall(self, query, limit))
     }
 
-    fn forget<'a>(&'a self, entries: &'a [String]) -> Later<'a, Vec<String>> {
+    fn forget<'a>(&'a self, entries: &'a [String]) -> MemoryFuture<'a, Vec<String>> {
         Box::pin(MemoryBackend::forget(self, entries))
     }
 }
 
-/// Facts in the order in which they came.
+/// A memory in the memory of this process.
 struct InProcess {
     uri: String,
+    /// In the order in which the facts were committed.
     entries: Mutex<Vec<Recalled>>,
 }
 
-/// The name of the entry that a fact becomes: its own digest, so that the same fact is the same entry.
-pub(crate) fn entry(fact: &str) -> String {
+/// Returns the name of a fact's entry: the fact's digest, so that equal facts have one entry.
+pub(crate) fn entry_name(fact: &str) -> String {
     format!("{:.16}", Digest::of(fact.as_bytes()))
 }
 
@@ -124,7 +147,7 @@ impl MemoryBackend for InProcess {
     async fn commit(&self, facts: &[String]) -> Result<Vec<String>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let names = facts.iter().map(|fact| {
-            let name = entry(fact);
+            let name = entry_name(fact);
             if entries.iter().all(|known| known.entry != name) {
                 entries.push(Recalled { entry: name.clone(), text: fact.as_str().into() });
             }
@@ -133,34 +156,36 @@ impl MemoryBackend for InProcess {
         Ok(names.collect())
     }
 
-    async fn recall(&self, query: &str, most: usize) -> Result<Vec<Recalled>> {
-        let words = words(query);
+    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>> {
+        let asked = keywords(query);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let score = |known: &Recalled| {
-            let theirs = self::words(known.text.as_str().unwrap_or_default());
-            words.iter().filter(|word| theirs.contains(word)).count()
+            let words = keywords(known.text.as_str().unwrap_or_default());
+            asked.iter().filter(|word| words.contains(word)).count()
         };
-        let mut found: Vec<_> =
+        let mut matches: Vec<_> =
             entries.iter().map(|known| (score(known), known)).filter(|(score, _)| *score > 0).collect();
-        // The sort keeps the order of equals: older facts first.
-        found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        Ok(found.into_iter().take(most).map(|(_, known)| known.clone()).collect())
+        // The sort is stable, so of two facts with one score the older comes first.
+        matches.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+        Ok(matches.into_iter().take(limit).map(|(_, known)| known.clone()).collect())
     }
 
     async fn forget(&self, names: &[String]) -> Result<Vec<String>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = names.iter().filter(|name| entries.iter().any(|known| known.entry == **name)).cloned().collect();
+        let removed = names.iter().filter(|name| entries.iter().any(|known| known.entry == **name)).cloned().collect();
         entries.retain(|known| !names.contains(&known.entry));
-        Ok(gone)
+        Ok(removed)
     }
 }
 
-/// Words that say nothing about what a text is about.
-const EMPTY: &str = " a about an and are at be but by did do for from had has have how i in is it its me my not of on or our \
+/// Words that are too common to search for, each between two spaces.
+const STOP_WORDS: &str = " a about an and are at be but by did do for from had has have how i in is it its me my not of on or our \
                      so tell that the their them they this to us was we were what when where which who why will with you your ";
 
-/// The words of a text that say something, each once. Where words are not set apart, pairs of characters.
-fn words(text: &str) -> Vec<String> {
+/// Returns the words of a text without stop words, each once.
+///
+/// Scripts that put no space between words give pairs of characters instead.
+fn keywords(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |word: String| {
         if !words.contains(&word) {
@@ -172,14 +197,14 @@ fn words(text: &str) -> Vec<String> {
         match characters.iter().any(|c| is_unspaced(*c)) {
             true if characters.len() > 1 => characters.windows(2).for_each(|pair| add(pair.iter().collect())),
             true => add(word.to_owned()),
-            false if EMPTY.contains(&format!(" {} ", word.to_lowercase())) => {}
+            false if STOP_WORDS.contains(&format!(" {} ", word.to_lowercase())) => {}
             false => add(word.to_lowercase()),
         }
     }
     words
 }
 
-/// Chinese, Japanese and Korean.
+/// Returns true for characters of Chinese, Japanese and Korean, which put no space between words.
 fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{20000}'..='\u{3ffff}')
 }

@@ -53,11 +53,8 @@ pub(crate) use render::{Reuse, Target};
 
 use crate::budget::Ask as BudgetAsk;
 use crate::error::ErrorKind;
-use crate::event::EventKind;
-use crate::limits::{Stopped, within_limits};
 use crate::secrets::Secrets;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Result, Session, StopReason, within_limits};
 
 /// A model that can be asked, on a tokio runtime with time and IO enabled.
 ///
@@ -296,7 +293,7 @@ impl<'a> Ask<'a> {
             Some((budget, depth)) => {
                 let (identity, prices) = (&request.identity, &*provider.prices);
                 let hold = budget.hold(&BudgetAsk { identity, tokens: request.tokens, depth, prices });
-                Some(hold.map_err(|stop| Stopped::Budget(stop).record(&mut session))?)
+                Some(hold.map_err(|stop| StopReason::Budget(stop).record(&mut session))?)
             }
             None => None,
         };

@@ -5,10 +5,13 @@ mod branch_dirs;
 mod conflicts;
 mod decide;
 mod error;
+mod event;
 mod files;
 mod join;
+mod limits;
 mod live;
 mod placement;
+mod scope;
 mod versions;
 
 use std::borrow::Cow;
@@ -25,7 +28,6 @@ use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage,
 use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::event::EventKind;
 use crate::place::Place;
 use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
 use crate::replay::Replay;
@@ -37,9 +39,13 @@ use placement::Placement;
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs};
 pub use error::{Error, Result};
+pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
+pub use event::{Event, EventKind};
 pub use files::Bisected;
 pub(crate) use files::checked;
+pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::{blocking, is_of_workspace};
+pub(crate) use scope::{ModuleId, Scope};
 
 /// Everything that happened, as one value.
 ///

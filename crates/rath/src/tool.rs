@@ -1,7 +1,7 @@
-//! What agents can do.
+//! Tools, which agents call.
 //!
-//! A [`Tool`] is written with [`#[tool]`](macro@crate::tool) on an async function, or by hand. Whatever a model asks for is looked
-//! up, read, checked against the tool's schema and only then called; whatever comes of it is a result that the model reads.
+//! A [`Tool`] is written with [`#[tool]`](macro@crate::tool) on an async function, or by hand. A call of a model is looked up,
+//! parsed and checked against the tool's schema before the tool runs. Every call gets a result that the model reads.
 
 pub mod builtin;
 mod check;
@@ -25,23 +25,23 @@ pub use output::Output;
 pub use schedule::{Access, Touch};
 
 pub(crate) use check::Check;
-pub(crate) use output::READ_ON;
+pub(crate) use output::READ_OUTPUT;
 pub(crate) use read_output::ReadOutput;
-pub(crate) use round::{Shown, Toolbox, run_calls};
+pub(crate) use round::{OutputVisibility, Toolbox, run_calls};
 
 use crate::error::ErrorKind;
 use crate::session::{Error, Result};
 
-/// Something that an agent can do.
+/// A function that a model can call.
 ///
-/// Written by hand where a function will not do:
+/// [`#[tool]`](macro@crate::tool) implements it for an async function. A tool with state is written by hand:
 ///
 /// ```
 /// use rath::prelude::*;
 /// use rath::tool::Touch;
 /// use serde_json::{Value, json};
 ///
-/// /// Adds to a counter that everybody shares.
+/// /// Adds to a counter that all calls share.
 /// struct Count(std::sync::atomic::AtomicU64);
 ///
 /// impl Tool for Count {
@@ -57,7 +57,7 @@ use crate::session::{Error, Result};
 ///     async fn call(&self, _cx: &ToolCx, arguments: Value) -> Result<Output> {
 ///         let by = arguments["by"].as_u64().unwrap_or_default();
 ///         let before = self.0.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
-///         Output::of(&(before + by))
+///         Output::from_value(&(before + by))
 ///     }
 /// }
 /// ```
@@ -67,114 +67,117 @@ use crate::session::{Error, Result};
     note = "write `#[tool]` above the function, or implement `Tool` for the type"
 )]
 pub trait Tool: Send + Sync + 'static {
-    /// What the model is told: the name, what it is for, and the JSON schema of its arguments.
+    /// Returns what the model reads about the tool: its name, its description, and the JSON schema of its arguments.
     fn spec(&self) -> ToolSpec;
 
-    /// What a call with these arguments does to the world. Asked once the arguments fit the schema.
+    /// Returns the effect of a call with these arguments, which fit the schema.
     fn nature(&self, arguments: &Value) -> Nature {
         let _ = arguments;
         Nature::Effectful
     }
 
-    /// What a call with these arguments touches. Calls that touch the same thing run in the order in which the model asked
-    /// for them, unless all of them only read it; all others run side by side.
+    /// Returns the resources that a call with these arguments reads or changes.
+    ///
+    /// Calls that touch the same resource run in the order in which the model asked for them, unless all of them only read
+    /// it. All other calls run concurrently.
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
         let _ = arguments;
         Vec::new()
     }
 
-    /// Whether a person has to agree to a call with these arguments.
+    /// Returns true if a person has to approve a call with these arguments.
     fn needs_approval(&self, arguments: &Value) -> bool {
         let _ = arguments;
         false
     }
 
-    /// How long a call may take.
+    /// Returns the time that a call may take.
     fn time_limit(&self) -> Duration {
         TIME_LIMIT
     }
 
-    /// How many bytes of its output the model is shown. All of it is kept.
+    /// Returns the number of bytes of the output that the model is shown. The record has all of it.
     fn output_limit(&self) -> usize {
         OUTPUT_LIMIT
     }
 
-    /// Whether a call does nothing but run workflows on sessions, so that it can be made in a replay.
+    /// Returns true if a call only runs workflows on sessions, so that it can be made in a replay.
     #[doc(hidden)]
     fn only_runs_workflows(&self) -> bool {
         false
     }
 
-    /// Does it. An error is for the model: it reads the message, and the run goes on.
+    /// Makes a call. The message of an error is for the model, and the run continues.
     fn call(&self, cx: &ToolCx, arguments: Value) -> impl Future<Output = Result<Output>> + Send;
 }
 
-/// How long a call may take, unless its tool says otherwise.
+/// The default of [`Tool::time_limit`].
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// How many bytes of a call's output the model is shown, unless its tool says otherwise.
+/// The default of [`Tool::output_limit`], in bytes.
 pub const OUTPUT_LIMIT: usize = 32 * 1024;
 
-/// What a call does to the world, as its tool declares it. It decides what happens to a call of which nobody knows how it
-/// ended, because the process died on the way.
+/// The effect of a call, as its tool declares it.
+///
+/// It decides about a call whose end is unknown because the process died: such a call is made again, or waits for a
+/// decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nature {
-    /// Nothing changes: the call is made again.
+    /// The call changes nothing, so it is made again.
     ReadOnly,
-    /// Made again under the same key it changes nothing further: the call is made again.
+    /// A second call under the same key changes nothing further, so it is made again.
     Idempotent {
-        /// The key; none for one that is the call's own, the same whenever this call is made, and no other call's.
+        /// The key. `None` stands for a key of the call itself, which stays the same when the call is made again.
         key: Option<String>,
     },
-    /// It may change something each time: the call waits for a decision.
+    /// The call may change something each time, so it waits for a decision.
     #[default]
     Effectful,
 }
 
-/// Several tools, to give to an agent at once.
-///
-/// [`builtin::all`] for one. `Tools::default()` has none.
+/// A list of tools for an agent, such as [`builtin::all`]. `Tools::default()` is empty.
 #[derive(Clone, Debug, Default)]
-pub struct Tools(Vec<Handle>);
+pub struct Tools(Vec<ToolHandle>);
 
 impl Tools {
-    /// The same with another tool.
+    /// Adds a tool.
     pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.0.push(Handle::new(tool));
+        self.0.push(ToolHandle::new(tool));
         self
     }
 
-    /// Those whose names are taken.
-    pub fn only(mut self, take: impl Fn(&str) -> bool) -> Self {
-        self.0.retain(|tool| take(tool.name()));
+    /// Keeps the tools whose name the predicate accepts.
+    pub fn only(mut self, predicate: impl Fn(&str) -> bool) -> Self {
+        self.0.retain(|tool| predicate(tool.name()));
         self
     }
 
-    /// What they are called.
+    /// Returns the names of the tools.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(Handle::name)
+        self.0.iter().map(ToolHandle::name)
     }
 
-    pub(crate) fn handles(self) -> Vec<Handle> {
+    pub(crate) fn into_handles(self) -> Vec<ToolHandle> {
         self.0
     }
 }
 
-/// Any tool, with what is known of it before it is called.
+/// A tool of any type, with its specification and the check of its arguments.
 #[derive(Clone)]
-pub(crate) struct Handle(Arc<Known>);
+pub(crate) struct ToolHandle(Arc<ToolEntry>);
 
-struct Known {
+struct ToolEntry {
     spec: ToolSpec,
+    /// An error if the specification is not valid.
     check: Result<Check, String>,
-    tool: Box<dyn Erased>,
+    tool: Box<dyn ErasedTool>,
 }
 
-impl Handle {
+impl ToolHandle {
     pub(crate) fn new(tool: impl Tool) -> Self {
         let spec = tool.spec();
         let check = Check::new(&spec);
-        Handle(Arc::new(Known { spec, check, tool: Box::new(tool) }))
+        ToolHandle(Arc::new(ToolEntry { spec, check, tool: Box::new(tool) }))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -185,41 +188,41 @@ impl Handle {
         &self.0.spec
     }
 
-    /// What is wrong with the tool itself, if anything.
-    pub(crate) fn problem(&self) -> Option<Error> {
-        let wrong = self.0.check.as_ref().err()?;
-        Some(Error::new(ErrorKind::Tool, format_args!("`{}` is no tool: {wrong}", self.name())))
+    /// Returns the error in the specification of the tool, if there is one.
+    pub(crate) fn definition_error(&self) -> Option<Error> {
+        let problem = self.0.check.as_ref().err()?;
+        Some(Error::new(ErrorKind::Tool, format_args!("the tool `{}` is not valid: {problem}", self.name())))
     }
 
     fn check(&self, arguments: &Value) -> Result<(), String> {
-        self.0.check.as_ref().map_or_else(|wrong| Err(wrong.clone()), |check| check.arguments(arguments))
+        self.0.check.as_ref().map_or_else(|problem| Err(problem.clone()), |check| check.arguments(arguments))
     }
 
-    fn tool(&self) -> &dyn Erased {
+    fn tool(&self) -> &dyn ErasedTool {
         &*self.0.tool
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for ToolHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// A tool behind a pointer.
-trait Erased: Send + Sync {
+/// A tool of any type, behind a pointer.
+trait ErasedTool: Send + Sync {
     fn nature(&self, arguments: &Value) -> Nature;
     fn touches(&self, arguments: &Value) -> Vec<Touch>;
     fn needs_approval(&self, arguments: &Value) -> bool;
     fn time_limit(&self) -> Duration;
     fn output_limit(&self) -> usize;
     fn only_runs_workflows(&self) -> bool;
-    fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> Calling<'a>;
+    fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> ToolFuture<'a>;
 }
 
-type Calling<'a> = Pin<Box<dyn Future<Output = Result<Output>> + Send + 'a>>;
+type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Output>> + Send + 'a>>;
 
-impl<T: Tool> Erased for T {
+impl<T: Tool> ErasedTool for T {
     fn nature(&self, arguments: &Value) -> Nature {
         Tool::nature(self, arguments)
     }
@@ -244,19 +247,19 @@ impl<T: Tool> Erased for T {
         Tool::only_runs_workflows(self)
     }
 
-    fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> Calling<'a> {
+    fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> ToolFuture<'a> {
         Box::pin(Tool::call(self, cx, arguments))
     }
 }
 
-/// What the macro's code calls.
+/// Functions for the code that `#[tool]` generates.
 #[doc(hidden)]
 pub mod macros;
 
-/// The JSON schema of a type.
+/// Returns the JSON schema of a type, without its title and version.
 pub(crate) fn schema_of<A: schemars::JsonSchema>() -> Value {
     let mut schema = schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<A>();
-    // The name of a type that nobody sees says nothing, and neither does the version of the schema language.
+    // Neither the name of an internal type nor the version of the schema language helps the model.
     schema.remove("title");
     schema.remove("$schema");
     schema.to_value()

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let session = runtime.block_on(demo.run(Session::user("Say in at most ten words what a session is.")))?;
     output::text(|out| {
-        writeln!(out, "A workflow of four agents, the last of which can hand tasks to a fifth:\n\n{demo}\n")?;
+        writeln!(out, "A workflow of four agents, the last of which can hand tasks to a fifth:\n\n{}\n", demo.tree())?;
         writeln!(out, "What happened, newest first:\n")?;
         let lineage = session.lineage();
         let names = Names::of(&lineage);

@@ -1,4 +1,4 @@
-//! An agent: a prompt, a model, and what it can do.
+//! An agent: a prompt, a model and tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,25 +10,26 @@ use rath_record::{Text, view};
 use serde_json::{Value, json};
 
 use super::compressor::Compressor;
-use super::module::{Binding, Module, tree};
-use super::{Cloned, Run, Workflow};
+use super::module::{Binding, Module};
+use super::{CloneRun, Run, Workflow};
 use crate::error::ErrorKind;
-use crate::event::EventKind;
 use crate::memory::Memory;
 use crate::provider::Provider;
 use crate::sandbox::Sandbox;
-use crate::session::Session;
-use crate::session::{Error, Result};
-use crate::tool::{Handle, Output, READ_ON, ReadOutput, Shown, Tool, ToolCx, Toolbox, Tools, run_calls};
+use crate::session::{Error, EventKind, Result, Session};
+use crate::tool::{
+    Output, OutputVisibility, READ_OUTPUT, ReadOutput, Tool, ToolCx, ToolHandle, Toolbox, Tools, run_calls,
+};
 
-/// A prompt, a model, and what it can do.
+/// A prompt, a model and tools.
 ///
-/// Run on a session, it asks the model and makes the calls that the model asks for, until the model has said all it has to
-/// say. What it was told, with its tools, is a chunk of its own, and never part of the conversation.
+/// Run on a session, an agent asks the model and makes the calls that the model asks for, until the model asks for no more.
+/// The prompt and the tools are recorded as a chunk of their own, not as part of the conversation.
 ///
-/// It has nothing to add where it had the last word, so running it twice in a row asks once: push what the user says, let
-/// another agent speak, or have a [`Selector`](super::Selector) pick it. And it leaves a session as it is that another
-/// agent is in the middle of a turn with: a workflow that is run again from its beginning gets to that agent by itself.
+/// An agent that gave the newest answer has nothing to do, so running it twice in a row asks the model once. To run it
+/// again, push a user message, run another agent, or let a [`Selector`](super::Selector) pick it. A session in which another
+/// agent is in the middle of a turn is returned unchanged: a workflow that is run again from its beginning reaches that
+/// agent by itself.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -53,22 +54,24 @@ pub struct Agent {
     provider: Provider,
     name: Option<String>,
     description: String,
-    tools: Vec<Handle>,
+    tools: Vec<ToolHandle>,
     delegates: Vec<Delegate>,
     pub(super) memory: Option<Memory>,
     sandbox: Option<Sandbox>,
     compressor: Option<Box<Compressor>>,
-    turns: u64,
-    at_once: usize,
+    max_turns: u64,
+    max_concurrent_calls: usize,
 }
 
-/// How often a model is asked in one run, unless told otherwise.
-const TURNS: u64 = 100;
-/// How many calls run at once, unless told otherwise.
-const AT_ONCE: usize = 64;
+/// The number of model calls that one run may make by default.
+const DEFAULT_MAX_TURNS: u64 = 100;
+/// The number of tool calls that run at once by default.
+const DEFAULT_MAX_CONCURRENT_CALLS: usize = 64;
+/// The number of turns after an attempt to fold the conversation in which it is not tried again.
+const TURNS_BETWEEN_FOLDS: u64 = 4;
 
 impl Agent {
-    /// An agent with this prompt that asks this model.
+    /// Creates an agent with this prompt that asks this model.
     pub fn new(prompt: impl Into<Text>, provider: &Provider) -> Self {
         Agent {
             prompt: prompt.into(),
@@ -80,80 +83,80 @@ impl Agent {
             memory: None,
             sandbox: None,
             compressor: None,
-            turns: TURNS,
-            at_once: AT_ONCE,
+            max_turns: DEFAULT_MAX_TURNS,
+            max_concurrent_calls: DEFAULT_MAX_CONCURRENT_CALLS,
         }
     }
 
-    /// Gives it a name, for where it is not a field of a module.
+    /// Sets the name of an agent that is not a field of a module.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Says what it is for, in words that a selector or another agent reads.
+    /// Sets the description, which the model of a selector or of another agent reads.
     pub fn describe(mut self, description: impl Into<String>) -> Self {
         self.description = description.into();
         self
     }
 
-    /// Gives it a tool.
+    /// Adds a tool.
     pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.tools.push(Handle::new(tool));
+        self.tools.push(ToolHandle::new(tool));
         self
     }
 
-    /// Gives it several tools.
+    /// Adds several tools.
     pub fn tools(mut self, tools: Tools) -> Self {
-        self.tools.extend(tools.handles());
+        self.tools.extend(tools.into_handles());
         self
     }
 
-    /// Lets it give tasks to another workflow, an agent for one, as if that were a tool of this name.
+    /// Lets the agent give tasks to another workflow, such as another agent, through a tool of this name.
     ///
-    /// The model reads the workflow's description. It reads nothing of what happens on the way, only the answer; all of it
-    /// is kept aside on the record.
+    /// The model reads the workflow's description and its answer. The rest of its work is kept aside on the record.
     pub fn delegate(mut self, name: impl Into<String>, workflow: impl Run + Clone) -> Self {
         let delegate = Delegate { name: name.into(), workflow: Arc::new(workflow) };
-        self.tools.push(Handle::new(delegate.clone()));
+        self.tools.push(ToolHandle::new(delegate.clone()));
         self.delegates.push(delegate);
         self
     }
 
-    /// Gives it a memory. What it knows about the user's words is recalled before the model is asked.
+    /// Sets a memory. Entries that match the user's message are recalled before the model is asked.
     pub fn memory(mut self, memory: &Memory) -> Self {
         self.memory = Some(memory.clone());
         self
     }
 
-    /// Folds the conversation before it fills the model's context window: see [`Compressor::window`].
+    /// Sets a compressor, which folds the conversation before it fills the model's context window: see
+    /// [`Compressor::window`].
     pub fn compress(mut self, compressor: Compressor) -> Self {
         self.compressor = Some(Box::new(compressor));
         self
     }
 
-    /// Limits how often the model is asked in one run; 100 times unless told.
-    pub fn turns(mut self, most: u64) -> Self {
-        self.turns = most;
+    /// Limits the number of model calls in one run; 100 by default.
+    pub fn turns(mut self, limit: u64) -> Self {
+        self.max_turns = limit;
         self
     }
 
-    /// Limits how many calls run at once; 64 unless told.
-    pub fn calls_at_once(mut self, most: usize) -> Self {
-        self.at_once = most.max(1);
+    /// Limits the number of tool calls that run at once; 64 by default.
+    pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
+        self.max_concurrent_calls = calls.max(1);
         self
     }
 
-    /// The model it asks.
+    /// Returns the provider of the model that the agent asks.
     pub fn provider(&self) -> &Provider {
         &self.provider
     }
 
-    /// Runs until the model has nothing more to ask for. `more` is told to the model below the prompt.
-    pub(super) async fn go(&self, mut session: Session, more: &str) -> Result<Session> {
+    /// Runs until the model asks for no more calls. `suffix` is added below the prompt.
+    pub(super) async fn run_turns(&self, mut session: Session, suffix: &str) -> Result<Session> {
         session.hide_also(&self.provider.secrets());
-        self.check(&session)?;
-        if self.is_others_turn(&session, more) {
+        self.check_tools(&session)?;
+        if self.is_turn_of_another_agent(&session, suffix) {
             return Ok(session);
         }
         if let Some(sandbox) = &self.sandbox
@@ -164,128 +167,121 @@ impl Agent {
         session.refuse_conflicts()?;
         let mut tools = self.tools.clone();
         if ReadOutput::is_needed(&session) {
-            tools.push(Handle::new(ReadOutput));
+            tools.push(ToolHandle::new(ReadOutput));
         }
-        // What the agent itself says to the model, about an answer that does not fit, is nothing to ask a memory about.
-        let own_words = session.head().is_some_and(|head| {
+        // A message that the agent itself wrote, about an answer that does not fit, is no question for a memory.
+        let is_own_message = session.head().is_some_and(|head| {
             matches!(head.chunk(), Chunk::User(_)) && head.stamp().by.as_deref() == session.module()
         });
-        self.instruct(&mut session, &tools, more);
+        self.instruct(&mut session, &tools, suffix);
         let mut turn = 0;
-        let mut compressing = Compressing::default();
+        let mut next_fold = 0;
         loop {
             match session.next() {
                 Next::Done => return Ok(session),
                 Next::AskModel => {
-                    if turn == self.turns {
+                    if turn == self.max_turns {
                         return Err(self.too_many_turns(&mut session));
                     }
                     turn += 1;
-                    session = self.compressed(session, turn, &mut compressing).await?;
-                    if turn == 1 && !own_words {
+                    session = self.compress_if_due(session, turn, &mut next_fold).await?;
+                    if turn == 1 && !is_own_message {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
                     session = self.provider.ask(session).run().await?;
                 }
                 Next::RunTools(calls) => {
-                    let toolbox = Toolbox { tools: &tools, at_once: self.at_once };
-                    let shown = run_calls(&mut session, &toolbox, calls).await?;
-                    if shown == Shown::Part && tools.len() == self.tools.len() {
-                        tools.push(Handle::new(ReadOutput));
-                        self.instruct(&mut session, &tools, more);
+                    let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };
+                    let outputs = run_calls(&mut session, &toolbox, calls).await?;
+                    if outputs == OutputVisibility::Partial && tools.len() == self.tools.len() {
+                        tools.push(ToolHandle::new(ReadOutput));
+                        self.instruct(&mut session, &tools, suffix);
                     }
                 }
             }
         }
     }
 
-    /// Whether the tools can be told to a model.
-    fn check(&self, session: &Session) -> Result<()> {
+    /// Fails if the tools cannot be offered to a model.
+    fn check_tools(&self, session: &Session) -> Result<()> {
         let problem = self.tools.iter().enumerate().find_map(|(nth, tool)| {
-            let twice = self.tools[..nth].iter().any(|earlier| earlier.name() == tool.name());
-            let wrong = if twice {
+            let is_duplicate = self.tools[..nth].iter().any(|earlier| earlier.name() == tool.name());
+            let name_problem = if is_duplicate {
                 Some(format!("two tools are called `{}`", tool.name()))
             } else {
-                let taken = || format!("a tool cannot be called `{READ_ON}`: agents have one of that name");
-                (tool.name() == READ_ON).then(taken)
+                let reserved = || format!("a tool cannot be called `{READ_OUTPUT}`: agents have one of that name");
+                (tool.name() == READ_OUTPUT).then(reserved)
             };
-            tool.problem().or(wrong.map(|wrong| Error::new(ErrorKind::Tool, wrong)))
+            tool.definition_error().or(name_problem.map(|problem| Error::new(ErrorKind::Tool, problem)))
         });
         problem.map_or(Ok(()), |problem| Err(problem.with_session(session)))
     }
 
-    /// What the model is told, as a session records it.
-    fn instructions(&self, session: &Session, tools: &[Handle], more: &str) -> Instructions {
-        let mut told = Chunk::from(Instructions {
-            text: if more.is_empty() { self.prompt.clone() } else { format!("{}\n\n{more}", self.prompt).into() },
+    /// Returns the instructions for the model, without secrets, as a session records them.
+    fn instructions(&self, session: &Session, tools: &[ToolHandle], suffix: &str) -> Instructions {
+        let mut chunk = Chunk::from(Instructions {
+            text: if suffix.is_empty() { self.prompt.clone() } else { format!("{}\n\n{suffix}", self.prompt).into() },
             tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
             provider: Some(self.provider.identity().clone()),
         });
-        session.secrets().hide_in(&mut told);
-        let Chunk::Instructions(told) = told else { unreachable!("hiding changes words, and no kind") };
-        told
+        session.secrets().hide_in(&mut chunk);
+        let Chunk::Instructions(instructions) = chunk else { unreachable!("hiding secrets keeps the kind of a chunk") };
+        instructions
     }
 
-    /// Tells the model what it is, unless that is what it was told last.
-    fn instruct(&self, session: &mut Session, tools: &[Handle], more: &str) {
-        let told = self.instructions(session, tools, more);
-        let known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == told);
-        if !known {
-            session.push(told);
+    /// Records the instructions for the model, unless they are in force already.
+    fn instruct(&self, session: &mut Session, tools: &[ToolHandle], suffix: &str) {
+        let instructions = self.instructions(session, tools, suffix);
+        let is_known = view::instructions(session.as_record()).is_some_and(|(_, known)| *known == instructions);
+        if !is_known {
+            session.push(instructions);
         }
     }
 
-    /// Whether somebody else is in the middle of a turn: calls are made by the agent that they were asked of, which is the
-    /// one at this path, or one that was told the same.
-    fn is_others_turn(&self, session: &Session, more: &str) -> bool {
+    /// Returns true if another agent is in the middle of a turn.
+    ///
+    /// Calls are made by the agent whose model asked for them: the agent at that path, or one with the same instructions.
+    fn is_turn_of_another_agent(&self, session: &Session, suffix: &str) -> bool {
         let Next::RunTools(calls) = session.next() else { return false };
         let asked = calls.first().and_then(|pending| session.as_record().find(pending.step));
         let by = asked.and_then(|step| step.stamp().by.as_deref());
         if by.is_none() || by == session.module() {
             return false;
         }
-        let told = self.instructions(session, &self.tools, more);
+        let ours = self.instructions(session, &self.tools, suffix);
         view::instructions(session.as_record()).is_some_and(|(_, known)| {
-            let own = known.tools.iter().filter(|tool| tool.name != READ_ON);
-            (&known.text, &known.provider) != (&told.text, &told.provider) || !own.eq(&told.tools)
+            let tools = known.tools.iter().filter(|tool| tool.name != READ_OUTPUT);
+            (&known.text, &known.provider) != (&ours.text, &ours.provider) || !tools.eq(&ours.tools)
         })
     }
 
     fn too_many_turns(&self, session: &mut Session) -> Error {
-        let message = format!("the model was asked {} times in one run, and still wants to go on", self.turns);
+        let message = format!("the model was asked {} times in one run and is not done", self.max_turns);
         session.push(Failed { error: ErrorKind::Limit.name().to_owned(), message: message.as_str().into() });
         Error::new(ErrorKind::Limit, message)
-            .with_hint("run it again to go on from there, or allow more with `Agent::turns`")
+            .with_hint("run it again to continue, or allow more with `Agent::turns`")
             .with_session(session)
     }
 
-    /// Folds the conversation if it is about to fill the context window.
-    async fn compressed(&self, session: Session, turn: u64, compressing: &mut Compressing) -> Result<Session> {
+    /// Folds the conversation if it is about to fill the context window, but not before the turn `next_fold`.
+    async fn compress_if_due(&self, session: Session, turn: u64, next_fold: &mut u64) -> Result<Session> {
         let Some(compressor) = &self.compressor else { return Ok(session) };
-        if turn < compressing.not_before || !compressor.is_due(&session, &self.provider)? {
+        if turn < *next_fold || !compressor.is_due(&session, &self.provider)? {
             return Ok(session);
         }
-        // What cannot be folded now will not be folded better a turn later.
-        compressing.not_before = turn + TRY_AGAIN;
+        // A conversation that cannot be folded now cannot be folded a turn later either.
+        *next_fold = turn + TURNS_BETWEEN_FOLDS;
         match compressor.run(session).await {
             Err(error) if error.kind() == ErrorKind::Summary => {
-                let why = format!("not compressed: {}", error.message());
+                let note = format!("not compressed: {}", error.message());
                 let mut session = error.into_session().expect("a run's error carries its session");
-                session.push(Chunk::note(why));
+                session.push(Chunk::note(note));
                 Ok(session)
             }
-            folded => folded,
+            result => result,
         }
     }
-}
-
-/// After how many turns a conversation is folded again, at the soonest.
-const TRY_AGAIN: u64 = 4;
-
-#[derive(Default)]
-struct Compressing {
-    not_before: u64,
 }
 
 impl Module for Agent {
@@ -304,7 +300,7 @@ impl Module for Agent {
     fn detail(&self) -> String {
         let mut detail = self.provider.identity().to_string();
         if !self.tools.is_empty() {
-            let names = self.tools.iter().map(Handle::name).collect::<Vec<_>>();
+            let names = self.tools.iter().map(ToolHandle::name).collect::<Vec<_>>();
             detail.push_str(&format!(", tools: {}", names.join(", ")));
         }
         if let Some(memory) = &self.memory {
@@ -316,7 +312,8 @@ impl Module for Agent {
     fn children(&self) -> Vec<(String, &dyn Module)> {
         let delegates =
             self.delegates.iter().map(|delegate| (delegate.name.clone(), &*delegate.workflow as &dyn Module));
-        let compressor = self.compressor.iter().map(|it| ("compressor".to_owned(), &**it as &dyn Module));
+        let compressor =
+            self.compressor.iter().map(|compressor| ("compressor".to_owned(), &**compressor as &dyn Module));
         delegates.chain(compressor).collect()
     }
 
@@ -328,12 +325,12 @@ impl Module for Agent {
         self.compressor.iter_mut().for_each(|compressor| compressor.bind(binding));
         for delegate in &mut self.delegates {
             delegate.bind(binding);
-            let tool = Handle::new(delegate.clone());
+            let tool = ToolHandle::new(delegate.clone());
             self.tools.iter_mut().filter(|known| known.name() == delegate.name).for_each(|known| *known = tool.clone());
         }
     }
 
-    fn told(&self, session: &Session) -> Option<Instructions> {
+    fn current_instructions(&self, session: &Session) -> Option<Instructions> {
         Some(self.instructions(session, &self.tools, ""))
     }
 
@@ -344,14 +341,14 @@ impl Module for Agent {
 
 impl Workflow for Agent {
     async fn forward(&self, session: Session) -> Result<Session> {
-        self.go(session, "").await
+        self.run_turns(session, "").await
     }
 }
 
-/// The tree.
+/// Prints the tree.
 impl fmt::Display for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&tree(self))
+        f.write_str(&self.tree())
     }
 }
 
@@ -361,17 +358,17 @@ impl fmt::Debug for Agent {
     }
 }
 
-/// Another workflow as a tool.
+/// A workflow that an agent calls as a tool.
 #[derive(Clone)]
 struct Delegate {
     name: String,
-    /// Shared by the tool that runs it and the tree that names it.
-    workflow: Arc<dyn Cloned>,
+    /// Shared by the tool, which runs the workflow, and by the tree, which names it.
+    workflow: Arc<dyn CloneRun>,
 }
 
 impl Delegate {
     fn bind(&mut self, binding: &Binding) {
-        let mut workflow = self.workflow.cloned();
+        let mut workflow = self.workflow.clone_boxed();
         workflow.bind(binding);
         self.workflow = workflow.into();
     }
@@ -389,7 +386,7 @@ impl Tool for Delegate {
         ToolSpec::new(&self.name, description.unwrap_or("Does a task and gives back the answer."), schema)
     }
 
-    /// What it does has limits of its own: turns, the budget, and those of its tools.
+    /// The work has limits of its own: turns, the budget, and the limits of its tools.
     fn time_limit(&self) -> Duration {
         Duration::from_secs(24 * 60 * 60)
     }
@@ -401,6 +398,6 @@ impl Tool for Delegate {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
         let answer = session.last_words().filter(|words| !words.trim().is_empty());
-        Ok(answer.ok_or_else(|| Error::new(ErrorKind::Answer, "it gave no answer"))?.into())
+        Ok(answer.ok_or_else(|| Error::new(ErrorKind::Answer, "the workflow gave no answer"))?.into())
     }
 }

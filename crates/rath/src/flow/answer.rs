@@ -1,4 +1,4 @@
-//! An answer that is a value.
+//! Answers that are read as a Rust value.
 
 use rath_record::chunk::Chunk;
 use schemars::JsonSchema;
@@ -6,20 +6,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::agent::Agent;
-use super::enter;
+use super::run_module;
 use crate::error::ErrorKind;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, Session};
 use crate::tool::{Check, schema_of};
 
-/// How often a model may answer until the answer fits.
-const ATTEMPTS: u32 = 3;
+/// The number of answers that a model may give until one fits the schema.
+const MAX_ANSWERS: u32 = 3;
 
 impl Agent {
-    /// Runs until the model gives an answer that is a `T`, and gives that with the session.
+    /// Runs until the model gives an answer that is a `T`, and returns the session and the value.
     ///
-    /// The model is told the JSON schema of `T` below the prompt. An answer that does not fit goes back to it with what is
-    /// wrong, twice at most.
+    /// The JSON schema of `T` is added below the prompt. For an answer that does not fit, the model is told what is wrong
+    /// and asked again, at most twice.
     ///
     /// ```
     /// use rath::prelude::*;
@@ -37,24 +36,24 @@ impl Agent {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     pub async fn answer<T: JsonSchema + DeserializeOwned>(&self, session: Session) -> Result<(Session, T)> {
-        let form = Form::of::<T>().map_err(|error| error.with_session(&session))?;
-        let answered = |session: Session| async {
-            let mut session = self.go(session, &form.told).await?;
-            for _ in 1..ATTEMPTS {
-                let Err(wrong) = form.read::<T>(&session) else { break };
-                let again = format!(
-                    "The answer does not fit: {wrong}. Answer again, with one JSON value that fits the schema."
+        let format = AnswerFormat::new::<T>().map_err(|error| error.with_session(&session))?;
+        let ask = |session: Session| async {
+            let mut session = self.run_turns(session, &format.instructions).await?;
+            for _ in 1..MAX_ANSWERS {
+                let Err(problem) = format.read::<T>(&session) else { break };
+                let message = format!(
+                    "The answer does not fit: {problem}. Answer again, with one JSON value that fits the schema."
                 );
-                session.push(Chunk::user(again));
-                session = self.go(session, &form.told).await?;
+                session.push(Chunk::user(message));
+                session = self.run_turns(session, &format.instructions).await?;
             }
             Ok(session)
         };
-        let session = enter(self, session, answered).await?;
-        match form.read(&session) {
+        let session = run_module(self, session, ask).await?;
+        match format.read(&session) {
             Ok(value) => Ok((session, value)),
-            Err(wrong) => {
-                let message = format!("the answer does not fit, after {ATTEMPTS} attempts: {wrong}");
+            Err(problem) => {
+                let message = format!("the answer does not fit after {MAX_ANSWERS} attempts: {problem}");
                 Err(Error::new(ErrorKind::Answer, message)
                     .with_hint("say in the agent's prompt what the answer has to be")
                     .with_session(&session))
@@ -63,34 +62,39 @@ impl Agent {
     }
 }
 
-/// What an answer has to be.
-struct Form {
+/// The JSON schema that an answer has to fit.
+struct AnswerFormat {
     check: Check,
-    /// What the model is told of it.
-    told: String,
+    /// The part of the prompt that describes it.
+    instructions: String,
 }
 
-impl Form {
-    fn of<T: JsonSchema>() -> Result<Self> {
+impl AnswerFormat {
+    fn new<T: JsonSchema>() -> Result<Self> {
         let schema = schema_of::<T>();
-        let told = format!("Answer with one JSON value, and nothing else, that fits this JSON schema:\n{schema}");
+        let instructions =
+            format!("Answer with one JSON value, and nothing else, that fits this JSON schema:\n{schema}");
         match Check::schema(&schema) {
-            Ok(check) => Ok(Form { check, told }),
-            Err(wrong) => Err(Error::new(ErrorKind::Answer, format_args!("no answer can be asked for: {wrong}"))),
+            Ok(check) => Ok(AnswerFormat { check, instructions }),
+            Err(problem) => {
+                let message = format!("the type of the answer has no usable JSON schema: {problem}");
+                Err(Error::new(ErrorKind::Answer, message))
+            }
         }
     }
 
-    /// The value that the model's last words are, or what is wrong with them.
+    /// Reads the model's newest answer, or says what is wrong with it.
     fn read<T: DeserializeOwned>(&self, session: &Session) -> Result<T, String> {
         let text = session.last_words().unwrap_or_default();
-        let value: Value = serde_json::from_str(bare(text)).map_err(|error| format!("it is not JSON: {error}"))?;
+        let value: Value =
+            serde_json::from_str(strip_fence(text)).map_err(|error| format!("it is not JSON: {error}"))?;
         self.check.arguments(&value)?;
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 }
 
-/// A text without the fence that models like to put around JSON.
-fn bare(text: &str) -> &str {
+/// Removes the Markdown code fence that models often put around JSON.
+fn strip_fence(text: &str) -> &str {
     let text = text.trim();
     let fenced = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
     fenced.and_then(|rest| rest.strip_suffix("```")).map_or(text, str::trim)

@@ -1,6 +1,5 @@
-//! What modules are made of, and what they are called.
+//! Modules: their children, their names, and the tree that they form.
 
-use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
@@ -11,48 +10,47 @@ use rath_record::chunk::Instructions;
 use super::Run;
 use crate::provider::Provider;
 use crate::sandbox::Sandbox;
-use crate::session::Result;
-use crate::session::Session;
+use crate::session::{ModuleId, Result, Scope, Session};
 
-/// A part of a program, with parts of its own.
+/// A part of a program, which may have children.
 ///
-/// `#[derive(Module)]` writes it: every field is a child under its name, and the doc comment is the description. A field
-/// that is not a module is marked `#[module(skip)]`.
+/// `#[derive(Module)]` implements it for a struct: every field is a child under its name, and the doc comment is the
+/// description. A field that is not a module is marked `#[module(skip)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
     label = "this is not a module",
     note = "add `#[derive(Module)]` to the type; a field that is no part of the tree is marked `#[module(skip)]`"
 )]
 pub trait Module: Send + Sync + 'static {
-    /// What kind of module it is: the name of its type.
+    /// Returns the name of the module's type.
     fn kind(&self) -> &str;
 
-    /// The name that it gave itself, for where no parent gives it one.
+    /// Returns the name that the module has where no parent gives it one.
     fn name(&self) -> Option<&str> {
         None
     }
 
-    /// What it is for, in words that a selector reads.
+    /// Returns a description for the model of a selector or an agent.
     fn description(&self) -> &str {
         ""
     }
 
-    /// What else is worth knowing, on one line: shown in the tree.
+    /// Returns further details on one line, for the tree.
     fn detail(&self) -> String {
         String::new()
     }
 
-    /// Its children with their names, in order.
+    /// Returns the children with their names, in order.
     fn children(&self) -> Vec<(String, &dyn Module)> {
         Vec::new()
     }
 
-    /// Binds it, and everything below it, to a provider or a place.
+    /// Binds this module and everything below it to a provider or a place.
     fn bind(&mut self, binding: &Binding) {
         let _ = binding;
     }
 
-    /// Binds the whole of it to a provider that all its agents ask from now on, or to a place where their tools run.
+    /// Binds this module and everything below it to a provider that all agents ask, or to a place where their tools run.
     fn to(mut self, binding: impl Into<Binding>) -> Self
     where
         Self: Sized,
@@ -61,44 +59,66 @@ pub trait Module: Send + Sync + 'static {
         self
     }
 
-    /// Every module in it with its path, itself first with an empty one.
+    /// Draws this module and everything below it, one line each.
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    ///
+    /// #[derive(Module)]
+    /// struct Readme {
+    ///     agent: Agent,
+    /// }
+    ///
+    /// # fn example() -> Result<()> {
+    /// let readme = Readme { agent: Agent::new("You count words.", &Script::of([""; 0])?.into()) };
+    /// assert_eq!(readme.tree(), "Readme(\n  (agent): Agent(script/script)\n)");
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    fn tree(&self) -> String {
+        let mut out = String::new();
+        draw_tree(&mut out, None, self, 0);
+        out
+    }
+
+    /// Returns every module of the tree with its path. This module comes first and has an empty path.
     fn named_modules(&self) -> Modules<'_>
     where
         Self: Sized,
     {
-        let mut all = Vec::new();
-        below("", self, &mut all);
-        all.insert(0, (String::new(), self as &dyn Module));
+        let mut all = vec![(String::new(), self as &dyn Module)];
+        collect_descendants("", self, &mut all);
         Modules(all.into_iter())
     }
 
-    /// What it would tell its model now, if it has one.
+    /// Returns the instructions that the module would give its model now, if it has one.
     #[doc(hidden)]
-    fn told(&self, session: &Session) -> Option<Instructions> {
+    fn current_instructions(&self, session: &Session) -> Option<Instructions> {
         let _ = session;
         None
     }
 
-    /// Whether every error of it carries the session as far as it came.
+    /// Returns true if every error of this module carries the session as far as it came.
     #[doc(hidden)]
     fn errors_carry_the_session(&self) -> bool {
         false
     }
 
-    /// What tells this module from every other that is there at the same time.
+    /// Returns the identity by which a scope finds the module's name.
     #[doc(hidden)]
-    fn identity(&self) -> (usize, TypeId) {
-        ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>())
+    fn identity(&self) -> ModuleId {
+        ModuleId::new(self)
     }
 }
 
-/// What a module can be bound to.
+/// A provider or a place that a module can be bound to.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Binding {
-    /// Models are asked here.
+    /// The provider that agents ask.
     Provider(Provider),
-    /// Tools run here.
+    /// The sandbox that tools run in.
     Sandbox(Sandbox),
 }
 
@@ -131,14 +151,7 @@ impl<'a> Iterator for Modules<'a> {
     }
 }
 
-/// Draws a module and everything below it, one line each.
-pub fn tree(module: &dyn Module) -> String {
-    let mut drawn = String::new();
-    draw(&mut drawn, None, module, 0);
-    drawn
-}
-
-fn draw(out: &mut String, name: Option<&str>, module: &dyn Module, depth: usize) {
+fn draw_tree<M: Module + ?Sized>(out: &mut String, name: Option<&str>, module: &M, depth: usize) {
     let (kind, detail) = (module.kind(), module.detail());
     let name = name.map(|name| format!("({name}): ")).unwrap_or_default();
     let children = module.children();
@@ -146,7 +159,7 @@ fn draw(out: &mut String, name: Option<&str>, module: &dyn Module, depth: usize)
     out.push_str(&detail);
     for (name, child) in &children {
         out.push('\n');
-        draw(out, Some(name), *child, depth + 1);
+        draw_tree(out, Some(name), *child, depth + 1);
     }
     if !children.is_empty() {
         let _ = write!(out, "\n{:1$}", "", depth * 2);
@@ -154,81 +167,68 @@ fn draw(out: &mut String, name: Option<&str>, module: &dyn Module, depth: usize)
     out.push(')');
 }
 
-/// Everything below a module, with the paths from it on.
-fn below<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn Module)>) {
+/// Appends everything below a module, with paths that begin at the module.
+fn collect_descendants<'a>(path: &str, module: &'a dyn Module, all: &mut Vec<(String, &'a dyn Module)>) {
     for (name, child) in module.children() {
         let path = if path.is_empty() { name } else { format!("{path}.{name}") };
         all.push((path.clone(), child));
-        below(&path, child, all);
+        collect_descendants(&path, child, all);
     }
 }
 
-/// The module that a session is in the hands of.
-///
-/// A module does not know what its parent calls it. So whoever runs leaves a list of what is below it, by where it lies in
-/// memory, and a child finds its own name there: while the parent runs, nothing of it moves.
-pub(crate) struct Scope {
-    below: Vec<((usize, TypeId), Arc<str>)>,
-    /// What the next one to be handed the session is called, whoever it is.
-    next: Option<Arc<str>>,
+/// Hands a session to a module: steps are appended under the path of the module, and its children have their names.
+pub(crate) fn enter_scope(session: Session, module: &dyn Module) -> Session {
+    let path = module_path(&session, module);
+    let mut descendants = Vec::new();
+    collect_descendants("", module, &mut descendants);
+    let names = descendants.into_iter().map(|(path, module)| (module.identity(), path.into())).collect();
+    session.within_scope(Some(path), Some(Arc::new(Scope::new(names))))
 }
 
-impl Scope {
-    /// Hands a session to a module.
-    pub(crate) fn enter(session: Session, module: &dyn Module) -> Session {
-        let path = Scope::path(&session, module);
-        let mut all = Vec::new();
-        below("", module, &mut all);
-        let below = all.into_iter().map(|(path, module)| (module.identity(), path.into()));
-        session.within_scope(Some(path), Some(Arc::new(Scope { below: below.collect(), next: None })))
-    }
+/// Gives a name to the next module that the session is handed to.
+pub(crate) fn name_next_module(session: Session, name: &str) -> Session {
+    let by = session.module().map(Into::into);
+    session.within_scope(by, Some(Arc::new(Scope::with_next(name))))
+}
 
-    /// Says what the next module is called that the session is handed to.
-    pub(crate) fn next_is(session: Session, name: &str) -> Session {
-        let (by, scope) = (session.module().map(Into::into), Scope { below: Vec::new(), next: Some(name.into()) });
-        session.within_scope(by, Some(Arc::new(scope)))
-    }
-
-    /// The path of a module from where the session is.
-    fn path(session: &Session, module: &dyn Module) -> Arc<str> {
-        let name = match session.scope().and_then(|scope| scope.next.clone()) {
-            Some(name) => name.to_string(),
-            None => Scope::name(session, module),
-        };
-        match session.module() {
-            Some(outer) => format!("{outer}.{name}").into(),
-            None => name.into(),
-        }
-    }
-
-    /// What a module is called where the session is.
-    pub(crate) fn name(session: &Session, module: &dyn Module) -> String {
-        let identity = module.identity();
-        let given = session.scope().and_then(|scope| scope.below.iter().find(|(known, _)| *known == identity));
-        match given {
-            Some((_, name)) => name.to_string(),
-            None => module.name().map_or_else(|| snake(module.kind()), str::to_owned),
-        }
+/// Returns the path of a module below the module that the session is in.
+fn module_path(session: &Session, module: &dyn Module) -> Arc<str> {
+    let name = match session.scope().and_then(|scope| scope.next()) {
+        Some(name) => name.to_owned(),
+        None => module_name(session, module),
+    };
+    match session.module() {
+        Some(outer) => format!("{outer}.{name}").into(),
+        None => name.into(),
     }
 }
 
-/// A session in the hands of a module that appends to it and gives it back.
-pub(super) struct Acting<'a> {
+/// Returns the name of a module where the session is: the one that a parent gave it, or its own.
+pub(crate) fn module_name(session: &Session, module: &dyn Module) -> String {
+    match session.scope().and_then(|scope| scope.name(module.identity())) {
+        Some(name) => name.to_owned(),
+        None => module.name().map_or_else(|| to_snake_case(module.kind()), str::to_owned),
+    }
+}
+
+/// A guard under which a module appends to a session. Dropped, it restores the author of steps.
+pub(super) struct AuthorGuard<'a> {
     session: &'a mut Session,
+    /// The author before.
     by: Option<Arc<str>>,
 }
 
-impl<'a> Acting<'a> {
+impl<'a> AuthorGuard<'a> {
     pub(super) fn new(session: &'a mut Session, module: &dyn Module) -> Self {
-        let by = session.set_by(Some(Scope::path(session, module)));
-        Acting { session, by }
+        let by = session.set_by(Some(module_path(session, module)));
+        AuthorGuard { session, by }
     }
 
-    /// Gives it back, and that of an error too. Where no other module waits for it, what was appended is durable then.
-    pub(super) async fn done<T>(self, result: Result<T>) -> Result<T> {
+    /// Restores the author, also in the session of an error. Outside any other module it waits until all steps are durable.
+    pub(super) async fn finish<T>(self, result: Result<T>) -> Result<T> {
         let by = self.by.clone();
-        let kept = if by.is_none() { self.session.durable().await } else { Ok(()) };
-        result.and_then(|done| kept.map(|()| done)).map_err(|error| {
+        let durable = if by.is_none() { self.session.durable().await } else { Ok(()) };
+        result.and_then(|value| durable.map(|()| value)).map_err(|error| {
             error.map_session(|mut session| {
                 session.set_by(by);
                 session
@@ -237,7 +237,7 @@ impl<'a> Acting<'a> {
     }
 }
 
-impl Deref for Acting<'_> {
+impl Deref for AuthorGuard<'_> {
     type Target = Session;
 
     fn deref(&self) -> &Session {
@@ -245,37 +245,38 @@ impl Deref for Acting<'_> {
     }
 }
 
-impl DerefMut for Acting<'_> {
+impl DerefMut for AuthorGuard<'_> {
     fn deref_mut(&mut self) -> &mut Session {
         self.session
     }
 }
 
-impl Drop for Acting<'_> {
+impl Drop for AuthorGuard<'_> {
     fn drop(&mut self) {
         self.session.set_by(self.by.take());
     }
 }
 
-/// `ReviewLoop` as `review_loop`, `HTTPFetcher` as `http_fetcher`.
-fn snake(kind: &str) -> String {
+/// Turns `ReviewLoop` into `review_loop` and `HTTPFetcher` into `http_fetcher`.
+fn to_snake_case(kind: &str) -> String {
     let mut name = String::with_capacity(kind.len() + 4);
-    let mut before = None::<char>;
+    let mut previous = None::<char>;
     let mut chars = kind.chars().peekable();
     while let Some(c) = chars.next() {
-        let begins = before.is_some_and(|before| {
-            before.is_lowercase() || before.is_ascii_digit() || chars.peek().is_some_and(|next| next.is_lowercase())
+        let starts_word = previous.is_some_and(|previous| {
+            let ends_word = previous.is_lowercase() || previous.is_ascii_digit();
+            ends_word || chars.peek().is_some_and(|next| next.is_lowercase())
         });
-        if c.is_uppercase() && begins {
+        if c.is_uppercase() && starts_word {
             name.push('_');
         }
         name.extend(c.to_lowercase());
-        before = Some(c);
+        previous = Some(c);
     }
     name
 }
 
-/// The module, where there is one.
+/// An optional module: `None` has no children.
 impl<M: Module> Module for Option<M> {
     fn kind(&self) -> &str {
         self.as_ref().map_or("None", Module::kind)
@@ -301,20 +302,19 @@ impl<M: Module> Module for Option<M> {
         self.iter_mut().for_each(|module| module.bind(binding));
     }
 
-    fn identity(&self) -> (usize, TypeId) {
-        let place = ((&raw const *self).cast::<()>() as usize, TypeId::of::<Self>());
-        self.as_ref().map_or(place, Module::identity)
+    fn identity(&self) -> ModuleId {
+        self.as_ref().map_or_else(|| ModuleId::new(self), Module::identity)
     }
 }
 
-/// Modules by number.
+/// Modules that are named by their position.
 impl<M: Module> Module for Vec<M> {
     fn kind(&self) -> &str {
         "Vec"
     }
 
     fn children(&self) -> Vec<(String, &dyn Module)> {
-        numbered(self)
+        children_by_position(self)
     }
 
     fn bind(&mut self, binding: &Binding) {
@@ -322,14 +322,14 @@ impl<M: Module> Module for Vec<M> {
     }
 }
 
-/// Modules by number.
+/// Modules that are named by their position.
 impl<M: Module, const N: usize> Module for [M; N] {
     fn kind(&self) -> &str {
         "Array"
     }
 
     fn children(&self) -> Vec<(String, &dyn Module)> {
-        numbered(self)
+        children_by_position(self)
     }
 
     fn bind(&mut self, binding: &Binding) {
@@ -337,11 +337,11 @@ impl<M: Module, const N: usize> Module for [M; N] {
     }
 }
 
-fn numbered<M: Module>(modules: &[M]) -> Vec<(String, &dyn Module)> {
+fn children_by_position<M: Module>(modules: &[M]) -> Vec<(String, &dyn Module)> {
     modules.iter().enumerate().map(|(nth, module)| (nth.to_string(), module as &dyn Module)).collect()
 }
 
-/// Modules by name.
+/// Modules that are named by their key.
 impl<M: Module> Module for BTreeMap<String, M> {
     fn kind(&self) -> &str {
         "BTreeMap"
@@ -356,8 +356,8 @@ impl<M: Module> Module for BTreeMap<String, M> {
     }
 }
 
-/// What is behind a pointer is the module, and not the pointer.
-macro_rules! behind_a_pointer {
+/// Forwards the methods of a pointer to the module behind it.
+macro_rules! forward_to_pointee {
     () => {
         fn kind(&self) -> &str {
             (**self).kind()
@@ -383,24 +383,24 @@ macro_rules! behind_a_pointer {
             (**self).errors_carry_the_session()
         }
 
-        fn identity(&self) -> (usize, TypeId) {
+        fn identity(&self) -> ModuleId {
             (**self).identity()
         }
     };
 }
 
-/// Any workflow.
+/// A workflow of any type.
 impl Module for Box<dyn Run> {
-    behind_a_pointer!();
+    forward_to_pointee!();
 
     fn bind(&mut self, binding: &Binding) {
         (**self).bind(binding);
     }
 }
 
-/// A module that is shared. Bound, it is one's own.
+/// A shared module. Binding it makes a copy, so that other owners keep theirs as it is.
 impl<M: Module + Clone> Module for Arc<M> {
-    behind_a_pointer!();
+    forward_to_pointee!();
 
     fn bind(&mut self, binding: &Binding) {
         Arc::make_mut(self).bind(binding);

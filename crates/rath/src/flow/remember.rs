@@ -1,4 +1,4 @@
-//! What an agent remembers.
+//! The agent's methods on its memory, and what it recalls before it asks the model.
 
 use std::collections::HashSet;
 
@@ -7,57 +7,55 @@ use rath_record::view::Message;
 use rath_record::{Record, Step, StepId, Text};
 
 use super::agent::Agent;
-use super::module::Acting;
+use super::module::AuthorGuard;
 use crate::error::ErrorKind;
-use crate::limits::within_limits;
-use crate::memory::{self, Memory};
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::memory::{self, Memory, MemoryError};
+use crate::session::{Error, Result, Session, within_limits};
 
-/// How much of what a memory knows is shown to a model.
-const RECALLED_MOST: usize = 4;
+/// The number of entries of a memory that a model is shown.
+const MAX_RECALLED_ENTRIES: usize = 4;
 
 impl Agent {
-    /// Hands a fact over to the agent's memory. It gets there when it is committed.
+    /// Records a fact for the agent's memory. [`commit`](Agent::commit) writes it there.
     pub async fn remember(&self, session: &mut Session, fact: impl Into<Text>) -> Result<()> {
-        let memory = self.known_memory(session)?;
+        let memory = self.require_memory(session)?;
         session.hide_also(&self.provider().secrets());
-        let mut session = Acting::new(session, self);
-        session.push(event(memory, MemoryEvent::Remember { text: fact.into() }));
-        session.done(Ok(())).await
+        let mut session = AuthorGuard::new(session, self);
+        session.push(memory_chunk(memory, MemoryEvent::Remember { text: fact.into() }));
+        session.finish(Ok(())).await
     }
 
-    /// Makes durable what was handed over since the last time.
+    /// Writes the facts that were recorded since the last commit to the agent's memory.
     pub async fn commit(&self, session: &mut Session) -> Result<()> {
-        let memory = self.known_memory(session)?;
+        let memory = self.require_memory(session)?;
         let facts: Vec<String> = pending(session, memory).iter().map(ToString::to_string).collect();
         if facts.is_empty() {
             return Ok(());
         }
-        let mut session = Acting::new(session, self);
-        let committed = in_time(&mut session, memory.commit(&facts), |event| match event {
+        let mut session = AuthorGuard::new(session, self);
+        let committed = call_memory(&mut session, memory.commit(&facts), |event| match event {
             MemoryEvent::Commit { entries } => Some(entries.clone()),
             _ => None,
         });
         let committed = committed.await;
-        let committed = committed.map(|entries| session.push(event(memory, MemoryEvent::Commit { entries })));
-        session.done(committed).await.map(|_| ())
+        let committed = committed.map(|entries| session.push(memory_chunk(memory, MemoryEvent::Commit { entries })));
+        session.finish(committed).await.map(|_| ())
     }
 
     /// Removes entries from the agent's memory.
     pub async fn forget(&self, session: &mut Session, entries: &[String]) -> Result<()> {
-        let memory = self.known_memory(session)?;
-        let mut session = Acting::new(session, self);
-        let forgotten = in_time(&mut session, memory.forget(entries), |event| match event {
+        let memory = self.require_memory(session)?;
+        let mut session = AuthorGuard::new(session, self);
+        let forgotten = call_memory(&mut session, memory.forget(entries), |event| match event {
             MemoryEvent::Forget { entries } => Some(entries.clone()),
             _ => None,
         });
         let forgotten = forgotten.await;
-        let forgotten = forgotten.map(|entries| session.push(event(memory, MemoryEvent::Forget { entries })));
-        session.done(forgotten).await.map(|_| ())
+        let forgotten = forgotten.map(|entries| session.push(memory_chunk(memory, MemoryEvent::Forget { entries })));
+        session.finish(forgotten).await.map(|_| ())
     }
 
-    fn known_memory(&self, session: &Session) -> Result<&Memory> {
+    fn require_memory(&self, session: &Session) -> Result<&Memory> {
         self.memory.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Memory, "this agent has no memory")
                 .with_hint("give it one: `Agent::new(..).memory(&memory)`")
@@ -65,55 +63,57 @@ impl Agent {
         })
     }
 
-    /// Asks the memory about what the user said, once for each time the user spoke.
+    /// Asks the memory about the user's newest message, once for each message.
     pub(super) async fn recall(&self, session: &mut Session) -> Result<()> {
         let Some(memory) = &self.memory else { return Ok(()) };
-        let Some(query) = question(session, memory) else { return Ok(()) };
-        let known = memory.recall(query.as_str().unwrap_or_default(), RECALLED_MOST);
-        let known = in_time(session, known, |event| match event {
+        let Some(query) = unrecalled_message(session, memory) else { return Ok(()) };
+        let known = memory.recall(query.as_str().unwrap_or_default(), MAX_RECALLED_ENTRIES);
+        let known = call_memory(session, known, |event| match event {
             MemoryEvent::Recall { found, .. } => Some(found.clone()),
             _ => None,
         });
         let known = known.await?;
-        // What this session is still to hand over is known here too, if nowhere else.
-        let own = pending(session, memory).into_iter().map(|fact| {
+        // Facts that are not committed yet are known to this session only.
+        let uncommitted = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
-            Recalled { entry: memory::entry(text), text: fact.clone() }
+            Recalled { entry: memory::entry_name(text), text: fact.clone() }
         });
-        let seen = recalled(session, memory);
+        let visible = visible_entries(session, memory);
         let mut found: Vec<Recalled> = Vec::new();
-        for one in own.chain(known) {
-            if !seen.contains(one.entry.as_str()) && found.iter().all(|other| other.entry != one.entry) {
-                found.push(one);
+        for recalled in uncommitted.chain(known) {
+            let is_new = found.iter().all(|other| other.entry != recalled.entry);
+            if is_new && !visible.contains(recalled.entry.as_str()) {
+                found.push(recalled);
             }
         }
-        session.push(event(memory, MemoryEvent::Recall { query, found }));
+        session.push(memory_chunk(memory, MemoryEvent::Recall { query, found }));
         Ok(())
     }
 }
 
-fn event(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
+fn memory_chunk(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
     MemoryChunk { memory: memory.uri().to_owned(), event }
 }
 
-/// What happened to a memory on a record, newest first.
-fn events<'a>(record: &'a Record, memory: &'a Memory) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
+/// Returns the events of a memory on a record, newest first.
+fn memory_events<'a>(record: &'a Record, memory: &'a Memory) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
     record.newest_first().filter_map(|step| match step.chunk() {
         Chunk::Memory(chunk) if chunk.memory == memory.uri() => Some((step, &chunk.event)),
         _ => None,
     })
 }
 
-/// The facts that were handed over and not committed, oldest first.
+/// Returns the facts that are recorded and not committed, oldest first.
 fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
-    // A commit takes what was handed over before it on its own line, and nothing that a merge put before it since.
+    // A commit wrote the facts before it on its own branch, not those that a later merge put before it.
     let mut committed: HashSet<StepId> = HashSet::new();
     let mut facts = Vec::new();
-    for (step, event) in events(session.as_record(), memory) {
+    for (step, event) in memory_events(session.as_record(), memory) {
         match event {
             MemoryEvent::Commit { .. } => {
                 let before = Record::at(step.clone());
-                let taken = events(&before, memory).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
+                let taken =
+                    memory_events(&before, memory).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
                 committed.extend(taken.map(|(step, _)| step.id()));
             }
             MemoryEvent::Remember { text } => facts.push((step.id(), text)),
@@ -123,17 +123,17 @@ fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
     facts.iter().rev().filter(|(step, _)| !committed.contains(step)).map(|(_, fact)| *fact).collect()
 }
 
-/// The entries that the model sees.
-fn recalled<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
+/// Returns the entries that the model sees already.
+fn visible_entries<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
     let seen = session.messages().list.into_iter().filter_map(|message| match (&message, message.step().chunk()) {
         (Message::Recalled(_, found), Chunk::Memory(chunk)) if chunk.memory == memory.uri() => Some(*found),
         _ => None,
     });
-    seen.flatten().map(|one| one.entry.as_str()).collect()
+    seen.flatten().map(|recalled| recalled.entry.as_str()).collect()
 }
 
-/// What the user said last, unless the memory has been asked about it.
-fn question(session: &Session, memory: &Memory) -> Option<Text> {
+/// Returns the user's newest message, unless the memory has been asked about it.
+fn unrecalled_message(session: &Session, memory: &Memory) -> Option<Text> {
     session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::User(user) => Some(Some(user.text.clone())),
         Chunk::Memory(chunk) if chunk.memory == memory.uri() => match chunk.event {
@@ -144,13 +144,13 @@ fn question(session: &Session, memory: &Memory) -> Option<Text> {
     })?
 }
 
-/// Waits for a memory, within the session's limits. One that fails stops the run: what it would have said is missing, and
-/// nobody would know.
+/// Waits for a memory, within the session's limits.
 ///
-/// In a replay nobody is asked: `recorded` reads what was said from what is recorded of it.
-async fn in_time<T>(
+/// A failure stops the run: without the entries the model would answer from less, and the record would not show it. In a
+/// replay the memory is not asked: `recorded` reads its reply from the event on the record.
+async fn call_memory<T>(
     session: &mut Session,
-    work: impl Future<Output = Result<T>>,
+    work: impl Future<Output = Result<T, MemoryError>>,
     recorded: impl Fn(&MemoryEvent) -> Option<T>,
 ) -> Result<T> {
     if let Some(replay) = session.replaying().cloned() {
@@ -159,6 +159,7 @@ async fn in_time<T>(
     match within_limits(session, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
+            let error = Error::from(error);
             session.push(Failed { error: error.kind().name().to_owned(), message: error.message().into() });
             Err(error.with_session(session))
         }

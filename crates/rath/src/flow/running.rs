@@ -1,4 +1,4 @@
-//! Work that is under way.
+//! A run of a workflow: awaiting it, and listening to its events.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -11,75 +11,73 @@ use futures_util::stream::Stream;
 
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
-use crate::event::{Callback, Event, Hub, Queue};
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Callback, Error, Event, EventQueue, Hub, Result, Session};
 
-type Work<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
-type Begin<'a> = Box<dyn FnOnce(Session) -> Work<'a> + Send + 'a>;
+type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
+type StartFn<'a> = Box<dyn FnOnce(Session) -> RunFuture<'a> + Send + 'a>;
 
-/// A session whose work is still to be done. Awaiting it is the only way to read it.
+/// A run of a workflow. Await it for the session.
 ///
-/// Nothing happens until it is awaited. Dropping it ends the work and what the work started.
+/// Nothing happens until it is awaited. Dropping it ends the work and everything that the work started.
 #[must_use = "nothing is done until it is awaited"]
 pub struct Running<'a> {
-    state: State<'a>,
-    /// Who listened before: whoever listens to this run only is told nothing of what is done with its session later.
+    state: RunState<'a>,
+    /// The listeners before the run. They are restored afterwards, since the listeners of a run hear of that run only.
     outer: Hub,
     cancel: Option<Cancel>,
     callbacks: Vec<Arc<Callback>>,
 }
 
-enum State<'a> {
-    Ready(Session, Begin<'a>),
-    Working(Work<'a>),
-    /// The work is done, and listeners are still being told.
-    Telling(Pin<Box<dyn Future<Output = ()> + Send>>, Result<Session>),
-    Over,
+enum RunState<'a> {
+    Ready(Session, StartFn<'a>),
+    Working(RunFuture<'a>),
+    /// The work is done, and callbacks have events to handle.
+    Notifying(Pin<Box<dyn Future<Output = ()> + Send>>, Result<Session>),
+    Done,
 }
 
 impl<'a> Running<'a> {
-    pub(crate) fn new(session: Session, begin: impl FnOnce(Session) -> Work<'a> + Send + 'a) -> Self {
+    pub(crate) fn new(session: Session, start: impl FnOnce(Session) -> RunFuture<'a> + Send + 'a) -> Self {
         let (outer, cancel) = (session.hub().clone(), session.cancel().cloned());
-        Running { state: State::Ready(session, Box::new(begin)), outer, cancel, callbacks: Vec::new() }
+        Running { state: RunState::Ready(session, Box::new(start)), outer, cancel, callbacks: Vec::new() }
     }
 
-    /// Calls `listener` with everything that happens, on a thread of its own.
+    /// Calls `listener` with every event, on a thread of its own.
     ///
-    /// However slow it is, nobody waits for it but this run, in the end: what is awaited comes back when the listener has
-    /// been told everything. One that panics is not called again, and the run goes on. To follow thousands of runs at
-    /// once, take [`events`](Running::events), which needs no threads.
+    /// The work does not wait for a slow listener; the run returns when the listener has handled every event. A listener
+    /// that panics is not called again, and the run continues. To follow thousands of runs at once, use
+    /// [`events`](Running::events), which needs no threads.
     pub fn on_event(mut self, listener: impl FnMut(&Event) + Send + 'static) -> Self {
         match Callback::new(listener) {
             Ok(callback) => {
-                self.listen(|hub| hub.with_callback(&callback));
+                self.subscribe(|hub| hub.with_callback(&callback));
                 self.callbacks.push(callback);
             }
             Err(error) => {
-                if let State::Ready(session, _) = &self.state {
-                    let error = Error::new(ErrorKind::Io, format_args!("no thread for a listener: {error}"));
+                if let RunState::Ready(session, _) = &self.state {
+                    let error = Error::new(ErrorKind::Io, "cannot start a thread for a listener").because(error);
                     let error = Err(error.with_session(session));
-                    self.state = State::Telling(Box::pin(std::future::ready(())), error);
+                    self.state = RunState::Notifying(Box::pin(std::future::ready(())), error);
                 }
             }
         }
         self
     }
 
-    /// Everything that happens, to be taken one by one. The work goes on while the next event is waited for.
+    /// Returns the events of the run as a stream. The work proceeds while the next event is awaited.
     pub fn events(mut self) -> Events<'a> {
-        let queue = Arc::new(Queue::default());
-        self.listen(|hub| hub.with_queue(&queue));
+        let queue = Arc::new(EventQueue::default());
+        self.subscribe(|hub| hub.with_queue(&queue));
         Events { queue, run: self, result: None }
     }
 
-    fn listen(&mut self, add: impl FnOnce(&Hub) -> Hub) {
-        self.state = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(session, begin) => {
+    fn subscribe(&mut self, add: impl FnOnce(&Hub) -> Hub) {
+        self.state = match std::mem::replace(&mut self.state, RunState::Done) {
+            RunState::Ready(session, start) => {
                 let hub = add(session.hub());
-                State::Ready(session.heard_by(hub), begin)
+                RunState::Ready(session.heard_by(hub), start)
             }
-            begun => begun,
+            started => started,
         };
     }
 }
@@ -89,14 +87,14 @@ impl Future for Running<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Session>> {
         loop {
-            self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::Ready(session, begin) => State::Working(begin(session)),
-                State::Working(mut work) => {
+            self.state = match std::mem::replace(&mut self.state, RunState::Done) {
+                RunState::Ready(session, start) => RunState::Working(start(session)),
+                RunState::Working(mut work) => {
                     let Poll::Ready(result) = work.as_mut().poll(context) else {
-                        self.state = State::Working(work);
+                        self.state = RunState::Working(work);
                         return Poll::Pending;
                     };
-                    // What the work held on to is let go before anybody hears that it is over.
+                    // Everything that the work holds is dropped before the run reports its end.
                     drop(work);
                     let outer = self.outer.clone();
                     let result = match result {
@@ -106,28 +104,27 @@ impl Future for Running<'_> {
                     if self.callbacks.is_empty() {
                         return Poll::Ready(result);
                     }
-                    let told: Vec<_> = self.callbacks.iter().map(|callback| callback.end()).collect();
-                    let (told, cancel) = (join_all(told), self.cancel.take());
-                    State::Telling(Box::pin(tell(told, cancel)), result)
+                    let delivered = join_all(self.callbacks.iter().map(|callback| callback.end()));
+                    RunState::Notifying(Box::pin(wait_for_callbacks(delivered, self.cancel.take())), result)
                 }
-                State::Telling(mut told, result) => match told.as_mut().poll(context) {
+                RunState::Notifying(mut delivered, result) => match delivered.as_mut().poll(context) {
                     Poll::Ready(()) => return Poll::Ready(result),
                     Poll::Pending => {
-                        self.state = State::Telling(told, result);
+                        self.state = RunState::Notifying(delivered, result);
                         return Poll::Pending;
                     }
                 },
-                State::Over => panic!("a run was polled after it was over"),
+                RunState::Done => panic!("a run was polled after its end"),
             };
         }
     }
 }
 
-/// Waits until listeners have been told everything, but not for one that never returns once the run is cancelled.
-async fn tell(told: impl Future, cancel: Option<Cancel>) {
+/// Waits until callbacks have handled all events. Cancelling the run ends the wait, since a callback may never return.
+async fn wait_for_callbacks(delivered: impl Future, cancel: Option<Cancel>) {
     match cancel {
-        None => _ = told.await,
-        Some(cancel) => _ = select(pin!(told), pin!(cancel.cancelled())).await,
+        None => _ = delivered.await,
+        Some(cancel) => _ = select(pin!(delivered), pin!(cancel.cancelled())).await,
     }
 }
 
@@ -143,24 +140,24 @@ impl fmt::Debug for Running<'_> {
     }
 }
 
-/// What happens in a run, as it happens.
+/// The events of a run, as they happen.
 ///
-/// Take the events one by one with [`next`](Events::next), then the session with [`finish`](Events::finish). It is a
-/// `Stream` as well.
-#[must_use = "nothing is done until an event is waited for"]
+/// [`next`](Events::next) returns them one by one, and [`finish`](Events::finish) returns the session. `Events` is a `Stream`
+/// as well.
+#[must_use = "nothing is done until an event is awaited"]
 pub struct Events<'a> {
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
     run: Running<'a>,
     result: Option<Result<Session>>,
 }
 
 impl Events<'_> {
-    /// The next event; none when the run is over.
+    /// Waits for the next event. Returns `None` when the run is over.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Goes on to the end, and gives the session that came of it.
+    /// Runs to the end, drops further events, and returns the session.
     pub async fn finish(mut self) -> Result<Session> {
         loop {
             if let Some(result) = self.result.take() {
@@ -175,21 +172,21 @@ impl Stream for Events<'_> {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        if let Poll::Ready(Some(event)) = self.queue.poll_take(context) {
+        if let Poll::Ready(Some(event)) = self.queue.poll_pop(context) {
             return Poll::Ready(Some(event));
         }
         if self.result.is_none() {
-            self.queue.wait(context.waker());
+            self.queue.register(context.waker());
             match Pin::new(&mut self.run).poll(context) {
                 Poll::Ready(result) => self.result = Some(result),
                 Poll::Pending => {
-                    return match self.queue.poll_take(context) {
+                    return match self.queue.poll_pop(context) {
                         Poll::Ready(Some(event)) => Poll::Ready(Some(event)),
                         _ => Poll::Pending,
                     };
                 }
             }
         }
-        self.queue.poll_take(context)
+        self.queue.poll_pop(context)
     }
 }

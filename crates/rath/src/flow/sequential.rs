@@ -1,13 +1,12 @@
-//! Workflows one after the other.
+//! Running workflows one after the other.
 
 use std::fmt;
 
-use super::module::{Binding, Module, Scope, tree};
-use super::{Cloned, Run, Workflow};
-use crate::session::Result;
-use crate::session::Session;
+use super::module::{Binding, Module, name_next_module};
+use super::{CloneRun, Run, Workflow};
+use crate::session::{Result, Session};
 
-/// Runs workflows one after the other, each on what the one before gave back.
+/// Runs workflows one after the other, each on the session that the one before returned.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -26,16 +25,16 @@ use crate::session::Session;
 /// ```
 #[derive(Clone, Default)]
 pub struct Sequential {
-    steps: Vec<(String, Box<dyn Cloned>)>,
+    steps: Vec<(String, Box<dyn CloneRun>)>,
 }
 
 impl Sequential {
-    /// One that gives back what it was given.
+    /// Creates a sequence without workflows, which returns the session unchanged.
     pub fn new() -> Self {
         Sequential::default()
     }
 
-    /// Adds a workflow under a name, which is part of the path of what it does.
+    /// Adds a workflow. Its name is part of the path of the steps that it appends.
     pub fn then(mut self, name: impl Into<String>, workflow: impl Run + Clone) -> Self {
         self.steps.push((name.into(), Box::new(workflow)));
         self
@@ -65,16 +64,16 @@ impl Workflow for Sequential {
         for (name, step) in &self.steps {
             let scope = session.scope().cloned();
             let by = session.module().map(Into::into);
-            session = step.run(Scope::next_is(session, name)).await?.within_scope(by, scope);
+            session = step.run(name_next_module(session, name)).await?.within_scope(by, scope);
         }
         Ok(session)
     }
 }
 
-/// The tree.
+/// Prints the tree.
 impl fmt::Display for Sequential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&tree(self))
+        f.write_str(&self.tree())
     }
 }
 

@@ -8,9 +8,9 @@ use super::divergence::Divergence;
 use super::json_diff;
 use super::recording::Replay;
 use crate::error::ErrorKind;
-use crate::limits::Stopped;
 use crate::provider::{Delta, Request, Sink, note_losses};
 use crate::session::Session;
+use crate::session::StopReason;
 use crate::session::{Error, Result};
 
 impl Replay {
@@ -87,7 +87,7 @@ fn is_failure(chunk: &Chunk) -> bool {
 pub(crate) fn recorded_failure(step: &Step) -> Option<Error> {
     match step.chunk() {
         Chunk::Failed(Failed { error, message }) => Some(Error::new(ErrorKind::named(error), message)),
-        Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(Stopped::kind_of(reason), reason)),
+        Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(StopReason::error_kind(reason), reason)),
         _ => None,
     }
 }

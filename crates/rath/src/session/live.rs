@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Session;
+use super::event::{EventKind, Hub};
 use super::placement::Placement;
+use super::scope::Scope;
 use crate::cancel::Cancel;
-use crate::event::{EventKind, Hub};
-use crate::flow::Scope;
 use crate::provider::Reuse;
 use crate::replay::{self, Replay};
 use crate::secrets::Secrets;

@@ -67,7 +67,7 @@ impl Resumed {
         let newest: Vec<_> = told.filter(|(by, _)| seen.insert(by.to_owned())).collect();
         let mut found = Vec::new();
         for (path, module) in module.named_modules() {
-            let Some(now) = module.told(&self.session) else { continue };
+            let Some(now) = module.current_instructions(&self.session) else { continue };
             // The outermost module's name stands before the path of what is in it.
             let is_at = |by: &str| by == path || by.split_once('.').map_or(path.is_empty(), |(_, inner)| inner == path);
             if let Some((_, known)) = newest.iter().find(|(by, _)| is_at(by)) {
@@ -271,7 +271,7 @@ fn compare(module: &str, known: &Instructions, now: &Instructions) -> Vec<Differ
     let mut tool = |tool: &str, what| {
         found.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), what });
     };
-    for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_ON) {
+    for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_OUTPUT) {
         match now.tools.iter().find(|tool| tool.name == then.name) {
             None => tool(&then.name, "is not there"),
             Some(same) if same.parameters != then.parameters => tool(&then.name, "takes other arguments"),

@@ -1,7 +1,7 @@
 //! Tools for working in a workspace: its files, and commands in it.
 //!
-//! They work in the session's place, and whatever that is made of, through a [`Sandbox`](crate::Sandbox): no path leads out
-//! of it. An agent has those that it is given, one by one or several at once.
+//! They work in the session's place through a [`Sandbox`](crate::Sandbox), so no path leads out of it. An agent has the
+//! tools that it is given, one by one or several at once.
 //!
 //! ```
 //! use rath::prelude::*;
@@ -43,23 +43,23 @@ use super::Tools;
 use crate::error::ErrorKind;
 use crate::session::Error;
 
-/// The tools that change nothing: `read_file`, `list_files`, `file_exists` and `search_files`.
+/// Returns the tools that change nothing: `read_file`, `list_files`, `file_exists` and `search_files`.
 pub fn read_only() -> Tools {
     Tools::default().tool(ReadFile).tool(ListFiles).tool(FileExists).tool(SearchFiles)
 }
 
-/// Those, and the ones that change files: `write_file` and `edit_file`.
+/// Returns the read-only tools and those that change files: `write_file` and `edit_file`.
 pub fn files() -> Tools {
     read_only().tool(WriteFile).tool(EditFile)
 }
 
-/// All of them: commands too, with `shell`, `run_code` and `check`.
+/// Returns all tools: those for files, and `shell`, `run_code` and `check`, which run commands.
 pub fn all() -> Tools {
     files().tool(Shell).tool(RunCode).tool(Check)
 }
 
-/// What the model is told about a path.
-const PATH: &str = "The path, relative to the workspace.";
+/// The description of a path for the model.
+const PATH_DESCRIPTION: &str = "The path, relative to the workspace.";
 
 fn spec(name: &str, description: &str, properties: Value, required: &[&str]) -> ToolSpec {
     let schema = json!({
@@ -71,16 +71,17 @@ fn spec(name: &str, description: &str, properties: Value, required: &[&str]) -> 
     ToolSpec::new(name, description, schema)
 }
 
+/// Returns an argument that is a string, or the empty string if it was left out.
 fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
     arguments[name].as_str().unwrap_or_default()
 }
 
-/// What went wrong with a file that the model named.
-fn cannot(what: &str, path: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Io, format_args!("cannot {what} `{path}`: {why}"))
+/// Creates an error about a file that the model named.
+fn file_error(action: &str, path: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format_args!("cannot {action} `{path}`: {why}"))
 }
 
-/// A count with its noun: `1 line`, `2 lines`.
+/// Formats a count with its noun: `1 line`, `2 lines`.
 fn count(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

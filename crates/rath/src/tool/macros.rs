@@ -1,6 +1,6 @@
-//! What the code calls that `#[tool]` writes. No part of what people use.
+//! Functions and traits for the code that `#[tool]` generates. They are not part of the public API.
 
-#![allow(missing_docs, reason = "nobody reads this but the compiler")]
+#![allow(missing_docs, reason = "only generated code uses this")]
 
 use rath_record::chunk::{Json, ToolSpec};
 use serde_json::Value;
@@ -10,19 +10,21 @@ use crate::session::{Error, Result};
 
 pub use {schemars, serde, serde_json};
 
-/// What the model is told of a function.
+/// Returns the specification of a tool that is a function.
 pub fn spec<A: schemars::JsonSchema>(name: &str, description: &str) -> ToolSpec {
     ToolSpec::new(name, description, Json::from(super::schema_of::<A>()))
 }
 
-/// The arguments of a function. The schema has let them through; what it cannot say is found out here.
+/// Reads the arguments of a function. They fit the schema, but a type may accept less than its schema says.
 pub fn arguments<A: serde::de::DeserializeOwned>(arguments: Value) -> Result<A> {
     serde_json::from_value(arguments).map_err(|error| Error::new(ErrorKind::Arguments, error))
 }
 
-/// What a function returned, made into what the model reads. Which of the traits applies is decided by the compiler: the
-/// first that fits the type, from the most exact on.
-pub mod say {
+/// Conversion of the value that a function returned into the output of its tool.
+///
+/// Method resolution picks the trait: each has an `output` method on a value behind a different number of references, so the
+/// compiler takes the first that fits the type, from the most specific on.
+pub mod returned {
     use std::any::Any;
     use std::cell::Cell;
     use std::fmt::Display;
@@ -33,19 +35,19 @@ pub mod say {
     use crate::session::{Error, Result};
     use crate::tool::Output;
 
-    pub struct Said<T>(Cell<Option<T>>);
+    pub struct ReturnValue<T>(Cell<Option<T>>);
 
-    impl<T> Said<T> {
+    impl<T> ReturnValue<T> {
         pub fn new(value: T) -> Self {
-            Said(Cell::new(Some(value)))
+            ReturnValue(Cell::new(Some(value)))
         }
 
         fn take(&self) -> T {
-            self.0.take().expect("it is said once")
+            self.0.take().expect("the value is taken once")
         }
     }
 
-    fn failed<E: Display + 'static>(error: E) -> Error {
+    fn to_error<E: Display + 'static>(error: E) -> Error {
         // A hint is for the person who can act, and not for the model.
         let ours = (&error as &dyn Any).downcast_ref::<Error>();
         let kind = ours.map(Error::kind).filter(|kind| *kind == ErrorKind::Arguments).unwrap_or(ErrorKind::Tool);
@@ -53,6 +55,7 @@ pub mod say {
         Error::new(kind, message)
     }
 
+    /// The output of a function that returns nothing.
     fn done() -> Output {
         Output::from("done")
     }
@@ -60,34 +63,34 @@ pub mod say {
     pub trait OutputOrError {
         fn output(&self) -> Result<Output>;
     }
-    impl<E: Display + 'static> OutputOrError for &&&&&Said<Result<Output, E>> {
+    impl<E: Display + 'static> OutputOrError for &&&&&ReturnValue<Result<Output, E>> {
         fn output(&self) -> Result<Output> {
-            self.take().map_err(failed)
+            self.take().map_err(to_error)
         }
     }
 
     pub trait NothingOrError {
         fn output(&self) -> Result<Output>;
     }
-    impl<E: Display + 'static> NothingOrError for &&&&Said<Result<(), E>> {
+    impl<E: Display + 'static> NothingOrError for &&&&ReturnValue<Result<(), E>> {
         fn output(&self) -> Result<Output> {
-            self.take().map_err(failed).map(|()| done())
+            self.take().map_err(to_error).map(|()| done())
         }
     }
 
     pub trait ValueOrError {
         fn output(&self) -> Result<Output>;
     }
-    impl<T: Serialize, E: Display + 'static> ValueOrError for &&&Said<Result<T, E>> {
+    impl<T: Serialize, E: Display + 'static> ValueOrError for &&&ReturnValue<Result<T, E>> {
         fn output(&self) -> Result<Output> {
-            Output::of(&self.take().map_err(failed)?)
+            Output::from_value(&self.take().map_err(to_error)?)
         }
     }
 
     pub trait PlainOutput {
         fn output(&self) -> Result<Output>;
     }
-    impl PlainOutput for &&Said<Output> {
+    impl PlainOutput for &&ReturnValue<Output> {
         fn output(&self) -> Result<Output> {
             Ok(self.take())
         }
@@ -96,7 +99,7 @@ pub mod say {
     pub trait Nothing {
         fn output(&self) -> Result<Output>;
     }
-    impl Nothing for &Said<()> {
+    impl Nothing for &ReturnValue<()> {
         fn output(&self) -> Result<Output> {
             Ok(done())
         }
@@ -105,9 +108,9 @@ pub mod say {
     pub trait Value {
         fn output(&self) -> Result<Output>;
     }
-    impl<T: Serialize> Value for Said<T> {
+    impl<T: Serialize> Value for ReturnValue<T> {
         fn output(&self) -> Result<Output> {
-            Output::of(&self.take())
+            Output::from_value(&self.take())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a tool says, and how much of it a model reads.
+//! The output of a tool, and the part of it that a model reads.
 
 use rath_record::{Digest, Text};
 use serde::Serialize;
@@ -7,19 +7,18 @@ use serde_json::Value;
 use crate::error::ErrorKind;
 use crate::session::{Error, Result};
 
-/// What a tool says.
+/// The output of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What the model reads, or as much of it as the tool's limit allows.
+    /// The text for the model, which is shown as much of it as the tool's limit allows.
     pub text: String,
 }
 
 impl Output {
-    /// A text as it is, and anything else as JSON.
-    pub fn of(value: &impl Serialize) -> Result<Self> {
-        let value = serde_json::to_value(value).map_err(|error| {
-            Error::new(ErrorKind::Tool, format_args!("the output cannot be written as JSON: {error}"))
-        })?;
+    /// Creates an output from a value: a string as it is, any other value as JSON.
+    pub fn from_value(value: &impl Serialize) -> Result<Self> {
+        let value = serde_json::to_value(value)
+            .map_err(|error| Error::new(ErrorKind::Tool, "the output cannot be written as JSON").because(error))?;
         Ok(Output {
             text: match value {
                 Value::String(text) => text,
@@ -41,23 +40,23 @@ impl From<&str> for Output {
     }
 }
 
-/// The name of the tool that a model reads on with.
-pub(crate) const READ_ON: &str = "read_output";
+/// The name of the tool that reads the rest of an output.
+pub(crate) const READ_OUTPUT: &str = "read_output";
 
-/// As much of a text as a model is shown, and the whole of it where that is more.
-pub(super) fn shown(text: String, limit: usize) -> (Text, Option<Text>) {
+/// Returns the part of a text that a model is shown, and the whole text if that is longer.
+pub(super) fn truncate(text: String, limit: usize) -> (Text, Option<Text>) {
     if text.len() <= limit {
         return (text.into(), None);
     }
     let digest = Digest::of(text.as_bytes());
     let end = text.floor_char_boundary(limit);
-    let note = read_on(&digest, end, text.len());
+    let note = truncation_note(&digest, end, text.len());
     (format!("{}\n{note}", &text[..end]).into(), Some(text.into()))
 }
 
-/// What stands where a text was cut.
-pub(super) fn read_on(digest: &Digest, end: usize, bytes: usize) -> String {
+/// Returns the note that follows a text which was cut.
+pub(super) fn truncation_note(digest: &Digest, end: usize, bytes: usize) -> String {
     format!(
-        "[cut after {end} of {bytes} bytes; to read on, call `{READ_ON}` with {{\"digest\": \"{digest}\", \"offset\": {end}}}]"
+        "[cut after {end} of {bytes} bytes; to read on, call `{READ_OUTPUT}` with {{\"digest\": \"{digest}\", \"offset\": {end}}}]"
     )
 }

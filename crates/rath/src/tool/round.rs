@@ -1,4 +1,6 @@
-//! One round of calls: those that may run side by side do, and their results are appended in the order of the calls.
+//! A round of tool calls: the calls of one answer, run concurrently where possible.
+//!
+//! Results are appended in the order of the calls.
 
 mod files;
 mod replay;
@@ -16,36 +18,38 @@ use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
 use rath_record::turn::{Pending, Progress};
 use serde_json::Value;
 
-use self::files::{Files, Left};
-use super::context::Key;
-use super::output::shown;
-use super::schedule::{Held, plain};
-use super::{Handle, Nature, OUTPUT_LIMIT, Output, ToolCx, Touch};
+use self::files::{FileChanges, RoundFiles};
+use super::context::CallKey;
+use super::output::truncate;
+use super::schedule::{TouchSet, normalize_path};
+use super::{Nature, OUTPUT_LIMIT, Output, ToolCx, ToolHandle, Touch};
 use crate::error::ErrorKind;
-use crate::event::EventKind;
-use crate::limits::{stopped, within_limits};
 use crate::sandbox::Root;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, EventKind, Result, Session, stop_reason, within_limits};
 
-/// The tools that calls are looked up in.
+/// The tools of an agent, and the number of calls that may run at once.
 pub(crate) struct Toolbox<'a> {
-    pub(crate) tools: &'a [Handle],
-    /// How many calls run at once.
-    pub(crate) at_once: usize,
+    pub(crate) tools: &'a [ToolHandle],
+    /// The number of calls that may run at once.
+    pub(crate) max_concurrent: usize,
 }
 
-/// Whether the model was shown all that the tools said.
+/// The extent to which the model was shown the outputs of a round.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Shown {
-    All,
-    Part,
+pub(crate) enum OutputVisibility {
+    Full,
+    /// An output was cut.
+    Partial,
 }
 
-/// Makes the calls that have no result yet, and appends what comes of them.
+/// Makes the calls that have no result yet, and appends their results.
 ///
-/// Where one of them waits for a decision, none is made.
-pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pending: Vec<Pending>) -> Result<Shown> {
+/// If one of them waits for a decision, none is made.
+pub(crate) async fn run_calls(
+    session: &mut Session,
+    toolbox: &Toolbox<'_>,
+    pending: Vec<Pending>,
+) -> Result<OutputVisibility> {
     let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
     if let Some(error) = undecided(&plans) {
         return Err(error.with_session(session));
@@ -53,189 +57,211 @@ pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pend
     if let Some(replay) = session.replaying().cloned() {
         return Box::pin(replay::run(session, &replay, plans)).await;
     }
-    let mut round = Round::of(plans);
+    let mut round = Round::new(plans);
     round.prepare(session).await;
     let mut running = FuturesUnordered::new();
     loop {
         round.append(session);
-        // What is not begun when it is over is not begun at all.
-        if let Some(stopped) = stopped(session) {
-            while let Some(Some((nth, said))) = running.next().now_or_never() {
-                round.finish(session, nth, said);
+        // No call starts after the limit is reached.
+        if let Some(reason) = stop_reason(session) {
+            while let Some(Some((nth, outcome))) = running.next().now_or_never() {
+                round.finish(session, nth, outcome);
             }
             drop(running);
             if let Some(nth) = round.first_writer() {
-                round.look_after(session, nth).await?;
+                round.snapshot_after(session, nth).await?;
             }
-            round.break_off(session);
-            round.files.reached(session);
-            return Err(stopped.record(session));
+            round.abort(session);
+            round.files.save_progress(session);
+            return Err(reason.record(session));
         }
-        round.look_before(session).await?;
-        let started = round.start(session, toolbox.at_once.saturating_sub(running.len()));
-        // That it starts is durable before it does: otherwise a crash could leave an effect that nobody knows of.
+        round.snapshot_before(session).await?;
+        let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len()));
+        // The start of a call is durable before the call runs: otherwise a crash could leave an effect that is not recorded.
         if !started.is_empty() {
             session.durable().await?;
         }
         for (nth, ready, cx) in started {
-            running.push(call(nth, ready, cx));
+            running.push(make_call(nth, ready, cx));
         }
         if running.is_empty() {
-            round.files.reached(session);
-            return Ok(round.shown);
+            round.files.save_progress(session);
+            return Ok(round.visibility);
         }
-        // Why it ended early is found out above.
-        if let Ok(Some((nth, said))) = within_limits(session, running.next()).await {
-            round.look_after(session, nth).await?;
-            round.finish(session, nth, said);
+        // If a limit ends the wait, the next turn of the loop handles it.
+        if let Ok(Some((nth, outcome))) = within_limits(session, running.next()).await {
+            round.snapshot_after(session, nth).await?;
+            round.finish(session, nth, outcome);
         }
     }
 }
 
-/// What is to be done about a call.
-struct Plan {
+/// A call, and the action that it needs.
+struct CallPlan {
     call: Call,
-    what: What,
+    action: CallAction,
 }
 
-enum What {
-    /// It is clear what the model will read.
-    Say(Said),
-    Make(Ready),
+/// The action that a call needs.
+enum CallAction {
+    /// The call is not made: its outcome is known already.
+    Close(CallOutcome),
+    Make(ReadyCall),
     /// A person has to decide.
-    Ask(Doubt),
+    AskPerson(OpenQuestion),
 }
 
+/// The reason why a person has to decide about a call.
 #[derive(Clone, Copy, PartialEq)]
-enum Doubt {
+enum OpenQuestion {
     NeedsApproval,
-    /// It was started once, and nobody knows how it ended.
-    Unknown,
+    /// The call was started, and its end is unknown.
+    UnknownEnd,
 }
 
 /// A call that can be made.
 #[derive(Clone)]
-struct Ready {
-    tool: Handle,
+struct ReadyCall {
+    tool: ToolHandle,
     arguments: Value,
     nature: Nature,
     touches: Vec<Touch>,
-    key: Key,
-    /// How much of its output the model is shown, and how long it may take.
-    limit: usize,
-    time: Duration,
-    /// Whether the record says already that it was started.
+    key: CallKey,
+    /// The number of bytes of the output that the model is shown.
+    output_limit: usize,
+    time_limit: Duration,
+    /// True if the record has the start of the call already.
     started: bool,
 }
 
-/// How a call ended, and what there is to say about it.
-struct Said {
+/// The outcome of a call, and its text for the model.
+struct CallOutcome {
     outcome: Outcome,
     text: String,
-    /// How much of it the model is shown.
+    /// The number of bytes of the text that the model is shown.
     limit: usize,
 }
 
-impl Said {
+impl CallOutcome {
     fn new(outcome: Outcome, text: impl Into<String>) -> Self {
-        Said { outcome, text: text.into(), limit: OUTPUT_LIMIT }
+        CallOutcome { outcome, text: text.into(), limit: OUTPUT_LIMIT }
     }
 }
 
-/// Decides what is to be done about a call.
-fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
+/// Decides which action a call needs.
+fn plan(session: &Session, tools: &[ToolHandle], pending: Pending) -> CallPlan {
     let Pending { step, call, progress } = pending;
-    let what = if let Progress::Denied { reason } = &progress {
-        What::Say(Said::new(Outcome::Denied, format!("denied: {reason}")))
+    let action = if let Progress::Denied { reason } = &progress {
+        CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
     } else {
-        match read(tools, &call) {
-            // Whatever it was, it may have taken effect.
-            Err(_) if progress == Progress::Unknown => What::Ask(Doubt::Unknown),
-            Err(said) => What::Say(said),
+        match parse_call(tools, &call) {
+            // The tool may have been another one then, and the call may have taken effect.
+            Err(_) if progress == Progress::Unknown => CallAction::AskPerson(OpenQuestion::UnknownEnd),
+            Err(outcome) => CallAction::Close(outcome),
             Ok((tool, arguments)) => {
-                let key = Key::of(step, call.id.clone());
-                let make = AssertUnwindSafe(|| decide(session, tool, arguments, key, &progress));
-                catch_unwind(make).unwrap_or_else(|_| match progress {
-                    Progress::Unknown => What::Ask(Doubt::Unknown),
-                    _ => What::Say(Said::new(Outcome::Failed, PANICKED)),
+                let key = CallKey::derive(step, call.id.clone());
+                // Methods of the tool may panic.
+                let choose = AssertUnwindSafe(|| choose_action(session, tool, arguments, key, &progress));
+                catch_unwind(choose).unwrap_or_else(|_| match progress {
+                    Progress::Unknown => CallAction::AskPerson(OpenQuestion::UnknownEnd),
+                    _ => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
                 })
             }
         }
     };
-    Plan { call, what }
+    CallPlan { call, action }
 }
 
 const PANICKED: &str = "failed: the tool panicked";
 
-/// The tool that a call means, and its arguments; or what the model has to be told about them.
-fn read<'a>(tools: &'a [Handle], call: &Call) -> Result<(&'a Handle, Value), Said> {
+/// Finds the tool of a call and parses the arguments, or returns the outcome that tells the model what is wrong.
+fn parse_call<'a>(tools: &'a [ToolHandle], call: &Call) -> Result<(&'a ToolHandle, Value), CallOutcome> {
     let Some(tool) = tools.iter().find(|tool| tool.name() == &*call.tool) else {
         let known = tools.iter().map(|tool| format!("`{}`", tool.name())).collect::<Vec<_>>();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(Said::new(Outcome::UnknownTool, format!("unknown tool `{}`; tools: {known}", call.tool)));
+        return Err(CallOutcome::new(Outcome::UnknownTool, format!("unknown tool `{}`; tools: {known}", call.tool)));
     };
     let Some(text) = call.arguments.as_str() else {
-        return Err(Said::new(Outcome::BadJson, format!("bad JSON: the arguments are not here: {}", call.arguments)));
+        return Err(CallOutcome::new(
+            Outcome::BadJson,
+            format!("bad JSON: the arguments are not here: {}", call.arguments),
+        ));
     };
     // A call without arguments is a call with none.
     let text = if matches!(text.trim(), "" | "null") { "{}" } else { text };
-    let mut arguments: Value = serde_json::from_str(text)
-        .map_err(|error| Said::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}")))?;
+    let mut arguments: Value = serde_json::from_str(text).map_err(|error| {
+        CallOutcome::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}"))
+    })?;
     match tool.check(&arguments) {
         Ok(()) => {
-            whole_numbers(&mut arguments);
+            floats_to_integers(&mut arguments);
             Ok((tool, arguments))
         }
-        Err(wrong) => Err(Said::new(Outcome::BadArguments, format!("bad arguments: {wrong}"))),
+        Err(problem) => Err(CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {problem}"))),
     }
 }
 
-/// Writes `5.0` as `5`: to a schema both are integers, to a program that reads integers only one is.
-fn whole_numbers(value: &mut Value) {
+/// Replaces `5.0` by `5`: a schema takes both for integers, but serde reads only the second as one.
+fn floats_to_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Up to where a float tells every integer from the next.
+            // Above this a float does not tell every integer from the next.
             let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
             if let Some(whole) = whole {
                 *value = Value::from(whole as i64);
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
-        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        Value::Array(list) => list.iter_mut().for_each(floats_to_integers),
+        Value::Object(members) => members.values_mut().for_each(floats_to_integers),
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
-fn decide(session: &Session, tool: &Handle, arguments: Value, own_key: Key, progress: &Progress) -> What {
+fn choose_action(
+    session: &Session,
+    tool: &ToolHandle,
+    arguments: Value,
+    derived_key: CallKey,
+    progress: &Progress,
+) -> CallAction {
     let nature = tool.tool().nature(&arguments);
     match progress {
         Progress::New if tool.tool().needs_approval(&arguments) => {
             if session.nesting() > 0 {
-                let why = "denied: it needs a person's approval, and nobody can be asked here";
-                return What::Say(Said::new(Outcome::Denied, why));
+                let why = "denied: the call needs a person's approval, and no person can be asked here";
+                return CallAction::Close(CallOutcome::new(Outcome::Denied, why));
             }
-            return What::Ask(Doubt::NeedsApproval);
+            return CallAction::AskPerson(OpenQuestion::NeedsApproval);
         }
-        Progress::Unknown if nature == Nature::Effectful => return What::Ask(Doubt::Unknown),
+        Progress::Unknown if nature == Nature::Effectful => return CallAction::AskPerson(OpenQuestion::UnknownEnd),
         _ => {}
     }
     let touches = tool.tool().touches(&arguments);
     let key = match &nature {
-        Nature::Idempotent { key: Some(key) } => Key::Given(key.clone()),
-        _ => own_key,
+        Nature::Idempotent { key: Some(key) } => CallKey::Given(key.clone()),
+        _ => derived_key,
     };
     let started = *progress == Progress::Unknown;
-    let (limit, time) = (tool.tool().output_limit(), tool.tool().time_limit());
-    What::Make(Ready { tool: tool.clone(), arguments, nature, touches, key, limit, time, started })
+    let (output_limit, time_limit) = (tool.tool().output_limit(), tool.tool().time_limit());
+    CallAction::Make(ReadyCall {
+        tool: tool.clone(),
+        arguments,
+        nature,
+        touches,
+        key,
+        output_limit,
+        time_limit,
+        started,
+    })
 }
 
-/// Names every call that a person has to decide on.
-fn undecided(plans: &[Plan]) -> Option<Error> {
-    let named = |doubt: Doubt| {
-        let calls = plans.iter().filter(|plan| matches!(plan.what, What::Ask(why) if why == doubt));
+/// Returns an error that names every call that a person has to decide on.
+fn undecided(plans: &[CallPlan]) -> Option<Error> {
+    let calls_with = |question: OpenQuestion| {
+        let calls = plans.iter().filter(|plan| matches!(plan.action, CallAction::AskPerson(why) if why == question));
         calls.map(|plan| format!("`{}` ({})", plan.call.id, plan.call.tool)).collect::<Vec<_>>()
     };
-    let (waiting, unknown) = (named(Doubt::NeedsApproval), named(Doubt::Unknown));
+    let (waiting, unknown) = (calls_with(OpenQuestion::NeedsApproval), calls_with(OpenQuestion::UnknownEnd));
     if waiting.is_empty() && unknown.is_empty() {
         return None;
     }
@@ -244,7 +270,7 @@ fn undecided(plans: &[Plan]) -> Option<Error> {
         why.push(format!("waiting for approval: {}", waiting.join(", ")));
     }
     if !unknown.is_empty() {
-        why.push(format!("started once, and nobody knows how it ended: {}", unknown.join(", ")));
+        why.push(format!("started, and its end is unknown: {}", unknown.join(", ")));
     }
     let hint = match unknown[..] {
         [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",
@@ -256,80 +282,103 @@ fn undecided(plans: &[Plan]) -> Option<Error> {
     Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))
 }
 
-type Ending = Pin<Box<dyn Future<Output = (usize, Said)> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = (usize, CallOutcome)> + Send>>;
 
-/// Makes one call. Whatever happens in there, something comes of it that a model can read.
-fn call(nth: usize, ready: Ready, cx: Arc<ToolCx>) -> Ending {
+/// Makes one call. A panic and a timeout are outcomes that a model can read, too.
+fn make_call(nth: usize, ready: ReadyCall, cx: Arc<ToolCx>) -> CallFuture {
     Box::pin(async move {
-        let Ready { tool, arguments, limit, time, .. } = ready;
+        let ReadyCall { tool, arguments, output_limit: limit, time_limit, .. } = ready;
         let work = AssertUnwindSafe(async { tool.tool().call(&cx, arguments).await }).catch_unwind();
-        let said = match tokio::time::timeout(time, work).await {
-            Ok(Ok(Ok(Output { text }))) => Said { outcome: Outcome::Ok, text, limit },
+        let outcome = match tokio::time::timeout(time_limit, work).await {
+            Ok(Ok(Ok(Output { text }))) => CallOutcome { outcome: Outcome::Ok, text, limit },
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Arguments => {
-                Said::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
+                CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
             }
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Timeout => {
-                Said { limit, ..Said::new(Outcome::TimedOut, format!("timed out: {}", error.message())) }
+                CallOutcome { limit, ..CallOutcome::new(Outcome::TimedOut, format!("timed out: {}", error.message())) }
             }
-            Ok(Ok(Err(error))) => Said { limit, ..Said::new(Outcome::Failed, format!("failed: {}", error.message())) },
-            Ok(Err(_)) => Said::new(Outcome::Failed, PANICKED),
-            Err(_) => Said::new(Outcome::TimedOut, format!("timed out: it may take {}", length(time))),
+            Ok(Ok(Err(error))) => {
+                CallOutcome { limit, ..CallOutcome::new(Outcome::Failed, format!("failed: {}", error.message())) }
+            }
+            Ok(Err(_)) => CallOutcome::new(Outcome::Failed, PANICKED),
+            Err(_) => {
+                CallOutcome::new(Outcome::TimedOut, format!("timed out: the limit is {}", format_duration(time_limit)))
+            }
         };
-        (nth, said)
+        (nth, outcome)
     })
 }
 
-/// A time limit in words.
-fn length(time: Duration) -> String {
+/// Formats a time limit in seconds or milliseconds.
+fn format_duration(time: Duration) -> String {
     if time.subsec_nanos() == 0 { format!("{} s", time.as_secs()) } else { format!("{} ms", time.as_millis()) }
 }
 
-/// How far the calls of a round are.
+/// The state of the calls of a round.
 struct Round {
-    slots: Vec<Slot>,
-    /// How many results are appended.
+    slots: Vec<CallSlot>,
+    /// The number of results that are appended.
     appended: usize,
-    /// How many calls have ended that may have changed what a path means.
+    /// The number of calls that have ended and may have changed how a path resolves.
     changes: u64,
-    shown: Shown,
-    files: Files,
+    visibility: OutputVisibility,
+    files: RoundFiles,
 }
 
-struct Slot {
+struct CallSlot {
     call: Call,
-    state: State,
+    state: CallState,
 }
 
-enum State {
-    Waiting { ready: Box<Ready>, touches: Option<(u64, Vec<Touch>)> },
-    Running { cx: Arc<ToolCx>, nature: Nature, touches: Vec<Touch>, effects: Vec<Effect> },
-    Over { said: Said, cx: Option<Arc<ToolCx>>, left: Option<Left> },
+enum CallState {
+    /// Resolved touches are cached, with the value of [`Round::changes`] when they were resolved.
+    Waiting {
+        ready: Box<ReadyCall>,
+        touches: Option<(u64, Vec<Touch>)>,
+    },
+    Running {
+        cx: Arc<ToolCx>,
+        nature: Nature,
+        touches: Vec<Touch>,
+        effects: Vec<Effect>,
+    },
+    Ended {
+        outcome: CallOutcome,
+        cx: Option<Arc<ToolCx>>,
+        changes: Option<FileChanges>,
+    },
     Appended,
 }
 
 impl Round {
-    fn of(plans: Vec<Plan>) -> Self {
-        let slots = plans.into_iter().map(|Plan { call, what }| {
-            let state = match what {
-                What::Say(said) => State::Over { said, cx: None, left: None },
-                What::Make(ready) => State::Waiting { ready: Box::new(ready), touches: None },
-                What::Ask(_) => unreachable!("nothing is made while something waits for a decision"),
+    fn new(plans: Vec<CallPlan>) -> Self {
+        let slots = plans.into_iter().map(|CallPlan { call, action }| {
+            let state = match action {
+                CallAction::Close(outcome) => CallState::Ended { outcome, cx: None, changes: None },
+                CallAction::Make(ready) => CallState::Waiting { ready: Box::new(ready), touches: None },
+                CallAction::AskPerson(_) => unreachable!("no call is made while one waits for a decision"),
             };
-            Slot { call, state }
+            CallSlot { call, state }
         });
-        Round { slots: slots.collect(), appended: 0, changes: 0, shown: Shown::All, files: Files::default() }
+        Round {
+            slots: slots.collect(),
+            appended: 0,
+            changes: 0,
+            visibility: OutputVisibility::Full,
+            files: RoundFiles::default(),
+        }
     }
 
-    /// Starts up to `most` calls that nothing before them is in the way of.
-    fn start(&mut self, session: &mut Session, most: usize) -> Vec<(usize, Ready, Arc<ToolCx>)> {
+    /// Starts up to `limit` calls that do not conflict with an earlier call.
+    fn start(&mut self, session: &mut Session, limit: usize) -> Vec<(usize, ReadyCall, Arc<ToolCx>)> {
         let mut started = Vec::new();
-        let mut held = Held::default();
+        let mut earlier = TouchSet::default();
         let root = self.files.root();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
-                State::Running { touches, .. } => held.add(touches),
-                State::Waiting { ready, touches } => {
-                    if started.len() == most {
+                CallState::Running { touches, .. } => earlier.add(touches),
+                CallState::Waiting { ready, touches } => {
+                    if started.len() == limit {
                         break;
                     }
                     let resolve = || match &ready.touches[..] {
@@ -337,13 +386,13 @@ impl Round {
                         touches => resolve(touches, root),
                     };
                     let (known, mut resolved) = touches.take().unwrap_or_else(|| (self.changes, resolve()));
-                    let mut waits = held.conflicts(&resolved);
-                    // What a path means is looked up again only where it matters.
+                    let mut waits = earlier.conflicts(&resolved);
+                    // Paths are resolved again only if the call could start now.
                     if !waits && known != self.changes {
                         resolved = resolve();
-                        waits = held.conflicts(&resolved);
+                        waits = earlier.conflicts(&resolved);
                     }
-                    held.add(&resolved);
+                    earlier.add(&resolved);
                     if waits {
                         *touches = Some((self.changes, resolved));
                         continue;
@@ -354,87 +403,93 @@ impl Round {
                         session.push(ToolStarted { call: slot.call.id.clone(), key });
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
-                    let cx = Arc::new(ToolCx::new(session.for_tool(), slot.call.clone(), ready.key.clone()));
-                    let state = State::Running {
+                    let cx = Arc::new(ToolCx::with_key(session.for_tool(), slot.call.clone(), ready.key.clone()));
+                    let state = CallState::Running {
                         cx: cx.clone(),
                         nature: ready.nature.clone(),
                         touches: resolved,
                         effects: Vec::new(),
                     };
-                    if let State::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
+                    if let CallState::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
                         started.push((nth, *ready, cx));
                     }
                 }
-                State::Over { .. } | State::Appended => {}
+                CallState::Ended { .. } | CallState::Appended => {}
             }
         }
         started
     }
 
-    fn finish(&mut self, session: &Session, nth: usize, mut said: Said) {
+    fn finish(&mut self, session: &Session, nth: usize, mut outcome: CallOutcome) {
         let slot = &mut self.slots[nth];
-        let State::Running { cx, touches, nature, effects } = std::mem::replace(&mut slot.state, State::Appended)
+        let CallState::Running { cx, touches, nature, effects } =
+            std::mem::replace(&mut slot.state, CallState::Appended)
         else {
             return;
         };
-        // What a tool says when it was stopped with everything else is that it was stopped.
-        if said.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
-            said.outcome = Outcome::Cancelled;
+        // A tool that fails while the run is cancelled failed because of that.
+        if outcome.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
+            outcome.outcome = Outcome::Cancelled;
         }
         self.changes += u64::from(!touches.is_empty());
-        session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: said.outcome });
-        let left = if nature == Nature::ReadOnly { None } else { self.files.left(effects) };
-        slot.state = State::Over { said, cx: Some(cx), left };
+        session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
+        let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects) };
+        slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
     }
 
-    /// Appends the results that no earlier one is missing before.
+    /// Appends the results up to the first call that has not ended.
     fn append(&mut self, session: &mut Session) {
         while let Some(slot) = self.slots.get_mut(self.appended) {
-            let State::Over { .. } = slot.state else { return };
-            self.shown = slot.append(session, self.shown, &mut self.files);
+            let CallState::Ended { .. } = slot.state else { return };
+            self.visibility = slot.append(session, self.visibility, &mut self.files);
             self.appended += 1;
         }
     }
 
-    /// Appends what can be said when the round is ended early. A call that changes nothing, or nothing further, stays
-    /// open: it is made again when the session goes on, and so is one that was not started.
-    fn break_off(&mut self, session: &mut Session) {
-        const WHY: &str = "cancelled: the run was stopped before it ended; whether it took effect is not known";
+    /// Appends results for calls that are interrupted.
+    ///
+    /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
+    /// is a call that was not started.
+    fn abort(&mut self, session: &mut Session) {
+        const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         for slot in &mut self.slots[self.appended..] {
-            if let State::Running { cx, nature, effects, .. } = &mut slot.state {
-                let (cx, again) = (cx.clone(), *nature != Nature::Effectful);
-                let left = self.files.left(std::mem::take(effects));
-                if again {
-                    cx.work().iter().for_each(|work| session.keep_aside(work));
+            if let CallState::Running { cx, nature, effects, .. } = &mut slot.state {
+                let (cx, is_repeatable) = (cx.clone(), *nature != Nature::Effectful);
+                let changes = self.files.changes(std::mem::take(effects));
+                if is_repeatable {
+                    cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
                     continue;
                 }
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
-                slot.state = State::Over { said: Said::new(Outcome::Cancelled, WHY), cx: Some(cx), left };
+                let outcome = CallOutcome::new(Outcome::Cancelled, WHY);
+                slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
             }
-            if let State::Over { .. } = slot.state {
-                self.shown = slot.append(session, self.shown, &mut self.files);
+            if let CallState::Ended { .. } = slot.state {
+                self.visibility = slot.append(session, self.visibility, &mut self.files);
             }
         }
     }
 }
 
-impl Slot {
-    fn append(&mut self, session: &mut Session, before: Shown, files: &mut Files) -> Shown {
-        let over = std::mem::replace(&mut self.state, State::Appended);
-        let State::Over { said, cx, left } = over else { return before };
-        cx.iter().flat_map(|cx| cx.work()).for_each(|work| session.keep_aside(&work));
-        cx.iter().flat_map(|cx| cx.checks()).for_each(|checked| _ = session.push(checked));
-        // Before it is cut: half a key is not found.
-        let text = session.secrets().hide(&said.text).unwrap_or(said.text);
-        let (output, whole): (Text, Option<Text>) = shown(text, said.limit);
-        let shown = if whole.is_some() { Shown::Part } else { before };
-        let result = ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) };
-        session.push(files.tell(session, result, left));
-        shown
+impl CallSlot {
+    /// Appends the result of the call, and returns the visibility of all outputs up to this one.
+    fn append(&mut self, session: &mut Session, before: OutputVisibility, files: &mut RoundFiles) -> OutputVisibility {
+        let ended = std::mem::replace(&mut self.state, CallState::Appended);
+        let CallState::Ended { outcome, cx, changes } = ended else { return before };
+        cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
+        cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
+        // Secrets are removed before the text is cut: half a key would not be recognised.
+        let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
+        let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
+        let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
+        let result = ToolResult { whole, ..ToolResult::new(self.call.id.clone(), outcome.outcome, output) };
+        session.push(files.add_changes(session, result, changes));
+        visibility
     }
 }
 
+/// Replaces the paths of touches by their canonical names.
 fn resolve(touches: &[Touch], root: Option<&Root>) -> Vec<Touch> {
-    let name = |path: &str| root.and_then(|root| root.name(path)).unwrap_or_else(|| plain(path));
+    let name = |path: &str| root.and_then(|root| root.name(path)).unwrap_or_else(|| normalize_path(path));
     touches.iter().map(|touch| touch.resolved(name)).collect()
 }

@@ -1,96 +1,98 @@
-//! Which calls may run side by side.
+//! Deciding which calls may run concurrently.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use serde_json::Value;
 
-/// Something that a call touches: calls that touch the same thing run in order, unless all of them only read it.
+/// A resource that a call reads or changes.
+///
+/// Calls that touch the same resource run in order, unless all of them only read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch {
-    what: What,
+    resource: Resource,
     access: Access,
 }
 
-/// How a call touches something.
+/// The access of a call to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// It looks at it.
+    /// The call only reads it.
     Read,
-    /// It may change it.
+    /// The call may change it.
     Write,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum Resource {
     /// A path in the session's place, and everything below it.
     Path(String),
-    /// Something that is known by a name.
+    /// A resource that is no file, by a name.
     Name(String),
     Everything,
 }
 
 impl Touch {
-    /// A path in the session's place is read, with everything below it.
+    /// Declares that a path in the session's place is read, with everything below it.
     pub fn read(path: impl Into<String>) -> Self {
-        Touch { what: What::Path(path.into()), access: Access::Read }
+        Touch { resource: Resource::Path(path.into()), access: Access::Read }
     }
 
-    /// A path in the session's place may change, with everything below it.
+    /// Declares that a path in the session's place may change, with everything below it.
     pub fn write(path: impl Into<String>) -> Self {
-        Touch { what: What::Path(path.into()), access: Access::Write }
+        Touch { resource: Resource::Path(path.into()), access: Access::Write }
     }
 
-    /// Something that is no file is read: a table, an account.
+    /// Declares that a resource which is no file is read, such as a table or an account.
     pub fn read_name(name: impl Into<String>) -> Self {
-        Touch { what: What::Name(name.into()), access: Access::Read }
+        Touch { resource: Resource::Name(name.into()), access: Access::Read }
     }
 
-    /// Something that is no file may change.
+    /// Declares that a resource which is no file may change.
     pub fn write_name(name: impl Into<String>) -> Self {
-        Touch { what: What::Name(name.into()), access: Access::Write }
+        Touch { resource: Resource::Name(name.into()), access: Access::Write }
     }
 
-    /// Anything may change: nothing that touches anything runs beside it.
+    /// Declares that anything may change: no call that touches anything runs at the same time.
     pub fn everything() -> Self {
-        Touch { what: What::Everything, access: Access::Write }
+        Touch { resource: Resource::Everything, access: Access::Write }
     }
 
-    /// The paths that an argument names: a text, or a list of texts.
+    /// Returns a touch for each path in an argument, which is a string or a list of strings.
     #[doc(hidden)]
     pub fn paths(access: Access, argument: &Value) -> Vec<Self> {
-        let path = |value: &Value| Some(Touch { what: What::Path(value.as_str()?.to_owned()), access });
+        let path = |value: &Value| Some(Touch { resource: Resource::Path(value.as_str()?.to_owned()), access });
         match argument {
             Value::Array(list) => list.iter().filter_map(path).collect(),
             one => path(one).into_iter().collect(),
         }
     }
 
-    /// Whether it says that a path may change.
+    /// Returns true if the touch declares that a path may change.
     pub(super) fn covers(&self, path: &[u8]) -> bool {
         let below = |above: &str| {
             path.strip_prefix(above.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
         self.access == Access::Write
-            && match &self.what {
-                What::Path(above) => above.is_empty() || below(above),
-                What::Name(_) => false,
-                What::Everything => true,
+            && match &self.resource {
+                Resource::Path(above) => above.is_empty() || below(above),
+                Resource::Name(_) => false,
+                Resource::Everything => true,
             }
     }
 
-    /// The same with its path, if it has one, made into the one name that it has in its place.
+    /// Replaces the path, if there is one, by its canonical name.
     pub(super) fn resolved(&self, resolve: impl Fn(&str) -> String) -> Self {
-        let what = match &self.what {
-            What::Path(path) => What::Path(resolve(path)),
+        let resource = match &self.resource {
+            Resource::Path(path) => Resource::Path(resolve(path)),
             other => other.clone(),
         };
-        Touch { what, access: self.access }
+        Touch { resource, access: self.access }
     }
 }
 
-/// A path with `.` and `..` taken out, for where there are no files to ask.
-pub(super) fn plain(path: &str) -> String {
+/// Removes `.` and `..` from a path without looking at files.
+pub(super) fn normalize_path(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
@@ -102,27 +104,27 @@ pub(super) fn plain(path: &str) -> String {
     parts.join("/")
 }
 
-/// Everything that calls touch which come first.
+/// The touches of earlier calls, which a later call must not conflict with.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct TouchSet {
     /// The strongest access to each path.
     paths: BTreeMap<String, Access>,
     names: BTreeMap<String, Access>,
     everything: bool,
 }
 
-impl Held {
-    /// Whether a call that touches these has to wait.
+impl TouchSet {
+    /// Returns true if a call with these touches has to wait.
     pub(super) fn conflicts(&self, touches: &[Touch]) -> bool {
-        !touches.is_empty() && (self.everything || touches.iter().any(|touch| self.conflict(touch)))
+        !touches.is_empty() && (self.everything || touches.iter().any(|touch| self.conflicts_with(touch)))
     }
 
     pub(super) fn add(&mut self, touches: &[Touch]) {
         for touch in touches {
-            let (map, key) = match &touch.what {
-                What::Path(path) => (&mut self.paths, path),
-                What::Name(name) => (&mut self.names, name),
-                What::Everything => {
+            let (map, key) = match &touch.resource {
+                Resource::Path(path) => (&mut self.paths, path),
+                Resource::Name(name) => (&mut self.names, name),
+                Resource::Everything => {
                     self.everything = true;
                     continue;
                 }
@@ -132,13 +134,13 @@ impl Held {
         }
     }
 
-    fn conflict(&self, touch: &Touch) -> bool {
+    fn conflicts_with(&self, touch: &Touch) -> bool {
         let clash = |held: &Access| *held == Access::Write || touch.access == Access::Write;
-        match &touch.what {
-            What::Everything => !self.paths.is_empty() || !self.names.is_empty(),
-            What::Name(name) => self.names.get(name).is_some_and(clash),
-            What::Path(path) => {
-                // The path itself, what it lies in, and what lies in it. The place itself is the empty path.
+        match &touch.resource {
+            Resource::Everything => !self.paths.is_empty() || !self.names.is_empty(),
+            Resource::Name(name) => self.names.get(name).is_some_and(clash),
+            Resource::Path(path) => {
+                // The path itself, the directories above it, and everything below it. The empty path is the place itself.
                 let mut above = std::iter::successors(Some(path.as_str()), |path| match path.rsplit_once('/') {
                     Some((above, _)) => Some(above),
                     None => (!path.is_empty()).then_some(""),
@@ -156,11 +158,11 @@ impl Held {
 mod tests {
     use super::*;
 
-    /// A call's touches in short: `r:a/b w:c r#name *`.
+    /// Parses the touches of a call: `r:a/b w:c r#name *`.
     fn touches(text: &str) -> Vec<Touch> {
         let touch = |word: &str| match word.split_at(word.len().min(2)) {
-            ("r:", path) => Touch::read(plain(path)),
-            ("w:", path) => Touch::write(plain(path)),
+            ("r:", path) => Touch::read(normalize_path(path)),
+            ("w:", path) => Touch::write(normalize_path(path)),
             ("r#", name) => Touch::read_name(name),
             ("w#", name) => Touch::write_name(name),
             _ => Touch::everything(),
@@ -169,17 +171,17 @@ mod tests {
     }
 
     fn check(held: &str, then: &str, waits: bool) {
-        let mut all = Held::default();
+        let mut all = TouchSet::default();
         all.add(&touches(held));
         assert_eq!(all.conflicts(&touches(then)), waits, "{held}, then {then}");
-        // Who comes first does not matter.
-        let mut all = Held::default();
+        // The order does not matter.
+        let mut all = TouchSet::default();
         all.add(&touches(then));
         assert_eq!(all.conflicts(&touches(held)), waits, "{then}, then {held}");
     }
 
     #[test]
-    fn calls_wait_for_those_that_touch_the_same_and_for_no_others() {
+    fn calls_wait_only_for_calls_that_touch_the_same_resource() {
         check("w:a", "r:a", true);
         check("w:a", "w:a", true);
         check("r:a", "r:a", false);

@@ -21,7 +21,7 @@ fn workspace(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Makes these calls one after the other, and gives what the model reads.
-fn told(folder: &Path, calls: &[(&str, Value)]) -> String {
+fn transcript(folder: &Path, calls: &[(&str, Value)]) -> String {
     let place = Sandbox::local(folder);
     let turn =
         |(name, arguments): &(&str, Value)| json!({"calls": [{"name": name, "arguments": arguments}]}).to_string();
@@ -38,11 +38,11 @@ fn told(folder: &Path, calls: &[(&str, Value)]) -> String {
 }
 
 fn check(folder: &Path, calls: &[(&str, Value)], expected: Expect) {
-    expected.assert_eq(&told(folder, calls));
+    expected.assert_eq(&transcript(folder, calls));
 }
 
 #[test]
-fn what_a_model_is_told_of_each_tool() {
+fn the_specification_of_each_tool() {
     let provider = script([r#"{"text": "done"}"#]);
     let names = |tools: rath::tool::Tools| tools.names().map(str::to_owned).collect::<Vec<_>>().join(" ");
     expect!["read_file list_files file_exists search_files"].assert_eq(&names(builtin::read_only()));
@@ -163,9 +163,9 @@ fn a_file_of_any_length_is_read_in_parts() {
             Failed: failed: cannot read `huge`: it has 1 line in its first 268435456 bytes, and no line 2
         "#]],
     );
-    let long = told(folder.path(), &[("read_file", json!({"path": "long", "from_line": 3}))]);
+    let long = transcript(folder.path(), &[("read_file", json!({"path": "long", "from_line": 3}))]);
     assert!(long.starts_with("Ok: [lines 3 to 10487 of 20000, as many as are read at once]\nxxx"), "{}", &long[..99]);
-    let wide = told(folder.path(), &[("read_file", json!({"path": "wide", "from_line": 2}))]);
+    let wide = transcript(folder.path(), &[("read_file", json!({"path": "wide", "from_line": 2}))]);
     assert!(wide.starts_with("Ok: [line 2 of 3, its beginning: the line is longer"), "{}", &wide[..99]);
 }
 
@@ -275,7 +275,7 @@ fn a_directory_is_listed_as_deep_as_is_asked() {
     for nth in 0..1_500 {
         std::fs::write(many.path().join(format!("{nth:04}")), "").expect("a file");
     }
-    let listed = told(many.path(), &[("list_files", json!({"depth": 2}))]);
+    let listed = transcript(many.path(), &[("list_files", json!({"depth": 2}))]);
     assert_eq!(listed.lines().count(), 1_001);
     assert!(listed.ends_with("\n0999\n[502 more are left out; list a directory further down]\n"), "{listed}");
 }
@@ -373,7 +373,7 @@ fn files_are_searched_by_the_rules_of_the_workspace() {
         "#]],
     );
     let many = workspace(&[("many", &"needle\n".repeat(300))]);
-    let found = told(many.path(), &[search("needle")]);
+    let found = transcript(many.path(), &[search("needle")]);
     assert_eq!(found.lines().count(), 201);
     assert!(
         found.ends_with("many:200: needle\n[more matches are left out; narrow the pattern, the path or the glob]\n"),
@@ -382,7 +382,7 @@ fn files_are_searched_by_the_rules_of_the_workspace() {
 }
 
 #[test]
-fn a_command_says_what_it_printed_and_how_it_ended() {
+fn a_command_returns_its_output_and_exit_status() {
     let folder = workspace(&[("sub/file", "hello\n")]);
     let shell = |command: &str| ("shell", json!({"command": command}));
     check(
@@ -467,7 +467,7 @@ fn code_runs_and_no_file_is_left() {
 }
 
 #[test]
-fn a_language_that_is_not_there_is_told_with_those_that_are() {
+fn a_missing_language_is_an_error_that_lists_the_installed_ones() {
     const WITHOUT: &str = "RATH_WITHOUT_PYTHON";
     if std::env::var_os(WITHOUT).is_some() {
         let folder = workspace(&[]);
@@ -490,7 +490,7 @@ fn a_language_that_is_not_there_is_told_with_those_that_are() {
         std::os::unix::fs::symlink(format!("/bin/{program}"), folder.path().join(program)).expect("a link");
     }
     let own = std::env::current_exe().expect("this program");
-    let name = "builtin::a_language_that_is_not_there_is_told_with_those_that_are";
+    let name = "builtin::a_missing_language_is_an_error_that_lists_the_installed_ones";
     let ran =
         std::process::Command::new(own).args(["--exact", name]).env("PATH", folder.path()).env(WITHOUT, "1").output();
     let ran = ran.expect("it runs");

@@ -1,10 +1,10 @@
-//! What the compiler says to someone who holds it wrong.
+//! Compiler messages for misuse of the macros and traits.
 
-/// The messages around ours differ from compiler to compiler: they are compared on this one.
+/// The compiler whose messages are compared; those around ours differ between versions.
 const RUSTC: &str = "rustc 1.95.";
 
 #[test]
-fn mistakes_are_told_where_they_are_with_what_to_do() {
+fn misuse_is_reported_where_it_is_with_a_remedy() {
     let version = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .arg("--version")
         .output()

@@ -1,7 +1,6 @@
-//! Workflows: what they are made of, what they are called, what they do with a session.
+//! Workflows: their trees, their paths, and the sessions that they return.
 
 use expect_test::expect;
-use rath::flow::tree;
 use rath::prelude::*;
 
 use crate::support::{block_on, log, script};
@@ -84,7 +83,7 @@ fn every_step_says_which_module_appended_it_by_its_full_path() {
 }
 
 #[test]
-fn a_module_shows_its_tree_and_lists_what_is_in_it() {
+fn a_module_draws_its_tree_and_lists_its_children() {
     let provider = says(&["a"]);
     let house = house(&provider);
     expect![[r#"
@@ -99,7 +98,7 @@ fn a_module_shows_its_tree_and_lists_what_is_in_it() {
           )
           (printer): Agent(script:script)
         )"#]]
-    .assert_eq(&house.to_string());
+    .assert_eq(&house.tree());
     let names: Vec<_> = house.named_modules().map(|(path, module)| format!("{path}: {}", module.kind())).collect();
     expect![[r#"
         [
@@ -115,6 +114,60 @@ fn a_module_shows_its_tree_and_lists_what_is_in_it() {
     "#]]
     .assert_debug_eq(&names);
     assert_eq!(house.description(), "Publishes what a desk wrote.");
+}
+
+/// A module without any data, so that all values of it share one address.
+#[derive(Module)]
+struct Note;
+
+impl Workflow for Note {
+    async fn forward(&self, mut session: Session) -> Result<Session> {
+        session.push(Chunk::note("noted"));
+        Ok(session)
+    }
+}
+
+#[test]
+fn zero_sized_modules_are_never_recorded_under_the_name_of_another() {
+    /// A wrapper, so that the two fields are of two types.
+    #[derive(Module)]
+    struct Other(Note);
+    #[derive(Module)]
+    struct Notes {
+        only: Note,
+        list: Vec<Other>,
+    }
+    impl Workflow for Notes {
+        async fn forward(&self, mut session: Session) -> Result<Session> {
+            session = self.only.run(session).await?;
+            for other in &self.list {
+                session = other.0.run(session).await?;
+            }
+            Ok(session)
+        }
+    }
+    let authors = |count: usize| {
+        let notes = Notes { only: Note, list: (0..count).map(|_| Other(Note)).collect() };
+        let session = block_on(notes.run(Session::user("go"))).expect("a run");
+        let authors = session.as_record().steps().into_iter().filter_map(|step| step.stamp().by.clone());
+        authors.collect::<Vec<_>>().join(", ")
+    };
+    expect!["notes.only, notes.list.0.0"].assert_eq(&authors(1));
+    // Of two values at one address the name of either would be a guess, so the name of the type is recorded.
+    expect!["notes.only, notes.note, notes.note"].assert_eq(&authors(2));
+}
+
+#[test]
+fn a_module_can_have_a_display_of_its_own() {
+    #[derive(Module)]
+    struct Named(Note);
+    impl std::fmt::Display for Named {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a name")
+        }
+    }
+    let named = Named(Note);
+    assert_eq!((named.to_string().as_str(), named.tree().as_str()), ("a name", "Named(\n  (0): Note()\n)"));
 }
 
 #[test]
@@ -152,7 +205,7 @@ fn closures_and_sequences_are_workflows_too() {
           (mark): Closure()
           (polish): Agent(script:script)
         )"#]]
-    .assert_eq(&tree(&steps));
+    .assert_eq(&steps.tree());
     let session = block_on(steps.run(Session::user("go"))).expect("a run");
     expect![[r#"
         user: go
@@ -166,7 +219,7 @@ fn closures_and_sequences_are_workflows_too() {
 }
 
 #[test]
-fn two_agents_work_side_by_side_and_are_merged() {
+fn two_agents_work_concurrently_and_are_merged() {
     let provider = script([r#"{"agent": "writer", "text": "w"}"#, r#"{"agent": "critic", "text": "c"}"#]);
     let writer = Agent::new("Write.", &provider).named("writer");
     let critic = Agent::new("Criticise.", &provider).named("critic");
@@ -202,7 +255,7 @@ fn the_same_agent_run_again_has_nothing_to_add() {
 }
 
 #[test]
-fn an_error_of_ones_own_carries_the_session_too() {
+fn an_error_of_the_users_code_carries_the_session_too() {
     let flow = |session: Session| async move {
         drop(session);
         Err(Error::new(ErrorKind::Io, "the printer is on fire"))
@@ -213,7 +266,7 @@ fn an_error_of_ones_own_carries_the_session_too() {
 }
 
 #[test]
-fn a_run_that_fails_below_comes_back_to_whoever_called_it() {
+fn the_error_of_a_child_restores_the_path_of_the_parent() {
     let house = house(&script([r#"{"text": "a"}"#, r#"{"error": {"status": 400, "message": "no"}}"#]));
     let error = block_on(house.run(Session::user("go"))).expect_err("the script refuses");
     let session = error.into_session().expect("the session so far");
@@ -241,7 +294,7 @@ fn a_branch_that_fails_does_not_lose_the_others() {
     let agents: Vec<_> = (0..8).map(|nth| Agent::new("Go.", &provider).named(format!("agent{nth}"))).collect();
     let branches = || agents.iter().enumerate().map(|(nth, agent)| Branch::new(format!("b{nth}"), agent));
     let session = Session::user("go");
-    let joined = block_on(async { fork_join(&session, branches()).at_once(3).await });
+    let joined = block_on(async { fork_join(&session, branches()).max_concurrent(3).await });
     assert!(joined.branches[3].1.is_err());
     let merged = joined.merge().expect("seven branches");
     let answers: Vec<_> = merged.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).collect();
@@ -266,7 +319,7 @@ fn branches_have_places_of_their_own() {
 }
 
 #[test]
-fn where_all_branches_fail_everything_is_in_the_session_that_the_error_carries() {
+fn if_all_branches_fail_the_error_carries_the_work_of_all() {
     let agent = Agent::new("Go.", &script([r#"{"error": {"status": 400, "message": "no"}}"#; 2]));
     let session = Session::user("go");
     let branches = [Branch::new("one", &agent), Branch::new("two", &agent)];
@@ -278,11 +331,11 @@ fn where_all_branches_fail_everything_is_in_the_session_that_the_error_carries()
 }
 
 #[test]
-fn no_route_picked_in_a_row_goes_on_for_ever() {
+fn the_number_of_picks_in_a_row_is_limited() {
     let provider = script([r#"{"text": "1"}"#; 10]);
     let route = |session: Session| async move { Ok(session) };
     let picking = move |mut session: Session| {
-        let selector = Selector::new(&provider).most(3);
+        let selector = Selector::new(&provider).max_picks(3);
         async move {
             while let Some(next) = selector.pick(&mut session, &[&route]).await? {
                 session = next.run(session).await?;
@@ -322,7 +375,7 @@ fn support(provider: &Provider) -> Support {
 }
 
 #[test]
-fn a_selector_asks_records_and_is_paid_for() {
+fn a_selector_asks_the_model_records_the_choice_and_counts_the_cost() {
     let provider = script([
         r#"{"agent": "support.selector", "expect": {"contains": ["1. billing: Knows about invoices.", "2. tech"]}, "text": "2", "usage": {"input": 30, "output": 1}}"#,
         r#"{"agent": "support.tech", "text": "Turn it off and on.", "usage": {"input": 20, "output": 5}}"#,
@@ -357,7 +410,7 @@ fn a_selector_asks_records_and_is_paid_for() {
 }
 
 #[test]
-fn every_reply_of_a_selector_is_recorded_and_only_a_choice_is_silent() {
+fn every_reply_of_a_selector_is_recorded_and_all_but_a_choice_are_errors() {
     let check = |reply: &str, expected: &str| {
         let provider = script([serde_json::json!({ "text": reply }).to_string()]);
         let support = support(&provider);
@@ -388,7 +441,7 @@ fn every_reply_of_a_selector_is_recorded_and_only_a_choice_is_silent() {
 }
 
 #[test]
-fn a_forced_route_that_is_not_on_the_menu_is_an_error() {
+fn a_forced_route_that_is_not_offered_is_an_error() {
     let support = support(&script([r#"{"text": "never asked"}"#]));
     let selector = Selector::new(&script([r#"{"text": "never asked"}"#])).force(["sales"]);
     let mut session = Session::user("go");
@@ -398,7 +451,7 @@ fn a_forced_route_that_is_not_on_the_menu_is_an_error() {
 }
 
 #[test]
-fn a_workflow_run_again_from_its_beginning_leaves_a_call_to_the_agent_it_was_asked_of() {
+fn a_workflow_run_again_leaves_open_calls_to_the_agent_that_asked() {
     /// Send money.
     #[tool(approval)]
     async fn pay() -> &'static str {
@@ -417,7 +470,7 @@ fn a_workflow_run_again_from_its_beginning_leaves_a_call_to_the_agent_it_was_ask
 }
 
 #[test]
-fn what_a_workflow_did_before_an_error_of_its_own_is_in_the_session_that_the_error_carries() {
+fn an_error_carries_the_session_with_the_work_before_it() {
     #[derive(Module)]
     struct Own {
         agent: Agent,
@@ -450,7 +503,7 @@ fn what_a_workflow_did_before_an_error_of_its_own_is_in_the_session_that_the_err
 }
 
 #[test]
-fn a_branch_that_panics_or_comes_back_in_the_middle_of_a_turn_loses_nobody() {
+fn a_branch_that_panics_or_ends_within_a_turn_does_not_lose_the_others() {
     let good = Agent::new("Go.", &says(&["a"; 9]));
     let panics = |mut session: Session| async move {
         session.push(Chunk::note("before the panic"));
@@ -482,7 +535,7 @@ fn a_branch_that_panics_or_comes_back_in_the_middle_of_a_turn_loses_nobody() {
 }
 
 #[test]
-fn selectors_follow_their_own_picks_and_start_counting_anew_when_the_user_speaks() {
+fn selectors_follow_their_own_picks_and_a_user_message_resets_the_limit() {
     #[derive(Module)]
     struct Two {
         first: Selector,
@@ -513,7 +566,7 @@ fn selectors_follow_their_own_picks_and_start_counting_anew_when_the_user_speaks
     assert_eq!(picks(&again), picks(&session));
 
     let route = |session: Session| async move { Ok(session) };
-    let selector = Selector::new(&script([r#"{"text": "1"}"#; 9])).most(2);
+    let selector = Selector::new(&script([r#"{"text": "1"}"#; 9])).max_picks(2);
     let mut session = Session::empty();
     for _ in 0..4 {
         session.push(Chunk::user("again"));
@@ -522,7 +575,7 @@ fn selectors_follow_their_own_picks_and_start_counting_anew_when_the_user_speaks
 }
 
 #[test]
-fn whoever_is_picked_again_speaks_again() {
+fn an_agent_that_is_picked_again_answers_again() {
     let provider = script(["1", "a", "1", "b", "0"].map(|text| serde_json::json!({ "text": text }).to_string()));
     let support = support(&provider);
     let session = block_on(support.run(Session::user("go"))).expect("a run");

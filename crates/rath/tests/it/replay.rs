@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use expect_test::{Expect, expect};
-use rath::memory::MemoryBackend;
+use rath::memory::{MemoryBackend, MemoryError, MemoryErrorKind};
 use rath::prelude::*;
 use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
 use rath::record::Record;
@@ -51,15 +51,15 @@ impl MemoryBackend for MuteMemory {
         "process:notes"
     }
 
-    async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+    async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
         panic!("a memory was written in a replay")
     }
 
-    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
         panic!("a memory was asked in a replay")
     }
 
-    async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+    async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
         panic!("a memory was written in a replay")
     }
 }
@@ -434,13 +434,13 @@ fn a_memory_gives_its_recorded_answers() {
         fn uri(&self) -> &str {
             "process:notes"
         }
-        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
-            Err(Error::new(ErrorKind::Memory, "the disk is full"))
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
+            Err(MemoryError::new(MemoryErrorKind::Other, "the disk is full"))
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
             Ok(Vec::new())
         }
-        async fn forget(&self, entries: &[String]) -> Result<Vec<String>> {
+        async fn forget(&self, entries: &[String]) -> Result<Vec<String>, MemoryError> {
             Ok(entries.to_vec())
         }
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use expect_test::expect;
 use futures_util::Stream;
 use rath::chunk::Identity;
+use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
 use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
 use rath::tool::builtin::Shell;
@@ -214,7 +215,7 @@ pub(crate) fn at_every_moment(check: impl Fn(usize) -> bool) -> usize {
 }
 
 #[test]
-fn a_run_that_is_cancelled_at_any_moment_leaves_a_session_that_can_go_on() {
+fn a_run_cancelled_at_any_moment_leaves_a_session_that_can_continue() {
     let moments = at_every_moment(|moment| {
         let cancel = Cancel::new();
         let flow = all();
@@ -241,7 +242,7 @@ fn a_run_that_is_cancelled_at_any_moment_leaves_a_session_that_can_go_on() {
 }
 
 #[test]
-fn a_run_that_is_dropped_at_any_moment_has_left_a_whole_record() {
+fn a_run_dropped_at_any_moment_leaves_a_valid_record() {
     let moments = at_every_moment(|moment| {
         let flow = all();
         let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
@@ -316,7 +317,7 @@ fn a_process_ends_with_the_call_that_started_it() {
 }
 
 #[test]
-fn what_happens_is_heard_in_order_and_the_session_can_be_read() {
+fn events_come_in_order_and_their_session_can_be_read() {
     let provider = script([
         r#"{"text": "Let me see.", "reasoning": "Hm.", "calls": [{"name": "talk"}], "chunks": 2}"#,
         r#"{"text": "Seen."}"#,
@@ -368,7 +369,7 @@ fn what_happens_is_heard_in_order_and_the_session_can_be_read() {
 }
 
 #[test]
-fn a_slow_or_panicking_listener_is_nobody_elses_business() {
+fn a_slow_or_panicking_listener_does_not_affect_the_run() {
     let turn = [r#"{"calls": [{"name": "wait"}]}"#, r#"{"text": "done"}"#];
     let (slow, other) = (Agent::new("Go.", &script(turn)).tool(wait), Agent::new("Go.", &script(turn)).tool(wait));
     let broken = Agent::new("Go.", &script(turn)).tool(wait);
@@ -461,7 +462,7 @@ fn an_answer_can_be_a_value() {
 }
 
 #[test]
-fn what_is_remembered_is_recalled_once_and_never_piles_up() {
+fn a_fact_is_recalled_once_per_conversation() {
     let memory = Memory::in_process("notes");
     let provider = script([r#"{"text": "ok"}"#; 9]);
     let agent = Agent::new("Go.", &provider).memory(&memory);
@@ -574,7 +575,7 @@ fn a_conversation_is_folded_before_it_fills_the_window_and_can_be_read_back() {
 }
 
 #[test]
-fn a_summary_that_cannot_stand_for_what_it_hides_is_refused() {
+fn an_unusable_summary_is_refused() {
     // What the model says instead of a summary, and why that is none.
     let check = |turn: &str, expected: &str| {
         let provider = script([r#"{"text": "one"}"#, r#"{"text": "two"}"#, turn]);
@@ -598,7 +599,7 @@ fn a_summary_that_cannot_stand_for_what_it_hides_is_refused() {
 }
 
 #[test]
-fn every_step_is_told_forks_and_merges_included() {
+fn every_step_is_an_event_forks_and_merges_included() {
     let provider = script([r#"{"text": "a"}"#; 4]);
     let agent = Agent::new("Go.", &provider);
     let flow = move |session: Session| {
@@ -630,7 +631,7 @@ fn every_step_is_told_forks_and_merges_included() {
 }
 
 #[test]
-fn a_listener_that_missed_something_is_told_how_much() {
+fn a_slow_listener_is_told_how_many_events_were_dropped() {
     /// Talk a lot.
     #[tool(read_only)]
     async fn chatter(cx: &ToolCx) {
@@ -665,19 +666,19 @@ fn a_listener_that_missed_something_is_told_how_much() {
 }
 
 #[test]
-fn a_memory_that_hangs_is_not_waited_for_longer_than_allowed() {
+fn a_memory_that_hangs_ends_with_the_time_of_the_budget() {
     struct Hangs;
-    impl rath::memory::MemoryBackend for Hangs {
+    impl MemoryBackend for Hangs {
         fn uri(&self) -> &str {
             "hangs:"
         }
-        async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
+        async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             std::future::pending().await
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
             std::future::pending().await
         }
-        async fn forget(&self, _: &[String]) -> Result<Vec<String>> {
+        async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             std::future::pending().await
         }
     }
@@ -688,7 +689,7 @@ fn a_memory_that_hangs_is_not_waited_for_longer_than_allowed() {
 }
 
 #[test]
-fn what_is_remembered_survives_merges_and_folds() {
+fn facts_survive_merges_and_folds() {
     let memory = Memory::in_process("notes");
     let provider = script([r#"{"text": "ok"}"#; 9]);
     let agent = Agent::new("Go.", &provider).memory(&memory);

@@ -57,7 +57,7 @@ fn tool_results(session: &Session) -> Vec<&ToolResult> {
 }
 
 /// The same as the model reads it, one line each.
-fn told(session: &Session) -> String {
+fn outputs(session: &Session) -> String {
     tool_results(session).iter().map(|result| format!("{:?}: {}\n", result.outcome, result.output)).collect()
 }
 
@@ -66,7 +66,7 @@ fn results(agent: impl FnOnce(&Provider) -> Agent, calls: &[(&str, &str)]) -> (S
     let calls: Vec<_> = calls.iter().map(|(name, arguments)| json!({"name": name, "arguments": arguments})).collect();
     let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
     let session = block_on(agent(&provider).run(Session::user("go"))).expect("a run");
-    let told = told(&session);
+    let told = outputs(&session);
     (session, told)
 }
 
@@ -76,7 +76,7 @@ fn check(calls: &[(&str, &str)], expected: Expect) {
 }
 
 #[test]
-fn a_function_tells_the_model_what_it_is_and_what_it_takes() {
+fn the_specification_of_a_tool_is_that_of_its_function() {
     let ToolSpec { name, description, parameters } = grep.spec();
     let parameters: Value = serde_json::from_str(parameters.as_str()).expect("a schema");
     expect![[r#"
@@ -122,7 +122,7 @@ fn a_function_tells_the_model_what_it_is_and_what_it_takes() {
 }
 
 #[test]
-fn the_ways_a_call_goes_wrong_are_told_apart_and_the_run_goes_on() {
+fn every_failure_of_a_call_has_its_own_outcome_and_the_run_continues() {
     check(
         &[
             ("grpe", "{}"),
@@ -166,7 +166,7 @@ fn arguments_that_fit_reach_the_function_as_they_are() {
 }
 
 #[test]
-fn an_output_that_is_too_long_is_cut_kept_and_can_be_read_on() {
+fn a_long_output_is_cut_recorded_whole_and_can_be_read_further() {
     let digest = rath::Digest::of("ä".repeat(100).as_bytes()).to_string();
     let read = format!(r#"{{"digest": "{digest}", "offset": 64}}"#);
     let provider = script([
@@ -250,7 +250,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
         Failed: failed: the tool panicked
         TimedOut: timed out: it may take 1 s
     "#]]
-    .assert_eq(&told(&session));
+    .assert_eq(&outputs(&session));
 }
 
 fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
@@ -316,18 +316,19 @@ impl Tool for Busy {
             tokio::task::yield_now().await;
         }
         self.now.fetch_sub(1, Ordering::SeqCst);
-        Output::of(&arguments)
+        Output::from_value(&arguments)
     }
 }
 
 #[test]
-fn many_calls_of_one_turn_all_finish_side_by_side_and_answer_in_order() {
+fn many_calls_of_one_turn_run_concurrently_and_answer_in_order() {
     for count in [1, 8, 64, 512] {
         let calls: Vec<_> = (0..count).map(|nth| ("busy", format!(r#"{{"n": {nth}}}"#))).collect();
         let calls: Vec<_> = calls.iter().map(|(name, arguments)| (*name, arguments.as_str())).collect();
         let busy = Busy::default();
         let tool = busy.clone();
-        let (_, told) = results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(count), &calls);
+        let (_, told) =
+            results(|provider| Agent::new("Work.", provider).tool(tool).max_concurrent_calls(count), &calls);
         let wanted: String = (0..count).map(|nth| format!("Ok: {{\"n\":{nth}}}\n")).collect();
         assert_eq!(told, wanted);
         assert_eq!(busy.most.load(Ordering::SeqCst), count);
@@ -335,11 +336,11 @@ fn many_calls_of_one_turn_all_finish_side_by_side_and_answer_in_order() {
 }
 
 #[test]
-fn no_more_calls_run_at_once_than_are_allowed_and_those_that_conflict_never_do() {
+fn concurrent_calls_are_limited_and_conflicting_calls_never_overlap() {
     let calls = vec![("busy", "{}"); 40];
     let busy = Busy::default();
     let tool = busy.clone();
-    results(|provider| Agent::new("Work.", provider).tool(tool).calls_at_once(7), &calls);
+    results(|provider| Agent::new("Work.", provider).tool(tool).max_concurrent_calls(7), &calls);
     assert_eq!(busy.most.load(Ordering::SeqCst), 7);
 
     let calls = vec![("busy", r#"{"at": "the desk"}"#); 40];
@@ -350,7 +351,7 @@ fn no_more_calls_run_at_once_than_are_allowed_and_those_that_conflict_never_do()
 }
 
 #[test]
-fn a_tool_that_no_model_could_be_told_about_is_refused_before_anything_is_asked() {
+fn a_tool_with_an_invalid_specification_is_refused_before_the_model_is_asked() {
     struct Odd(ToolSpec);
     impl Tool for Odd {
         fn spec(&self) -> ToolSpec {
@@ -450,7 +451,7 @@ fn two_calls_that_need_approval_need_two_decisions() {
 }
 
 #[test]
-fn a_call_that_nobody_knows_the_end_of_runs_again_only_if_that_does_no_harm() {
+fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
     /// Store a value.
     #[tool(idempotent)]
     async fn store(cx: &ToolCx) -> String {
@@ -507,7 +508,7 @@ fn a_call_that_nobody_knows_the_end_of_runs_again_only_if_that_does_no_harm() {
 }
 
 #[test]
-fn a_sub_agent_gives_its_final_text_and_its_work_is_kept_aside_and_paid_for() {
+fn a_sub_agent_returns_its_final_text_and_its_work_is_kept_aside_and_counted() {
     let provider = script([
         r#"{"agent": "agent", "calls": [{"name": "research", "arguments": {"task": "Find the river."}}, {"name": "research", "arguments": {"task": "Find the tower."}}], "usage": {"input": 10, "output": 1}}"#,
         r#"{"agent": "agent.research", "expect": {"contains": "Find the river."}, "calls": [{"name": "look"}], "usage": {"input": 20, "output": 2}}"#,
@@ -556,7 +557,7 @@ fn a_sub_agent_gives_its_final_text_and_its_work_is_kept_aside_and_paid_for() {
 }
 
 #[test]
-fn a_tool_of_ones_own_can_run_an_agent_too() {
+fn a_handwritten_tool_can_run_an_agent_too() {
     struct Ask(Agent);
     impl Tool for Ask {
         fn spec(&self) -> ToolSpec {
@@ -576,7 +577,7 @@ fn a_tool_of_ones_own_can_run_an_agent_too() {
 }
 
 #[test]
-fn in_a_sub_agent_nobody_can_be_asked_for_a_decision() {
+fn in_a_sub_agent_calls_that_need_approval_are_denied() {
     let provider = script([
         r#"{"calls": [{"name": "clerk", "arguments": {"task": "Pay Ann."}}]}"#,
         r#"{"calls": [{"name": "pay", "arguments": {"to": "Ann"}}]}"#,
@@ -659,7 +660,7 @@ fn a_model_that_never_stops_is_stopped() {
 }
 
 #[test]
-fn a_call_in_doubt_whose_tool_is_gone_waits_for_a_decision_too() {
+fn a_call_with_an_unknown_end_whose_tool_is_gone_waits_for_a_decision_too() {
     let mut session = Session::user("go");
     session.push(Chunk::calls([Call::new("c", "launch", "{}")]));
     session.push(rath::chunk::ToolStarted { call: "c".into(), key: None });
@@ -669,7 +670,7 @@ fn a_call_in_doubt_whose_tool_is_gone_waits_for_a_decision_too() {
 }
 
 #[test]
-fn whatever_a_sub_agent_does_with_its_session_all_of_it_is_kept_and_paid_for() {
+fn all_work_of_a_sub_agent_is_kept_aside_and_counted() {
     let turn = |text: &str| json!({"text": text, "usage": {"input": 100, "output": 10}}).to_string();
     let call = |name: &str| {
         json!({"calls": [{"name": name, "arguments": {"task": "t"}}], "usage": {"input": 1, "output": 1}}).to_string()
@@ -750,7 +751,7 @@ fn whatever_a_sub_agent_does_with_its_session_all_of_it_is_kept_and_paid_for() {
 }
 
 #[test]
-fn nothing_is_begun_once_it_is_over() {
+fn no_call_starts_after_cancellation() {
     struct Stop(Cancel);
     impl Tool for Stop {
         fn spec(&self) -> ToolSpec {
@@ -764,7 +765,7 @@ fn nothing_is_begun_once_it_is_over() {
     let cancel = Cancel::new();
     let provider =
         script([r#"{"calls": [{"name": "stop"}, {"name": "look"}, {"name": "pay", "arguments": {"to": "Ann"}}]}"#]);
-    let agent = Agent::new("Go.", &provider).tool(Stop(cancel.clone())).tool(look).tool(pay).calls_at_once(1);
+    let agent = Agent::new("Go.", &provider).tool(Stop(cancel.clone())).tool(look).tool(pay).max_concurrent_calls(1);
     let mut session = Session::user("go").until(&cancel);
     session = block_on(agent.run(session)).expect_err("a decision is missing").into_session().expect("a session");
     session.approve("call_1_3").expect("it waits");
@@ -814,7 +815,7 @@ fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
 }
 
 #[test]
-fn what_a_function_returns_is_told_by_its_type() {
+fn the_return_type_of_a_function_decides_its_output() {
     type Outcome<T> = std::result::Result<T, String>;
     /// Fails under another name.
     #[tool]
@@ -880,4 +881,30 @@ fn what_a_function_returns_is_told_by_its_type() {
     "#]]
     .assert_eq(&told);
     assert_eq!(query.touches(&json!({"query": 1, "type": "a"})), [Touch::write("a")]);
+}
+
+/// Another name for the crate, as a dependency that was renamed or re-exported has.
+mod facade {
+    pub(crate) use rath as agents;
+}
+
+/// Counts the words of a text.
+#[tool(crate = crate::tool::facade::agents, read_only, reads(path))]
+async fn count_renamed(path: String) -> usize {
+    path.split_whitespace().count()
+}
+
+#[test]
+fn the_macros_take_the_path_of_the_crate() {
+    #[derive(Module)]
+    #[module(crate = crate::tool::facade::agents)]
+    struct Holder {
+        agent: Agent,
+    }
+    let provider =
+        script([r#"{"calls": [{"name": "count_renamed", "arguments": {"path": "a b"}}]}"#, r#"{"text": "2"}"#]);
+    let holder = Holder { agent: Agent::new("Count.", &provider).tool(count_renamed) };
+    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script/script, tools: count_renamed)\n)");
+    let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
+    assert_eq!(outputs(&session).trim(), "ok: 2");
 }

@@ -1,18 +1,17 @@
-//! Running a command as a check.
+//! The tool that runs a command as a check.
 
 use std::time::Duration;
 
 use rath_record::chunk::{ToolSpec, Verdict};
 use serde_json::{Value, json};
 
-use super::shell::{GRACE, SECONDS_MOST};
+use super::shell::{MAX_SECONDS, OUTPUT_GRACE};
 use super::{spec, text};
 use crate::sandbox::Command;
-use crate::session::Result;
-use crate::session::checked;
+use crate::session::{Result, checked};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
-/// Runs a command as a check: what it found is on the record, and holds until what it saw changes.
+/// Runs a command as a check: its verdict is on the record, and holds until its inputs change.
 #[derive(Clone, Copy, Debug)]
 pub struct Check;
 
@@ -36,23 +35,23 @@ impl Tool for Check {
     }
 
     fn time_limit(&self) -> Duration {
-        Duration::from_secs(SECONDS_MOST) + GRACE
+        Duration::from_secs(MAX_SECONDS) + OUTPUT_GRACE
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let inputs: Vec<String> = arguments["inputs"].as_array().into_iter().flatten().filter_map(name).collect();
         let command = text(&arguments, "command");
         let mut sink = |_, printed: &[u8]| cx.output(String::from_utf8_lossy(printed));
-        let ran = cx.sandbox()?.run(&Command::shell(command), &mut sink).await;
-        let checked = checked(command, &inputs, cx.session().tree(), &ran);
+        let result = cx.sandbox()?.run(&Command::shell(command), &mut sink).await;
+        let checked = checked(command, &inputs, cx.session().tree(), &result);
         let verdict = match checked.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed => "failed",
             Verdict::Broken => "could not run",
         };
-        let said = format!("{verdict}\n{}", checked.output);
-        cx.checked(checked);
-        Ok(said.into())
+        let text = format!("{verdict}\n{}", checked.output);
+        cx.add_check(checked);
+        Ok(text.into())
     }
 }
 

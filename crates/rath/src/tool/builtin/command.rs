@@ -1,39 +1,40 @@
-//! Running a command, and what the model reads of it.
+//! Running a command, and the output that the model reads.
 
 use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended, Ran, Stream};
 use crate::session::{Error, Result};
 use crate::tool::{Output, ToolCx};
 
-/// Runs a command, and tells whoever listens what it prints.
+/// Runs a command, and reports to the listeners of the run what it prints.
 pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<Ran> {
     if command.argv.iter().any(|argument| argument.contains('\0')) {
-        return Err(Error::new(ErrorKind::Arguments, "no command holds a NUL"));
+        return Err(Error::new(ErrorKind::Arguments, "a command cannot contain a NUL byte"));
     }
-    let mut heard = [Vec::new(), Vec::new()];
+    // The bytes of stdout and stderr that are not reported yet.
+    let mut unreported = [Vec::new(), Vec::new()];
     let mut sink = |stream: Stream, bytes: &[u8]| {
-        let waiting = &mut heard[usize::from(stream == Stream::Err)];
+        let waiting = &mut unreported[usize::from(stream == Stream::Err)];
         waiting.extend_from_slice(bytes);
-        // Whoever listens is told whole characters.
+        // Only whole characters are reported.
         let whole = match std::str::from_utf8(waiting) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => waiting.len(),
         };
-        let told: Vec<_> = waiting.drain(..whole).collect();
-        cx.output(String::from_utf8_lossy(&told));
+        let text: Vec<_> = waiting.drain(..whole).collect();
+        cx.output(String::from_utf8_lossy(&text));
     };
     Ok(cx.sandbox()?.run(command, &mut sink).await?)
 }
 
-/// What the model reads: what was printed, then what was printed as errors, and how it ended where that is not well.
-pub(super) fn said(ran: &Ran, command: &Command) -> Result<Output> {
-    let said = ran.text();
-    let (kind, ended) = match ran.ended {
-        Ended::Exit(0) => return Ok(said.into()),
+/// Returns the output for the model: stdout, then stderr. A command that failed is an error that begins with how it ended.
+pub(super) fn to_output(ran: &Ran, command: &Command) -> Result<Output> {
+    let printed = ran.text();
+    let (kind, end) = match ran.ended {
+        Ended::Exit(0) => return Ok(printed.into()),
         Ended::Exit(code) => (ErrorKind::Tool, format!("exit code {code}")),
         Ended::Signal(signal) => (ErrorKind::Tool, format!("killed by signal {signal}")),
-        Ended::TimedOut => (ErrorKind::Timeout, format!("it was ended after {} s", command.time.as_secs())),
-        Ended::TooMuchOutput => (ErrorKind::Tool, "it was ended, since it printed too much".to_owned()),
+        Ended::TimedOut => (ErrorKind::Timeout, format!("killed after {} s", command.time.as_secs())),
+        Ended::TooMuchOutput => (ErrorKind::Tool, "killed because it printed too much".to_owned()),
     };
-    Err(Error::new(kind, if said.is_empty() { ended } else { format!("{ended}\n{said}") }))
+    Err(Error::new(kind, if printed.is_empty() { end } else { format!("{end}\n{printed}") }))
 }

@@ -1,28 +1,28 @@
-//! Changing a part of a file.
+//! The tool that replaces a part of a file.
 
-mod near;
+mod similar;
 
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{PATH, cannot, count, spec, text};
+use super::{PATH_DESCRIPTION, count, file_error, spec, text};
 use crate::sandbox::{Part, Sandbox};
 use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
-/// Changes a part of a file.
+/// Replaces a part of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct EditFile;
 
-/// How long a file can be that is edited.
-const BYTES_MOST: u64 = 16 * 1024 * 1024;
-/// How many lines are named.
-const LINES_NAMED: usize = 20;
+/// The size of the largest file that can be edited.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// The number of lines that an answer lists.
+const MAX_LISTED_LINES: usize = 20;
 
 impl Tool for EditFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
-            "path": {"type": "string", "description": PATH},
+            "path": {"type": "string", "description": PATH_DESCRIPTION},
             "old": {
                 "type": "string",
                 "minLength": 1,
@@ -42,32 +42,33 @@ impl Tool for EditFile {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let which = if arguments["all"].as_bool() == Some(true) { Which::All } else { Which::Only };
+        let occurrences = if arguments["all"].as_bool() == Some(true) { Occurrences::All } else { Occurrences::Only };
         let (path, old, new) = (text(&arguments, "path"), text(&arguments, "old"), text(&arguments, "new"));
-        edit(&cx.sandbox()?, path, old, new, which).await
+        edit(&cx.sandbox()?, path, old, new, occurrences).await
     }
 }
 
-/// Which of the places is meant that a text is at.
+/// The occurrences of a text that are replaced.
 #[derive(Clone, Copy, PartialEq)]
-enum Which {
+enum Occurrences {
+    /// The only one: more than one is an error.
     Only,
     All,
 }
 
-async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, which: Which) -> Result<Output> {
-    let read = async || sandbox.read(path, Part { from: 0, most: BYTES_MOST + 1 }).await;
+async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, occurrences: Occurrences) -> Result<Output> {
+    let read = async || sandbox.read(path, Part { from: 0, most: MAX_FILE_BYTES + 1 }).await;
     let before = read().await?;
-    if before.len() as u64 > BYTES_MOST {
-        return Err(cannot("edit", path, format_args!("it has more than {BYTES_MOST} bytes")));
+    if before.len() as u64 > MAX_FILE_BYTES {
+        return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));
     }
-    let text = std::str::from_utf8(&before).map_err(|_| cannot("edit", path, "it is not UTF-8 text"))?;
-    let edited = replaced(text, old, new, which).map_err(|why| cannot("edit", path, why))?;
+    let text = std::str::from_utf8(&before).map_err(|_| file_error("edit", path, "it is not UTF-8 text"))?;
+    let edited = replace(text, old, new, occurrences).map_err(|why| file_error("edit", path, why))?;
     if read().await? != before {
-        return Err(cannot("edit", path, "it was changed by somebody else meanwhile; read it again"));
+        return Err(file_error("edit", path, "it changed while it was edited; read it again"));
     }
     sandbox.write(path, edited.text.as_bytes()).await?;
-    let lines = named(&edited.lines);
+    let lines = format_lines(&edited.lines);
     Ok(match edited.lines.len() {
         1 => format!("replaced it in {lines}").into(),
         times => format!("replaced it {times} times, in {lines}").into(),
@@ -75,75 +76,76 @@ async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, which: Which)
 }
 
 #[derive(Debug, PartialEq)]
-struct Edited {
+struct Edit {
+    /// The file after the edit.
     text: String,
-    /// In which lines it was.
+    /// The lines of the occurrences.
     lines: Vec<usize>,
 }
 
-/// Replaces a text in another, or says why not.
-fn replaced(text: &str, old: &str, new: &str, which: Which) -> Result<Edited, String> {
+/// Replaces a text in another, or says why that is not possible.
+fn replace(text: &str, old: &str, new: &str, occurrences: Occurrences) -> Result<Edit, String> {
     if old.is_empty() {
         return Err("`old` is empty".to_owned());
     }
     if old == new {
         return Err("`old` and `new` are the same".to_owned());
     }
-    // Models write line feeds. Whoever writes carriage returns means them.
-    let plain = if old.contains('\r') { Plain::as_is(text) } else { Plain::of(text) };
-    let found = places(&plain.text, old, which);
-    if found.is_empty() {
-        return Err(near::miss(&plain.text, old));
+    // Models write line feeds; a carriage return in `old` is meant as such.
+    let plain = if old.contains('\r') { NormalizedText::verbatim(text) } else { NormalizedText::new(text) };
+    let offsets = find_occurrences(&plain.text, old, occurrences);
+    if offsets.is_empty() {
+        return Err(similar::describe_missing(&plain.text, old));
     }
-    let lines = line_numbers(&plain.text, &found);
-    if which == Which::Only && found.len() > 1 {
-        let times = count(found.len(), "time");
-        return Err(format!("`old` is there {times}, in {}; add lines around it, or set `all`", named(&lines)));
+    let lines = line_numbers(&plain.text, &offsets);
+    if occurrences == Occurrences::Only && offsets.len() > 1 {
+        let times = count(offsets.len(), "time");
+        return Err(format!("`old` is there {times}, in {}; add lines around it, or set `all`", format_lines(&lines)));
     }
     let mut edited = String::with_capacity(text.len());
     let mut done = 0;
-    for at in found {
-        let (start, end) = (plain.original(at), plain.original(at + old.len()));
+    for at in offsets {
+        let (start, end) = (plain.original_offset(at), plain.original_offset(at + old.len()));
         edited.push_str(&text[done..start]);
-        plain.add_like(&text[start..end], new, &mut edited);
+        plain.push_like(&text[start..end], new, &mut edited);
         done = end;
     }
     edited.push_str(&text[done..]);
-    Ok(Edited { text: edited, lines })
+    Ok(Edit { text: edited, lines })
 }
 
-/// Where a text is in another. Where only one place is meant, two that overlap are two.
-fn places(text: &str, wanted: &str, which: Which) -> Vec<usize> {
-    let mut places = Vec::new();
+/// Returns the offsets of a text in another. Overlapping occurrences count only where one occurrence is expected.
+fn find_occurrences(text: &str, wanted: &str, occurrences: Occurrences) -> Vec<usize> {
+    let mut offsets = Vec::new();
     let mut from = 0;
-    let step = match which {
-        Which::All => wanted.len(),
-        Which::Only => wanted.chars().next().map_or(1, char::len_utf8),
+    let step = match occurrences {
+        Occurrences::All => wanted.len(),
+        Occurrences::Only => wanted.chars().next().map_or(1, char::len_utf8),
     };
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(wanted)) {
-        places.push(from + at);
+        offsets.push(from + at);
         from += at + step;
     }
-    places
+    offsets
 }
 
-/// In which line each of these places is; they rise.
-fn line_numbers(text: &str, places: &[usize]) -> Vec<usize> {
+/// Returns the line number of each offset. The offsets are in ascending order.
+fn line_numbers(text: &str, offsets: &[usize]) -> Vec<usize> {
     let (mut line, mut known) = (1, 0);
-    let number = |place: &usize| {
-        line += memchr::memchr_iter(b'\n', &text.as_bytes()[known..*place]).count();
-        known = *place;
+    let number = |offset: &usize| {
+        line += memchr::memchr_iter(b'\n', &text.as_bytes()[known..*offset]).count();
+        known = *offset;
         line
     };
-    places.iter().map(number).collect()
+    offsets.iter().map(number).collect()
 }
 
-/// Lines in words: `line 3`, `lines 3, 7 and 9`.
-fn named(lines: &[usize]) -> String {
+/// Formats line numbers: `line 3`, `lines 3, 7 and 9`.
+fn format_lines(lines: &[usize]) -> String {
     let mut known = lines.to_vec();
     known.dedup();
-    let more = known.len().saturating_sub(LINES_NAMED);
-    let mut words: Vec<_> = known.iter().take(LINES_NAMED).map(usize::to_string).collect();
+    let more = known.len().saturating_sub(MAX_LISTED_LINES);
+    let mut words: Vec<_> = known.iter().take(MAX_LISTED_LINES).map(usize::to_string).collect();
     if more > 0 {
         words.push(format!("{more} more"));
     }
@@ -154,22 +156,23 @@ fn named(lines: &[usize]) -> String {
     }
 }
 
-/// A text whose lines all end in a line feed, and where it came from.
-struct Plain {
+/// A text with line feeds as line endings, which can be mapped back to the original.
+struct NormalizedText {
     text: String,
-    /// Where line feeds stand that had a carriage return before them.
+    /// The offsets of line feeds that had a carriage return before them.
     returns: Vec<usize>,
-    /// Whether most lines had one.
-    mostly: bool,
-    as_is: bool,
+    /// True if most lines had one.
+    mostly_returns: bool,
+    /// True if the text is not changed.
+    is_verbatim: bool,
 }
 
-impl Plain {
-    fn as_is(text: &str) -> Self {
-        Plain { text: text.to_owned(), returns: Vec::new(), mostly: false, as_is: true }
+impl NormalizedText {
+    fn verbatim(text: &str) -> Self {
+        NormalizedText { text: text.to_owned(), returns: Vec::new(), mostly_returns: false, is_verbatim: true }
     }
 
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         let mut plain = String::with_capacity(text.len());
         let mut returns = Vec::new();
         let mut pieces = text.split("\r\n");
@@ -179,19 +182,19 @@ impl Plain {
             plain.push('\n');
             plain.push_str(piece);
         }
-        let mostly = returns.len() * 2 > memchr::memchr_iter(b'\n', plain.as_bytes()).count();
-        Plain { text: plain, returns, mostly, as_is: false }
+        let mostly_returns = returns.len() * 2 > memchr::memchr_iter(b'\n', plain.as_bytes()).count();
+        NormalizedText { text: plain, returns, mostly_returns, is_verbatim: false }
     }
 
-    /// Where a place in the plain text was in the original.
-    fn original(&self, place: usize) -> usize {
-        place + self.returns.partition_point(|at| *at < place)
+    /// Returns the offset in the original of an offset in the normalized text.
+    fn original_offset(&self, offset: usize) -> usize {
+        offset + self.returns.partition_point(|at| *at < offset)
     }
 
-    /// Adds a text with line endings as those that it replaces, or as most of the file.
-    fn add_like(&self, replaced: &str, new: &str, edited: &mut String) {
-        let returns = if replaced.contains('\n') { replaced.contains("\r\n") } else { self.mostly };
-        match returns && !self.as_is {
+    /// Appends a text with the line endings of the text that it replaces, or else of most of the file.
+    fn push_like(&self, replaced: &str, new: &str, edited: &mut String) {
+        let returns = if replaced.contains('\n') { replaced.contains("\r\n") } else { self.mostly_returns };
+        match returns && !self.is_verbatim {
             true => edited.push_str(&new.replace("\r\n", "\n").replace('\n', "\r\n")),
             false => edited.push_str(new),
         }

@@ -1,4 +1,4 @@
-//! Listing a directory.
+//! The tool that lists a directory.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 #[derive(Clone, Copy, Debug)]
 pub struct ListFiles;
 
-/// How many names are shown.
-const SHOWN_MOST: usize = 1_000;
-/// How many are counted beyond that.
-const COUNTED_MOST: usize = 20_000;
+/// The number of names that are shown.
+const MAX_SHOWN_NAMES: usize = 1_000;
+/// The number of names beyond those that are counted.
+const MAX_COUNTED_NAMES: usize = 20_000;
 
 impl Tool for ListFiles {
     fn spec(&self) -> ToolSpec {
@@ -49,16 +49,16 @@ impl Tool for ListFiles {
         let depth = arguments["depth"].as_u64().unwrap_or(1).min(DEPTH_MOST);
         let mut waiting = VecDeque::from([Directory::open(&sandbox, text(&arguments, "path")).await]);
         let (mut shown, mut left_out) = (Vec::new(), 0);
-        // Level by level: what is cut is what lies deepest.
+        // Level by level, so that the deepest names are the ones left out.
         while let Some(mut directory) = waiting.pop_front() {
             let children = match directory.children(&sandbox).await {
                 Ok(children) => children,
                 Err(error) if directory.depth == 0 => return Err(error),
-                // It went away meanwhile, or nobody may look.
+                // It was removed meanwhile, or may not be read.
                 Err(_) => continue,
             };
             for child in children {
-                if shown.len() < SHOWN_MOST {
+                if shown.len() < MAX_SHOWN_NAMES {
                     let mark = match child.entry.kind {
                         Kind::Directory => "/",
                         Kind::Link => "@",
@@ -69,7 +69,7 @@ impl Tool for ListFiles {
                     left_out += 1;
                 }
                 let is_walked = child.entry.kind == Kind::Directory && !child.ignored;
-                if is_walked && directory.depth + 1 < depth && left_out < COUNTED_MOST {
+                if is_walked && directory.depth + 1 < depth && left_out < MAX_COUNTED_NAMES {
                     waiting.push_back(directory.below(&child));
                 }
             }
@@ -77,7 +77,7 @@ impl Tool for ListFiles {
         }
         shown.sort();
         if left_out > 0 {
-            let more = if left_out < COUNTED_MOST { "" } else { "more than " };
+            let more = if left_out < MAX_COUNTED_NAMES { "" } else { "more than " };
             shown.push(format!("[{more}{left_out} more are left out; list a directory further down]"));
         }
         Ok(shown.join("\n").into())

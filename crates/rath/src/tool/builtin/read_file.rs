@@ -1,9 +1,9 @@
-//! Reading a file, or some of its lines.
+//! The tool that reads a file, or some of its lines.
 
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{PATH, cannot, spec, text};
+use super::{PATH_DESCRIPTION, file_error, spec, text};
 use crate::sandbox::{Part, Sandbox};
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
@@ -12,18 +12,19 @@ use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFile;
 
-/// How much is taken in of a file.
-const BYTES_MOST: usize = 1024 * 1024;
-/// How much of a file is read at a time to find lines in it.
-const CHUNK: u64 = 256 * 1024;
-/// How far lines are looked for, and how far they are counted once they are found.
-const SOUGHT_MOST: u64 = 256 * 1024 * 1024;
-const COUNTED_MOST: u64 = 64 * 1024 * 1024;
+/// The number of bytes that are returned at once.
+const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// The number of bytes that are read at a time to find lines.
+const READ_BYTES: u64 = 256 * 1024;
+/// The number of bytes in which the lines that were asked for are looked for.
+const MAX_SEARCHED_BYTES: u64 = 256 * 1024 * 1024;
+/// The number of bytes in which further lines are counted once those are found.
+const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
 
 impl Tool for ReadFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
-            "path": {"type": "string", "description": PATH},
+            "path": {"type": "string", "description": PATH_DESCRIPTION},
             "from_line": {"type": "integer", "minimum": 1, "description": "The first line to read; 1 if left out."},
             "lines": {"type": "integer", "minimum": 1, "description": "How many lines to read; all that follow if left out."},
         });
@@ -43,65 +44,67 @@ impl Tool for ReadFile {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let (sandbox, path) = (cx.sandbox()?, text(&arguments, "path"));
         let (from, lines) = (arguments["from_line"].as_u64(), arguments["lines"].as_u64());
-        let said = match (from, lines) {
-            (None, None) => whole(&sandbox, path).await?,
+        let text = match (from, lines) {
+            (None, None) => read_whole(&sandbox, path).await?,
             _ => {
                 let from = from.unwrap_or(1);
-                let mut picked = Picked::new(from, from.saturating_add(lines.unwrap_or(u64::MAX)));
+                let mut selection = LineSelection::new(from, from.saturating_add(lines.unwrap_or(u64::MAX)));
                 let mut at = 0;
-                while !picked.is_enough(at) {
-                    let chunk = sandbox.read(path, Part { from: at, most: CHUNK }).await?;
+                while !selection.is_enough(at) {
+                    let chunk = sandbox.read(path, Part { from: at, most: READ_BYTES }).await?;
                     if chunk.is_empty() {
-                        picked.counted = true;
+                        selection.counted = true;
                         break;
                     }
                     at += chunk.len() as u64;
-                    picked.add(&chunk);
-                    // A file may be long, and the call may be cancelled.
+                    selection.add(&chunk);
+                    // The call can be cancelled between two reads of a long file.
                     tokio::task::yield_now().await;
                 }
-                picked.said().map_err(|why| cannot("read", path, why))?
+                selection.into_text().map_err(|why| file_error("read", path, why))?
             }
         };
-        Ok(said.into())
+        Ok(text.into())
     }
 }
 
-async fn whole(sandbox: &Sandbox, path: &str) -> Result<String> {
-    let bytes = sandbox.read(path, Part { from: 0, most: BYTES_MOST as u64 + 1 }).await?;
-    if bytes.len() > BYTES_MOST {
+async fn read_whole(sandbox: &Sandbox, path: &str) -> Result<String> {
+    let bytes = sandbox.read(path, Part { from: 0, most: MAX_TEXT_BYTES as u64 + 1 }).await?;
+    if bytes.len() > MAX_TEXT_BYTES {
         let bytes = sandbox.look(path).await?.map_or(bytes.len() as u64, |entry| entry.bytes);
-        let why =
-            format!("it has {bytes} bytes, and at most {BYTES_MOST} are read at once; give `from_line` and `lines`");
-        return Err(cannot("read", path, why));
+        let why = format!(
+            "it has {bytes} bytes, and at most {MAX_TEXT_BYTES} are read at once; give `from_line` and `lines`"
+        );
+        return Err(file_error("read", path, why));
     }
-    String::from_utf8(bytes).map_err(|_| cannot("read", path, NO_TEXT))
+    String::from_utf8(bytes).map_err(|_| file_error("read", path, NOT_TEXT))
 }
 
-const NO_TEXT: &str = "it is not UTF-8 text";
+const NOT_TEXT: &str = "it is not UTF-8 text";
 
-/// The lines of a file that were asked for, as far as the file is known.
-struct Picked {
+/// The lines of a file that were asked for, and the position up to which the file was read.
+struct LineSelection {
     from: u64,
-    /// The first line after them.
+    /// The first line after those that were asked for.
     until: u64,
     text: Vec<u8>,
-    /// Whether there was more of them than is taken in.
+    /// True if the lines do not fit into `text`.
     cut: bool,
-    /// How many lines have ended, and whether another has begun.
+    /// The number of complete lines.
     ended: u64,
+    /// True if an incomplete line follows them.
     begun: bool,
-    /// Whether that is all of the file.
+    /// True if the whole file was read.
     counted: bool,
 }
 
-impl Picked {
+impl LineSelection {
     fn new(from: u64, until: u64) -> Self {
-        Picked { from, until, text: Vec::new(), cut: false, ended: 0, begun: false, counted: false }
+        LineSelection { from, until, text: Vec::new(), cut: false, ended: 0, begun: false, counted: false }
     }
 
     fn is_enough(&self, read: u64) -> bool {
-        read > SOUGHT_MOST || read > COUNTED_MOST && (self.cut || self.ended + 1 >= self.until)
+        read > MAX_SEARCHED_BYTES || read > MAX_COUNTED_BYTES && (self.cut || self.ended + 1 >= self.until)
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -110,7 +113,7 @@ impl Picked {
             let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
             let (line, after) = rest.split_at(end);
             if (self.from..self.until).contains(&(self.ended + 1)) && !self.cut {
-                let room = BYTES_MOST - self.text.len();
+                let room = MAX_TEXT_BYTES - self.text.len();
                 self.cut = line.len() > room;
                 self.text.extend_from_slice(&line[..line.len().min(room)]);
             }
@@ -120,12 +123,12 @@ impl Picked {
         }
     }
 
-    /// What the model reads, or what is wrong.
-    fn said(mut self) -> Result<String, String> {
+    /// Returns the text for the model, or the reason why there is none.
+    fn into_text(mut self) -> Result<String, String> {
         let all = self.ended + u64::from(self.begun);
         if self.from > all && (self.from, all) != (1, 0) {
             let lines = if all == 1 { "1 line".to_owned() } else { format!("{all} lines") };
-            let within = if self.counted { String::new() } else { format!(" in its first {SOUGHT_MOST} bytes") };
+            let within = if self.counted { String::new() } else { format!(" in its first {MAX_SEARCHED_BYTES} bytes") };
             return Err(format!("it has {lines}{within}, and no line {}", self.from));
         }
         let mut to = self.until.saturating_sub(1).min(all);
@@ -141,12 +144,12 @@ impl Picked {
                     to = self.from;
                     note = ", its beginning: the line is longer than what is read at once";
                     let whole = std::str::from_utf8(&self.text).map_or_else(|error| error.valid_up_to(), str::len);
-                    // A character that is cut is left out; what is no character is no text.
+                    // An incomplete character at the end is left out. Other invalid bytes mean that the file is not text.
                     self.text.truncate(if self.text.len() - whole < 4 { whole } else { self.text.len() });
                 }
             }
         }
-        let text = String::from_utf8(self.text).map_err(|_| NO_TEXT.to_owned())?;
+        let text = String::from_utf8(self.text).map_err(|_| NOT_TEXT.to_owned())?;
         if self.counted && !self.cut && self.from == 1 && to == all {
             return Ok(text);
         }

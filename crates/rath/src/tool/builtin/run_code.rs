@@ -1,11 +1,11 @@
-//! Running a program that the model writes.
+//! The tool that runs a program that the model writes.
 
 use std::time::Duration;
 
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
-use super::shell::{GRACE, SECONDS_MOST};
+use super::shell::{MAX_SECONDS, OUTPUT_GRACE};
 use super::{command, spec, text};
 use crate::error::ErrorKind;
 use crate::sandbox::{Command, Ended};
@@ -16,10 +16,12 @@ use crate::tool::{Output, Tool, ToolCx, Touch};
 #[derive(Clone, Copy, Debug)]
 pub struct RunCode;
 
-/// A language: its name, what runs it, and how that is told to run a text.
+/// A language in which programs can be written.
 struct Language {
     name: &'static str,
+    /// The names of its interpreter, of which the first that is installed is used.
     programs: &'static str,
+    /// The option of the interpreter that precedes the text of a program.
     option: &'static str,
 }
 
@@ -29,8 +31,8 @@ const LANGUAGES: [Language; 3] = [
     Language { name: "node", programs: "node nodejs", option: "-e" },
 ];
 
-/// How long a program can be: systems take about 128 KiB as one argument.
-const BYTES_MOST: usize = 100_000;
+/// The size of the longest program: an argument of a command may have about 128 KiB.
+const MAX_CODE_BYTES: usize = 100_000;
 
 impl Tool for RunCode {
     fn spec(&self) -> ToolSpec {
@@ -41,7 +43,7 @@ impl Tool for RunCode {
             "timeout": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": SECONDS_MOST,
+                "maximum": MAX_SECONDS,
                 "description": "After how many seconds to end it; 600 if left out.",
             },
         });
@@ -55,7 +57,7 @@ impl Tool for RunCode {
     }
 
     fn time_limit(&self) -> Duration {
-        Duration::from_secs(SECONDS_MOST) + GRACE
+        Duration::from_secs(MAX_SECONDS) + OUTPUT_GRACE
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
@@ -63,44 +65,48 @@ impl Tool for RunCode {
         let Some(language) = LANGUAGES.iter().find(|language| language.name == name) else {
             return Err(Error::new(ErrorKind::Arguments, format_args!("unknown language `{name}`")));
         };
-        if code.len() > BYTES_MOST {
+        if code.len() > MAX_CODE_BYTES {
             let why = format!(
-                "`code` has {} bytes, and the most is {BYTES_MOST}; write it to a file and run that",
+                "`code` has {} bytes, and the limit is {MAX_CODE_BYTES}; write it to a file and run that",
                 code.len()
             );
             return Err(Error::new(ErrorKind::Arguments, why));
         }
-        // Which of its names a program has is found out in there, in the same go.
+        // The shell looks for the interpreter, so that one command is enough.
         let Language { programs, option, .. } = language;
         let find = format!(
             "for program in {programs}; do command -v $program >/dev/null 2>&1 && exec $program {option} \"$1\"; done; exit 127"
         );
         let mut run = Command::argv(["sh", "-c", &find, "sh", code]);
-        run.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(SECONDS_MOST).min(SECONDS_MOST));
-        // What is printed is there when it is ended early, and nothing is left beside files that are imported.
+        run.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
+        // Unbuffered, so that the output of a program that is killed is complete; and no bytecode files in the workspace.
         run.env = [("PYTHONUNBUFFERED", "1"), ("PYTHONDONTWRITEBYTECODE", "1")]
             .map(|(name, on)| (name.into(), on.into()))
             .into();
         let ran = command::run(cx, &run).await?;
         if ran.ended == Ended::Exit(127) && ran.out.bytes + ran.err.bytes == 0 {
-            let there = there(cx).await?;
-            if !there.contains(&name) {
-                let known = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-                return Err(Error::new(ErrorKind::Tool, format_args!("there is no `{name}` here; there is: {known}")));
+            let installed = installed_languages(cx).await?;
+            if !installed.contains(&name) {
+                let known = if installed.is_empty() { "none".to_owned() } else { installed.join(", ") };
+                return Err(Error::new(ErrorKind::Tool, format_args!("`{name}` is not installed; installed: {known}")));
             }
         }
-        command::said(&ran, &run)
+        command::to_output(&ran, &run)
     }
 }
 
-/// The languages that can be run here.
-async fn there(cx: &ToolCx) -> Result<Vec<&'static str>> {
+/// Returns the languages whose interpreter is installed in the sandbox.
+async fn installed_languages(cx: &ToolCx) -> Result<Vec<&'static str>> {
     let look = |language: &Language| {
         let Language { name, programs, .. } = language;
         format!("for program in {programs}; do command -v $program >/dev/null 2>&1 && echo {name}; done\n")
     };
     let look = Command::shell(&LANGUAGES.iter().map(look).collect::<String>());
     let ran = cx.sandbox()?.run(&look, &mut |_, _| {}).await?;
-    let found = String::from_utf8_lossy(&ran.out.beginning).into_owned();
-    Ok(LANGUAGES.iter().map(|language| language.name).filter(|name| found.lines().any(|line| line == *name)).collect())
+    let printed = String::from_utf8_lossy(&ran.out.beginning).into_owned();
+    Ok(LANGUAGES
+        .iter()
+        .map(|language| language.name)
+        .filter(|name| printed.lines().any(|line| line == *name))
+        .collect())
 }

@@ -1,4 +1,4 @@
-//! Searching the files.
+//! The tool that searches files for a regular expression.
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rath_record::chunk::ToolSpec;
@@ -6,27 +6,28 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 
 use super::tree::{Child, DEPTH_MOST, Directory};
-use super::{cannot, count, spec, text};
+use super::{count, file_error, spec, text};
 use crate::error::ErrorKind;
 use crate::sandbox::{Kind, Part, Sandbox};
 use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
-/// Searches the files.
+/// Searches files for a regular expression.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchFiles;
 
-/// How many matching lines are shown.
-const MATCHES_MOST: usize = 200;
-/// How many files are opened.
-const FILES_MOST: usize = 20_000;
-/// How long a file can be that is searched.
-const BYTES_MOST: u64 = 4 * 1024 * 1024;
-/// How much of a line is shown.
-const WIDTH_MOST: usize = 300;
-/// How much memory a pattern may take.
-const PATTERN_MOST: usize = 4 * 1024 * 1024;
-const CONTEXT_MOST: u64 = 10;
+/// The number of matching lines that are shown.
+const MAX_MATCHES: usize = 200;
+/// The number of files that are searched.
+const MAX_FILES: usize = 20_000;
+/// The size of the largest file that is searched.
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// The number of bytes of a line that are shown.
+const MAX_LINE_BYTES: usize = 300;
+/// The memory that a compiled pattern may take.
+const MAX_PATTERN_BYTES: usize = 4 * 1024 * 1024;
+/// The number of lines that can be shown before and after a match.
+const MAX_CONTEXT_LINES: u64 = 10;
 
 impl Tool for SearchFiles {
     fn spec(&self) -> ToolSpec {
@@ -43,7 +44,7 @@ impl Tool for SearchFiles {
             "context": {
                 "type": "integer",
                 "minimum": 0,
-                "maximum": CONTEXT_MOST,
+                "maximum": MAX_CONTEXT_LINES,
                 "description": "How many lines to show before and after each match; none if left out.",
             },
         });
@@ -61,58 +62,60 @@ impl Tool for SearchFiles {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let context = arguments["context"].as_u64().unwrap_or_default().min(CONTEXT_MOST);
-        let pattern = RegexBuilder::new(text(&arguments, "pattern")).size_limit(PATTERN_MOST).build();
+        let context = arguments["context"].as_u64().unwrap_or_default().min(MAX_CONTEXT_LINES);
+        let pattern = RegexBuilder::new(text(&arguments, "pattern")).size_limit(MAX_PATTERN_BYTES).build();
         let pattern = pattern.map_err(|error| Error::new(ErrorKind::Arguments, format_args!("`pattern`: {error}")))?;
-        let mut search = Search {
+        let mut search = FileSearch {
             sandbox: cx.sandbox()?,
             pattern,
-            glob: Glob::new(text(&arguments, "glob"))?,
+            filter: PathFilter::new(text(&arguments, "glob"))?,
             context: context as usize,
-            found: Found::default(),
+            results: SearchResults::default(),
         };
-        search.all(text(&arguments, "path")).await?;
-        Ok(search.found.said().into())
+        search.run(text(&arguments, "path")).await?;
+        Ok(search.results.into_text().into())
     }
 }
 
-struct Search {
+/// A search in progress.
+struct FileSearch {
     sandbox: Sandbox,
     pattern: Regex,
-    glob: Glob,
+    filter: PathFilter,
     context: usize,
-    found: Found,
+    results: SearchResults,
 }
 
 #[derive(Default)]
-struct Found {
+struct SearchResults {
     lines: Vec<String>,
     matches: usize,
     files: usize,
     too_long: usize,
-    /// What was not searched because it was enough.
+    /// A note on what was not searched, once a limit was reached.
     stopped: Option<&'static str>,
 }
 
-impl Search {
-    async fn all(&mut self, path: &str) -> Result<()> {
-        let found = self.sandbox.look(path).await?.ok_or_else(|| cannot("search", path, "there is no such file"))?;
-        match found.kind {
+impl FileSearch {
+    async fn run(&mut self, path: &str) -> Result<()> {
+        let entry =
+            self.sandbox.look(path).await?.ok_or_else(|| file_error("search", path, "there is no such file"))?;
+        match entry.kind {
             Kind::Directory => {}
-            Kind::File => return self.file(path, found.bytes).await,
-            Kind::Link | Kind::Other => return Err(cannot("search", path, "it is not an ordinary file")),
+            Kind::File => return self.search_file(path, entry.bytes).await,
+            Kind::Link | Kind::Other => return Err(file_error("search", path, "it is not an ordinary file")),
         }
-        // The last is next: what a directory holds comes where the directory does.
+        // A stack: the children of a directory are searched directly after it.
         let mut waiting: Vec<(Directory, Option<Child>)> = vec![(Directory::open(&self.sandbox, path).await, None)];
         while let Some((directory, child)) = waiting.pop() {
             let mut within = match child {
                 Some(child) if child.entry.kind == Kind::File => {
-                    if self.glob.takes(&child.shown) {
-                        // One that went away or that nobody may read is no reason to stop.
-                        let _ = self.file(&child.path, child.entry.bytes).await;
+                    if self.filter.accepts(&child.shown) {
+                        // A file that was removed meanwhile or may not be read does not end the search.
+                        let _ = self.search_file(&child.path, child.entry.bytes).await;
                     }
                     tokio::task::yield_now().await;
-                    if self.found.stopped.is_some() {
+                    if self.results.stopped.is_some() {
                         return Ok(());
                     }
                     continue;
@@ -127,7 +130,7 @@ impl Search {
                 Err(error) if within.depth == 0 => return Err(error),
                 children => children.unwrap_or_default(),
             };
-            // Links are not followed: whatever they lead to inside is found where it is.
+            // Symlinks are not followed: a target inside the workspace is found at its own path.
             let searched = |child: &Child| matches!(child.entry.kind, Kind::File | Kind::Directory) && !child.ignored;
             let children = children.into_iter().rev().filter(searched);
             waiting.extend(children.map(|child| (within.clone(), Some(child))));
@@ -135,112 +138,113 @@ impl Search {
         Ok(())
     }
 
-    async fn file(&mut self, path: &str, bytes: u64) -> Result<()> {
-        if bytes > BYTES_MOST {
-            self.found.too_long += 1;
+    async fn search_file(&mut self, path: &str, bytes: u64) -> Result<()> {
+        if bytes > MAX_FILE_BYTES {
+            self.results.too_long += 1;
             return Ok(());
         }
-        if self.found.files == FILES_MOST {
-            self.found.stopped =
+        if self.results.files == MAX_FILES {
+            self.results.stopped =
                 Some("20000 files were searched, and the others were not; narrow the path or the glob");
             return Ok(());
         }
-        self.found.files += 1;
-        let text = self.sandbox.read(path, Part { from: 0, most: BYTES_MOST }).await?;
+        self.results.files += 1;
+        let text = self.sandbox.read(path, Part { from: 0, most: MAX_FILE_BYTES }).await?;
         if !text.contains(&0) {
-            self.text(path, &text);
+            self.search_text(path, &text);
         }
         Ok(())
     }
 
-    fn text(&mut self, path: &str, text: &[u8]) {
+    fn search_text(&mut self, path: &str, text: &[u8]) {
         let lines: Vec<_> =
             text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
-        // What follows the last line feed is a line only if it is something.
+        // An empty rest after the last line feed is not a line.
         let lines =
             if lines.last().is_some_and(|line| line.is_empty()) { &lines[..lines.len() - 1] } else { &lines[..] };
-        // How many of the lines are written or passed over, and whether a gap before the next is to be seen.
+        // `written` counts the lines up to the last one that was shown; `gap` asks for a separator before the next.
         let mut written = 0;
-        let mut gap = self.context > 0 && !self.found.lines.is_empty();
+        let mut gap = self.context > 0 && !self.results.lines.is_empty();
         for (nth, line) in lines.iter().enumerate() {
             let Some(at) = self.pattern.find(line) else { continue };
-            if self.found.matches == MATCHES_MOST {
-                self.found.stopped = Some("more matches are left out; narrow the pattern, the path or the glob");
+            if self.results.matches == MAX_MATCHES {
+                self.results.stopped = Some("more matches are left out; narrow the pattern, the path or the glob");
                 return;
             }
-            self.found.matches += 1;
+            self.results.matches += 1;
             let from = nth.saturating_sub(self.context).max(written);
             if gap || self.context > 0 && written > 0 && from > written {
-                self.found.lines.push("--".to_owned());
+                self.results.lines.push("--".to_owned());
             }
             gap = false;
             for (before, line) in lines.iter().enumerate().take(nth).skip(from) {
-                self.found.lines.push(format!("{path}-{}- {}", before + 1, cut(line, 0)));
+                self.results.lines.push(format!("{path}-{}- {}", before + 1, cut_line(line, 0)));
             }
-            self.found.lines.push(format!("{path}:{}: {}", nth + 1, cut(line, at.start())));
+            self.results.lines.push(format!("{path}:{}: {}", nth + 1, cut_line(line, at.start())));
             written = nth + 1;
-            // As far as the next match, which is written as one.
+            // Up to the next match, which is shown as a match.
             for (after, line) in lines.iter().enumerate().skip(nth + 1).take(self.context) {
                 if self.pattern.is_match(line) {
                     break;
                 }
-                self.found.lines.push(format!("{path}-{}- {}", after + 1, cut(line, 0)));
+                self.results.lines.push(format!("{path}-{}- {}", after + 1, cut_line(line, 0)));
                 written = after + 1;
             }
         }
     }
 }
 
-impl Found {
-    fn said(mut self) -> String {
+impl SearchResults {
+    fn into_text(mut self) -> String {
         if self.lines.is_empty() {
             self.lines.push(format!("no match in {}", count(self.files, "file")));
         }
         if self.too_long > 0 {
-            self.lines.push(format!("[{} of more than {BYTES_MOST} bytes not searched]", count(self.too_long, "file")));
+            self.lines
+                .push(format!("[{} of more than {MAX_FILE_BYTES} bytes not searched]", count(self.too_long, "file")));
         }
         self.lines.extend(self.stopped.map(|why| format!("[{why}]")));
         self.lines.join("\n")
     }
 }
 
-/// As much of a line as is shown, with what matches in it.
-fn cut(line: &[u8], at: usize) -> String {
+/// Cuts a line to the part that is shown, which contains the match.
+fn cut_line(line: &[u8], at: usize) -> String {
     let line = String::from_utf8_lossy(line);
-    if line.len() <= WIDTH_MOST {
+    if line.len() <= MAX_LINE_BYTES {
         return line.into_owned();
     }
-    let start = line.floor_char_boundary(at.saturating_sub(WIDTH_MOST / 3).min(line.len() - WIDTH_MOST));
-    let end = line.floor_char_boundary(start + WIDTH_MOST);
+    let start = line.floor_char_boundary(at.saturating_sub(MAX_LINE_BYTES / 3).min(line.len() - MAX_LINE_BYTES));
+    let end = line.floor_char_boundary(start + MAX_LINE_BYTES);
     let (before, after) = (if start > 0 { "…" } else { "" }, if end < line.len() { "…" } else { "" });
     format!("{before}{}{after}", &line[start..end])
 }
 
-/// Which files are searched.
-enum Glob {
+/// The files that are searched, by path.
+enum PathFilter {
     All,
-    These(Gitignore),
-    Others(Gitignore),
+    Matching(Gitignore),
+    NotMatching(Gitignore),
 }
 
-impl Glob {
+impl PathFilter {
     fn new(glob: &str) -> Result<Self> {
         let (plain, others) = glob.strip_prefix('!').map_or((glob, false), |plain| (plain, true));
         if plain.is_empty() {
-            return Ok(Glob::All);
+            return Ok(PathFilter::All);
         }
-        // The rules of `.gitignore` are what people mean: a name at any depth, a path from the top.
+        // The rules of `.gitignore`: a name matches at any depth, a path from the top.
         let mut builder = GitignoreBuilder::new("");
         let built = builder.add_line(None, plain).and_then(|builder| builder.build());
         let rules = built.map_err(|error| Error::new(ErrorKind::Arguments, format_args!("`glob`: {error}")))?;
-        Ok(if others { Glob::Others(rules) } else { Glob::These(rules) })
+        Ok(if others { PathFilter::NotMatching(rules) } else { PathFilter::Matching(rules) })
     }
 
-    fn takes(&self, path: &str) -> bool {
+    fn accepts(&self, path: &str) -> bool {
         match self {
-            Glob::All => true,
-            Glob::These(rules) => rules.matched_path_or_any_parents(path, false).is_ignore(),
-            Glob::Others(rules) => !rules.matched_path_or_any_parents(path, false).is_ignore(),
+            PathFilter::All => true,
+            PathFilter::Matching(rules) => rules.matched_path_or_any_parents(path, false).is_ignore(),
+            PathFilter::NotMatching(rules) => !rules.matched_path_or_any_parents(path, false).is_ignore(),
         }
     }
 }

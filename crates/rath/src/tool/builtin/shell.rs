@@ -1,4 +1,4 @@
-//! Running a command.
+//! The tool that runs a command.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::tool::{Output, Tool, ToolCx, Touch};
 #[derive(Clone, Copy, Debug)]
 pub struct Shell;
 
-/// How long a command may take, in seconds.
-pub(super) const SECONDS_MOST: u64 = 600;
-/// How much longer the call may take, so that what was printed till then is not lost.
-pub(super) const GRACE: Duration = Duration::from_secs(30);
+/// The number of seconds that a command may take.
+pub(super) const MAX_SECONDS: u64 = 600;
+/// The time that the call may take beyond that, so that the output of a command that is killed is not lost.
+pub(super) const OUTPUT_GRACE: Duration = Duration::from_secs(30);
 
 impl Tool for Shell {
     fn spec(&self) -> ToolSpec {
@@ -27,7 +27,7 @@ impl Tool for Shell {
             "timeout": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": SECONDS_MOST,
+                "maximum": MAX_SECONDS,
                 "description": "After how many seconds to end it; 600 if left out.",
             },
         });
@@ -42,13 +42,13 @@ impl Tool for Shell {
     }
 
     fn time_limit(&self) -> Duration {
-        Duration::from_secs(SECONDS_MOST) + GRACE
+        Duration::from_secs(MAX_SECONDS) + OUTPUT_GRACE
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let mut line = Command::shell(text(&arguments, "command"));
         line.cwd = text(&arguments, "cwd").to_owned();
-        line.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(SECONDS_MOST).min(SECONDS_MOST));
-        command::said(&command::run(cx, &line).await?, &line)
+        line.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
+        command::to_output(&command::run(cx, &line).await?, &line)
     }
 }

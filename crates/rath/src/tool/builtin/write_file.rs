@@ -1,9 +1,9 @@
-//! Writing a file.
+//! The tool that writes a file.
 
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{PATH, spec, text};
+use super::{PATH_DESCRIPTION, spec, text};
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
@@ -14,7 +14,7 @@ pub struct WriteFile;
 impl Tool for WriteFile {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
-            "path": {"type": "string", "description": PATH},
+            "path": {"type": "string", "description": PATH_DESCRIPTION},
             "text": {"type": "string", "description": "The whole of the file from now on."},
         });
         let description = "Writes a text file, and the directories that it lies in. What the file said before is gone; to \

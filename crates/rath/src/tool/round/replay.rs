@@ -6,16 +6,16 @@ use rath_record::chunk::{Call, Chunk, Outcome, ToolResult, ToolStarted};
 use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
-use super::{Plan, Ready, Said, Shown, What, call, shown};
+use super::{CallAction, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate};
 use crate::replay::{Divergence, Replay, is_aside, recorded_failure};
 use crate::session::Result;
 use crate::session::{Session, is_of_workspace};
 use crate::tool::{Nature, ToolCx};
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
-pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<Plan>) -> Result<Shown> {
+pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallPlan>) -> Result<OutputVisibility> {
     let mut calls: Vec<ReplayedCall> = plans.into_iter().map(ReplayedCall::new).collect();
-    let mut amount = Shown::All;
+    let mut amount = OutputVisibility::Full;
     while calls.iter().any(|call| !call.is_closed) {
         let action = || {
             let open = calls.iter().filter(|call| !call.is_closed).map(|call| &*call.call.tool).collect::<Vec<_>>();
@@ -33,7 +33,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<Plan>
                 let Some(call) = ReplayedCall::find_open(&mut calls, &result.call, |_| true) else { continue };
                 call.finish(session, replay, &step, result).await?;
                 if result.whole.is_some() {
-                    amount = Shown::Part;
+                    amount = OutputVisibility::Partial;
                 }
             }
             Chunk::Merged(_) => {
@@ -68,7 +68,7 @@ fn is_of_round(chunk: &Chunk, calls: &[ReplayedCall]) -> bool {
 /// A call of the round, and its progress.
 struct ReplayedCall {
     call: Call,
-    what: What,
+    action: CallAction,
     /// The context of the call; none before it is started.
     cx: Option<Arc<ToolCx>>,
     /// True once the result is appended.
@@ -76,8 +76,8 @@ struct ReplayedCall {
 }
 
 impl ReplayedCall {
-    fn new(Plan { call, what }: Plan) -> Self {
-        ReplayedCall { call, what, cx: None, is_closed: false }
+    fn new(CallPlan { call, action }: CallPlan) -> Self {
+        ReplayedCall { call, action, cx: None, is_closed: false }
     }
 
     /// Returns the first open call with this id that fits.
@@ -93,19 +93,19 @@ impl ReplayedCall {
     ///
     /// The recording is compared with the step that is appended.
     fn start(&mut self, session: &mut Session) {
-        match &self.what {
-            What::Make(ready) => {
+        match &self.action {
+            CallAction::Make(ready) => {
                 if !ready.started {
                     let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
                     session.push(ToolStarted { call: self.call.id.clone(), key });
                 }
-                self.cx = Some(Arc::new(ToolCx::new(session.for_tool(), self.call.clone(), ready.key.clone())));
+                self.cx = Some(Arc::new(ToolCx::with_key(session.for_tool(), self.call.clone(), ready.key.clone())));
             }
-            What::Say(said) => {
+            CallAction::Close(said) => {
                 session.push(self.result(said));
                 self.is_closed = true;
             }
-            What::Ask(_) => {}
+            CallAction::AskPerson(_) => {}
         }
     }
 
@@ -125,13 +125,13 @@ impl ReplayedCall {
             return Ok(());
         }
         self.is_closed = true;
-        if let (What::Make(ready), Some(cx)) = (&self.what, &self.cx)
+        if let (CallAction::Make(ready), Some(cx)) = (&self.action, &self.cx)
             && is_made_again(replay, ready, recorded)
         {
             let mut said = {
                 // A tool that only runs workflows waits for nothing but the recording, so it does not count as running.
                 let _guard = (!ready.tool.tool().only_runs_workflows()).then(|| replay.begin_tool());
-                call(0, ready.clone(), cx.clone()).await.1
+                make_call(0, ready.clone(), cx.clone()).await.1
             };
             // Secrets are hidden as they would be in the record.
             said.text = session.secrets().hide(&said.text).unwrap_or(said.text);
@@ -146,8 +146,8 @@ impl ReplayedCall {
     }
 
     /// Returns the result as the model reads it.
-    fn result(&self, said: &Said) -> ToolResult {
-        let (output, whole) = shown(said.text.clone(), said.limit);
+    fn result(&self, said: &CallOutcome) -> ToolResult {
+        let (output, whole) = truncate(said.text.clone(), said.limit);
         ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) }
     }
 }
@@ -156,7 +156,7 @@ impl ReplayedCall {
 ///
 /// A call that passes its task to a workflow is always made, because only the recording answers there. Timeouts and
 /// cancellations cannot be repeated.
-fn is_made_again(replay: &Replay, ready: &Ready, recorded: &ToolResult) -> bool {
+fn is_made_again(replay: &Replay, ready: &ReadyCall, recorded: &ToolResult) -> bool {
     let has_ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
     has_ended && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
 }

@@ -88,7 +88,7 @@ fn nothing_that_is_swapped_meanwhile_leads_a_tool_out() {
             let yard = Yard::new();
             prepare(&yard);
             let call = Call::new("c", "race", "{}");
-            let cx = ToolCx::of(Session::user("go").to(sandbox(&yard.inside())), call);
+            let cx = ToolCx::new(Session::user("go").to(sandbox(&yard.inside())), call);
             let around = yard.around();
             let swapping = Swapping::start(&yard, one, other);
             let above = path.split_once('/').map_or("", |(above, _)| above);

@@ -5,66 +5,74 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::sandbox::{self, Command, Entry, Ran, SandboxBackend, Sink};
 
-/// What becomes of a text; `!` and why where nothing does.
-fn check(text: &str, old: &str, new: &str, which: Which, expected: Expect) {
-    let edited = replaced(text, old, new, which);
-    let told =
-        edited.map_or_else(|why| format!("! {why}"), |edited| format!("{:?} in {}", edited.text, named(&edited.lines)));
-    expected.assert_eq(&told);
+/// Compares the text after an edit; `!` and the reason if there is none.
+fn check(text: &str, old: &str, new: &str, occurrences: Occurrences, expected: Expect) {
+    let edited = replace(text, old, new, occurrences);
+    let result = edited.map_or_else(
+        |why| format!("! {why}"),
+        |edited| format!("{:?} in {}", edited.text, format_lines(&edited.lines)),
+    );
+    expected.assert_eq(&result);
 }
 
 #[test]
-fn a_text_is_replaced_where_it_is_once_and_nothing_else_changes() {
-    check("a b c", "b", "x", Which::Only, expect![[r#""a x c" in line 1"#]]);
-    check("a\nb\nc", "b\nc", "x", Which::Only, expect![[r#""a\nx" in line 2"#]]);
-    check("a\nb\n", "b\n", "", Which::Only, expect![[r#""a\n" in line 2"#]]);
-    check("a\nb", "b", "c\n", Which::Only, expect![[r#""a\nc\n" in line 2"#]]);
-    check("ä\nö", "ö", "ü", Which::Only, expect![[r#""ä\nü" in line 2"#]]);
-    check("b b b", "b", "bb", Which::All, expect![[r#""bb bb bb" in line 1"#]]);
-    check("b\nb\n\nb", "b", "", Which::All, expect![[r#""\n\n\n" in lines 1, 2 and 4"#]]);
-    check("aaaa", "aa", "b", Which::All, expect![[r#""bb" in line 1"#]]);
-    check("\u{feff}a", "a", "b", Which::Only, expect![[r#""\u{feff}b" in line 1"#]]);
+fn only_the_text_is_replaced() {
+    check("a b c", "b", "x", Occurrences::Only, expect![[r#""a x c" in line 1"#]]);
+    check("a\nb\nc", "b\nc", "x", Occurrences::Only, expect![[r#""a\nx" in line 2"#]]);
+    check("a\nb\n", "b\n", "", Occurrences::Only, expect![[r#""a\n" in line 2"#]]);
+    check("a\nb", "b", "c\n", Occurrences::Only, expect![[r#""a\nc\n" in line 2"#]]);
+    check("ä\nö", "ö", "ü", Occurrences::Only, expect![[r#""ä\nü" in line 2"#]]);
+    check("b b b", "b", "bb", Occurrences::All, expect![[r#""bb bb bb" in line 1"#]]);
+    check("b\nb\n\nb", "b", "", Occurrences::All, expect![[r#""\n\n\n" in lines 1, 2 and 4"#]]);
+    check("aaaa", "aa", "b", Occurrences::All, expect![[r#""bb" in line 1"#]]);
+    check("\u{feff}a", "a", "b", Occurrences::Only, expect![[r#""\u{feff}b" in line 1"#]]);
 }
 
 #[test]
 fn line_endings_stay_as_they_are() {
-    check("a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", Which::Only, expect![[r#""x\r\ny\r\nz\r\nc\r\n" in line 1"#]]);
-    check("a\r\nb\r\n", "b", "x\ny", Which::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
-    check("a\r\nb\r\n", "b", "x\r\ny", Which::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
-    check("a\nb\r\nc\nd", "c", "x\ny", Which::Only, expect![[r#""a\nb\r\nx\ny\nd" in line 3"#]]);
-    check("a\nb\r\nc\nd", "b\nc", "x\ny", Which::Only, expect![[r#""a\nx\r\ny\nd" in line 2"#]]);
-    check("a\r\nb", "\nb", "\nc", Which::Only, expect![[r#""a\r\nc" in line 1"#]]);
-    check("a\r\nb", "a\r\nb", "a\nb", Which::Only, expect![[r#""a\nb" in line 1"#]]);
-    check("a\r\nb\r\n", "\r\n", "\n", Which::All, expect![[r#""a\nb\n" in lines 1 and 2"#]]);
-    check("a\rb", "b", "c\nd", Which::Only, expect![[r#""a\rc\nd" in line 1"#]]);
+    check(
+        "a\r\nb\r\nc\r\n",
+        "a\nb\n",
+        "x\ny\nz\n",
+        Occurrences::Only,
+        expect![[r#""x\r\ny\r\nz\r\nc\r\n" in line 1"#]],
+    );
+    check("a\r\nb\r\n", "b", "x\ny", Occurrences::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
+    check("a\r\nb\r\n", "b", "x\r\ny", Occurrences::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
+    check("a\nb\r\nc\nd", "c", "x\ny", Occurrences::Only, expect![[r#""a\nb\r\nx\ny\nd" in line 3"#]]);
+    check("a\nb\r\nc\nd", "b\nc", "x\ny", Occurrences::Only, expect![[r#""a\nx\r\ny\nd" in line 2"#]]);
+    check("a\r\nb", "\nb", "\nc", Occurrences::Only, expect![[r#""a\r\nc" in line 1"#]]);
+    check("a\r\nb", "a\r\nb", "a\nb", Occurrences::Only, expect![[r#""a\nb" in line 1"#]]);
+    check("a\r\nb\r\n", "\r\n", "\n", Occurrences::All, expect![[r#""a\nb\n" in lines 1 and 2"#]]);
+    check("a\rb", "b", "c\nd", Occurrences::Only, expect![[r#""a\rc\nd" in line 1"#]]);
 }
 
 #[test]
-fn a_text_that_is_not_there_once_is_told_with_what_is() {
+fn an_error_names_the_lines_or_shows_similar_ones() {
     check(
         "a b\nb\nb",
         "b",
         "x",
-        Which::Only,
+        Occurrences::Only,
         expect!["! `old` is there 3 times, in lines 1, 2 and 3; add lines around it, or set `all`"],
     );
     check(
         "aaa",
         "aa",
         "x",
-        Which::Only,
+        Occurrences::Only,
         expect!["! `old` is there 2 times, in line 1; add lines around it, or set `all`"],
     );
-    check("a", "", "x", Which::Only, expect!["! `old` is empty"]);
-    check("a", "a", "a", Which::Only, expect!["! `old` and `new` are the same"]);
-    check("a", "zebra", "x", Which::Only, expect!["! `old` is not there"]);
-    check("", "zebra", "x", Which::Only, expect!["! `old` is not there"]);
-    check("a", "\n\n", "x", Which::Only, expect!["! `old` is not there"]);
+    check("a", "", "x", Occurrences::Only, expect!["! `old` is empty"]);
+    check("a", "a", "a", Occurrences::Only, expect!["! `old` and `new` are the same"]);
+    check("a", "zebra", "x", Occurrences::Only, expect!["! `old` is not there"]);
+    check("", "zebra", "x", Occurrences::Only, expect!["! `old` is not there"]);
+    check("a", "\n\n", "x", Occurrences::Only, expect!["! `old` is not there"]);
     check(
         "fn main() {\n    if ready {\n\tgo();\n    }\n}\n",
         "if ready {\n    go();\n}",
         "x",
-        Which::Only,
+        Occurrences::Only,
         expect![[r#"
             ! `old` is not there; lines 2 to 4 are the same but for white space:
                 if ready {
@@ -75,7 +83,7 @@ fn a_text_that_is_not_there_once_is_told_with_what_is() {
         "let total = sum(items);\nprint(total);\n",
         "let totals = sum(items);",
         "x",
-        Which::Only,
+        Occurrences::Only,
         expect![[r#"
             ! `old` is not there; line 1 is nearest:
             let total = sum(items);"#]],
@@ -84,7 +92,7 @@ fn a_text_that_is_not_there_once_is_told_with_what_is() {
         "one\ntwo\nthree\nfour\n",
         "two\nthird\nfour",
         "x",
-        Which::Only,
+        Occurrences::Only,
         expect![[r#"
             ! `old` is not there; lines 2 to 4 are nearest:
             two
@@ -93,7 +101,7 @@ fn a_text_that_is_not_there_once_is_told_with_what_is() {
     );
 }
 
-/// A file that somebody else writes while it is edited.
+/// A file that changes while it is edited.
 struct Contested(AtomicUsize);
 
 impl SandboxBackend for Contested {
@@ -118,9 +126,9 @@ impl SandboxBackend for Contested {
 }
 
 #[test]
-fn a_file_that_somebody_changes_meanwhile_is_not_overwritten() {
+fn a_file_that_changes_during_an_edit_is_not_overwritten() {
     let sandbox = Sandbox::new(Contested(AtomicUsize::new(0)));
-    let edited = futures_util::FutureExt::now_or_never(edit(&sandbox, "a", "read", "x", Which::Only));
+    let edited = futures_util::FutureExt::now_or_never(edit(&sandbox, "a", "read", "x", Occurrences::Only));
     let error = edited.expect("nothing waits").expect_err("it changed");
-    expect!["cannot edit `a`: it was changed by somebody else meanwhile; read it again"].assert_eq(&error.to_string());
+    expect!["cannot edit `a`: it changed while it was edited; read it again"].assert_eq(&error.to_string());
 }
