@@ -83,8 +83,7 @@ fn distinct_children(children: &[Child<'_>]) -> Vec<TokenStream> {
              field, such as a name that is marked `#[module(skip)]`",
             earlier.name
         );
-        assertions
-            .push(quote_spanned!(ty.span()=> const { ::std::assert!(::std::mem::size_of::<#ty>() != 0, #message) };));
+        assertions.push(quote_spanned!(ty.span()=> ::std::assert!(::std::mem::size_of::<#ty>() != 0, #message)));
     }
     assertions
 }
