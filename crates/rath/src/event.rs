@@ -14,7 +14,7 @@ use rath_record::chunk::{Call, Outcome};
 use rath_record::{CallId, Step};
 use tokio::sync::oneshot;
 
-use crate::budget::Limits;
+use crate::budget::BudgetLimits;
 use crate::secrets::Secrets;
 use crate::session::Session;
 
@@ -96,7 +96,7 @@ pub enum EventKind {
         /// Model calls so far.
         turns: u64,
         /// What it allows.
-        limits: Limits,
+        limits: BudgetLimits,
     },
     /// The subscriber was too slow, and this many events were left out. Steps are in the session all the same.
     Missed(u64),

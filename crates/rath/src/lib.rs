@@ -25,7 +25,7 @@ pub mod store;
 pub mod tool;
 pub mod workspace;
 
-pub use budget::{Budget, Limits};
+pub use budget::{Budget, BudgetLimits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
 pub use event::{Event, EventKind};
@@ -39,7 +39,7 @@ pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, 
 pub use sandbox::Sandbox;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Error, Result, Session};
+pub use session::{Ask, Error, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.
@@ -65,7 +65,9 @@ pub mod prelude {
     pub use crate::flow::{
         Agent, Branch, Compressor, Fan, Joined, Module, Run, Running, Selector, Sequential, Workflow, fork_join,
     };
-    pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
+    pub use crate::provider::{
+        Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, ProviderRegistry, Retry, Script,
+    };
     pub use crate::record::graph::Ids;
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;

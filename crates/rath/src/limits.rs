@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use rath_record::Text;
 use rath_record::chunk::Interrupted;
 
-use crate::budget::Stop;
+use crate::budget::BudgetError;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
 use crate::session::Error;
@@ -18,7 +18,7 @@ const CANCELLED: &str = "the run was cancelled";
 
 /// Why work was ended.
 pub(crate) enum Stopped {
-    Budget(Stop),
+    Budget(BudgetError),
     Cancelled,
 }
 

@@ -9,13 +9,18 @@ use super::divergence::Divergence;
 use super::recording::Replay;
 use crate::error::ErrorKind;
 use crate::limits::Stopped;
-use crate::provider::{Delta, Request, Sink, note_losses};
+use crate::provider::{Delta, DeltaSink, Request};
 use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, note_losses};
 
 impl Replay {
     /// What came of a model call, with everything that went wrong on the way. Nothing is sent.
-    pub(crate) async fn answer(&self, mut session: Session, request: &Request, sink: &mut Sink<'_>) -> Result<Session> {
+    pub(crate) async fn answer(
+        &self,
+        mut session: Session,
+        request: &Request,
+        sink: &mut DeltaSink<'_>,
+    ) -> Result<Session> {
         self.check(&session)?;
         // What stops a call before it is sent stands before what is noted about its request.
         if !self.comes(&session, |chunk| matches!(chunk, Chunk::Interrupted(_))) {
@@ -87,7 +92,7 @@ pub(crate) fn failure(step: &Step) -> Option<Error> {
 }
 
 /// Hands on the answer in one piece.
-fn tell(answer: &Assistant, sink: &mut Sink<'_>) {
+fn tell(answer: &Assistant, sink: &mut DeltaSink<'_>) {
     let piece = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     if let Some(reasoning) = answer.reasoning.as_str().and_then(piece) {
         sink(Delta::Reasoning(&reasoning));
@@ -114,7 +119,7 @@ fn other_request(step: &Step, answer: &Assistant, request: &Request) -> Option<D
 
 /// Where the bodies of two requests differ, if the recorded one can be rebuilt.
 fn inside(step: &Step, answer: &Assistant, request: &Request) -> Option<String> {
-    let recorded = crate::provider::rebuild(&Session::before(step)?, answer).ok()?;
+    let recorded = crate::session::rebuild(&Session::before(step)?, answer).ok()?;
     let read = |request: &Request| serde_json::from_slice::<Value>(&request.bytes).ok();
     let (ours, theirs) = (read(&recorded)?, read(request)?);
     let Some(place) = differ::first(&ours, &theirs) else {

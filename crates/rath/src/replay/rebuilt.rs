@@ -7,8 +7,7 @@ use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder};
 use rath_record::{Record, Step, StepId, draw, turn, view};
 
-use crate::provider;
-use crate::session::Session;
+use crate::session::{self, Session};
 
 /// What came of rebuilding a session from its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +133,7 @@ impl Rebuilt {
                 "nothing before it that a model could have been asked",
             );
         }
-        if let Err(error) = provider::rebuild(before, answer) {
+        if let Err(error) = session::rebuild(before, answer) {
             self.note(Some(step.id()), "request", digest, error.message());
         }
     }

@@ -131,7 +131,7 @@ impl Writer<'_> {
             cost_usd: f64,
         }
         let told = answer.facts.as_ref().and_then(|facts| serde_json::from_str::<Facts>(facts.as_str()).ok());
-        let price = || Some(self.prices.get(answer.provider.as_ref()?)?.of(usage?).as_dollars());
+        let price = || Some(self.prices.get(answer.provider.as_ref()?)?.cost(usage?).as_dollars());
         told.map(|facts| facts.cost_usd).or_else(price)
     }
 }
