@@ -30,6 +30,6 @@ async fn main() -> Result<()> {
 
     let answer = session.head().expect("there is an answer").id();
     println!("\n{}\n", session.lineage());
-    println!("sent: {}", String::from_utf8_lossy(&session.request(answer)?.bytes));
+    println!("sent: {}", String::from_utf8_lossy(session.request(answer)?.body()));
     Ok(())
 }

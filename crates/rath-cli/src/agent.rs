@@ -71,7 +71,7 @@ pub(crate) fn secrets() -> Secrets {
         if NAMES.iter().any(|end| name.to_ascii_uppercase().ends_with(end)) && !is_file {
             // A variable may hold several keys. What is too short to be taken is no secret that could be told from a word.
             for value in value.split(',').chain([value]) {
-                let _ = secrets.known(name, value);
+                let _ = secrets.add(name, value);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Setup {
 
     /// The agent. What it was told in `before` it is told again, unless it is to be told something else.
     pub(crate) fn agent(&self, before: Option<&Session>) -> Result<Agent, Failure> {
-        let provider = Provider::open(&self.model)?;
+        let provider = Provider::open(&self.model).map_err(rath::Error::from)?;
         let known = before.and_then(|session| view::instructions(session.as_record())).map(|(_, told)| &told.text);
         let told = match (&self.system, known) {
             (Some(text), _) => Text::from(text.as_str()),

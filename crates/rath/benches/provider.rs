@@ -1,11 +1,13 @@
-//! What it costs to make a request and to take in an answer: `cargo xtask bench`.
+//! Benchmarks of rendering requests and assembling answers: `cargo xtask bench`.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use rath::chunk::{Call, Identity};
 use rath::prelude::*;
-use rath::provider::{Answer, Assembly, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{
+    Answer, Assembler, DeltaSink, ProviderBackend, ProviderError, ProviderErrorKind, Request, Settings, Shape,
+};
 use rath_bench::{self as table, Counting, Table};
 use serde::Serialize;
 
@@ -25,10 +27,10 @@ fn main() {
     table.print();
 }
 
-/// The request of a new turn in a session of 10,000 messages, with its digest, against a copy of its bytes and against
-/// writing its messages anew.
+/// Measures the request of a new turn in a session of 10,000 messages, with its digest, against a copy of its bytes and
+/// against writing all its messages.
 fn requests(table: &mut Table, name: &str, shape: Shape) {
-    let provider = Provider::new(Nobody::new(shape));
+    let provider = Provider::new(UnusedBackend::new(shape));
     let mut session = conversation(10_000);
     let mut request = provider.request(&session).expect("it can be rendered");
     let messages = plain(&session);
@@ -37,7 +39,7 @@ fn requests(table: &mut Table, name: &str, shape: Shape) {
         session.push(Chunk::user("And what does the next file say about it?"));
         *request = provider.request(session).expect("it can be rendered");
     };
-    let bytes = request.bytes.clone();
+    let bytes = request.body().to_vec();
     let (made, copied) =
         table::medians(101, || turn(&mut session, &mut request), || _ = black_box(black_box(&bytes).to_vec()));
     table.at_most(
@@ -57,20 +59,20 @@ fn requests(table: &mut Table, name: &str, shape: Shape) {
     );
 }
 
-/// Taking in a streamed answer, in pieces of a usual size, against 200 MB a second.
+/// Measures assembling a streamed answer, in pieces of a usual size, against 200 MB a second.
 fn answers(table: &mut Table, name: &str, shape: Shape, stream: &[u8]) {
     let assemble = || {
-        let mut assembly = Assembly::new(shape);
+        let mut assembler = Assembler::new(shape);
         let mut seen = 0;
         for bytes in stream.chunks(16 << 10) {
-            let fed = assembly.feed(bytes, &mut |delta| {
+            let fed = assembler.feed(bytes, &mut |delta| {
                 if let Delta::Text(text) = delta {
                     seen += text.len();
                 }
             });
             fed.expect("it is a stream");
         }
-        let answer = assembly.finish(&mut |_| {}).expect("it is whole");
+        let answer = assembler.finish(&mut |_| {}).expect("it is whole");
         assert_eq!(answer.text.len(), seen);
         black_box(answer);
     };
@@ -118,7 +120,7 @@ struct PlainCall {
     arguments: String,
 }
 
-/// The same messages as plain structs, as a program without this renderer would keep them.
+/// Returns the messages as plain structs, as a program without this renderer would keep them.
 fn plain(session: &Session) -> Vec<Plain> {
     let plain = |role, content: &Text| Plain {
         role,
@@ -146,7 +148,7 @@ fn plain(session: &Session) -> Vec<Plain> {
     messages.collect()
 }
 
-/// A stream as OpenAI sends it: a word a piece.
+/// Returns a stream in OpenAI's format, one word in each piece.
 fn chat_stream() -> Vec<u8> {
     let mut stream = String::new();
     for nth in 0..80_000 {
@@ -162,7 +164,7 @@ fn chat_stream() -> Vec<u8> {
     stream.into_bytes()
 }
 
-/// A stream as Anthropic sends it.
+/// Returns a stream in Anthropic's format.
 fn messages_stream() -> Vec<u8> {
     let mut stream = String::from(
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"claude\",\
@@ -183,20 +185,20 @@ fn messages_stream() -> Vec<u8> {
     stream.into_bytes()
 }
 
-/// A provider that is never asked.
-struct Nobody {
+/// A backend that is never asked.
+struct UnusedBackend {
     identity: Identity,
     settings: Arc<Settings>,
 }
 
-impl Nobody {
+impl UnusedBackend {
     fn new(shape: Shape) -> Self {
         let identity = Identity { provider: "nobody".to_owned(), model: "none".to_owned() };
-        Nobody { identity, settings: Arc::new(Settings::new(shape)) }
+        UnusedBackend { identity, settings: Arc::new(Settings::new(shape)) }
     }
 }
 
-impl ProviderBackend for Nobody {
+impl ProviderBackend for UnusedBackend {
     fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -205,7 +207,7 @@ impl ProviderBackend for Nobody {
         &self.settings
     }
 
-    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
-        Err(Failure::new(ErrorKind::Refused, "nobody is here"))
+    async fn send(&self, _: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        Err(ProviderError::new(ProviderErrorKind::Refused, "this backend cannot be asked"))
     }
 }

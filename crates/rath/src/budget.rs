@@ -1,4 +1,4 @@
-//! What a tree of branches may use.
+//! Budgets: limits that a session and its forks share.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,15 +9,15 @@ use rath_record::chunk::Identity;
 use rath_record::draw::count;
 use rath_record::{Record, StepId, Usage};
 
-use crate::provider::{Money, Prices, asked};
+use crate::provider::{Money, Prices, identity_of};
 
-/// What a session and everything that forks from it may use together.
+/// The limits that a session and everything that forks from it share.
 ///
-/// It is checked before every model call, for what the call sends: what the model will write is not known then, so the
-/// last call may go beyond a limit of tokens or money by its answer.
+/// A budget is checked before every model call, for the tokens that the call sends. The length of the answer is not known
+/// then, so the last call may exceed a limit of tokens or money by its answer.
 ///
-/// What a session had used before is counted too, so a budget given to a resumed session goes on where the last one
-/// stopped; only time begins anew. Setting a limit again changes it for everyone who shares it.
+/// The usage that a session has on record is counted too, so a budget given to a resumed session continues where the last
+/// one stopped; only time starts again. Setting a limit again changes it for all sessions that share the budget.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -27,150 +27,148 @@ use crate::provider::{Money, Prices, asked};
 /// # assert!(fork.budget().is_some());
 /// ```
 #[derive(Clone, Default)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget(Arc<Mutex<BudgetState>>);
 
 #[derive(Default)]
-struct Shared(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    limits: Limits,
-    spent: Spent,
-    /// The answers that are counted, so that each is counted once however many branches hold it.
+struct BudgetState {
+    limits: BudgetLimits,
+    spent: Spending,
+    /// The answers that are counted, so that each is counted once even if many branches hold it.
     counted: HashSet<StepId>,
-    /// What calls under way will use, as far as can be told.
-    held: Spent,
-    /// When it was first given to a session.
-    begun: Option<Instant>,
+    /// The estimated usage of calls under way.
+    reserved: Spending,
+    /// The time when the budget was first given to a session.
+    started: Option<Instant>,
 }
 
-/// The limits of a budget; where none is set, there is none.
+/// The limits of a budget. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Limits {
-    /// Tokens read and written.
+pub struct BudgetLimits {
+    /// The tokens read and written.
     pub tokens: Option<u64>,
-    /// Money, by the provider's prices.
+    /// The money, by the provider's prices.
     pub money: Option<Money>,
-    /// Model calls that were answered.
+    /// The model calls that were answered.
     pub turns: Option<u64>,
-    /// How many forks deep a branch may lie and still ask.
+    /// The number of forks between the session with the budget and a branch that may still call.
     pub depth: Option<u32>,
-    /// Time since the budget was given to a session.
+    /// The time since the budget was given to a session.
     pub time: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Spent {
+struct Spending {
     turns: u64,
     tokens: u64,
     by_model: Vec<(Identity, Usage)>,
 }
 
-/// A call that is about to be made.
-pub(crate) struct Ask<'a> {
+/// The estimate for a call that is about to be made.
+pub(crate) struct CallEstimate<'a> {
     pub(crate) identity: &'a Identity,
-    /// About how many tokens it sends.
+    /// The estimated number of tokens that the call sends.
     pub(crate) tokens: u64,
     pub(crate) depth: u32,
     pub(crate) prices: &'a Prices,
 }
 
 impl Budget {
-    /// A budget without limits.
+    /// Creates a budget without limits.
     pub fn new() -> Self {
         Budget::default()
     }
 
-    /// Limits tokens, read and written.
-    pub fn tokens(self, most: u64) -> Self {
-        self.state().limits.tokens = Some(most);
+    /// BudgetLimits the tokens read and written.
+    pub fn tokens(self, max: u64) -> Self {
+        self.state().limits.tokens = Some(max);
         self
     }
 
-    /// Limits money. A model without a price is then not asked at all.
-    pub fn money(self, most: Money) -> Self {
-        self.state().limits.money = Some(most);
+    /// BudgetLimits the money. A model without a price is then not asked at all.
+    pub fn money(self, max: Money) -> Self {
+        self.state().limits.money = Some(max);
         self
     }
 
-    /// Limits model calls.
-    pub fn turns(self, most: u64) -> Self {
-        self.state().limits.turns = Some(most);
+    /// BudgetLimits the number of model calls.
+    pub fn turns(self, max: u64) -> Self {
+        self.state().limits.turns = Some(max);
         self
     }
 
-    /// Limits how many forks deep a branch may lie, below the session that was given the budget.
-    pub fn depth(self, most: u32) -> Self {
-        self.state().limits.depth = Some(most);
+    /// BudgetLimits the number of forks between the session that was given the budget and a branch that asks.
+    pub fn depth(self, max: u32) -> Self {
+        self.state().limits.depth = Some(max);
         self
     }
 
-    /// Limits time. A call under way is broken off when it is over.
-    pub fn time(self, most: Duration) -> Self {
-        self.state().limits.time = Some(most);
+    /// BudgetLimits the time. A call under way is cancelled at its end.
+    pub fn time(self, max: Duration) -> Self {
+        self.state().limits.time = Some(max);
         self
     }
 
-    /// The limits.
-    pub fn limits(&self) -> Limits {
+    /// Returns the limits.
+    pub fn limits(&self) -> BudgetLimits {
         self.state().limits
     }
 
-    /// Tokens used so far, by all who share it.
+    /// Returns the tokens used so far by all sessions that share the budget.
     pub fn spent_tokens(&self) -> u64 {
         self.state().spent.tokens
     }
 
-    /// Model calls answered so far, for all who share it.
+    /// Returns the model calls answered so far for all sessions that share the budget.
     pub fn spent_turns(&self) -> u64 {
         self.state().spent.turns
     }
 
-    /// What the models that have a price cost so far.
+    /// Returns the cost so far of the models that have a price.
     pub fn spent_money(&self, prices: &Prices) -> Money {
         self.state().spent.money(prices).0
     }
 
-    /// Counts what a session has used before.
-    pub(crate) fn begin(&self, record: &Record) {
+    /// Starts the time, and counts the usage that is on record.
+    pub(crate) fn start(&self, record: &Record) {
         let mut state = self.state();
-        state.begun.get_or_insert_with(Instant::now);
+        state.started.get_or_insert_with(Instant::now);
         for step in record.lineage().walk() {
             if let Some(usage) = step.stamp().usage
                 && state.counted.insert(step.id())
             {
-                state.spent.add(asked(step.chunk()), usage);
+                state.spent.add(identity_of(step.chunk()), usage);
             }
         }
     }
 
-    /// Sets aside what a call will use, if that is left.
-    pub(crate) fn hold(&self, ask: &Ask<'_>) -> Result<Hold, Stop> {
+    /// Reserves the usage of a call, or fails if a limit is reached.
+    pub(crate) fn reserve(&self, call: &CallEstimate<'_>) -> Result<Reservation, BudgetError> {
         let mut state = self.state();
-        state.check(ask)?;
-        let held = Usage::new(ask.tokens, 0);
-        state.held.add(Some(ask.identity), held);
-        Ok(Hold { budget: self.clone(), identity: ask.identity.clone(), held })
+        state.check(call)?;
+        let usage = Usage::new(call.tokens, 0);
+        state.reserved.add(Some(call.identity), usage);
+        Ok(Reservation { budget: self.clone(), identity: call.identity.clone(), usage })
     }
 
-    /// How much time is left.
+    /// Returns the remaining time, if time is limited.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let state = self.state();
         state.limits.time.map(|limit| limit.saturating_sub(state.elapsed()))
     }
 
-    /// That time is over.
-    pub(crate) fn out_of_time(&self) -> Stop {
-        Stop::time(self.limits().time.unwrap_or_default())
+    /// Returns the error for a budget whose time is over.
+    pub(crate) fn out_of_time(&self) -> BudgetError {
+        BudgetError::time(self.limits().time.unwrap_or_default())
     }
 
-    pub(crate) fn is(&self, other: &Budget) -> bool {
+    /// Returns true if both are handles on the same budget.
+    pub(crate) fn is_same(&self, other: &Budget) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Sums and limits are set in one go each, so a panic elsewhere leaves them whole.
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        // Each sum and limit is set in one assignment, so a panic elsewhere leaves them valid.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,84 +179,91 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// Why a budget allows no further call.
+/// The reason why a budget allows no further call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub(crate) struct Stop {
-    why: String,
-    /// What the person who can act may do.
+#[error("{message}")]
+pub(crate) struct BudgetError {
+    message: String,
+    /// The advice for the person who can act.
     pub(crate) hint: &'static str,
 }
 
-impl Stop {
-    fn limit(why: String) -> Self {
+impl BudgetError {
+    fn limit(message: String) -> Self {
         let hint = "raise the limit of the session's budget, or give it another with `within`, and ask again";
-        Stop { why, hint }
+        BudgetError { message, hint }
     }
 
     fn time(limit: Duration) -> Self {
-        Stop::limit(format!("the budget allows {limit:?}, and they are over"))
+        BudgetError::limit(format!("the budget allows {limit:?}, and they are over"))
     }
 
-    fn no_price(why: String) -> Self {
-        Stop { why, hint: "set the price with `provider.prices(..)`, and ask again" }
+    fn no_price(message: String) -> Self {
+        BudgetError { message, hint: "set the price with `provider.prices(..)`, and ask again" }
     }
 }
 
-impl State {
-    fn check(&self, ask: &Ask<'_>) -> Result<(), Stop> {
-        let Limits { tokens, money, turns, depth, time } = self.limits;
-        let stop = |why: String| Err(Stop::limit(why));
+impl BudgetState {
+    fn check(&self, call: &CallEstimate<'_>) -> Result<(), BudgetError> {
+        let BudgetLimits { tokens, money, turns, depth, time } = self.limits;
+        let over_limit = |message: String| Err(BudgetError::limit(message));
         if let Some(limit) = depth
-            && ask.depth > limit
+            && call.depth > limit
         {
             let limit = count(limit.into(), "fork");
-            return stop(format!("the budget allows branches {limit} deep, and this one is {}", ask.depth));
+            return over_limit(format!("the budget allows branches {limit} deep, and this one is {}", call.depth));
         }
         if let Some(limit) = time
             && self.elapsed() >= limit
         {
-            return Err(Stop::time(limit));
+            return Err(BudgetError::time(limit));
         }
-        let turn = self.spent.turns.saturating_add(self.held.turns);
+        let used_turns = self.spent.turns.saturating_add(self.reserved.turns);
         if let Some(limit) = turns
-            && turn >= limit
+            && used_turns >= limit
         {
-            let under_way = if self.held.turns > 0 { " or under way" } else { "" };
+            let under_way = if self.reserved.turns > 0 { " or under way" } else { "" };
             let limit = count(limit, "turn");
-            return stop(format!("the budget allows {limit}: used{under_way}: {turn}"));
+            return over_limit(format!("the budget allows {limit}: used{under_way}: {used_turns}"));
         }
-        let used = self.spent.tokens.saturating_add(self.held.tokens);
+        let used = self.spent.tokens.saturating_add(self.reserved.tokens);
         if let Some(limit) = tokens
-            && used.saturating_add(ask.tokens) > limit
+            && used.saturating_add(call.tokens) > limit
         {
-            let wanted = ask.tokens;
-            return stop(format!("the budget allows {limit} tokens: used: {used}, and this call sends about {wanted}"));
+            let wanted = call.tokens;
+            return over_limit(format!(
+                "the budget allows {limit} tokens: used: {used}, and this call sends about {wanted}"
+            ));
         }
         if let Some(limit) = money {
-            let Some(price) = ask.prices.get(ask.identity) else {
-                return Err(Stop::no_price(format!("the budget limits money, and `{}` has no price", ask.identity)));
+            let Some(price) = call.prices.get(call.identity) else {
+                return Err(BudgetError::no_price(format!(
+                    "the budget limits money, and `{}` has no price",
+                    call.identity
+                )));
             };
-            let (spent, unpriced) = self.spent.money(ask.prices);
+            let (spent, unpriced) = self.spent.money(call.prices);
             if let Some(model) = unpriced {
-                let why = format!("the budget limits money, and `{model}`, which was used, has no price");
-                return Err(Stop::no_price(why));
+                let message = format!("the budget limits money, and `{model}`, which was used, has no price");
+                return Err(BudgetError::no_price(message));
             }
-            let used = spent + self.held.money(ask.prices).0;
-            let wanted = price.of(Usage::new(ask.tokens, 0));
+            let used = spent + self.reserved.money(call.prices).0;
+            let wanted = price.cost(Usage::new(call.tokens, 0));
             if used + wanted > limit {
-                return stop(format!("the budget allows {limit}: used: {used}, and this call sends for {wanted}"));
+                return over_limit(format!(
+                    "the budget allows {limit}: used: {used}, and this call sends for {wanted}"
+                ));
             }
         }
         Ok(())
     }
 
     fn elapsed(&self) -> Duration {
-        self.begun.map(|begun| begun.elapsed()).unwrap_or_default()
+        self.started.map(|started| started.elapsed()).unwrap_or_default()
     }
 }
 
-impl Spent {
+impl Spending {
     fn add(&mut self, identity: Option<&Identity>, usage: Usage) {
         self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(usage.total());
@@ -269,7 +274,7 @@ impl Spent {
         }
     }
 
-    /// Takes back what was set aside.
+    /// Subtracts a reservation.
     fn release(&mut self, identity: &Identity, usage: Usage) {
         self.turns = self.turns.saturating_sub(1);
         self.tokens = self.tokens.saturating_sub(usage.total());
@@ -278,33 +283,33 @@ impl Spent {
         }
     }
 
-    /// What it costs, and a model that has no price.
+    /// Returns the cost, and a model that was used and has no price.
     fn money(&self, prices: &Prices) -> (Money, Option<&Identity>) {
-        let priced = |(identity, usage): &(Identity, Usage)| prices.get(identity).map(|price| price.of(*usage));
+        let priced = |(identity, usage): &(Identity, Usage)| prices.get(identity).map(|price| price.cost(*usage));
         let unpriced = self.by_model.iter().find(|used| priced(used).is_none() && used.1 != Usage::default());
         (self.by_model.iter().filter_map(priced).sum(), unpriced.map(|(identity, _)| identity))
     }
 }
 
-/// What is set aside for one call. Given back when dropped, however the call ended.
-pub(crate) struct Hold {
+/// The reserved usage of one call. It is released on drop, even if the call failed.
+pub(crate) struct Reservation {
     budget: Budget,
     identity: Identity,
-    held: Usage,
+    usage: Usage,
 }
 
-impl Hold {
-    /// Counts what the call used that gave this answer.
-    pub(crate) fn settle(self, answer: StepId, usage: Usage) {
+impl Reservation {
+    /// Replaces the reservation by the usage of the call that gave this answer.
+    pub(crate) fn commit(self, answer: StepId, usage: Usage) {
         let mut state = self.budget.state();
-        // It was paid for, even if the same was answered before.
+        // The call was paid for, even if an equal answer was counted before.
         state.spent.add(Some(&self.identity), usage);
         state.counted.insert(answer);
     }
 }
 
-impl Drop for Hold {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.state().held.release(&self.identity, self.held);
+        self.budget.state().reserved.release(&self.identity, self.usage);
     }
 }

@@ -221,15 +221,16 @@ pub(crate) fn write_report(
 /// Defines the error of one plane: a kind, a message, a hint and a source. It knows no session; [`crate::Error`] takes
 /// its parts over and adds the session.
 ///
-/// Each kind of the plane names the [`ErrorKind`] that it becomes.
+/// Each kind of the plane names the [`ErrorKind`] that it becomes. A plane whose error carries one more value names its
+/// type after `with`; it begins as the default of that type, and is the second field of the error.
 #[allow(unused_macros)]
 macro_rules! plane_error {
     (
-        $(#[$error_doc:meta])* $error:ident;
+        $(#[$error_doc:meta])* $error:ident $(with $extra:ty)?;
         $(#[$kind_doc:meta])* $kind:ident { $($(#[$variant_doc:meta])* $variant:ident => $flat:ident),+ $(,)? }
     ) => {
         $(#[$error_doc])*
-        pub struct $error(Box<$crate::error::Details<$kind>>);
+        pub struct $error(Box<$crate::error::Details<$kind>> $(, $extra)?);
 
         $(#[$kind_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,12 +241,13 @@ macro_rules! plane_error {
             /// Creates an error. The message is lower case without a full stop, and does not repeat the source.
             pub fn new(kind: $kind, message: impl std::fmt::Display) -> Self {
                 let message = message.to_string();
-                $error(Box::new($crate::error::Details { kind, message, hint: None, source: None }))
+                let details = $crate::error::Details { kind, message, hint: None, source: None };
+                $error(Box::new(details) $(, <$extra>::default())?)
             }
 
             /// Wraps an error, with the message of that error.
             pub fn wrap(kind: $kind, error: impl std::error::Error + Send + Sync + 'static) -> Self {
-                $error(Box::new($crate::error::Details::wrap(kind, error)))
+                $error(Box::new($crate::error::Details::wrap(kind, error)) $(, <$extra>::default())?)
             }
 
             /// Adds advice for the person who can act.

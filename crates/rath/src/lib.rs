@@ -21,7 +21,7 @@ mod session;
 pub mod store;
 pub mod tool;
 
-pub use budget::{Budget, Limits};
+pub use budget::{Budget, BudgetLimits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
 pub use file::{SalvageReport, SessionFile, salvage, verify, verify_graph};
@@ -36,7 +36,7 @@ pub use rath_sandbox::Sandbox;
 pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Author, Bisected, Blame, Error, Event, EventKind, Line, Origin, Result, Session};
+pub use session::{Ask, Author, Bisected, Blame, Error, Event, EventKind, Line, Origin, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.
@@ -63,7 +63,9 @@ pub mod prelude {
         Agent, Branch, BranchResults, Compressor, ForkJoin, Module, Run, Running, Selector, Sequential, Workflow,
         fork_join,
     };
-    pub use crate::provider::{Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, Registry, Retry, Script};
+    pub use crate::provider::{
+        Anthropic, Delta, Env, Money, OpenAi, Price, Prices, Provider, ProviderRegistry, Retry, Script,
+    };
     pub use crate::record::graph::Ids;
     pub use crate::tool::{Output, Tool, ToolCx};
     pub use crate::turn::Next;

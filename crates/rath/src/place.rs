@@ -1,18 +1,18 @@
-//! Where a session's tools run, as the record knows it.
+//! The place where a session's tools run, as it is recorded.
 
 use std::fmt;
 
-/// Where a session's tools run: the URI of a sandbox, `local:./` for one.
+/// The place where a session's tools run: the URI of a sandbox, such as `local:./`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(String);
 
 impl Place {
-    /// A place as it stands in a record, which may have been written by others.
-    pub(crate) fn recorded(uri: &str) -> Self {
+    /// Creates a place from a record. The URI is not checked: another program may have written the record.
+    pub(crate) fn from_record(uri: &str) -> Self {
         Place(uri.to_owned())
     }
 
-    /// The URI.
+    /// Returns the URI.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,10 +1,10 @@
-//! What must never be recorded: values that are known, and texts that have the shape of a key.
+//! Hiding secrets: known values, and texts with the pattern of a key.
 //!
-//! Every step that a session appends is searched, so text in which nothing is to be hidden has to cost next to nothing: one
-//! pass over it for all shapes, and one for each set of known values, of which there is rarely more than one.
+//! Every step that a session appends is searched, so text without secrets has to cost next to nothing: one pass over it for
+//! all patterns, and one for each set of known values, of which there is rarely more than one.
 
 mod known;
-mod shapes;
+mod patterns;
 
 use std::fmt;
 use std::ops::Range;
@@ -13,102 +13,102 @@ use std::sync::Arc;
 use rath_record::chunk::{Chunk, Part};
 use secrecy::{ExposeSecret, SecretString};
 
-use known::Known;
+use known::KnownValues;
 
-/// What must never be recorded.
+/// The secrets that must never be recorded.
 ///
-/// [`Secrets::default`] hides what has the shape of a key: those of well-known services, private keys, tokens, passwords in
-/// URLs. Values that are known are hidden too, as they are and as JSON, URLs and Base64 write them.
+/// [`Secrets::default`] hides texts with the pattern of a key: keys of well-known services, private keys, tokens, passwords
+/// in URLs. Values that were added are hidden too, literally and as they are written in JSON, URLs and Base64.
 ///
 /// ```
-/// use rath::{Secrets, secrets::Taken};
+/// use rath::{Secrets, secrets::AddOutcome};
 ///
 /// let mut secrets = Secrets::default();
-/// assert_eq!(secrets.known("DB_PASSWORD", "correct horse"), Taken::Yes);
+/// assert_eq!(secrets.add("DB_PASSWORD", "correct horse"), AddOutcome::Added);
 /// let hidden = secrets.hide("login with correct horse, or with postgres://me:battery@db/staple");
 /// let expected = "login with [secret DB_PASSWORD], or with postgres://me:[secret: url password]@db/staple";
 /// assert_eq!(hidden.as_deref(), Some(expected));
 /// assert_eq!(secrets.hide("nothing to see here"), None);
 /// ```
 #[derive(Clone, Default)]
-pub struct Secrets(Option<Arc<Vec<Arc<Known>>>>);
+pub struct Secrets(Option<Arc<Vec<Arc<KnownValues>>>>);
 
-/// Whether a value is hidden from now on.
+/// The outcome of adding a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a value that is not taken is not hidden"]
-pub enum Taken {
-    /// It is.
-    Yes,
-    /// It is not: it is so short that it would be found in ordinary text.
+#[must_use = "a value that was not added is not hidden"]
+pub enum AddOutcome {
+    /// The value is hidden from now on.
+    Added,
+    /// The value was not added: it is so short that it would be found in ordinary text.
     TooShort,
 }
 
-/// A value of fewer bytes is not taken.
-const SHORTEST: usize = 8;
-/// What stands for a secret whose name would give something away.
+/// The length in bytes of the shortest value that can be added.
+const MIN_VALUE_BYTES: usize = 8;
+/// The replacement for a secret whose name would reveal something.
 const NAMELESS: &str = "[secret]";
-/// How often what is left after hiding is searched again.
-const PASSES: usize = 16;
+/// The most times that a text is searched again after secrets were replaced.
+const MAX_PASSES: usize = 16;
 
 impl Secrets {
-    /// Hides a value from now on. `name` is what is shown in its place.
+    /// Adds a value to hide. `name` is shown in its place.
     ///
-    /// A value of fewer than eight bytes, spaces around it aside, is not taken.
-    pub fn known(&mut self, name: &str, value: impl Into<SecretString>) -> Taken {
-        let value = value.into();
+    /// A value of fewer than eight bytes, white space around it aside, is not added.
+    pub fn add(&mut self, name: &str, value: impl Into<String>) -> AddOutcome {
+        let value = SecretString::from(value.into());
         let trimmed = value.expose_secret().trim();
-        if trimmed.len() < SHORTEST || NAMELESS.contains(trimmed) {
-            return Taken::TooShort;
+        if trimmed.len() < MIN_VALUE_BYTES || NAMELESS.contains(trimmed) {
+            return AddOutcome::TooShort;
         }
         let value = SecretString::from(trimmed);
-        if !self.knows(&value) {
+        if !self.contains(&value) {
             let sets = Arc::make_mut(self.0.get_or_insert_default());
-            // A set that others hold too stays as it is: they recognise it by where it lies.
+            // A set that is shared must not change: sets are compared by their address.
             match sets.last_mut().and_then(Arc::get_mut) {
                 Some(own) => own.add(name, value),
-                None => sets.push(Arc::new(Known::of(name, value))),
+                None => sets.push(Arc::new(KnownValues::new(name, value))),
             }
         }
-        Taken::Yes
+        AddOutcome::Added
     }
 
-    /// Hides what `others` hide as well. Costs nothing where it is so already.
-    pub fn and(mut self, others: &Secrets) -> Self {
-        self.join(others);
+    /// Adds the values of `others`. This costs nothing if they are there already.
+    pub fn with(mut self, others: &Secrets) -> Self {
+        self.add_all(others);
         self
     }
 
-    /// The text without what must not be recorded, or nothing if there is nothing to hide.
+    /// Returns the text with all secrets replaced, or `None` if it has none.
     ///
-    /// What comes of it has nothing to hide.
+    /// Hiding secrets in the returned text changes nothing.
     pub fn hide(&self, text: &str) -> Option<String> {
-        let found = self.find(text);
-        if found.is_empty() {
+        let matches = self.find(text);
+        if matches.is_empty() {
             return None;
         }
-        let mut hidden = self.replace(text, found);
-        // What stood beside a secret may have the shape of one only now.
-        for _ in 0..PASSES {
-            let found = self.find(&hidden);
-            if found.is_empty() {
+        let mut hidden = self.replace(text, matches);
+        // A replacement can complete the pattern of another secret.
+        for _ in 0..MAX_PASSES {
+            let matches = self.find(&hidden);
+            if matches.is_empty() {
                 return Some(hidden);
             }
-            hidden = self.replace(&hidden, found);
+            hidden = self.replace(&hidden, matches);
         }
         Some(NAMELESS.to_owned())
     }
 
-    /// Hides what is in a chunk.
+    /// Replaces the secrets in a chunk.
     pub(crate) fn hide_in(&self, chunk: &mut Chunk) {
         chunk.rewrite(|part, text| match part {
             Part::Open => self.hide(text),
-            // Signatures are noise, in which any shape may come up by chance.
-            Part::Sidecar => self.has_known(text).then(String::new),
+            // Signatures are random text, in which any pattern may occur by chance.
+            Part::Sidecar => self.has_known_value(text).then(String::new),
         });
     }
 
-    /// The same as [`and`](Secrets::and), in place.
-    pub(crate) fn join(&mut self, others: &Secrets) {
+    /// Adds the values of `others`, in place.
+    pub(crate) fn add_all(&mut self, others: &Secrets) {
         let Some(theirs) = &others.0 else { return };
         let Some(ours) = &mut self.0 else {
             self.0 = Some(theirs.clone());
@@ -119,97 +119,97 @@ impl Secrets {
         }
         for set in theirs.iter() {
             let is_known = ours.iter().any(|known| Arc::ptr_eq(known, set))
-                || set.values().all(|value| ours.iter().any(|known| known.has(value)));
+                || set.values().all(|value| ours.iter().any(|known| known.contains(value)));
             if !is_known {
                 Arc::make_mut(ours).push(set.clone());
             }
         }
     }
 
-    fn sets(&self) -> impl Iterator<Item = &Known> {
+    fn sets(&self) -> impl Iterator<Item = &KnownValues> {
         self.0.iter().flat_map(|sets| sets.iter()).map(|set| &**set)
     }
 
-    fn knows(&self, value: &SecretString) -> bool {
-        self.sets().any(|set| set.has(value))
+    fn contains(&self, value: &SecretString) -> bool {
+        self.sets().any(|set| set.contains(value))
     }
 
-    fn has_known(&self, text: &str) -> bool {
-        let mut found = Vec::new();
-        self.sets().for_each(|set| set.find(text, &mut found));
-        !found.is_empty()
+    fn has_known_value(&self, text: &str) -> bool {
+        let mut matches = Vec::new();
+        self.sets().for_each(|set| set.find(text, &mut matches));
+        !matches.is_empty()
     }
 
-    fn find(&self, text: &str) -> Vec<Found<'_>> {
-        let mut found = Vec::new();
-        if text.len() >= SHORTEST {
-            self.sets().for_each(|set| set.find(text, &mut found));
-            shapes::find(text, &mut found);
+    fn find(&self, text: &str) -> Vec<SecretMatch<'_>> {
+        let mut matches = Vec::new();
+        if text.len() >= MIN_VALUE_BYTES {
+            self.sets().for_each(|set| set.find(text, &mut matches));
+            patterns::find(text, &mut matches);
         }
-        found
+        matches
     }
 
-    fn replace(&self, text: &str, mut found: Vec<Found<'_>>) -> String {
-        found.sort_by_key(|found| (found.at.start, std::cmp::Reverse(found.at.end)));
-        let mut apart: Vec<Found<'_>> = Vec::with_capacity(found.len());
-        for found in found {
-            match apart.last_mut().filter(|last| found.at.start < last.at.end) {
-                Some(last) => last.take_in(found),
-                None => apart.push(found),
+    fn replace(&self, text: &str, mut matches: Vec<SecretMatch<'_>>) -> String {
+        matches.sort_by_key(|found| (found.range.start, std::cmp::Reverse(found.range.end)));
+        let mut disjoint: Vec<SecretMatch<'_>> = Vec::with_capacity(matches.len());
+        for found in matches {
+            match disjoint.last_mut().filter(|last| found.range.start < last.range.end) {
+                Some(last) => last.merge(found),
+                None => disjoint.push(found),
             }
         }
         let mut hidden = String::with_capacity(text.len());
         let mut from = 0;
-        for Found { at, what } in apart {
-            hidden.push_str(&text[from..at.start]);
-            let name = what.to_string();
-            // A name may hold the very value, as `PASSWORD` does if that is the password.
+        for SecretMatch { range, source } in disjoint {
+            hidden.push_str(&text[from..range.start]);
+            let name = source.to_string();
+            // A name may contain the value, as `PASSWORD` does if that is the password.
             hidden.push_str(if self.find(&name).is_empty() { &name } else { NAMELESS });
-            from = at.end;
+            from = range.end;
         }
         hidden.push_str(&text[from..]);
         hidden
     }
 }
 
-/// Names, and never a value.
+/// Prints the names, and never a value.
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secrets")?;
-        f.debug_set().entries(self.sets().flat_map(Known::names)).finish()
+        f.debug_set().entries(self.sets().flat_map(KnownValues::names)).finish()
     }
 }
 
-/// Something to hide. Both ends lie between characters.
-struct Found<'a> {
-    at: Range<usize>,
-    what: What<'a>,
+/// A secret in a text. The range begins and ends at the boundaries of characters.
+struct SecretMatch<'a> {
+    range: Range<usize>,
+    source: SecretSource<'a>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum What<'a> {
-    /// A value, by the name it was given.
+enum SecretSource<'a> {
+    /// A known value, with the name that it was added under.
     Known(&'a str),
-    /// A shape, by what has it.
-    Shape(&'static str),
+    /// A pattern, with its name.
+    Pattern(&'static str),
 }
 
-impl<'a> Found<'a> {
-    /// Covers another one that overlaps it. A name that somebody gave says more than a shape.
-    fn take_in(&mut self, other: Found<'a>) {
-        self.at.end = self.at.end.max(other.at.end);
-        if let (What::Shape(_), What::Known(_)) = (self.what, other.what) {
-            self.what = other.what;
+impl<'a> SecretMatch<'a> {
+    /// Extends the match over an overlapping one. The name of a known value is preferred to that of a pattern.
+    fn merge(&mut self, other: SecretMatch<'a>) {
+        self.range.end = self.range.end.max(other.range.end);
+        if let (SecretSource::Pattern(_), SecretSource::Known(_)) = (self.source, other.source) {
+            self.source = other.source;
         }
     }
 }
 
-/// What stands where it was.
-impl fmt::Display for What<'_> {
+/// Prints the replacement for the secret.
+impl fmt::Display for SecretSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Known(name) => write!(f, "[secret {name}]"),
-            What::Shape(name) => write!(f, "[secret: {name}]"),
+            SecretSource::Known(name) => write!(f, "[secret {name}]"),
+            SecretSource::Pattern(name) => write!(f, "[secret: {name}]"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The value that programs pass around.
 
+mod ask;
 mod blame;
 mod branch_dirs;
 mod conflicts;
@@ -29,13 +30,15 @@ use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
 use crate::place::Place;
-use crate::provider::{self, Cost, Prices, Request, Reuse, Target};
+use crate::provider::{self, Cost, Prices, ProviderError, Request, RequestCache, RequestTarget};
 use crate::replay::Replay;
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 use live::Live;
 use placement::Placement;
 
+pub use ask::Ask;
+pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs};
 pub use error::{Error, Result};
@@ -69,9 +72,9 @@ pub struct Session {
     /// The module that appends.
     by: Option<Arc<str>>,
     /// What this and everything that forks from it may use, and how many forks deep this one lies.
-    purse: Option<(Budget, u32)>,
+    budget: Option<(Budget, u32)>,
     /// What can be reused of the last request.
-    rendered: Reuse,
+    rendered: RequestCache,
     /// Where tools run, once it has been looked for.
     placed: Arc<OnceLock<Option<Place>>>,
     live: Live,
@@ -116,10 +119,10 @@ impl Session {
 
     /// Limits what this session, and everything that forks from it, may use from here on. What it has used before counts.
     pub fn within(mut self, budget: Budget) -> Self {
-        let same = self.purse.as_ref().is_some_and(|(known, _)| known.is(&budget));
+        let same = self.budget.as_ref().is_some_and(|(known, _)| known.is_same(&budget));
         if !same {
-            budget.begin(&self.record);
-            self.purse = Some((budget, 0));
+            budget.start(&self.record);
+            self.budget = Some((budget, 0));
         }
         self
     }
@@ -250,7 +253,7 @@ impl Session {
     pub fn place(&self) -> Option<Place> {
         let look = || {
             self.record.find_newest(|step| match step.chunk() {
-                Chunk::Placed(placed) => Some(Place::recorded(&placed.place)),
+                Chunk::Placed(placed) => Some(Place::from_record(&placed.place)),
                 _ => None,
             })
         };
@@ -305,7 +308,7 @@ impl Session {
         let step = self.find(answer)?;
         let wrong = |what: &str| Error::new(ErrorKind::Request, format_args!("step {} {what}", answer.short()));
         let request = match (step.chunk(), Session::before(step)) {
-            (Chunk::Assistant(answer), Some(earlier)) => provider::rebuild(&earlier, answer),
+            (Chunk::Assistant(answer), Some(earlier)) => rebuild(&earlier, answer),
             (Chunk::Assistant(_), None) => Err(wrong("has nothing before it that a model could have been asked")),
             _ => Err(wrong("is not a model's answer").with_hint("the log says `assistant` where one is")),
         };
@@ -314,21 +317,18 @@ impl Session {
 
     /// What this session and its kin may use, if that is limited.
     pub fn budget(&self) -> Option<&Budget> {
-        self.purse.as_ref().map(|(budget, _)| budget)
+        self.budget.as_ref().map(|(budget, _)| budget)
     }
 
     /// The budget, and how many forks below the session that was given it this one lies.
-    pub(crate) fn purse(&self) -> Option<(Budget, u32)> {
-        self.purse.clone()
+    pub(crate) fn budget_and_depth(&self) -> Option<(Budget, u32)> {
+        self.budget.clone()
     }
 
     /// The request that asks `target` to go on from here.
-    pub(crate) fn render(&self, target: Target<'_>) -> Result<Request> {
-        self.rendered.request(&self.record, target, self.by.clone()).map_err(|away| {
-            Error::wrap(ErrorKind::Payload, away)
-                .with_hint("open the session from a file that holds the payload")
-                .with_session(self)
-        })
+    pub(crate) fn render(&self, target: RequestTarget<'_>) -> Result<Request> {
+        let rendered = self.rendered.render(&self.record, target, self.by.clone());
+        rendered.map_err(|missing| Error::from(ProviderError::from(missing)).with_session(self))
     }
 
     /// The session as it was when the model gave an answer.
@@ -377,8 +377,8 @@ impl Session {
             record,
             branch,
             by: None,
-            purse: None,
-            rendered: Reuse::default(),
+            budget: None,
+            rendered: RequestCache::default(),
             placed: Arc::default(),
             live: Live::here(),
         }
@@ -386,7 +386,7 @@ impl Session {
 
     /// The same, one fork deeper below the session that was given the budget.
     fn deeper(mut self) -> Self {
-        self.purse = self.purse.map(|(budget, depth)| (budget, depth.saturating_add(1)));
+        self.budget = self.budget.map(|(budget, depth)| (budget, depth.saturating_add(1)));
         self
     }
 

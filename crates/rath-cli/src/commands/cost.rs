@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rath::provider::{Cost, Money, Prices};
+use rath::provider::{Cost, Money, Prices, ProviderError};
 use rath::record::draw::{Names, printable};
 use rath::record::{BranchId, StepId, Usage};
 
@@ -49,8 +49,8 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// What is wrong with a file says which file.
-fn named(path: &Path, error: &rath::Error) -> Failure {
-    let told = error.to_string();
+fn named(path: &Path, error: &ProviderError) -> Failure {
+    let told = error.message();
     let what = told.lines().next().unwrap_or_default();
     Failure::told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default())
 }

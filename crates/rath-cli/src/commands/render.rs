@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Done {
 }
 
 fn write_request(out: &mut dyn std::io::Write, request: &Request) -> std::io::Result<()> {
-    out.write_all(&request.bytes)?;
+    out.write_all(request.body())?;
     out.write_all(b"\n")
 }
 

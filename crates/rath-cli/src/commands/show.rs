@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let step = find(&named, &args.step)?;
     if args.as_sent {
         let request = render::as_sent(&named, step, &format!(" {}", args.step))?;
-        output::data(|out| out.write_all(&request.bytes))?;
+        output::data(|out| out.write_all(request.body()))?;
     } else if args.json {
         output::data(|out| output::json_line(out, &StepJson::of(step, Some(&names))))?;
     } else {

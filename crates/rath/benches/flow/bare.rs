@@ -50,7 +50,7 @@ impl Bare {
         let mut first = Session::empty();
         steps.iter().take(2).for_each(|step| _ = first.push(step.chunk().clone()));
         let request = agent.provider().request(&first).expect("a request");
-        let (head, tail) = request.bytes.split_at(request.messages_end());
+        let (head, tail) = request.body().split_at(request.messages_end());
         let client = Client::builder().no_proxy().build().expect("a client");
         let url = format!("{url}/v1/chat/completions");
         let bare = Bare { client, url, head: head.to_vec(), tail: tail.to_vec() };

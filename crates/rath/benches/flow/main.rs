@@ -182,7 +182,7 @@ enum Answers {
 
 fn with(url: &str, model: &str, answers: Answers) -> Agent {
     let provider = OpenAi::new(model).base_url(&format!("{url}/v1")).expect("an address").keys(["sk-mock"]);
-    let provider = if answers == Answers::Whole { provider.whole() } else { provider };
+    let provider = if answers == Answers::Whole { provider.without_streaming() } else { provider };
     Agent::new("You are a calculator.", &provider.into()).tool(add).turns(10_000)
 }
 

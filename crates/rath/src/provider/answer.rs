@@ -1,4 +1,4 @@
-//! What comes back from a provider: pieces, a whole answer, or a failure.
+//! Answers of a provider, whole and in pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,97 +9,96 @@ use rath_record::chunk::{Assistant, Call, Finish, Json};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::render::Request;
-use crate::error::ErrorKind;
-use crate::session::Error;
+use super::render::{Request, estimate_tokens};
 
-/// A piece of an answer, as it comes.
+/// A piece of an answer, as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delta<'a> {
-    /// More words.
+    /// More text.
     Text(&'a str),
     /// More reasoning.
     Reasoning(&'a str),
     /// More of a call.
     Call {
-        /// Which call of the answer, from 0.
+        /// The index of the call in the answer, from 0.
         nth: usize,
-        /// The provider's name for it, once it is known.
+        /// The provider's id of the call, once it is known.
         id: &'a str,
-        /// Its tool, as far as it is known.
+        /// The name of the tool, as far as it is known.
         tool: &'a str,
-        /// More of its arguments.
+        /// More of the arguments.
         arguments: &'a str,
     },
     /// The model stopped.
     Finish(Finish),
-    /// What the answer cost.
+    /// The tokens that the answer used.
     Usage(Usage),
-    /// The attempt failed: what came of it is void, and another begins after a while.
+    /// The attempt failed: its pieces are void, and another attempt follows.
     Retry {
-        /// Which attempt failed, from 1.
+        /// The number of the failed attempt, from 1.
         attempt: u32,
-        /// How many there may be.
+        /// The most attempts that are made.
         of: u32,
-        /// What went wrong.
+        /// The message of the error.
         error: &'a str,
-        /// How long until the next one.
+        /// The time until the next attempt.
         wait: Duration,
     },
 }
 
-/// Takes the pieces of an answer as they come.
-pub type Sink<'a> = dyn FnMut(Delta<'_>) + Send + 'a;
+/// A callback for the pieces of an answer.
+pub type DeltaSink<'a> = dyn FnMut(Delta<'_>) + Send + 'a;
 
 /// A whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// The reasoning that the provider let us see.
+    /// The reasoning that the provider reveals.
     pub reasoning: String,
-    /// The calls it asks for.
+    /// The calls that the model asks for.
     pub calls: Vec<Call>,
-    /// Why the model stopped.
+    /// The reason why the model stopped.
     pub finish: Finish,
-    /// What it cost, if the provider said so.
+    /// The tokens used, if the provider reports them.
     pub usage: Option<Usage>,
-    /// What the provider said about it.
-    pub facts: Facts,
+    /// The metadata that the provider reports.
+    pub facts: AnswerFacts,
     /// State that only this provider can read.
     pub sidecar: Option<Json>,
 }
 
 impl Answer {
-    /// What it cost: as the provider said, or by the length of what was sent and received.
-    pub(crate) fn cost(&mut self, request: &Request) -> Usage {
+    /// Returns the usage that the provider reported, or an estimate by the length of request and answer.
+    pub(crate) fn usage_or_estimate(&mut self, request: &Request) -> Usage {
         self.usage.unwrap_or_else(|| {
             self.facts.set("usage_estimated", true);
             let calls = self.calls.iter().map(|call| call.tool.len() + call.arguments.as_str().map_or(0, str::len));
             let output = self.text.len() + self.reasoning.len() + calls.sum::<usize>();
-            Usage::new(request.tokens, super::render::tokens(output as u64))
+            Usage::new(request.tokens, estimate_tokens(output as u64))
         })
     }
 
-    /// Changes what the model said wherever `mend` has something to change in it. What only the provider reads cannot be
-    /// changed, and is dropped.
-    pub(crate) fn scrub(&mut self, mend: impl Fn(&str) -> Option<String>) {
+    /// Replaces each text for which `rewrite` returns another one.
+    ///
+    /// State that only the provider can read cannot be rewritten, and is dropped instead.
+    pub(crate) fn rewrite(&mut self, rewrite: impl Fn(&str) -> Option<String>) {
         for text in [&mut self.text, &mut self.reasoning] {
-            if let Some(mended) = mend(text) {
-                *text = mended;
+            if let Some(rewritten) = rewrite(text) {
+                *text = rewritten;
                 self.sidecar = None;
             }
         }
         for call in &mut self.calls {
-            if let Some(mended) = call.arguments.as_str().and_then(&mend) {
-                call.arguments = mended.into();
+            if let Some(rewritten) = call.arguments.as_str().and_then(&rewrite) {
+                call.arguments = rewritten.into();
             }
         }
-        self.sidecar = self.sidecar.take().filter(|sidecar| mend(sidecar.as_str()).is_none());
+        self.sidecar = self.sidecar.take().filter(|sidecar| rewrite(sidecar.as_str()).is_none());
     }
 
-    /// As it is recorded.
+    /// Returns the chunk that is recorded.
     pub(crate) fn into_chunk(self, request: &Request) -> Assistant {
         Assistant {
             text: self.text.into(),
@@ -107,7 +106,7 @@ impl Answer {
             calls: self.calls,
             finish: self.finish,
             request: Some(request.digest),
-            settings: Some(request.stored.clone()),
+            settings: Some(request.settings_json.clone()),
             provider: Some(request.identity.clone()),
             facts: self.facts.into_json(),
             sidecar: self.sidecar,
@@ -115,35 +114,35 @@ impl Answer {
     }
 }
 
-/// What a provider said about its answer, as it said it: `id`, `model`, `finish`, `usage`, `headers`, ..
+/// The metadata that a provider reports with an answer, unchanged: `id`, `model`, `finish`, `usage`, `headers`, ..
 #[derive(Clone, Default)]
-pub struct Facts(BTreeMap<String, Box<RawValue>>);
+pub struct AnswerFacts(BTreeMap<String, Box<RawValue>>);
 
-impl Facts {
-    /// Adds a fact.
+impl AnswerFacts {
+    /// Sets a fact.
     pub fn set(&mut self, name: &str, value: impl Serialize) {
         if let Ok(value) = serde_json::value::to_raw_value(&value) {
             self.0.insert(name.to_owned(), value);
         }
     }
 
-    /// A fact, as JSON.
+    /// Returns a fact, as JSON.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.get())
     }
 
-    /// Adds a text that may or may not be given.
-    pub(crate) fn set_some(&mut self, name: &str, value: Option<&str>) {
+    /// Sets a fact to a text, unless the text is missing or empty.
+    pub(crate) fn set_text(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.set(name, value);
         }
     }
 
-    /// Changes every fact that `mend` has something to change in.
-    pub(crate) fn scrub(&mut self, mend: impl Fn(&str) -> Option<String>) {
+    /// Replaces each fact for whose JSON `rewrite` returns other JSON.
+    pub(crate) fn rewrite(&mut self, rewrite: impl Fn(&str) -> Option<String>) {
         for value in self.0.values_mut() {
-            if let Some(mended) = mend(value.get()).and_then(|text| RawValue::from_string(text).ok()) {
-                *value = mended;
+            if let Some(rewritten) = rewrite(value.get()).and_then(|text| RawValue::from_string(text).ok()) {
+                *value = rewritten;
             }
         }
     }
@@ -154,74 +153,15 @@ impl Facts {
     }
 }
 
-impl fmt::Debug for Facts {
+impl fmt::Debug for AnswerFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.0.iter().map(|(name, value)| (name, value.get()))).finish()
     }
 }
 
-impl PartialEq for Facts {
+impl PartialEq for AnswerFacts {
     fn eq(&self, other: &Self) -> bool {
-        let texts = |facts: &Facts| facts.0.values().map(|value| value.get().to_owned()).collect::<Vec<_>>();
+        let texts = |facts: &AnswerFacts| facts.0.values().map(|value| value.get().to_owned()).collect::<Vec<_>>();
         self.0.keys().eq(other.0.keys()) && texts(self) == texts(other)
-    }
-}
-
-/// Why an attempt gave no answer.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// The kind of failure.
-    pub kind: ErrorKind,
-    /// What went wrong, in the provider's own words where there are some.
-    pub message: String,
-    /// What the person who can act may do.
-    pub hint: Option<String>,
-    /// Whether it is worth trying again.
-    pub again: Again,
-}
-
-/// Whether a failed attempt is worth repeating.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// It would fail in the same way.
-    Never,
-    /// After a while; not before this time, if the provider named one.
-    Later(Option<Duration>),
-    /// At once, and beside the attempts that are allowed: another key is at hand.
-    OtherKey,
-}
-
-impl Failure {
-    /// One that is worth trying again if its kind is a temporary one.
-    pub fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        let again = if kind.is_temporary() { Again::Later(None) } else { Again::Never };
-        Failure { kind, message: message.to_string(), hint: None, again }
-    }
-
-    /// Adds what the person who can act may do.
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    /// An answer that cannot be read.
-    pub(crate) fn unreadable(message: impl fmt::Display) -> Self {
-        Failure::new(ErrorKind::Answer, message)
-    }
-
-    /// An answer that ended before it was finished.
-    pub(crate) fn cut() -> Self {
-        Failure::new(ErrorKind::Connection, "the answer was cut off before it was finished")
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let error = Error::new(failure.kind, failure.message);
-        match failure.hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
     }
 }

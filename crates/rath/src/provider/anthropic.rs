@@ -1,55 +1,57 @@
-//! Anthropic's Messages.
+//! Anthropic, and servers with the same API.
 
 use rath_record::chunk::Identity;
 
 use super::Provider;
+use super::error::ProviderError;
 use super::http::{self, Auth};
 use super::registry::Env;
-use super::server::{Backend, Server, server_methods};
-use super::settings::{Cache, Settings, Shape};
-use crate::session::Result;
+use super::server::{HttpBackend, ServerConfig, server_methods};
+use super::settings::{PromptCache, Settings, Shape};
 
-const BASE: &str = "https://api.anthropic.com";
-const KEY: &str = "ANTHROPIC_API_KEY";
-const VERSION: &str = "2023-06-01";
+const BASE_URL: &str = "https://api.anthropic.com";
+const KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+const API_VERSION: &str = "2023-06-01";
 
-/// Anthropic's Messages, or a server that speaks as they do.
+/// A model behind Anthropic's Messages API, at Anthropic or at any other server.
 #[derive(Clone, Debug)]
 pub struct Anthropic {
     model: String,
-    server: Server,
+    server: ServerConfig,
     settings: Settings,
 }
 
 impl Anthropic {
-    /// A model of Anthropic's. An answer may have 8,192 tokens unless [`max_tokens`](Anthropic::max_tokens) says more.
+    /// Creates a model at Anthropic.
+    ///
+    /// An answer has at most 8,192 tokens unless [`max_tokens`](Anthropic::max_tokens) sets another limit.
     pub fn new(model: impl Into<String>) -> Self {
-        Anthropic { model: model.into(), server: Server::new(BASE), settings: Settings::new(Shape::Messages) }
+        Anthropic { model: model.into(), server: ServerConfig::new(BASE_URL), settings: Settings::new(Shape::Messages) }
     }
 
-    /// What the environment says: `ANTHROPIC_API_KEY` (several keys with commas between them), `ANTHROPIC_BASE_URL`, and
-    /// `ANTHROPIC_DEFAULT_MODEL` where `model` is empty.
-    pub fn from_env(model: &str, env: &Env) -> Result<Self> {
-        let (model, mut server) = Server::from_env(model, env, "ANTHROPIC", BASE)?;
-        server.base = trim(server.base);
+    /// Reads the configuration from the environment: `ANTHROPIC_API_KEY` (several keys separated by commas),
+    /// `ANTHROPIC_BASE_URL`, and `ANTHROPIC_DEFAULT_MODEL` if `model` is empty.
+    pub fn from_env(model: &str, env: &Env) -> Result<Self, ProviderError> {
+        let (model, mut server) = ServerConfig::from_env(model, env, "ANTHROPIC", BASE_URL)?;
+        server.base = trim_path(server.base);
         Ok(Anthropic { model, server, settings: Settings::new(Shape::Messages) })
     }
 
-    /// Sets where requests go: what stands before `/v1/messages`.
-    pub fn base_url(mut self, url: &str) -> Result<Self> {
-        self.server.base = trim(http::base_url(url, BASE)?);
+    /// Sets the base URL: the part before `/v1/messages`.
+    pub fn base_url(mut self, url: &str) -> Result<Self, ProviderError> {
+        self.server.base = trim_path(http::parse_base_url(url, BASE_URL)?);
         Ok(self)
     }
 
-    /// Sets how long the prompt is to be kept, or that it is not.
-    pub fn cache(mut self, cache: Option<Cache>) -> Self {
+    /// Sets how long the prompt is cached; `None` for no cache.
+    pub fn cache(mut self, cache: Option<PromptCache>) -> Self {
         self.settings.cache = cache;
         self
     }
 
     /// Limits the tokens of an answer.
-    pub fn max_tokens(mut self, most: u64) -> Self {
-        self.settings.set("max_tokens", most).expect("a number is JSON");
+    pub fn max_tokens(mut self, max: u64) -> Self {
+        self.settings.set("max_tokens", max).expect("a number is JSON");
         self
     }
 
@@ -60,14 +62,14 @@ impl From<Anthropic> for Provider {
     fn from(anthropic: Anthropic) -> Self {
         let identity = Identity { provider: "anthropic".to_owned(), model: anthropic.model };
         let mut server = anthropic.server;
-        server.default_header("anthropic-version", VERSION);
-        let http = server.into_http(Auth::ApiKey, BASE, KEY);
-        Provider::new(Backend::new(identity, anthropic.settings, http, "/v1/messages"))
+        server.add_default_header("anthropic-version", API_VERSION);
+        let http = server.into_client(Auth::ApiKey, BASE_URL, KEY_VARIABLE);
+        Provider::new(HttpBackend::new(identity, anthropic.settings, http, "/v1/messages"))
     }
 }
 
-/// Some write the version into the base URL and some do not.
-fn trim(mut base: reqwest::Url) -> reqwest::Url {
+/// Removes the path of the API and its version from a URL: some people write them into the base URL.
+fn trim_path(mut base: reqwest::Url) -> reqwest::Url {
     let path = base.path().trim_end_matches('/').trim_end_matches("/messages").trim_end_matches("/v1").to_owned();
     base.set_path(&path);
     base

@@ -1,60 +1,58 @@
-//! Texts as vectors.
+//! Embeddings: texts as vectors.
 
 use rath_record::Usage;
 use rath_record::chunk::Identity;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::Failure;
-use super::assemble::reported;
-use super::http::Http;
-use super::keys::Refused;
-use super::retry::{self, Retry};
-use crate::error::ErrorKind;
-use crate::session::Result;
+use super::assemble::reported_error;
+use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
+use super::http::HttpClient;
+use super::keys::RejectedKeys;
+use super::retry::Retry;
 
-/// A client for embeddings of the OpenAI shape. Made by [`OpenAi::embedder`](super::OpenAi::embedder).
+/// A client for embeddings in OpenAI's format, created by [`OpenAi::embedder`](super::OpenAi::embedder).
 pub struct Embedder {
     identity: Identity,
-    http: Http,
+    http: HttpClient,
     batch: usize,
     retry: Retry,
 }
 
-/// Vectors, one for each text, all of the same length.
+/// Vectors of the same length, one for each text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Embedded {
+pub struct Embeddings {
     /// The vectors, in the order of the texts.
     pub vectors: Vec<Vec<f32>>,
-    /// What they cost, as far as the provider said.
+    /// The tokens used, as far as the provider reports them.
     pub usage: Usage,
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct EmbeddingsReply {
     #[serde(default)]
-    data: Vec<Item>,
+    data: Vec<EmbeddingItem>,
     usage: Option<Value>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct EmbeddingItem {
     index: Option<usize>,
     embedding: Vec<f32>,
 }
 
 impl Embedder {
-    pub(super) fn new(identity: Identity, http: Http) -> Self {
+    pub(super) fn new(identity: Identity, http: HttpClient) -> Self {
         Embedder { identity, http, batch: 128, retry: Retry::default() }
     }
 
-    /// Which provider and model.
+    /// Returns the provider and the model.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Sets how many texts go into one request; none counts as one.
+    /// Sets the number of texts in one request; 0 counts as 1.
     pub fn batch(mut self, texts: usize) -> Self {
         self.batch = texts.max(1);
         self
@@ -66,39 +64,39 @@ impl Embedder {
         self
     }
 
-    /// Turns texts into vectors, in as many requests as it takes.
-    pub async fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Embedded> {
-        let mut embedded = Embedded::default();
+    /// Turns texts into vectors, with one request for each batch.
+    pub async fn embed(&self, texts: &[impl AsRef<str>]) -> Result<Embeddings, ProviderError> {
+        let mut embeddings = Embeddings::default();
         for batch in texts.chunks(self.batch) {
             let batch: Vec<&str> = batch.iter().map(AsRef::as_ref).collect();
             let (vectors, usage) = self.request(&batch).await?;
-            embedded.vectors.extend(vectors);
-            embedded.usage += usage;
+            embeddings.vectors.extend(vectors);
+            embeddings.usage += usage;
         }
-        let mut lengths = embedded.vectors.iter().map(Vec::len);
+        let mut lengths = embeddings.vectors.iter().map(Vec::len);
         if let Some(first) = lengths.next()
             && let Some(other) = lengths.find(|length| *length != first)
         {
             let message = format!("vectors of different lengths: {first} and {other}");
-            return Err(Failure::unreadable(message).into());
+            return Err(ProviderError::unreadable(message));
         }
-        Ok(embedded)
+        Ok(embeddings)
     }
 
-    async fn request(&self, texts: &[&str]) -> Result<(Vec<Vec<f32>>, Usage)> {
+    async fn request(&self, texts: &[&str]) -> Result<(Vec<Vec<f32>>, Usage), ProviderError> {
         let body = serde_json::json!({ "model": self.identity.model, "input": texts, "encoding_format": "float" });
         let body = bytes::Bytes::from(body.to_string());
-        let (mut made, refused) = (0, Refused::default());
+        let (mut attempts, rejected) = (0, RejectedKeys::default());
         loop {
-            let fetched = self.http.fetch("/embeddings", body.clone(), &refused).await;
-            let failure = match fetched.and_then(|reply| read(&reply, texts.len())) {
-                Ok(embedded) => return Ok(embedded),
-                Err(failure) => failure,
+            let reply = self.http.fetch("/embeddings", body.clone(), &rejected).await;
+            let error = match reply.and_then(|reply| parse_reply(&reply, texts.len())) {
+                Ok(embeddings) => return Ok(embeddings),
+                Err(error) => error,
             };
-            made += u32::from(failure.again != super::Again::OtherKey);
-            match self.retry.wait(made, &failure, retry::random()) {
+            attempts += u32::from(error.retry() != RetryAdvice::OtherKey);
+            match self.retry.wait(attempts, &error) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(failure.into()),
+                None => return Err(error),
             }
         }
     }
@@ -110,22 +108,23 @@ impl std::fmt::Debug for Embedder {
     }
 }
 
-fn read(reply: &[u8], wanted: usize) -> Result<(Vec<Vec<f32>>, Usage), Failure> {
-    let reply: Reply = serde_json::from_slice(reply)
-        .map_err(|error| Failure::unreadable(format_args!("wanted embeddings: {error}")))?;
+fn parse_reply(reply: &[u8], wanted: usize) -> Result<(Vec<Vec<f32>>, Usage), ProviderError> {
+    let reply: EmbeddingsReply = serde_json::from_slice(reply)
+        .map_err(|error| ProviderError::unreadable(format_args!("wanted embeddings: {error}")))?;
     if let Some(error) = reply.error {
-        return Err(reported(&error, None, ErrorKind::Refused));
+        return Err(reported_error(&error, None, ProviderErrorKind::Refused));
     }
-    // They need not come in order.
+    // The vectors may arrive in any order.
     let mut vectors = vec![None; wanted];
     let found = reply.data.len();
     for (nth, item) in reply.data.into_iter().enumerate() {
-        if let Some(place) = vectors.get_mut(item.index.unwrap_or(nth)) {
-            *place = Some(item.embedding).filter(|vector| !vector.is_empty());
+        if let Some(vector) = vectors.get_mut(item.index.unwrap_or(nth)) {
+            *vector = Some(item.embedding).filter(|vector| !vector.is_empty());
         }
     }
     let vectors: Option<Vec<_>> = vectors.into_iter().collect();
-    let vectors = vectors.ok_or_else(|| Failure::unreadable(format_args!("wanted {wanted} vectors, found {found}")))?;
-    let usage = reply.usage.as_ref().and_then(super::usage::chat).unwrap_or_default();
+    let vectors =
+        vectors.ok_or_else(|| ProviderError::unreadable(format_args!("wanted {wanted} vectors, found {found}")))?;
+    let usage = reply.usage.as_ref().and_then(super::usage::parse_chat_usage).unwrap_or_default();
     Ok((vectors, usage))
 }

@@ -1,4 +1,4 @@
-//! Several keys for one server, and what must never be shown.
+//! The keys for a server: choosing one, and hiding all of them.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,50 +8,50 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-use super::http::in_time;
+use super::http::instant_after;
 use crate::secrets::Secrets;
 
 /// The keys for a server.
 pub(crate) struct Keys {
     keys: Vec<SecretString>,
-    /// Which one to begin with: one that was not refused when it was last tried.
+    /// The index of the key to begin with: one that was not rejected when it was last tried.
     first: AtomicUsize,
-    /// Until when each is not to be used, because it was used too much.
+    /// The time until which each key is not used, because it reached a rate limit.
     cooling: Mutex<Vec<Option<Instant>>>,
-    /// Everything that is secret, in every form in which a server may repeat it, the longest first.
+    /// Every secret in every form in which a server may repeat it, the longest first.
     secrets: Vec<SecretString>,
-    /// What of it a session must not record.
+    /// The secrets that a session must not record.
     unrecorded: Secrets,
 }
 
-/// The keys that were refused in the course of one call.
+/// The keys that were rejected in the course of one call.
 #[derive(Debug, Default)]
-pub(crate) struct Refused(Mutex<HashSet<usize>>);
+pub(crate) struct RejectedKeys(Mutex<HashSet<usize>>);
 
-/// What is left to do after too many requests.
+/// The next action after a rate limit.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Then {
+pub(crate) enum AfterRateLimit {
     /// Another key can be used at once.
     OtherKey,
-    /// All keys are to rest; the first is ready after this time, where that is known.
+    /// No key can be used now; the first is ready after this time, if that is known.
     Wait(Option<Duration>),
 }
 
-/// How long a secret is that is hidden wherever it stands; a shorter one may be a word that a model says.
-const LONG: usize = 16;
-/// How long a key rests where the server does not say.
-const REST: Duration = Duration::from_secs(1);
+/// The length in bytes from which a secret is hidden in the words of a model. A shorter one may be an ordinary word.
+const MIN_HIDDEN_IN_ANSWERS: usize = 16;
+/// The time that a key is not used after a rate limit, if the server names none.
+const DEFAULT_COOLDOWN: Duration = Duration::from_secs(1);
 
 impl Keys {
-    /// The keys, and what else must not be shown.
+    /// Creates a set of keys. `others` are further secrets that must not be shown.
     pub(crate) fn new(keys: Vec<SecretString>, others: impl IntoIterator<Item = String>) -> Self {
-        let known: Vec<_> = keys.iter().map(|key| key.expose_secret().to_owned()).chain(others).collect();
+        let all: Vec<_> = keys.iter().map(|key| key.expose_secret().to_owned()).chain(others).collect();
         let mut unrecorded = Secrets::default();
-        for secret in known.iter().filter(|secret| is_no_word(secret)) {
-            // What is too short stays out of what the server says, and is no key that lets anybody in.
-            let _ = unrecorded.known("provider key", secret.as_str());
+        for secret in all.iter().filter(|secret| is_unlike_words(secret)) {
+            // A key that is too short for this protects nothing, and is still hidden in the server's own messages.
+            let _ = unrecorded.add("provider key", secret.as_str());
         }
-        let forms = known.into_iter().flat_map(|secret| {
+        let forms = all.into_iter().flat_map(|secret| {
             let escaped = serde_json::to_string(&secret).unwrap_or_default();
             let escaped = escaped.trim_matches('"').to_owned();
             let encoded = secret.bytes().map(|byte| match byte {
@@ -61,7 +61,7 @@ impl Keys {
             HashSet::from([encoded.collect(), escaped, secret])
         });
         let mut secrets: Vec<String> = forms.filter(|secret| is_secret(secret)).collect();
-        // One may be a part of another.
+        // The longest first, because one secret may be a part of another.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let cooling = Mutex::new(vec![None; keys.len()]);
         Keys {
@@ -73,7 +73,7 @@ impl Keys {
         }
     }
 
-    /// What a session must not record.
+    /// Returns the secrets that a session must not record.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.unrecorded
     }
@@ -82,78 +82,81 @@ impl Keys {
         self.keys.len()
     }
 
-    /// The key to use now: one that was not refused, and of those one that need not rest.
-    pub(crate) fn pick(&self, refused: &Refused) -> Option<(usize, &str)> {
-        let refused = refused.lock();
+    /// Returns the key to use now: one that was not rejected, and of those one that is not cooling down.
+    pub(crate) fn pick(&self, rejected: &RejectedKeys) -> Option<(usize, &str)> {
+        let rejected = rejected.lock();
         let cooling = self.cooling();
         let now = Instant::now();
         let first = self.first.load(Ordering::Relaxed);
-        let left = (0..self.len()).map(|ahead| (first + ahead) % self.len()).filter(|nth| !refused.contains(nth));
-        let nth = left.min_by_key(|nth| cooling[*nth].filter(|until| *until > now))?;
+        let usable = (0..self.len()).map(|ahead| (first + ahead) % self.len()).filter(|nth| !rejected.contains(nth));
+        let nth = usable.min_by_key(|nth| cooling[*nth].filter(|until| *until > now))?;
         Some((nth, self.keys[nth].expose_secret()))
     }
 
-    /// A key was refused. Says whether there is another.
-    pub(crate) fn refuse(&self, nth: usize, refused: &Refused) -> bool {
-        refused.lock().insert(nth);
-        let left = (1..self.len()).map(|ahead| (nth + ahead) % self.len()).find(|next| !refused.lock().contains(next));
-        if let Some(next) = left {
-            // Others begin with it too, unless they have found a better one.
+    /// Marks a key as rejected. Returns true if there is another.
+    pub(crate) fn reject(&self, nth: usize, rejected: &RejectedKeys) -> bool {
+        rejected.lock().insert(nth);
+        let next = (1..self.len()).map(|ahead| (nth + ahead) % self.len()).find(|next| !rejected.lock().contains(next));
+        if let Some(next) = next {
+            // Other calls begin with this key as well, unless one of them has moved on already.
             let _ = self.first.compare_exchange(nth, next, Ordering::Relaxed, Ordering::Relaxed);
         }
-        left.is_some()
+        next.is_some()
     }
 
-    /// A key was used too much, and is to rest.
-    pub(crate) fn rest(&self, nth: usize, wait: Option<Duration>, refused: &Refused) -> Then {
+    /// Marks a key as rate limited, for `wait` if the server named a time.
+    pub(crate) fn cool_down(&self, nth: usize, wait: Option<Duration>, rejected: &RejectedKeys) -> AfterRateLimit {
         let now = Instant::now();
-        let refused = refused.lock();
+        let rejected = rejected.lock();
         let mut cooling = self.cooling();
         if let Some(until) = cooling.get_mut(nth) {
-            *until = Some(in_time(wait.unwrap_or(REST)));
+            *until = Some(instant_after(wait.unwrap_or(DEFAULT_COOLDOWN)));
         }
-        let ready = |nth: usize| cooling[nth].filter(|until| *until > now).map(|until| until - now);
-        let waits: Vec<_> = (0..self.len()).filter(|nth| !refused.contains(nth)).map(ready).collect();
+        let ready_in = |nth: usize| cooling[nth].filter(|until| *until > now).map(|until| until - now);
+        let waits: Vec<_> = (0..self.len()).filter(|nth| !rejected.contains(nth)).map(ready_in).collect();
         match waits.iter().min() {
-            Some(None) => Then::OtherKey,
-            Some(first) if wait.is_some() => Then::Wait(*first),
-            _ => Then::Wait(wait),
+            Some(None) => AfterRateLimit::OtherKey,
+            Some(first) if wait.is_some() => AfterRateLimit::Wait(*first),
+            _ => AfterRateLimit::Wait(wait),
         }
     }
 
-    /// What a server says of itself without what is secret, if any is in it: it may say the key that it was shown.
+    /// Removes every secret from a message of the server, which may repeat the key. Returns `None` if there is none.
     pub(crate) fn hide(&self, text: &str) -> Option<String> {
-        self.hide_from(text, 0)
+        self.hide_from_length(text, 0)
     }
 
-    /// The same of what a model says, which is not touched for a word that happens to be a key: a local server takes any.
+    /// Removes long secrets from the words of a model. Returns `None` if there is none.
+    ///
+    /// A short key may be an ordinary word, since a local server takes any key, and is not touched.
     pub(crate) fn hide_long(&self, text: &str) -> Option<String> {
-        self.hide_from(text, LONG)
+        self.hide_from_length(text, MIN_HIDDEN_IN_ANSWERS)
     }
 
-    fn hide_from(&self, text: &str, shortest: usize) -> Option<String> {
+    fn hide_from_length(&self, text: &str, min_length: usize) -> Option<String> {
         let secrets = self.secrets.iter().map(ExposeSecret::expose_secret);
-        let found: Vec<_> = secrets.filter(|secret| secret.len() >= shortest && text.contains(*secret)).collect();
-        (!found.is_empty()).then(|| found.iter().fold(text.to_owned(), |text, secret| text.replace(*secret, "[key]")))
+        let present: Vec<_> = secrets.filter(|secret| secret.len() >= min_length && text.contains(*secret)).collect();
+        (!present.is_empty())
+            .then(|| present.iter().fold(text.to_owned(), |text, secret| text.replace(*secret, "[key]")))
     }
 
     fn cooling(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
-        // A time is set in one go, so a panic elsewhere leaves it whole.
+        // Each time is set in one assignment, so a panic elsewhere leaves the list valid.
         self.cooling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a key is one, and not a word that stands in for one: `none`, `test`, `ollama`.
+/// Returns true for a real key, and false for a placeholder such as `none`, `test` or `ollama`.
 fn is_secret(key: &str) -> bool {
     key.len() >= 8 || (key.len() >= 4 && !key.bytes().all(|byte| byte.is_ascii_alphabetic()))
 }
 
-/// Whether a key can be hidden wherever it stands, and not only where a server speaks of itself: `lm-studio` cannot.
-fn is_no_word(key: &str) -> bool {
-    key.len() >= LONG || key.bytes().any(|byte| byte.is_ascii_digit())
+/// Returns true if a key can be hidden in any text, and not only in messages of the server. `lm-studio` cannot.
+fn is_unlike_words(key: &str) -> bool {
+    key.len() >= MIN_HIDDEN_IN_ANSWERS || key.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-impl Refused {
+impl RejectedKeys {
     fn lock(&self) -> MutexGuard<'_, HashSet<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,6 @@
-//! What tokens cost in money. A view: the record holds tokens, and prices are applied when somebody asks.
+//! Prices of models, and the cost of a record.
+//!
+//! The record holds tokens only. Prices are applied when the cost is asked for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +11,7 @@ use rath_record::chunk::{Chunk, Identity};
 use rath_record::{BranchId, Record, StepId, Usage};
 use serde::Deserialize;
 
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::error::{ProviderError, ProviderErrorKind};
 
 /// An amount of money, in US dollars, exact to a millionth of a millionth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,13 +20,13 @@ pub struct Money {
 }
 
 impl Money {
-    /// So many dollars; what is no amount counts as nothing.
+    /// Creates an amount in dollars. Negative numbers and NaN count as 0.
     pub fn dollars(amount: f64) -> Self {
-        // More than there is in the world is as good as all of it.
+        // The limit is far above any real amount, and keeps the conversion exact.
         Money { pico: (amount.clamp(0.0, 1e18) * 1e12).round() as u128 }
     }
 
-    /// In dollars.
+    /// Returns the amount in dollars.
     pub fn as_dollars(self) -> f64 {
         self.pico as f64 / 1e12
     }
@@ -51,7 +52,7 @@ impl std::iter::Sum for Money {
     }
 }
 
-/// `$12.50`; amounts below a dollar with three digits that matter: `$0.042`, `$0.000125`.
+/// Prints `$12.50`, and amounts below a dollar with three significant digits: `$0.042`, `$0.000125`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dollars = self.as_dollars();
@@ -65,17 +66,17 @@ impl fmt::Display for Money {
     }
 }
 
-/// What a model costs, in dollars for a million tokens.
+/// The price of a model, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// For input that was not cached.
+    /// The price of input that was not cached.
     pub input: f64,
-    /// For output, reasoning included.
+    /// The price of output, reasoning included.
     pub output: f64,
-    /// For input that came from the cache; as other input if it is not given.
+    /// The price of input that came from the cache; that of other input if it is `None`.
     pub cached_read: Option<f64>,
-    /// For input that was put into the cache; as other input if it is not given.
+    /// The price of input that was written to the cache; that of other input if it is `None`.
     pub cache_write: Option<f64>,
 }
 
@@ -85,8 +86,8 @@ impl Price {
         Price { input, output, cached_read: None, cache_write: None }
     }
 
-    /// What so many tokens cost.
-    pub fn of(&self, usage: Usage) -> Money {
+    /// Returns the cost of these tokens.
+    pub fn cost(&self, usage: Usage) -> Money {
         let plain = usage.input.saturating_sub(usage.cached_read).saturating_sub(usage.cache_write);
         let parts = [
             (plain, self.input),
@@ -94,7 +95,7 @@ impl Price {
             (usage.cache_write, self.cache_write.unwrap_or(self.input)),
             (usage.output, self.output),
         ];
-        // In millionths of a dollar for a million tokens a price is a whole number, and the sum is exact.
+        // In millionths of a dollar for a million tokens a price is a whole number, so the sum is exact.
         let pico =
             |(tokens, price): (u64, f64)| u128::from(tokens).saturating_mul((price.max(0.0) * 1e6).round() as u128);
         parts.into_iter().map(|part| Money { pico: pico(part) }).sum()
@@ -108,61 +109,62 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// No prices.
+    /// Returns an empty list.
     pub fn none() -> Self {
         Prices::default()
     }
 
-    /// List prices of well-known models. They change: check the ones you rely on, and [`set`](Prices::set) your own.
+    /// Returns the list prices of well-known models.
+    ///
+    /// Prices change: check the ones you rely on, and [`set`](Prices::set) your own.
     pub fn list() -> Self {
         Prices::none().read(include_str!("prices.json")).expect("the list is checked by a test")
     }
 
-    /// The same, read once for all providers.
+    /// Returns the list prices, parsed once for all providers.
     pub(crate) fn shared_list() -> Arc<Self> {
         static LIST: LazyLock<Arc<Prices>> = LazyLock::new(|| Arc::new(Prices::list()));
         LIST.clone()
     }
 
-    /// Sets a price, in place of the one there was.
+    /// Sets the price of a model, and replaces an earlier one.
     pub fn set(mut self, model: impl Into<String>, price: Price) -> Self {
         self.by_model.insert(model.into(), price);
         self
     }
 
     /// Sets prices from a JSON object: `{"openai:gpt-5": {"input": 1.25, "output": 10, "cached_read": 0.125}}`.
-    pub fn read(mut self, json: &str) -> Result<Self> {
+    pub fn read(mut self, json: &str) -> Result<Self, ProviderError> {
+        let format_error = |message: String| ProviderError::new(ProviderErrorKind::Format, message);
         let more: BTreeMap<String, Price> = serde_json::from_str(json).map_err(|error| {
-            Error::new(ErrorKind::Format, format_args!("wanted prices by model: {error}"))
+            format_error("wanted prices by model".to_owned())
                 .with_hint(r#"a price is dollars for a million tokens: {"openai:NAME": {"input": 1.25, "output": 10}}"#)
+                .because(error)
         })?;
-        let wrong = more.iter().find(|(_, price)| {
+        let invalid = more.iter().find(|(_, price)| {
             let parts = [Some(price.input), Some(price.output), price.cached_read, price.cache_write];
             parts.into_iter().flatten().any(|part| !(0.0..=1e9).contains(&part))
         });
-        if let Some((model, _)) = wrong {
-            return Err(Error::new(
-                ErrorKind::Format,
-                format_args!("the price of `{model}` is not an amount of money"),
-            ));
+        if let Some((model, _)) = invalid {
+            return Err(format_error(format!("the price of `{model}` is not an amount of money")));
         }
         if let Some(model) = more.keys().find(|model| !model.contains(':')) {
-            return Err(Error::new(ErrorKind::Format, format_args!("wanted prices by model, found `{model}`"))
+            return Err(format_error(format!("wanted prices by model, found `{model}`"))
                 .with_hint(format!("a model is named with its provider: `openai:{model}`")));
         }
         self.by_model.extend(more);
         Ok(self)
     }
 
-    /// The price of a model. One dated version costs what the model costs: `gpt-5-2025-08-07` as `gpt-5`.
+    /// Returns the price of a model. A dated version costs the same as the model: `gpt-5-2025-08-07` as `gpt-5`.
     pub fn get(&self, identity: &Identity) -> Option<&Price> {
         let name = identity.to_string();
-        self.by_model.get(&name).or_else(|| self.by_model.get(undated(&name)?))
+        self.by_model.get(&name).or_else(|| self.by_model.get(strip_version(&name)?))
     }
 }
 
-/// The name without the date or the `latest` at its end.
-fn undated(name: &str) -> Option<&str> {
+/// Returns the name without the date or the `latest` at its end, if there is one.
+fn strip_version(name: &str) -> Option<&str> {
     let is_date = |text: &str| {
         text.bytes().zip("-2000-00-00".bytes()).all(|(found, form)| match form {
             b'0' => found.is_ascii_digit(),
@@ -175,27 +177,27 @@ fn undated(name: &str) -> Option<&str> {
     name.strip_suffix("-latest").or(long.or(short).map(|(model, _)| model))
 }
 
-/// What the model calls of a record cost in money, each counted once.
+/// The cost of the model calls of a record in money, each counted once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// The head it reflects.
+    /// The head of the record.
     pub head: Option<StepId>,
-    /// All that has a price.
+    /// The sum of all calls that have a price.
     pub total: Money,
-    /// By the branch that made the call, in order of their first calls.
+    /// The cost by the branch that made the call, in order of the first calls.
     pub by_branch: Vec<(BranchId, Money)>,
-    /// By model, in order of their first calls, with what was used. No money where there is no price.
+    /// The usage and the cost by model, in order of the first calls. The cost is `None` for a model without a price.
     pub by_model: Vec<(Option<Identity>, Usage, Option<Money>)>,
 }
 
-/// What the model calls up to the head of `record` cost.
+/// Returns the cost of the model calls up to the head of `record`.
 pub(crate) fn cost(record: &Record, prices: &Prices) -> Cost {
     let mut cost = Cost { head: record.head().map(|head| head.id()), ..Cost::default() };
     for step in record.lineage().walk() {
         let Some(usage) = step.stamp().usage else { continue };
-        let identity = asked(step.chunk());
+        let identity = identity_of(step.chunk());
         let price = identity.and_then(|identity| prices.get(identity));
-        let money = price.map(|price| price.of(usage));
+        let money = price.map(|price| price.cost(usage));
         cost.total += money.unwrap_or_default();
         let branch = step.stamp().branch;
         match cost.by_branch.iter_mut().find(|(id, _)| *id == branch) {
@@ -213,8 +215,8 @@ pub(crate) fn cost(record: &Record, prices: &Prices) -> Cost {
     cost
 }
 
-/// Who was asked in the call behind a chunk.
-pub(crate) fn asked(chunk: &Chunk) -> Option<&Identity> {
+/// Returns the model that gave the answer in a chunk.
+pub(crate) fn identity_of(chunk: &Chunk) -> Option<&Identity> {
     match chunk {
         Chunk::Assistant(answer) => answer.provider.as_ref(),
         _ => None,
@@ -255,8 +257,8 @@ mod tests {
     fn every_kind_of_token_has_its_price_and_sums_are_exact() {
         let price = Price { cached_read: Some(0.1), cache_write: Some(1.25), ..Price::new(1.0, 5.0) };
         let usage = Usage { input: 1_000_000, output: 10, cached_read: 700_000, cache_write: 200_000, reasoning: 5 };
-        assert_eq!(price.of(usage), Money::dollars(0.42005));
-        let many: Money = (0..1_000_000).map(|_| price.of(Usage::new(1, 0))).sum();
+        assert_eq!(price.cost(usage), Money::dollars(0.42005));
+        let many: Money = (0..1_000_000).map(|_| price.cost(Usage::new(1, 0))).sum();
         assert_eq!(many, Money::dollars(1.0));
     }
 
@@ -277,7 +279,7 @@ mod tests {
             (r#"{"a:b": {"input": 1, "output": -1}}"#, "the price of `a:b` is not an amount of money"),
             (r#"{"a": {"input": 1, "output": 1, "inptu": 3}}"#, "unknown field `inptu`"),
         ] {
-            let error = Prices::none().read(json).expect_err("these are no prices").to_string();
+            let error = Prices::none().read(json).expect_err("these are no prices").message();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,21 +1,20 @@
-//! Providers by name.
+//! Opening providers by URI.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::error::{ProviderError, ProviderErrorKind};
 use super::{Anthropic, OpenAi, Provider, Script};
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
 
 /// The kinds of provider that a URI can name.
 ///
 /// ```
 /// use rath::prelude::*;
-/// use rath::provider::{Env, Registry};
+/// use rath::provider::{Env, ProviderRegistry};
 ///
 /// # fn main() -> Result<()> {
-/// let registry = Registry::new().kind("house", |model, _env| {
+/// let registry = ProviderRegistry::new().kind("house", |model, _env| {
 ///     Ok(OpenAi::new(model).base_url("http://127.0.0.1:8080/v1")?.into())
 /// });
 /// let provider = registry.open("house:qwen3", &Env::process())?;
@@ -23,91 +22,96 @@ use crate::session::{Error, Result};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Registry {
-    kinds: BTreeMap<String, Arc<Open>>,
+pub struct ProviderRegistry {
+    kinds: BTreeMap<String, Arc<OpenProvider>>,
 }
 
-type Open = dyn Fn(&str, &Env) -> Result<Provider> + Send + Sync;
+type OpenProvider = dyn Fn(&str, &Env) -> Result<Provider, ProviderError> + Send + Sync;
 
-impl Registry {
-    /// The kinds that are built in: `openai`, `anthropic`, `script`.
+impl ProviderRegistry {
+    /// Creates a registry with the built-in kinds: `openai`, `anthropic`, `script`.
     pub fn new() -> Self {
-        Registry { kinds: BTreeMap::new() }
+        ProviderRegistry { kinds: BTreeMap::new() }
             .kind("openai", |model, env| Ok(OpenAi::from_env(model, env)?.into()))
             .kind("anthropic", |model, env| Ok(Anthropic::from_env(model, env)?.into()))
             .kind("script", |file, _| Ok(Script::read(file)?.into()))
     }
 
-    /// Adds a kind. `open` is given what follows the colon.
+    /// Adds a kind. `open` gets the part of the URI after the colon.
     pub fn kind(
         mut self,
         name: impl Into<String>,
-        open: impl Fn(&str, &Env) -> Result<Provider> + Send + Sync + 'static,
+        open: impl Fn(&str, &Env) -> Result<Provider, ProviderError> + Send + Sync + 'static,
     ) -> Self {
         self.kinds.insert(name.into(), Arc::new(open));
         self
     }
 
-    /// The provider that a URI names.
-    pub fn open(&self, uri: &str, env: &Env) -> Result<Provider> {
+    /// Opens the provider that a URI names.
+    pub fn open(&self, uri: &str, env: &Env) -> Result<Provider, ProviderError> {
+        let setup_error = |message: String| ProviderError::new(ProviderErrorKind::Setup, message);
         let known = || self.kinds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        // A kind by itself means its default model.
+        // A kind without a model means its default model.
         let (kind, rest) = uri.split_once(':').unwrap_or((uri, ""));
         if let Some(open) = self.kinds.get(kind) {
             let rest = rest.trim();
             if let Some(model) = rest.strip_prefix("//") {
                 let message = format!("wanted a provider such as `{kind}:MODEL`, found `{uri}`");
-                return Err(Error::new(ErrorKind::Provider, message).with_hint(format!("write `{kind}:{model}`")));
+                return Err(setup_error(message).with_hint(format!("write `{kind}:{model}`")));
             }
             return open(rest, env);
         }
         if !uri.contains(':') {
-            let message = format!("wanted a provider such as `openai:MODEL`, found `{uri}`");
-            return Err(Error::new(ErrorKind::Provider, message)
-                .with_hint(format!("write the kind of provider, a colon, and the model; kinds: {}", known())));
+            let hint = format!("write the kind of provider, a colon, and the model; kinds: {}", known());
+            return Err(setup_error(format!("wanted a provider such as `openai:MODEL`, found `{uri}`")).with_hint(hint));
         }
-        Err(Error::new(ErrorKind::Provider, format_args!("unknown kind of provider `{kind}`; known: {}", known()))
-            .with_hint("a kind of your own is added with `Registry::kind`"))
+        let kinds: Vec<_> = self.kinds.keys().map(|kind| format!("{kind}:")).collect();
+        let kinds = match &kinds[..] {
+            [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            kinds => kinds.concat(),
+        };
+        Err(setup_error(format!("unknown kind of provider `{kind}`; known: {}", known()))
+            .with_hint(format!("use {kinds}")))
     }
 }
 
-impl Default for Registry {
+impl Default for ProviderRegistry {
     fn default() -> Self {
-        Registry::new()
+        ProviderRegistry::new()
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for ProviderRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.kinds.keys()).finish()
     }
 }
 
-/// Where settings are looked up: the environment of the process, or values of your own.
+/// The source of environment variables: the environment of the process, or given values.
 #[derive(Clone)]
-pub struct Env(Arc<Lookup>);
+pub struct Env(Arc<LookupVariable>);
 
-type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
+type LookupVariable = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Env {
-    /// The environment of the process.
+    /// Returns the environment of the process.
     pub fn process() -> Self {
         Env(Arc::new(|name| std::env::var(name).ok()))
     }
 
-    /// These values and no others.
-    pub fn of<const N: usize>(values: [(&str, &str); N]) -> Self {
+    /// Returns an environment with these variables and no others.
+    pub fn from_values<const N: usize>(values: [(&str, &str); N]) -> Self {
         let values: BTreeMap<_, _> = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         Env(Arc::new(move |name| values.get(name).cloned()))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<String> {
         (self.0)(name)
     }
 }
 
-/// Shows no value: most of them are secrets.
+/// Prints no value: most values are secrets.
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Env")

@@ -1,48 +1,48 @@
-//! What becomes of a record on its way to a model.
+//! The report of what a request keeps, rewrites and drops of a record.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use rath_record::{StepId, draw};
 
-/// What becomes of the parts of a record that belong to one provider, or that another would refuse.
+/// The treatment of those parts of a record that belong to one provider, or that others would refuse.
 ///
-/// What goes to every model as it is, which is most of it, is not listed.
+/// Parts that every model gets unchanged, which are most, are not listed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct RenderReport {
     /// Each part, in order.
-    pub parts: Vec<(StepId, Part, Fate)>,
+    pub parts: Vec<(StepId, ReportPart, Treatment)>,
 }
 
-/// A part of an answer or a message that does not go everywhere.
+/// A part of an answer or a message that cannot be sent to every provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Part {
-    /// Reasoning, and what signs it.
+pub enum ReportPart {
+    /// Reasoning and its signature.
     Reasoning,
-    /// A provider's name for a call.
+    /// A provider's id of a call.
     CallId,
     /// The name of a tool.
     ToolName,
-    /// The arguments of a call, which were not a JSON object.
+    /// The arguments of a call that were not a JSON object.
     Arguments,
-    /// The schema of a tool's arguments, which was not one of an object.
+    /// The schema of a tool's arguments that was not the schema of an object.
     Schema,
     /// A second tool of the same name.
     Tool,
-    /// An answer that said nothing.
+    /// An answer without content.
     EmptyAnswer,
-    /// A message that said nothing.
+    /// A message without content.
     EmptyMessage,
-    /// An image of a kind that models do not read.
+    /// An image of a type that models do not read.
     Image,
-    /// The option that asks for reasoning: it cannot begin in the middle of a turn.
+    /// The option that asks for reasoning: reasoning cannot begin in the middle of a turn.
     Thinking,
 }
 
-/// What becomes of a part.
+/// The treatment of a part in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum Treatment {
     /// Sent as it was received.
     Kept,
     /// Sent in another form.
@@ -51,32 +51,32 @@ pub enum Fate {
     Dropped,
 }
 
-impl Report {
-    /// How many parts met this fate.
-    pub fn count(&self, fate: Fate) -> usize {
-        self.parts.iter().filter(|(_, _, met)| *met == fate).count()
+impl RenderReport {
+    /// Returns the number of parts with this treatment.
+    pub fn count(&self, treatment: Treatment) -> usize {
+        self.parts.iter().filter(|(_, _, other)| *other == treatment).count()
     }
 
-    /// Whether everything is sent as it was received.
+    /// Returns true if every part is sent as it was received.
     pub fn is_lossless(&self) -> bool {
-        self.parts.iter().all(|(_, _, fate)| *fate == Fate::Kept)
+        self.parts.iter().all(|(_, _, treatment)| *treatment == Treatment::Kept)
     }
 }
 
-/// One line a fate: `dropped: 2 reasoning blocks, 1 empty answer`.
-impl fmt::Display for Report {
+/// Prints one line for each treatment: `dropped: 2 reasoning blocks, 1 empty answer`.
+impl fmt::Display for RenderReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut counts: BTreeMap<(Fate, Part), u64> = BTreeMap::new();
-        for (_, part, fate) in &self.parts {
-            *counts.entry((*fate, *part)).or_default() += 1;
+        let mut counts: BTreeMap<(Treatment, ReportPart), u64> = BTreeMap::new();
+        for (_, part, treatment) in &self.parts {
+            *counts.entry((*treatment, *part)).or_default() += 1;
         }
-        let lines = [Fate::Kept, Fate::Rewritten, Fate::Dropped].into_iter().filter_map(|fate| {
+        let lines = [Treatment::Kept, Treatment::Rewritten, Treatment::Dropped].into_iter().filter_map(|treatment| {
             let parts: Vec<_> = counts
                 .iter()
-                .filter(|((met, _), _)| *met == fate)
+                .filter(|((other, _), _)| *other == treatment)
                 .map(|((_, part), count)| draw::count(*count, part.name()))
                 .collect();
-            (!parts.is_empty()).then(|| format!("{}: {}", fate.name(), parts.join(", ")))
+            (!parts.is_empty()).then(|| format!("{}: {}", treatment.name(), parts.join(", ")))
         });
         let lines: Vec<_> = lines.collect();
         f.write_str(if lines.is_empty() { "everything is sent as it is" } else { "" })?;
@@ -84,31 +84,33 @@ impl fmt::Display for Report {
     }
 }
 
-impl Part {
-    /// In words, so that an `s` makes the plural.
+// These names stand in recorded notes, and must not change.
+
+impl ReportPart {
+    /// Returns the name in words. An `s` at the end makes the plural.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Reasoning => "reasoning block",
-            Part::CallId => "call id",
-            Part::ToolName => "tool name",
-            Part::Arguments => "argument text",
-            Part::Schema => "tool schema",
-            Part::Tool => "repeated tool",
-            Part::EmptyAnswer => "empty answer",
-            Part::EmptyMessage => "empty message",
-            Part::Image => "unreadable image",
-            Part::Thinking => "thinking option",
+            ReportPart::Reasoning => "reasoning block",
+            ReportPart::CallId => "call id",
+            ReportPart::ToolName => "tool name",
+            ReportPart::Arguments => "argument text",
+            ReportPart::Schema => "tool schema",
+            ReportPart::Tool => "repeated tool",
+            ReportPart::EmptyAnswer => "empty answer",
+            ReportPart::EmptyMessage => "empty message",
+            ReportPart::Image => "unreadable image",
+            ReportPart::Thinking => "thinking option",
         }
     }
 }
 
-impl Fate {
-    /// In words.
+impl Treatment {
+    /// Returns the name in words.
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Kept => "kept",
-            Fate::Rewritten => "rewritten",
-            Fate::Dropped => "dropped",
+            Treatment::Kept => "kept",
+            Treatment::Rewritten => "rewritten",
+            Treatment::Dropped => "dropped",
         }
     }
 }

@@ -1,18 +1,18 @@
-//! When a model call is tried again.
+//! The decision when a model call is tried again.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use super::answer::{Again, Failure};
+use super::error::{ProviderError, RetryAdvice};
 
-/// How often a model call is tried, and how long is waited in between.
+/// How often a model call is tried, and the waits in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How many attempts there are, the first included; none counts as one.
+    /// The number of attempts, the first included; 0 counts as 1.
     pub attempts: u32,
-    /// The longest wait before the second attempt. It doubles with each.
+    /// The longest wait before the second attempt. It doubles with each further attempt.
     pub first: Duration,
-    /// The longest wait of all, even where the provider asks for more.
+    /// The longest wait of all, even if the provider asks for more.
     pub longest: Duration,
 }
 
@@ -23,69 +23,75 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// One attempt only.
+    /// Makes one attempt only.
     pub fn never() -> Self {
         Retry { attempts: 1, ..Retry::default() }
     }
 
-    /// How long to wait before another attempt, if there is to be one. `made` have been counted; `random` is from 0 to 1.
-    pub(crate) fn wait(&self, made: u32, failure: &Failure, random: f64) -> Option<Duration> {
-        match failure.again {
-            Again::Never => None,
-            Again::OtherKey => Some(Duration::ZERO),
-            Again::Later(_) if made >= self.attempts => None,
-            // A little more than was asked for, lest all who were told the same come at the same moment.
-            Again::Later(Some(asked)) => Some(asked.min(self.longest).mul_f64(1.0 + 0.1 * random).min(self.longest)),
-            Again::Later(None) => {
+    /// Returns the wait before the next attempt, or `None` if there is to be none. `made` attempts have been counted.
+    pub(crate) fn wait(&self, made: u32, error: &ProviderError) -> Option<Duration> {
+        self.wait_with_jitter(made, error.retry(), random_fraction())
+    }
+
+    /// Returns the wait before the next attempt. `jitter` is from 0 to 1.
+    fn wait_with_jitter(&self, made: u32, advice: RetryAdvice, jitter: f64) -> Option<Duration> {
+        match advice {
+            RetryAdvice::Never => None,
+            RetryAdvice::OtherKey => Some(Duration::ZERO),
+            RetryAdvice::Later(_) if made >= self.attempts => None,
+            // A little longer than the provider asked for, so that clients with the same answer do not return together.
+            RetryAdvice::Later(Some(after)) => {
+                Some(after.min(self.longest).mul_f64(1.0 + 0.1 * jitter).min(self.longest))
+            }
+            RetryAdvice::Later(None) => {
                 let doubled = self.first.saturating_mul(1 << made.saturating_sub(1).min(20));
-                Some(doubled.min(self.longest).mul_f64(0.5 + 0.5 * random))
+                Some(doubled.min(self.longest).mul_f64(0.5 + 0.5 * jitter))
             }
         }
     }
 }
 
-/// A number from 0 to 1. The standard library's hasher is keyed at random, and no better randomness is needed.
-pub(crate) fn random() -> f64 {
+/// Returns a number from 0 to 1. The standard library's hasher has a random key, which is random enough for a jitter.
+fn random_fraction() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::provider::ProviderErrorKind;
 
     #[track_caller]
-    fn check(made: u32, again: Again, random: f64, expected: &str) {
-        let failure = Failure { again, ..Failure::new(ErrorKind::Busy, "busy") };
-        let wait = Retry::default().wait(made, &failure, random);
+    fn check(made: u32, advice: RetryAdvice, jitter: f64, expected: &str) {
+        let wait = Retry::default().wait_with_jitter(made, advice, jitter);
         assert_eq!(wait.map_or("gives up".to_owned(), |wait| format!("{wait:?}")), expected);
     }
 
     #[test]
     fn waits_double_with_jitter_up_to_the_longest() {
-        check(1, Again::Later(None), 0.0, "250ms");
-        check(1, Again::Later(None), 1.0, "500ms");
-        check(3, Again::Later(None), 1.0, "2s");
+        check(1, RetryAdvice::Later(None), 0.0, "250ms");
+        check(1, RetryAdvice::Later(None), 1.0, "500ms");
+        check(3, RetryAdvice::Later(None), 1.0, "2s");
         let patient = Retry { attempts: 99, ..Retry::default() };
-        let busy = Failure::new(ErrorKind::Busy, "busy");
-        assert_eq!(patient.wait(80, &busy, 1.0), Some(Duration::from_secs(60)));
+        let busy = ProviderError::new(ProviderErrorKind::Busy, "busy");
+        assert_eq!(patient.wait_with_jitter(80, busy.retry(), 1.0), Some(Duration::from_secs(60)));
     }
 
     #[test]
-    fn what_the_provider_asks_for_is_waited_for_and_no_longer_than_the_longest() {
-        check(1, Again::Later(Some(Duration::from_secs(7))), 0.0, "7s");
-        check(1, Again::Later(Some(Duration::from_secs(10))), 1.0, "11s");
-        check(1, Again::Later(Some(Duration::from_secs(3600))), 0.0, "60s");
-        check(1, Again::Later(Some(Duration::ZERO)), 0.7, "0ns");
-        check(1, Again::Later(Some(Duration::MAX)), 1.0, "60s");
+    fn the_wait_that_the_provider_asks_for_is_kept_up_to_the_longest() {
+        check(1, RetryAdvice::Later(Some(Duration::from_secs(7))), 0.0, "7s");
+        check(1, RetryAdvice::Later(Some(Duration::from_secs(10))), 1.0, "11s");
+        check(1, RetryAdvice::Later(Some(Duration::from_secs(3600))), 0.0, "60s");
+        check(1, RetryAdvice::Later(Some(Duration::ZERO)), 0.7, "0ns");
+        check(1, RetryAdvice::Later(Some(Duration::MAX)), 1.0, "60s");
     }
 
     #[test]
     fn attempts_are_counted_and_another_key_is_not_one() {
-        check(3, Again::Later(None), 0.0, "1s");
-        check(4, Again::Later(None), 0.0, "gives up");
-        check(4, Again::Later(Some(Duration::ZERO)), 0.0, "gives up");
-        check(4, Again::OtherKey, 0.0, "0ns");
-        check(1, Again::Never, 0.0, "gives up");
+        check(3, RetryAdvice::Later(None), 0.0, "1s");
+        check(4, RetryAdvice::Later(None), 0.0, "gives up");
+        check(4, RetryAdvice::Later(Some(Duration::ZERO)), 0.0, "gives up");
+        check(4, RetryAdvice::OtherKey, 0.0, "0ns");
+        check(1, RetryAdvice::Never, 0.0, "gives up");
     }
 }

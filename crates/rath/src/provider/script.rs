@@ -1,4 +1,4 @@
-//! A provider that says what it was told to say. Tests, examples and the demo run on it.
+//! A provider that plays a script. Tests, examples and the demo use it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,69 +9,68 @@ use rath_record::chunk::{Call, Finish, Identity};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::{Answer, Delta, Failure, Sink};
-use super::assemble::reported;
+use super::answer::{Answer, Delta, DeltaSink};
+use super::assemble::reported_error;
+use super::error::{ProviderError, ProviderErrorKind};
 use super::render::Request;
 use super::settings::{Settings, Shape};
 use super::{Provider, ProviderBackend};
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
 
-/// A script: one JSON object a line, one line a turn.
+/// A script with the answers of a model: one JSON object on each line, one line for each turn.
 ///
 /// | member | meaning |
 /// |---|---|
-/// | `text`, `reasoning` | what the model says |
-/// | `calls` | what it calls: a list of `{"name", "arguments"}` |
-/// | `finish` | why it stops, if not because it is done or wants tools to run: `length` or `filtered` |
-/// | `usage` | what it costs: `{"input", "output", "cached_read", "cache_write", "reasoning"}` |
-/// | `error` | what goes wrong instead: `{"status", "message"}`; 429 and 5xx are tried again, on the next line |
-/// | `delay_ms` | how long it takes |
-/// | `chunks` | in how many pieces the text comes |
-/// | `agent` | whose turn it is, by module path; without it anybody's |
-/// | `expect` | `{"contains": TEXT}` or a list of them: what the request must hold |
+/// | `text`, `reasoning` | the text and the reasoning of the answer |
+/// | `calls` | the calls: a list of `{"name", "arguments"}` |
+/// | `finish` | the reason to stop, if not the end of the answer or its calls: `length` or `filtered` |
+/// | `usage` | the tokens used: `{"input", "output", "cached_read", "cache_write", "reasoning"}` |
+/// | `error` | an error instead of an answer: `{"status", "message"}`; 429 and 5xx are tried again, on the next line |
+/// | `delay_ms` | the time before the answer, in milliseconds |
+/// | `chunks` | the number of pieces in which the text arrives |
+/// | `agent` | the module path of the agent that the turn is for; without it the turn is for any agent |
+/// | `expect` | `{"contains": TEXT}`, or a list of texts: the request must contain them |
 ///
-/// Turns are taken in order. Empty lines and lines that begin with `#` are passed over.
+/// Turns are taken in order. Empty lines and lines that begin with `#` are skipped.
 #[derive(Clone, Debug)]
 pub struct Script {
     name: String,
-    turns: Vec<Turn>,
+    turns: Vec<ScriptTurn>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Turn {
+struct ScriptTurn {
     #[serde(default)]
     text: String,
     #[serde(default)]
     reasoning: String,
     #[serde(default)]
-    calls: Vec<Scripted>,
+    calls: Vec<ScriptCall>,
     finish: Option<Finish>,
-    usage: Option<Used>,
-    error: Option<Wrong>,
+    usage: Option<ScriptUsage>,
+    error: Option<ScriptError>,
     #[serde(default)]
     delay_ms: u64,
     chunks: Option<usize>,
     agent: Option<String>,
-    expect: Option<Expect>,
-    /// Where it stands in the file.
+    expect: Option<ScriptExpectation>,
+    /// The line number in the file, from 1.
     #[serde(skip)]
     line: usize,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Scripted {
+struct ScriptCall {
     name: String,
     #[serde(default)]
     arguments: Value,
 }
 
-/// Tokens, under our names or under those of the providers.
+/// Token counts, under our names or under those of the providers.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Used {
+struct ScriptUsage {
     #[serde(alias = "input_tokens", alias = "prompt_tokens")]
     input: u64,
     #[serde(alias = "output_tokens", alias = "completion_tokens")]
@@ -83,7 +82,7 @@ struct Used {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wrong {
+struct ScriptError {
     status: u16,
     #[serde(default)]
     message: String,
@@ -91,7 +90,7 @@ struct Wrong {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Expect {
+struct ScriptExpectation {
     contains: OneOrMany,
 }
 
@@ -104,60 +103,66 @@ enum OneOrMany {
 
 impl Script {
     /// Reads a script from a file.
-    pub fn read(file: impl AsRef<Path>) -> Result<Self> {
+    pub fn read(file: impl AsRef<Path>) -> Result<Self, ProviderError> {
         let file = file.as_ref();
         if file.as_os_str().is_empty() {
-            return Err(Error::new(ErrorKind::Script, "no script is named").with_hint("write `script:FILE`"));
+            return Err(
+                ProviderError::new(ProviderErrorKind::Script, "no script is named").with_hint("write `script:FILE`")
+            );
         }
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Error::new(ErrorKind::Io, format_args!("cannot read the script {}", file.display())).because(error)
+            ProviderError::new(ProviderErrorKind::Io, format_args!("cannot read the script {}", file.display()))
+                .because(error)
         })?;
-        // The path is not part of its name: where a file lies on this machine is nobody's business.
+        // The name is recorded, so it must not contain a path of this machine.
         let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Script::parse(name, text.lines())
     }
 
-    /// Gives it another name, by which the record knows it.
+    /// Sets the name that is recorded as the model.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// A script of these lines.
-    pub fn of(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+    /// Parses a script from its lines.
+    pub fn of(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ProviderError> {
         Script::parse("script".to_owned(), lines)
     }
 
-    fn parse(name: String, lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+    fn parse(name: String, lines: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ProviderError> {
         let mut turns = Vec::new();
         for (nth, line) in lines.into_iter().enumerate() {
             let text = line.as_ref().trim();
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
-            let wrong = |error: &dyn std::fmt::Display| {
-                Error::new(
-                    ErrorKind::Script,
-                    format_args!("line {} of the script `{name}` is no turn: {error}", nth + 1),
+            let invalid = |error: &dyn std::fmt::Display| {
+                ProviderError::new(
+                    ProviderErrorKind::Script,
+                    format_args!("line {} of the script `{name}` is not a turn: {error}", nth + 1),
                 )
                 .with_hint(r#"a turn is a JSON object on one line: {"text": "hello"}"#)
             };
-            let mut turn: Turn = serde_json::from_str(text).map_err(|error| {
+            let mut turn: ScriptTurn = serde_json::from_str(text).map_err(|error| {
                 let error = error.to_string();
-                // The line that it names is always the first.
-                wrong(&error.split(" at line ").next().unwrap_or_default())
+                // The line number in the message is always 1, since each line is parsed alone.
+                invalid(&error.split(" at line ").next().unwrap_or_default())
             })?;
             if turn.chunks == Some(0) {
-                return Err(wrong(&"`chunks` is at least 1"));
+                return Err(invalid(&"`chunks` must be at least 1"));
             }
             if turn.error.is_some() && (!turn.text.is_empty() || !turn.calls.is_empty()) {
-                return Err(wrong(&"with `error` there is no `text` and there are no `calls`"));
+                return Err(invalid(&"a turn with `error` cannot have `text` or `calls`"));
             }
             turn.line = nth + 1;
             turns.push(turn);
         }
         if turns.is_empty() {
-            return Err(Error::new(ErrorKind::Script, format_args!("the script `{name}` has no turns")));
+            return Err(ProviderError::new(
+                ProviderErrorKind::Script,
+                format_args!("the script `{name}` has no turns"),
+            ));
         }
         Ok(Script { name, turns })
     }
@@ -167,18 +172,18 @@ impl From<Script> for Provider {
     fn from(script: Script) -> Self {
         let identity = Identity { provider: "script".to_owned(), model: script.name };
         let turns = Mutex::new(script.turns.into_iter().map(Some).collect());
-        Provider::new(Backend { identity, settings: Arc::new(Settings::new(Shape::Chat)), turns })
+        Provider::new(ScriptBackend { identity, settings: Arc::new(Settings::new(Shape::Chat)), turns })
     }
 }
 
-struct Backend {
+struct ScriptBackend {
     identity: Identity,
     settings: Arc<Settings>,
-    /// The turns that are left.
-    turns: Mutex<Vec<Option<Turn>>>,
+    /// The turns; those that were played are `None`.
+    turns: Mutex<Vec<Option<ScriptTurn>>>,
 }
 
-impl ProviderBackend for Backend {
+impl ProviderBackend for ScriptBackend {
     fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -187,47 +192,47 @@ impl ProviderBackend for Backend {
         &self.settings
     }
 
-    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        let turn = self.take(request.by.as_deref())?;
-        turn.check(request, &self.identity.model)?;
+    async fn send(&self, request: &Request, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        let turn = self.take_turn(request.by.as_deref())?;
+        turn.check_request(request, &self.identity.model)?;
         if turn.delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(turn.delay_ms)).await;
         }
-        if let Some(Wrong { status, message }) = &turn.error {
-            return Err(reported(&Value::String(message.clone()), Some(*status), ErrorKind::Refused));
+        if let Some(ScriptError { status, message }) = &turn.error {
+            return Err(reported_error(&Value::String(message.clone()), Some(*status), ProviderErrorKind::Refused));
         }
         Ok(turn.play(sink))
     }
 }
 
-impl Backend {
-    /// The next turn that is the agent's or anybody's.
-    fn take(&self, agent: Option<&str>) -> Result<Turn, Failure> {
+impl ScriptBackend {
+    /// Takes the next turn for this agent, or for any.
+    fn take_turn(&self, agent: Option<&str>) -> Result<ScriptTurn, ProviderError> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let theirs = |turn: &Turn| turn.agent.is_none() || turn.agent.as_deref() == agent;
-        let next = turns.iter_mut().find(|turn| turn.as_ref().is_some_and(theirs));
+        let is_for_agent = |turn: &ScriptTurn| turn.agent.is_none() || turn.agent.as_deref() == agent;
+        let next = turns.iter_mut().find(|turn| turn.as_ref().is_some_and(is_for_agent));
         next.and_then(Option::take).ok_or_else(|| {
-            let left = turns.iter().flatten().count();
-            let whose = agent.map(|agent| format!(" for `{agent}`")).unwrap_or_default();
-            let message = format!("the script `{}` has no turn left{whose}", self.identity.model);
-            let hint = match left {
+            let remaining = turns.iter().flatten().count();
+            let for_agent = agent.map(|agent| format!(" for `{agent}`")).unwrap_or_default();
+            let message = format!("the script `{}` has no turn left{for_agent}", self.identity.model);
+            let hint = match remaining {
                 0 => format!(
                     "it has {}: add a line for each model call",
                     rath_record::draw::count(turns.len() as u64, "turn")
                 ),
-                left => format!("for other agents there is still {}", rath_record::draw::count(left as u64, "turn")),
+                _ => format!("left for other agents: {}", rath_record::draw::count(remaining as u64, "turn")),
             };
-            Failure::new(ErrorKind::Script, message).with_hint(hint)
+            ProviderError::new(ProviderErrorKind::Script, message).with_hint(hint)
         })
     }
 }
 
-impl Turn {
-    fn check(&self, request: &Request, script: &str) -> Result<(), Failure> {
+impl ScriptTurn {
+    fn check_request(&self, request: &Request, script: &str) -> Result<(), ProviderError> {
         let wanted = match &self.expect {
             None => return Ok(()),
-            Some(Expect { contains: OneOrMany::One(text) }) => std::slice::from_ref(text),
-            Some(Expect { contains: OneOrMany::Many(texts) }) => texts,
+            Some(ScriptExpectation { contains: OneOrMany::One(text) }) => std::slice::from_ref(text),
+            Some(ScriptExpectation { contains: OneOrMany::Many(texts) }) => texts,
         };
         let body: Value = serde_json::from_slice(&request.bytes).unwrap_or_default();
         match wanted.iter().find(|text| !contains(&body, text)) {
@@ -235,16 +240,16 @@ impl Turn {
             Some(text) => {
                 let message = format!("line {} of the script `{script}` expects `{text}` in the request", self.line);
                 let body = rath_record::draw::preview(&String::from_utf8_lossy(&request.bytes));
-                Err(Failure::new(ErrorKind::Script, message).with_hint(format!("the request is {body}")))
+                Err(ProviderError::new(ProviderErrorKind::Script, message).with_hint(format!("the request is {body}")))
             }
         }
     }
 
-    fn play(self, sink: &mut Sink<'_>) -> Answer {
+    fn play(self, sink: &mut DeltaSink<'_>) -> Answer {
         if !self.reasoning.is_empty() {
             sink(Delta::Reasoning(&self.reasoning));
         }
-        for piece in pieces(&self.text, self.chunks.unwrap_or(1)) {
+        for piece in split(&self.text, self.chunks.unwrap_or(1)) {
             sink(Delta::Text(piece));
         }
         let calls = self.calls.into_iter().enumerate().map(|(nth, call)| {
@@ -262,7 +267,7 @@ impl Turn {
         }
         let finish = self.finish.unwrap_or(if calls.is_empty() { Finish::Stop } else { Finish::Calls });
         sink(Delta::Finish(finish));
-        let usage = self.usage.map(|Used { input, output, cached_read, cache_write, reasoning }| Usage {
+        let usage = self.usage.map(|ScriptUsage { input, output, cached_read, cache_write, reasoning }| Usage {
             input,
             output,
             cached_read,
@@ -275,8 +280,8 @@ impl Turn {
     }
 }
 
-/// The text in about equal parts, none of them empty and no character cut.
-fn pieces(text: &str, count: usize) -> Vec<&str> {
+/// Splits a text into about equal parts, none of them empty, at the boundaries of characters.
+fn split(text: &str, count: usize) -> Vec<&str> {
     let count = count.min(text.len());
     let mut pieces = Vec::new();
     let mut begin = 0;
@@ -290,7 +295,7 @@ fn pieces(text: &str, count: usize) -> Vec<&str> {
     pieces
 }
 
-/// Whether any text in a JSON value contains these words.
+/// Returns true if any string in a JSON value contains these words.
 fn contains(value: &Value, words: &str) -> bool {
     match value {
         Value::String(text) => text.contains(words),

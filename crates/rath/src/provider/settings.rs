@@ -1,29 +1,32 @@
-//! What a request holds beside what is in the record.
+//! The parts of a request that do not come from the record.
 
 use std::collections::BTreeMap;
 
 use rath_record::chunk::Json;
 use serde::{Deserialize, Serialize};
 
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::error::{ProviderError, ProviderErrorKind};
 
-/// What a request holds beside what is in the record. Stored with every answer, so that its request can be rebuilt.
+/// The parts of a request that do not come from the record.
+///
+/// They are stored with every answer, so that its request can be rebuilt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The shape of the request.
     pub shape: Shape,
-    /// Whether the answer comes piece by piece.
+    /// Requests an answer in pieces, or as a whole.
     pub stream: Streaming,
-    /// How long the provider is asked to keep the prompt, where it wants to be asked.
+    /// The time that the provider is asked to cache the prompt, for providers that have to be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<Cache>,
-    /// Further members of the request, as they are.
+    pub cache: Option<PromptCache>,
+    /// Further members of the request, as JSON.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     options: BTreeMap<String, Json>,
 }
 
-/// The shape of a request. A change to the bytes that a renderer makes is a new shape: old requests must stay rebuildable.
+/// The shape of requests and answers: the API that a server speaks.
+///
+/// A change to the bytes that a renderer writes is a new shape, because old requests must stay rebuildable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// OpenAI's Chat Completions, which most servers understand.
@@ -34,66 +37,72 @@ pub enum Shape {
     Messages,
 }
 
-/// Whether an answer comes piece by piece.
+/// The delivery of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Streaming {
-    /// Piece by piece.
+    /// In pieces, as the model writes them.
     Pieces,
-    /// At once.
+    /// As one piece.
     Whole,
 }
 
-/// How long a provider is asked to keep a prompt.
+/// The time that a provider is asked to cache a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cache {
+pub enum PromptCache {
     /// Five minutes from its last use.
     Minutes,
     /// An hour from its last use; writing costs more.
     Hour,
 }
 
-/// Members that the renderer writes itself.
-const RESERVED: [&str; 7] = ["cache_control", "messages", "model", "stream", "stream_options", "system", "tools"];
+/// Members of a request that the renderer writes itself.
+const RESERVED_MEMBERS: [&str; 7] =
+    ["cache_control", "messages", "model", "stream", "stream_options", "system", "tools"];
 
 impl Settings {
-    /// Pieces, no options, and for [`Shape::Messages`] a cache and a limit of answer tokens, which it demands.
+    /// Returns settings for answers in pieces, without options.
+    ///
+    /// [`Shape::Messages`] gets a prompt cache of minutes, and a limit of answer tokens, which it requires.
     pub fn new(shape: Shape) -> Self {
         let (cache, options) = match shape {
             Shape::Chat => (None, BTreeMap::new()),
-            Shape::Messages => (Some(Cache::Minutes), BTreeMap::from([("max_tokens".to_owned(), json(&8192))])),
+            Shape::Messages => {
+                (Some(PromptCache::Minutes), BTreeMap::from([("max_tokens".to_owned(), to_json(&8192))]))
+            }
         };
         Settings { shape, stream: Streaming::Pieces, cache, options }
     }
 
     /// Sets a further member of the request: `temperature`, `tool_choice`, ..
-    pub fn set(&mut self, name: &str, value: impl Serialize) -> Result<()> {
-        if RESERVED.contains(&name) {
-            let message = format!("`{name}` is not an option: it follows from the session and the provider");
-            return Err(Error::new(ErrorKind::Provider, message));
+    pub fn set(&mut self, name: &str, value: impl Serialize) -> Result<(), ProviderError> {
+        if RESERVED_MEMBERS.contains(&name) {
+            let message = format!("`{name}` cannot be an option: it follows from the session and the provider");
+            return Err(ProviderError::new(ProviderErrorKind::Setup, message));
         }
         let text = serde_json::to_string(&value).map_err(|error| {
-            Error::new(ErrorKind::Provider, format_args!("the option `{name}` cannot be written as JSON: {error}"))
+            let message = format!("the option `{name}` cannot be written as JSON");
+            ProviderError::new(ProviderErrorKind::Setup, message).because(error)
         })?;
         let value = Json::parse(&text).expect("serde_json writes JSON");
         self.options.insert(name.to_owned(), value);
         Ok(())
     }
 
-    /// The further members, by name.
+    /// Returns the further members, by name.
     pub fn options(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.options.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// One of them.
+    /// Returns one of the further members.
     pub(crate) fn option(&self, name: &str) -> Option<&Json> {
         self.options.get(name)
     }
 
-    /// As it is stored with an answer.
+    /// Returns the JSON that is stored with an answer.
     pub(crate) fn to_json(&self) -> Json {
-        json(self)
+        to_json(self)
     }
 
     pub(crate) fn from_json(json: &Json) -> Result<Self, serde_json::Error> {
@@ -101,7 +110,7 @@ impl Settings {
     }
 }
 
-fn json(value: &impl Serialize) -> Json {
+fn to_json(value: &impl Serialize) -> Json {
     let text = serde_json::to_string(value).expect("settings have string keys");
     Json::parse(&text).expect("serde_json writes JSON")
 }

@@ -8,10 +8,10 @@ use super::divergence::Divergence;
 use super::json_diff;
 use super::recording::Replay;
 use crate::error::ErrorKind;
-use crate::provider::{Delta, Request, Sink, note_losses};
+use crate::provider::{Delta, DeltaSink, Request};
 use crate::session::Session;
 use crate::session::StopReason;
-use crate::session::{Error, Result};
+use crate::session::{Error, Result, note_losses};
 
 impl Replay {
     /// Appends the recorded answer to a request, with the recorded retries and failures before it. Nothing is sent.
@@ -19,7 +19,7 @@ impl Replay {
         &self,
         mut session: Session,
         request: &Request,
-        sink: &mut Sink<'_>,
+        sink: &mut DeltaSink<'_>,
     ) -> Result<Session> {
         self.ensure_not_diverged(&session)?;
         // An interruption before the request was sent is recorded before the notes about the request.
@@ -93,7 +93,7 @@ pub(crate) fn recorded_failure(step: &Step) -> Option<Error> {
 }
 
 /// Sends the answer as one delta of reasoning and one of text.
-fn send_deltas(answer: &Assistant, sink: &mut Sink<'_>) {
+fn send_deltas(answer: &Assistant, sink: &mut DeltaSink<'_>) {
     let delta = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     if let Some(reasoning) = answer.reasoning.as_str().and_then(delta) {
         sink(Delta::Reasoning(&reasoning));
@@ -121,7 +121,7 @@ fn request_divergence(step: &Step, answer: &Assistant, request: &Request) -> Opt
 
 /// Describes the first difference between the bodies of two requests, if the recorded one can be rebuilt.
 fn describe_body_difference(step: &Step, answer: &Assistant, request: &Request) -> Option<String> {
-    let recorded = crate::provider::rebuild(&Session::before(step)?, answer).ok()?;
+    let recorded = crate::session::rebuild(&Session::before(step)?, answer).ok()?;
     let read = |request: &Request| serde_json::from_slice::<Value>(&request.bytes).ok();
     let (ours, theirs) = (read(&recorded)?, read(request)?);
     let Some(difference) = json_diff::first_difference(&ours, &theirs) else {

@@ -7,7 +7,7 @@ use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder};
 use rath_record::{Record, Step, StepId, draw, turn, view};
 
-use crate::provider;
+use crate::session;
 use crate::session::Session;
 
 /// The result of rebuilding a session from its steps.
@@ -140,7 +140,7 @@ impl RebuildReport {
         if !before.go_before(step) {
             return self.add_difference(Some(step.id()), "request", digest, "no steps before it");
         }
-        if let Err(error) = provider::rebuild(before, answer) {
+        if let Err(error) = session::rebuild(before, answer) {
             self.add_difference(Some(step.id()), "request", digest, error.message());
         }
     }

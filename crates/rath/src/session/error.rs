@@ -5,6 +5,7 @@ use std::fmt;
 use super::Session;
 use crate::error::{Details, ErrorKind, chain, is_temporary_io, write_report};
 use crate::memory::MemoryError;
+use crate::provider::ProviderError;
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -105,6 +106,12 @@ impl From<Details<ErrorKind>> for Error {
 
 impl From<MemoryError> for Error {
     fn from(error: MemoryError) -> Self {
+        Details::from(error).into()
+    }
+}
+
+impl From<ProviderError> for Error {
+    fn from(error: ProviderError) -> Self {
         Details::from(error).into()
     }
 }

@@ -15,7 +15,7 @@ use rath_record::{CallId, Step};
 use tokio::sync::oneshot;
 
 use super::Session;
-use crate::budget::Limits;
+use crate::budget::BudgetLimits;
 use crate::secrets::Secrets;
 
 /// An event in a running session.
@@ -96,7 +96,7 @@ pub enum EventKind {
         /// Model calls so far.
         turns: u64,
         /// The limits of the budget.
-        limits: Limits,
+        limits: BudgetLimits,
     },
     /// The listener was too slow, and this many events were dropped. Steps are in the session nevertheless.
     Missed(u64),

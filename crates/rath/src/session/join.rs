@@ -7,7 +7,7 @@ use rath_record::{MergeError, Record, Step};
 
 use super::{Branch, Session};
 use crate::error::ErrorKind;
-use crate::provider::Reuse;
+use crate::provider::RequestCache;
 use crate::session::{Error, Result};
 
 impl Session {
@@ -60,7 +60,7 @@ impl Session {
             merged
         };
         // The result has the budget, the author and the directory of ours.
-        merged.purse = self.purse.clone().or(theirs.purse.clone());
+        merged.budget = self.budget.clone().or(theirs.budget.clone());
         merged.by = self.by.clone();
         let mut recorder = merged.live.recorder.take();
         recorder.iter_mut().zip(&theirs.live.recorder).for_each(|(ours, theirs)| ours.wait_for(theirs));
@@ -99,7 +99,7 @@ impl Session {
         let mut aside = Session {
             record: Record::new(),
             branch,
-            rendered: Reuse::default(),
+            rendered: RequestCache::default(),
             placed: Arc::default(),
             ..self.clone()
         }

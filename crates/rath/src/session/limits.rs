@@ -8,7 +8,7 @@ use rath_record::Text;
 use rath_record::chunk::Interrupted;
 
 use super::{Error, Session};
-use crate::budget::Stop;
+use crate::budget::BudgetError;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
 
@@ -17,7 +17,7 @@ const CANCELLED: &str = "the run was cancelled";
 
 /// The reason why work ended early.
 pub(crate) enum StopReason {
-    Budget(Stop),
+    Budget(BudgetError),
     Cancelled,
 }
 

@@ -7,7 +7,7 @@ use super::event::{EventKind, Hub};
 use super::placement::Placement;
 use super::scope::Scope;
 use crate::cancel::Cancel;
-use crate::provider::Reuse;
+use crate::provider::RequestCache;
 use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
 use crate::store::Recorder;
@@ -46,8 +46,8 @@ impl Session {
             record: self.record.clone(),
             branch: self.branch.clone(),
             by: self.by.clone(),
-            purse: self.purse.clone(),
-            rendered: Reuse::default(),
+            budget: self.budget.clone(),
+            rendered: RequestCache::default(),
             placed: self.placed.clone(),
             live,
         }
@@ -81,7 +81,7 @@ impl Session {
 
     /// Adds values that must not be recorded, as [`hiding`](Session::hiding) does.
     pub(crate) fn hide_also(&mut self, secrets: &Secrets) {
-        self.live.secrets.join(secrets);
+        self.live.secrets.add_all(secrets);
     }
 
     /// Returns the switch that cancels the session.

@@ -1,4 +1,4 @@
-//! What a tree of branches may use.
+//! Budgets that branches share.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn provider(turns: usize) -> Provider {
     Provider::from(script).prices(Prices::none().set("script:script", Price::new(1000.0, 2000.0)))
 }
 
-/// Asks, and asks again, until it is stopped. Gives back how often it was answered, and why it was stopped.
+/// Asks until the budget stops it. Returns the number of answers and the error.
 fn until_stopped(mut session: Session, provider: &Provider) -> (u32, Error) {
     for answered in 0.. {
         session.push(Chunk::user("go on"));
@@ -33,8 +33,8 @@ fn check(budget: Budget, answered: u32, expected: Expect) {
     assert_eq!((error.kind(), count), (ErrorKind::Budget, answered), "{error}");
     assert_eq!(error.hint().map(|hint| hint.starts_with("raise the limit")), Some(true));
     let head = error.session().and_then(Session::head).expect("it is kept").chunk().clone();
-    let Chunk::Interrupted(stop) = head else { panic!("the stop is on record") };
-    expected.assert_eq(&stop.reason.to_string());
+    let Chunk::Interrupted(interrupted) = head else { panic!("the stop is on record") };
+    expected.assert_eq(&interrupted.reason.to_string());
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn every_limit_stops_before_the_call() {
 }
 
 #[test]
-fn a_model_without_a_price_is_not_asked_where_money_is_limited() {
+fn a_model_without_a_price_is_not_asked_if_money_is_limited() {
     let provider = provider(1).prices(Prices::none());
     let (_, error) = until_stopped(Session::empty().within(Budget::new().money(Money::dollars(9.0))), &provider);
     assert_eq!(format!("{error:?}").lines().next(), Some("the budget limits money, and `script:script` has no price"));
 }
 
 #[test]
-fn forks_draw_on_one_budget_however_deep_they_lie() {
+fn forks_of_any_depth_share_one_budget() {
     let provider = provider(20);
     let root = Session::user("hi").within(Budget::new().turns(5));
     let (a, b) = (root.fork(), root.fork().fork().detach());
@@ -76,7 +76,7 @@ fn forks_draw_on_one_budget_however_deep_they_lie() {
 }
 
 #[test]
-fn branches_that_ask_at_once_do_not_pass_a_limit_together() {
+fn branches_that_ask_concurrently_do_not_exceed_a_limit_together() {
     let slow = r#"{"text":"ok","delay_ms":20,"usage":{"input":1,"output":1}}"#;
     let provider = Provider::from(Script::of(std::iter::repeat_n(slow, 64)).expect("it is a script"));
     let root = Session::user("hi").within(Budget::new().turns(10));
@@ -92,7 +92,7 @@ fn branches_that_ask_at_once_do_not_pass_a_limit_together() {
 }
 
 #[test]
-fn a_branch_that_lies_too_deep_is_not_asked() {
+fn a_branch_beyond_the_depth_limit_is_not_asked() {
     let provider = provider(20);
     let root = Session::user("hi").within(Budget::new().depth(1));
     assert!(block_on(provider.ask(root.fork()).into_future()).is_ok());
@@ -101,7 +101,7 @@ fn a_branch_that_lies_too_deep_is_not_asked() {
 }
 
 #[test]
-fn a_merge_keeps_the_budget_and_lies_where_ours_lay() {
+fn a_merge_keeps_the_budget_and_the_depth_of_our_side() {
     let provider = provider(20);
     let mut session = Session::user("hi").within(Budget::new().depth(1));
     for _ in 0..5 {
@@ -109,7 +109,7 @@ fn a_merge_keeps_the_budget_and_lies_where_ours_lay() {
         session = session.merge(&fork).expect("nothing is open");
         session.push(Chunk::user("again"));
     }
-    // Whichever side has it, and whichever side is the result.
+    // The budget may be on either side, and either side may be the result.
     let free = Session::user("hi");
     let mut onwards = free.fork();
     onwards.push(Chunk::assistant("hello"));
@@ -120,7 +120,7 @@ fn a_merge_keeps_the_budget_and_lies_where_ours_lay() {
 }
 
 #[test]
-fn each_answer_is_counted_once_however_often_it_is_met() {
+fn each_answer_is_counted_once_on_all_branches() {
     let provider = provider(20);
     let budget = Budget::new();
     let session = block_on(provider.ask(Session::user("hi").within(budget.clone())).into_future()).expect("answered");
@@ -131,7 +131,7 @@ fn each_answer_is_counted_once_however_often_it_is_met() {
     assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
     drop((again, both));
 
-    // What was paid for twice is spent twice, though both answers are the same step.
+    // Two calls count twice, even if both answers are the same step.
     let session = Session::user("hi").within(Budget::new().turns(2));
     let ask = || block_on(provider.ask(session.clone()).into_future());
     assert_eq!(ask().expect("answered").head(), ask().expect("answered").head());
@@ -139,18 +139,18 @@ fn each_answer_is_counted_once_however_often_it_is_met() {
 }
 
 #[test]
-fn a_stop_can_be_lifted_and_the_work_goes_on() {
+fn a_stopped_session_continues_with_a_higher_limit() {
     let provider = provider(20);
     let (_, error) = until_stopped(Session::empty().within(Budget::new().turns(1)), &provider);
     let stopped = error.session().expect("it is kept").clone();
     assert_eq!(stopped.next(), Next::AskModel);
 
-    // The same budget, raised: everybody who shares it may go on.
+    // The same budget with a higher limit, for all sessions that share it.
     stopped.budget().expect("it has one").clone().turns(2);
     let raised = block_on(provider.ask(stopped.clone()).into_future()).expect("it may go on");
     assert_eq!(raised.usage(), Usage::new(200, 100));
 
-    // Another budget, after the session was saved: what was used before counts.
+    // Another budget after the session was saved: earlier usage counts.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("session.rath");
     stopped.save(&path).expect("it can be saved");
@@ -161,7 +161,7 @@ fn a_stop_can_be_lifted_and_the_work_goes_on() {
 }
 
 #[test]
-fn a_call_under_way_is_broken_off_when_time_is_over() {
+fn a_call_is_cancelled_when_time_is_over() {
     let provider = Provider::from(Script::of([r#"{"text":"late","delay_ms":60000}"#]).expect("it is a script"));
     let session = Session::user("hi").within(Budget::new().time(Duration::from_millis(20)));
     let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");

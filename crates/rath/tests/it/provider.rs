@@ -1,14 +1,14 @@
-//! What happens between asking and an answer: attempts, keys, time limits, bad servers, cancellation.
+//! Asking a provider: attempts, keys, time limits, bad servers, cancellation.
 
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use rath::chunk::{Finish, Image};
 use rath::prelude::*;
-use rath::provider::{Env, Registry, Timeouts};
+use rath::provider::{Env, ProviderRegistry, Timeouts};
 use rath::record::Blob;
 
-use crate::server::{Reply, Server, Then};
+use crate::server::{AfterBody, Reply, TestServer};
 use crate::support::block_on;
 
 const KEY: &str = "sk-very-secret";
@@ -16,7 +16,7 @@ const PIECES: &str = "data: {\"id\":\"1\",\"model\":\"m\",\"choices\":[{\"index\
     data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lo.\"},\"finish_reason\":\"stop\"}]}\n\n\
     data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
-fn openai(server: &Server) -> OpenAi {
+fn openai(server: &TestServer) -> OpenAi {
     OpenAi::new("m").key(KEY).base_url(&format!("{}/v1", server.url)).expect("it is a URL")
 }
 
@@ -24,7 +24,7 @@ fn quick(attempts: u32) -> Retry {
     Retry { attempts, first: Duration::from_millis(1), longest: Duration::from_millis(20) }
 }
 
-/// The kinds of the steps that a session ends with, after what the user said.
+/// Prints the steps after the user's message.
 fn steps(session: &Session) -> String {
     let kinds = session.chunks().skip(1).map(|chunk| match chunk {
         Chunk::Retry(retry) => format!("retry {} of {}: {}", retry.attempt, retry.of, retry.error),
@@ -36,16 +36,16 @@ fn steps(session: &Session) -> String {
     kinds.collect::<Vec<_>>().join("\n")
 }
 
-/// Asks once, and compares the error and the steps that the session keeps.
+/// Asks once, and compares the error and the recorded steps.
 #[track_caller]
 fn check_error(reply: Reply, make: impl FnOnce(OpenAi) -> OpenAi, expected: Expect) {
     let shown = block_on(async {
-        let server = Server::always(reply).await;
+        let server = TestServer::always(reply).await;
         let provider = Provider::from(make(openai(&server))).retry(Retry::never());
         let error = provider.ask(Session::user("hi")).await.expect_err("it cannot be answered");
         let session = error.session().expect("the session is kept");
         assert!(matches!(session.next(), Next::AskModel), "it can be asked again");
-        format!("{:?}, temporary: {}\n{error}\n{}\n", error.kind(), error.is_temporary(), steps(session))
+        format!("{:?}, temporary: {}\n{error:?}\n{}\n", error.kind(), error.is_temporary(), steps(session))
             .replace(&server.url, "http://server")
     });
     expected.assert_eq(&shown);
@@ -53,7 +53,7 @@ fn check_error(reply: Reply, make: impl FnOnce(OpenAi) -> OpenAi, expected: Expe
 
 #[test]
 fn bad_servers_give_clear_errors_and_the_session_is_kept() {
-    let fast = |openai: OpenAi| openai.timeouts(Timeouts::of(Duration::from_millis(500)));
+    let fast = |openai: OpenAi| openai.timeouts(Timeouts::for_answer(Duration::from_millis(500)));
     check_error(
         Reply::json(
             401,
@@ -82,13 +82,13 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         |openai| openai,
         expect![[r#"
             Refused, temporary: false
-            http://server/v1 says `{"error":{"message":"long long long long long long long lon…` (400)
-            failed: refused: http://server/v1 says `{"error":{"message":"long long long long long long long lon…` (400)
+            http://server/v1 answered with `{"error":{"message":"long long long long long long long lon…` (400)
+            failed: refused: http://server/v1 answered with `{"error":{"message":"long long long long long long long lon…` (400)
         "#]],
     );
     check_error(
         Reply::json(200, &format!(r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#, "x".repeat(100_000))),
-        |openai| openai.most_bytes(50_000),
+        |openai| openai.max_bytes(50_000),
         expect![[r#"
             Answer, temporary: false
             the answer has more than 50000 bytes
@@ -96,16 +96,16 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         "#]],
     );
     check_error(
-        Reply::stream("").then(Then::Hang),
+        Reply::stream("").then(AfterBody::Hang),
         fast,
         expect![[r#"
         Timeout, temporary: true
-        http://server/v1 accepts the request and says nothing
-        failed: timeout: http://server/v1 accepts the request and says nothing
+        http://server/v1 accepts the request and does not answer
+        failed: timeout: http://server/v1 accepts the request and does not answer
     "#]],
     );
     check_error(
-        Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Hang),
+        Reply::stream(&PIECES.as_bytes()[..90]).then(AfterBody::Hang),
         fast,
         expect![[r#"
         Timeout, temporary: true
@@ -114,7 +114,7 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     "#]],
     );
     check_error(
-        Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Break),
+        Reply::stream(&PIECES.as_bytes()[..90]).then(AfterBody::Break),
         |openai| openai,
         expect![[r#"
         Connection, temporary: true
@@ -123,7 +123,7 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     "#]],
     );
     check_error(
-        Reply::stream(PIECES.split_inclusive("\n\n").next().expect("an event")).then(Then::Ping),
+        Reply::stream(PIECES.split_inclusive("\n\n").next().expect("an event")).then(AfterBody::Ping),
         fast,
         expect![[r#"
             Timeout, temporary: true
@@ -132,7 +132,7 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         "#]],
     );
     check_error(
-        Reply::stream("\n").then(Then::Blank),
+        Reply::stream("\n").then(AfterBody::Blank),
         fast,
         expect![[r#"
         Timeout, temporary: true
@@ -140,10 +140,10 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
         failed: timeout: http://server/v1 sends nothing but keep-alives
     "#]],
     );
-    let half = Reply::json(200, r#"{"choices":[{"message":{"content":"Hel"#).then(Then::Break);
+    let half = Reply::json(200, r#"{"choices":[{"message":{"content":"Hel"#).then(AfterBody::Break);
     check_error(
         half,
-        |openai| openai.whole(),
+        |openai| openai.without_streaming(),
         expect![[r#"
         Connection, temporary: true
         the answer was cut off: end of file before message length reached
@@ -153,30 +153,30 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn the_error_for_an_unreachable_server_names_it() {
     let error = block_on(async {
-        let server = Server::always(Reply::stream(PIECES)).await;
+        let server = TestServer::always(Reply::stream(PIECES)).await;
         let provider = Provider::from(openai(&server)).retry(quick(2));
         let url = server.url.clone();
         drop(server);
-        let error = provider.ask(Session::user("hi")).await.expect_err("nobody is there");
+        let error = provider.ask(Session::user("hi")).await.expect_err("the server is gone");
         assert_eq!(error.session().expect("it is kept").chunk_count(), 3);
         format!("{error:?}").replace(&url, "http://server")
     });
-    let (said, hint) = error.split_once('\n').expect("a hint");
-    assert!(said.starts_with("cannot reach http://server/v1: "), "{said}");
+    let (message, hint) = error.split_once('\n').expect("a hint");
+    assert!(message.starts_with("cannot reach http://server/v1: "), "{message}");
     assert_eq!(hint, "hint: check the base URL, and that the server runs");
 }
 
 #[test]
-fn exactly_the_attempts_that_are_allowed_are_made_and_each_is_a_step() {
+fn the_allowed_attempts_are_made_and_each_is_a_step() {
     for attempts in [0, 1, 2, 5] {
         block_on(async {
-            let server = Server::always(Reply::json(503, r#"{"error":{"message":"no"}}"#)).await;
+            let server = TestServer::always(Reply::json(503, r#"{"error":{"message":"no"}}"#)).await;
             let provider = Provider::from(openai(&server)).retry(quick(attempts));
             let error = provider.ask(Session::user("hi")).await.expect_err("it is always busy");
             let made = attempts.max(1);
-            assert_eq!(server.asked().len() as u32, made);
+            assert_eq!(server.requests().len() as u32, made);
             let retries: String = (1..made).map(|nth| format!("retry {nth} of {made}: no (503)\n")).collect();
             assert_eq!(steps(error.session().expect("it is kept")), format!("{retries}failed: busy: no (503)"));
         });
@@ -186,8 +186,8 @@ fn exactly_the_attempts_that_are_allowed_are_made_and_each_is_a_step() {
 #[test]
 fn a_failed_attempt_leaves_nothing_of_its_answer() {
     block_on(async {
-        let server = Server::start(|nth, _| match nth {
-            0 => Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Break),
+        let server = TestServer::start(|nth, _| match nth {
+            0 => Reply::stream(&PIECES.as_bytes()[..90]).then(AfterBody::Break),
             1 => Reply::stream("data: {\"error\":{\"message\":\"Overloaded\",\"type\":\"overloaded_error\"}}\n\n"),
             _ => Reply::stream(PIECES),
         })
@@ -203,25 +203,25 @@ fn a_failed_attempt_leaves_nothing_of_its_answer() {
         assert_eq!(pieces, ["Hel", "<1/3>", "<2/3>", "Hel", "lo."]);
         assert_eq!(session.text(), Some("Hello."));
         assert_eq!(session.usage(), Usage::new(9, 2));
-        // The same bytes were sent every time, and they are the ones that are on record.
-        let sent = server.asked();
+        // Every attempt sent the bytes that the record rebuilds.
+        let sent = server.requests();
         let rebuilt = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");
-        assert!(sent.iter().all(|asked| asked.body.as_bytes() == rebuilt.bytes));
+        assert!(sent.iter().all(|asked| asked.body.as_bytes() == rebuilt.body()));
     });
 }
 
 #[test]
-fn what_the_server_asks_for_is_waited_for() {
+fn the_wait_that_the_server_asks_for_is_kept() {
     block_on(async {
         let soon = "retry-after-ms: 1";
         for header in ["retry-after: 0", soon, "retry-after: Sun, 06 Nov 1994 08:49:37 GMT"] {
-            let server = Server::start(move |nth, _| match nth {
+            let server = TestServer::start(move |nth, _| match nth {
                 0 => Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header(header),
                 _ => Reply::stream(PIECES),
             })
             .await;
             let mut waits = Vec::new();
-            // Without the header it would be half an hour at least.
+            // Without the header the wait would be at least half an hour.
             let retry = Retry { attempts: 2, first: Duration::from_secs(3600), longest: Duration::from_secs(3600) };
             let provider = Provider::from(openai(&server)).retry(retry);
             let each = |delta: Delta<'_>| {
@@ -236,9 +236,9 @@ fn what_the_server_asks_for_is_waited_for() {
 }
 
 #[test]
-fn a_refused_key_gives_way_to_the_next_and_is_not_an_attempt() {
+fn after_a_rejected_key_the_next_is_tried_which_is_not_an_attempt() {
     block_on(async {
-        let server = Server::start(|_, asked| {
+        let server = TestServer::start(|_, asked| {
             let key = asked.headers.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
             match key {
                 Some("sk-good") => Reply::stream(PIECES),
@@ -251,19 +251,19 @@ fn a_refused_key_gives_way_to_the_next_and_is_not_an_attempt() {
         assert_eq!(steps(&session), "retry 1 of 2: wrong key (401)\nretry 2 of 3: wrong key (401)\nassistant: Hello.");
         // The good key is used from then on.
         provider.ask(Session::user("again")).await.expect("the third key is good");
-        assert_eq!(server.asked().len(), 4);
+        assert_eq!(server.requests().len(), 4);
 
         let provider = Provider::from(openai(&server).keys(["sk-bad1", "sk-bad2"])).retry(quick(5));
         let error = provider.ask(Session::user("hi")).await.expect_err("no key is good");
         assert_eq!(error.hint(), Some("none of the 2 keys is accepted: check them"));
-        assert_eq!(server.asked().len(), 6, "a refused key is not tried twice");
+        assert_eq!(server.requests().len(), 6, "a rejected key is not tried twice");
     });
 }
 
 #[test]
-fn too_many_requests_for_one_key_are_not_too_many_for_another() {
+fn a_rate_limit_of_one_key_does_not_affect_another() {
     block_on(async {
-        let server = Server::start(|_, asked| match asked.headers.contains("sk-fresh") {
+        let server = TestServer::start(|_, asked| match asked.headers.contains("sk-fresh") {
             true => Reply::stream(PIECES),
             false => Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header("retry-after: 3600"),
         })
@@ -277,7 +277,7 @@ fn too_many_requests_for_one_key_are_not_too_many_for_another() {
 #[test]
 fn a_key_is_never_shown() {
     block_on(async {
-        let server = Server::start(|nth, asked| {
+        let server = TestServer::start(|nth, asked| {
             let key = asked.headers.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
             let key = key.unwrap_or_default();
             match nth {
@@ -306,19 +306,24 @@ fn a_key_is_never_shown() {
         assert!(!shown.contains(KEY), "{shown}");
         assert!(shown.matches("[key]").count() > 5, "{shown}");
 
-        let env = Env::of([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http://user:sk-pass@127.0.0.1:9/v1")]);
+        let env =
+            Env::from_values([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http://user:sk-pass@127.0.0.1:9/v1")]);
         let openai = OpenAi::from_env("m", &env).expect("the environment is complete");
-        let error = Provider::from(openai).retry(Retry::never()).ask(Session::user("hi")).await.expect_err("nobody");
+        let error = Provider::from(openai)
+            .retry(Retry::never())
+            .ask(Session::user("hi"))
+            .await
+            .expect_err("there is no server");
         assert!(!format!("{env:?}{error}").contains("sk-"), "{error}");
-        let wrong = Env::of([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http//user:sk-pass@host")]);
+        let wrong = Env::from_values([("OPENAI_API_KEY", KEY), ("OPENAI_BASE_URL", "http//user:sk-pass@host")]);
         let error = OpenAi::from_env("m", &wrong).expect_err("it is no URL");
         assert!(!format!("{error:?}").contains("sk-"), "{error}");
     });
 }
 
 #[test]
-fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
-    // A quote and a slash, which JSON and URLs write otherwise.
+fn keys_in_replies_are_hidden_in_every_form_and_before_the_text_is_cut() {
+    // A quote and a slash, which JSON and URLs escape.
     let key = "sk-\"quo/ted\"-0123456789";
     let escaped = r#"sk-\"quo/ted\"-0123456789"#;
     let encoded = "sk-%22quo%2Fted%22-0123456789";
@@ -335,7 +340,7 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
     ];
     block_on(async {
         for (nth, reply) in replies.into_iter().enumerate() {
-            let server = Server::always(reply).await;
+            let server = TestServer::always(reply).await;
             let openai = OpenAi::new("m").key(key).header("api-key", "azure-secret-0123456789").expect("a header");
             let openai = openai.header("cookie", "a=b; session=cookie-secret-0123").expect("a header");
             let url = server.url.replace("http://", "http://user-secret-0123:hunter2-password@");
@@ -345,7 +350,7 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
             let session = match asked {
                 Ok(session) => session,
                 Err(error) => {
-                    shown += &format!("{error}");
+                    shown += &format!("{error:?}");
                     error.into_session().expect("it is kept")
                 }
             };
@@ -358,9 +363,9 @@ fn what_a_server_repeats_is_hidden_in_every_form_and_before_it_is_cut() {
 }
 
 #[test]
-fn what_a_model_says_is_not_changed_for_a_word_that_serves_as_a_key() {
+fn answers_may_contain_a_word_that_serves_as_a_key() {
     block_on(async {
-        let server = Server::always(Reply::stream(PIECES.replace("Hel", "ollama-interleaved"))).await;
+        let server = TestServer::always(Reply::stream(PIECES.replace("Hel", "ollama-interleaved"))).await;
         let openai = OpenAi::new("m").key("ollama").header("x-beta", "interleaved-thinking").expect("a header");
         let provider = Provider::from(openai.base_url(&server.url).expect("it is a URL"));
         let session = provider.ask(Session::user("hi")).await.expect("it is answered");
@@ -369,27 +374,27 @@ fn what_a_model_says_is_not_changed_for_a_word_that_serves_as_a_key() {
 }
 
 #[test]
-fn a_provider_that_wants_a_key_is_not_asked_without_one() {
+fn a_provider_that_requires_a_key_is_not_asked_without_one() {
     let check = |provider: Provider, expected: &str| {
         let error = block_on(provider.ask(Session::user("hi")).into_future()).expect_err("there is no key");
         assert_eq!((error.kind(), format!("{error:?}")), (ErrorKind::Key, expected.to_owned()));
     };
     check(
         OpenAi::new("m").into(),
-        "there is no key for api.openai.com\nhint: give it one with `key`, or take it from OPENAI_API_KEY with `from_env`",
+        "there is no key for api.openai.com\nhint: set it with `key`, or read it from OPENAI_API_KEY with `from_env`",
     );
     check(
         Anthropic::new("m").into(),
-        "there is no key for api.anthropic.com\nhint: give it one with `key`, or take it from ANTHROPIC_API_KEY with \
+        "there is no key for api.anthropic.com\nhint: set it with `key`, or read it from ANTHROPIC_API_KEY with \
          `from_env`",
     );
 }
 
 #[test]
-fn keys_rest_when_they_are_told_to() {
+fn rate_limited_keys_are_not_used() {
     block_on(async {
         let slow = Reply::json(429, r#"{"error":{"message":"slow down"}}"#).header("retry-after: 7");
-        let server = Server::always(slow).await;
+        let server = TestServer::always(slow).await;
         let provider = Provider::from(openai(&server).keys(["sk-one1", "sk-two2"])).retry(quick(3));
         let mut waits = Vec::new();
         let each = |delta: Delta<'_>| {
@@ -398,17 +403,17 @@ fn keys_rest_when_they_are_told_to() {
             }
         };
         provider.ask(Session::user("hi")).each(each).await.expect_err("it is always too much");
-        // The other key at once; then both rest, for as long as this policy waits at most.
+        // The other key is used at once; then both are rate limited, for the longest wait of this policy.
         assert_eq!(waits, [0, 20]);
-        let used: Vec<_> = server.asked().iter().map(|asked| asked.headers.contains("sk-one1")).collect();
+        let used: Vec<_> = server.requests().iter().map(|asked| asked.headers.contains("sk-one1")).collect();
         assert_eq!(used, [true, false, true]);
     });
 }
 
 #[test]
-fn many_questions_at_once_try_each_key_once() {
+fn concurrent_calls_try_each_key_once() {
     block_on(async {
-        let server = Server::always(Reply::json(401, r#"{"error":{"message":"wrong key"}}"#)).await;
+        let server = TestServer::always(Reply::json(401, r#"{"error":{"message":"wrong key"}}"#)).await;
         let keys: Vec<_> = (0..70).map(|nth| format!("sk-{nth:04}")).collect();
         let provider = Provider::from(openai(&server).keys(keys));
         let asks: Vec<_> = (0..4).map(|_| tokio::spawn(provider.ask(Session::user("hi")).into_future())).collect();
@@ -416,60 +421,61 @@ fn many_questions_at_once_try_each_key_once() {
             let error = ask.await.expect("it does not panic").expect_err("no key is good");
             assert_eq!(error.session().expect("it is kept").chunk_count(), 71);
         }
-        assert_eq!(server.asked().len(), 4 * 70);
+        assert_eq!(server.requests().len(), 4 * 70);
     });
 }
 
 #[test]
-fn no_time_that_a_server_or_a_program_names_is_too_long() {
+fn huge_waits_and_timeouts_do_not_overflow() {
     block_on(async {
         let late = Reply::json(429, r#"{"error":{"message":"later"}}"#).header("retry-after: 18000000000000000000");
-        let server = Server::always(late).await;
+        let server = TestServer::always(late).await;
         for _ in 0..8 {
-            let provider = Provider::from(openai(&server).timeouts(Timeouts::of(Duration::MAX))).retry(quick(2));
+            let provider =
+                Provider::from(openai(&server).timeouts(Timeouts::for_answer(Duration::MAX))).retry(quick(2));
             assert!(provider.ask(Session::user("hi")).await.expect_err("it is busy").is_temporary());
         }
     });
 }
 
 #[test]
-fn an_error_whose_body_never_ends_is_still_an_error() {
+fn an_error_with_an_endless_body_is_still_an_error() {
     block_on(async {
-        let server = Server::always(Reply::json(401, r#"{"error""#).then(Then::Hang)).await;
+        let server = TestServer::always(Reply::json(401, r#"{"error""#).then(AfterBody::Hang)).await;
         let provider = Provider::from(openai(&server)).retry(Retry::never());
         let error = provider.ask(Session::user("hi")).await.expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::Key);
-        // And an answer that is finished is one, though the server goes on.
-        let server = Server::always(Reply::stream(PIECES).then(Then::Ping)).await;
+        // A finished answer is one, even if the server keeps sending.
+        let server = TestServer::always(Reply::stream(PIECES).then(AfterBody::Ping)).await;
         let session = Provider::from(openai(&server)).ask(Session::user("hi")).await.expect("it is answered");
         assert_eq!(session.text(), Some("Hello."));
     });
 }
 
 #[test]
-fn dropping_a_question_closes_its_connection() {
+fn dropping_a_call_closes_its_connection() {
     block_on(async {
-        let mut server = Server::always(Reply::stream(&PIECES.as_bytes()[..90]).then(Then::Hang)).await;
+        let mut server = TestServer::always(Reply::stream(&PIECES.as_bytes()[..90]).then(AfterBody::Hang)).await;
         let provider = Provider::from(openai(&server));
-        let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let kept = Session::user("hi");
-        let session = kept.clone();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let before = Session::user("hi");
+        let session = before.clone();
         let asking = tokio::spawn(async move {
-            let each = move |_: Delta<'_>| said.send(()).expect("the test listens");
+            let each = move |_: Delta<'_>| sender.send(()).expect("the test listens");
             provider.ask(session).each(each).await
         });
-        heard.recv().await.expect("the answer begins");
+        receiver.recv().await.expect("the answer begins");
         asking.abort();
-        server.closed().await;
-        assert!(matches!(kept.next(), Next::AskModel));
+        server.wait_closed().await;
+        assert!(matches!(before.next(), Next::AskModel));
     });
 }
 
 #[test]
-fn an_answer_that_is_finished_is_not_waited_on() {
-    // Its end has been said, and the server keeps the connection open.
+fn a_finished_answer_does_not_wait_for_the_connection_to_close() {
+    // The end of the answer has arrived, and the server keeps the connection open.
     block_on(async {
-        let server = Server::always(Reply::stream(PIECES).then(Then::Hang)).await;
+        let server = TestServer::always(Reply::stream(PIECES).then(AfterBody::Hang)).await;
         let session = Provider::from(openai(&server)).ask(Session::user("hi")).await.expect("it is answered");
         assert_eq!(session.text(), Some("Hello."));
     });
@@ -485,41 +491,41 @@ fn it_must_be_the_models_turn() {
     expect![[r#"
         the call `call_1` (look) has no result yet
         hint: run the tools, and push their results, before the model is asked again"#]]
-    .assert_eq(&ask(&session).to_string());
+    .assert_eq(&format!("{:?}", ask(&session)));
     session.push(Chunk::result("call_1", "seen"));
     session.push(Chunk::assistant("I see."));
     expect![[r#"
-        there is nothing to answer: the model has the last word
+        there is nothing to answer: the last message is the model's
         hint: push what the user says"#]]
-    .assert_eq(&ask(&session).to_string());
+    .assert_eq(&format!("{:?}", ask(&session)));
     assert_eq!(ask(&Session::system("be brief")).kind(), ErrorKind::Turn);
     assert_eq!(ask(&Session::empty()).kind(), ErrorKind::Turn);
 }
 
 #[test]
-fn a_provider_is_named_by_its_uri_and_the_environment_fills_in() {
-    let open = |uri: &str, env: Env| match Registry::new().open(uri, &env) {
+fn a_provider_is_opened_by_its_uri_and_the_environment() {
+    let open = |uri: &str, env: Env| match ProviderRegistry::new().open(uri, &env) {
         Ok(provider) => provider.identity().to_string(),
         Err(error) => format!("{error:?}"),
     };
     let full = || {
-        Env::of([
+        Env::from_values([
             ("OPENAI_API_KEY", "k"),
             ("OPENAI_DEFAULT_MODEL", "gpt-default"),
             ("ANTHROPIC_API_KEY", "k"),
             ("ANTHROPIC_DEFAULT_MODEL", "claude-default"),
         ])
     };
-    let none = || Env::of([]);
+    let none = || Env::from_values([]);
     let shown = [
         open("openai:gpt-5", full()),
         open("openai:", full()),
         open("anthropic:claude-x", full()),
         open("anthropic:", full()),
-        open("openai:qwen3:8b", Env::of([("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")])),
+        open("openai:qwen3:8b", Env::from_values([("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")])),
         open("openai:gpt-5", none()),
-        open("anthropic:", Env::of([("ANTHROPIC_API_KEY", "k")])),
-        open("openai:m", Env::of([("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "localhost:8080")])),
+        open("anthropic:", Env::from_values([("ANTHROPIC_API_KEY", "k")])),
+        open("openai:m", Env::from_values([("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "localhost:8080")])),
         open("gpt-5", full()),
         open("opneai:gpt-5", full()),
         open("script:no/such/file.jsonl", none()),
@@ -548,30 +554,30 @@ fn a_provider_is_named_by_its_uri_and_the_environment_fills_in() {
         hint: write the kind of provider, a colon, and the model; kinds: anthropic, openai, script
 
         unknown kind of provider `opneai`; known: anthropic, openai, script
-        hint: a kind of your own is added with `Registry::kind`
+        hint: use anthropic:, openai: or script:
 
         cannot read the script no/such/file.jsonl: No such file or directory (os error 2)"#]]
     .assert_eq(&shown.join("\n\n"));
 }
 
 #[test]
-fn explicit_values_come_before_the_environment() {
+fn explicit_values_override_the_environment() {
     block_on(async {
-        let server = Server::always(Reply::stream(PIECES)).await;
-        let env = Env::of([("OPENAI_API_KEY", "sk-env"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")]);
+        let server = TestServer::always(Reply::stream(PIECES)).await;
+        let env = Env::from_values([("OPENAI_API_KEY", "sk-env"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")]);
         let openai = OpenAi::from_env("m", &env).expect("the environment is complete");
         let url = format!("{}/v1/chat/completions/", server.url);
         let openai =
             openai.key("sk-own").base_url(&url).expect("it is a URL").header("x-team", "blue").expect("a header");
         Provider::from(openai).ask(Session::user("hi")).await.expect("it is answered");
-        let asked = &server.asked()[0];
+        let asked = &server.requests()[0];
         assert_eq!(asked.path, "/v1/chat/completions");
         assert!(asked.headers.contains("authorization: Bearer sk-own") && asked.headers.contains("x-team: blue"));
 
         let anthropic =
             Anthropic::new("c").key("sk-own").base_url(&format!("{}/v1/", server.url)).expect("it is a URL");
         let _ = Provider::from(anthropic).retry(Retry::never()).ask(Session::user("hi")).await;
-        let asked = &server.asked()[1];
+        let asked = &server.requests()[1];
         assert_eq!(asked.path, "/v1/messages");
         assert!(asked.headers.contains("x-api-key: sk-own") && asked.headers.contains("anthropic-version: 2023-06-01"));
         assert!(!asked.headers.contains("authorization"));
@@ -580,51 +586,54 @@ fn explicit_values_come_before_the_environment() {
         let anthropic = anthropic.header("x-api-key", "other").expect("a header");
         let anthropic = anthropic.header("anthropic-version", "2099-01-01").expect("a header");
         let _ = Provider::from(anthropic).retry(Retry::never()).ask(Session::user("hi")).await;
-        let headers = &server.asked()[2].headers;
+        let headers = &server.requests()[2].headers;
         assert!(headers.contains("x-api-key: other") && headers.contains("anthropic-version: 2099-01-01"), "{headers}");
         assert_eq!(headers.matches("x-api-key").count() + headers.matches("anthropic-version").count(), 2);
     });
 }
 
 #[test]
-fn options_are_sent_and_what_the_session_decides_is_no_option() {
+fn options_are_sent_and_reserved_members_are_refused() {
     block_on(async {
-        let server = Server::always(Reply::stream(PIECES)).await;
+        let server = TestServer::always(Reply::stream(PIECES)).await;
         let openai = openai(&server).max_tokens(7).option("temperature", 0.5).expect("it is an option");
         let session = Provider::from(openai.clone()).ask(Session::user("hi")).await.expect("it is answered");
         expect![[r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":7,"temperature":0.5,"stream":true,"stream_options":{"include_usage":true}}"#]]
-            .assert_eq(&server.asked()[0].body);
+            .assert_eq(&server.requests()[0].body);
         let head = session.head().expect("it answered").id();
-        assert_eq!(session.request(head).expect("it can be rebuilt").bytes, server.asked()[0].body.as_bytes());
+        assert_eq!(session.request(head).expect("it can be rebuilt").body(), server.requests()[0].body.as_bytes());
         let error = openai.option("messages", 1).expect_err("it is the session's");
-        assert_eq!(format!("{error:?}"), "`messages` is not an option: it follows from the session and the provider");
+        assert_eq!(
+            format!("{error:?}"),
+            "`messages` cannot be an option: it follows from the session and the provider"
+        );
     });
 }
 
 #[test]
-fn a_request_is_rebuilt_only_for_what_a_model_answered() {
+fn a_request_is_rebuilt_only_for_the_answer_of_a_model() {
     let mut session = Session::user("hi");
     session.push(Chunk::assistant("hello"));
     let [user, answer] = session.as_record().steps()[..] else { panic!("there are two") };
     let error = |step: StepId| session.request(step).expect_err("there is none").to_string();
-    assert_eq!(error(answer.id()), "no request stands behind this answer: it was not given by a provider");
+    assert_eq!(error(answer.id()), "this answer has no request: it did not come from a provider");
     assert!(error(user.id()).starts_with(&format!("step {} is not a model's answer", user.id().short())));
     assert!(error(Session::user("other").head().expect("one").id()).starts_with("no step"));
 
-    // A record that was altered does not give a request that was never sent.
+    // An altered record does not rebuild a request that was never sent.
     let server_side = Provider::from(Script::of([r#"{"text":"hello"}"#]).expect("it is a script"));
     let asked = block_on(server_side.ask(Session::user("hi")).into_future()).expect("it is answered");
     let mut forged = Session::user("ho");
     forged.push(asked.head().expect("it answered").chunk().clone());
     let error = forged.request(forged.head().expect("it answered").id()).expect_err("it is another request");
     assert_eq!(error.kind(), ErrorKind::Request);
-    assert!(format!("{error:?}").starts_with("rebuilt, the request has digest "), "{error}");
+    assert!(format!("{error:?}").starts_with("the rebuilt request has digest "), "{error}");
 }
 
 #[test]
 fn texts_become_vectors_in_batches_and_in_order() {
     block_on(async {
-        let server = Server::start(|nth, asked| {
+        let server = TestServer::start(|nth, asked| {
             let count = asked.body.matches("text ").count();
             let vectors = (0..count).rev().map(|at| format!(r#"{{"index":{at},"embedding":[{nth}.5,{at}]}}"#));
             let vectors = vectors.collect::<Vec<_>>().join(",");
@@ -638,7 +647,7 @@ fn texts_become_vectors_in_batches_and_in_order() {
         let embedded = embedder.embed(&["text a", "text b", "text c"]).await.expect("they are embedded");
         assert_eq!(embedded.vectors, [[0.5, 0.0], [0.5, 1.0], [1.5, 0.0]]);
         assert_eq!(embedded.usage, Usage::new(3, 0));
-        let asked = server.asked();
+        let asked = server.requests();
         assert_eq!(asked.iter().map(|asked| &*asked.path).collect::<Vec<_>>(), ["/v1/embeddings"; 2]);
         assert_eq!(asked[1].body, r#"{"encoding_format":"float","input":["text c"],"model":"m"}"#);
         assert_eq!(embedder.embed(&[] as &[&str]).await.expect("nothing to do").vectors.len(), 0);
@@ -649,7 +658,7 @@ fn texts_become_vectors_in_batches_and_in_order() {
 fn bad_vectors_are_errors() {
     let check = |reply: Reply, expected: &str| {
         block_on(async {
-            let server = Server::always(reply).await;
+            let server = TestServer::always(reply).await;
             let embedder = openai(&server).embedder().retry(quick(2));
             let error = embedder.embed(&["a", "b"]).await.expect_err("these are no vectors");
             assert_eq!(format!("{error:?}").lines().next(), Some(expected));
@@ -668,19 +677,19 @@ fn bad_vectors_are_errors() {
 #[test]
 fn an_image_is_described_and_everything_is_on_record() {
     block_on(async {
-        let server = Server::always(Reply::stream(PIECES)).await;
+        let server = TestServer::always(Reply::stream(PIECES)).await;
         let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&[137, 80, 78, 71][..]) };
         let anthropic = Anthropic::new("c").base_url(&server.url).expect("it is a URL");
         let anthropic = Provider::from(anthropic).retry(Retry::never());
-        let error = anthropic.describe(image.clone(), "What is this?").await.expect_err("this server speaks otherwise");
+        let error = anthropic.describe(image.clone(), "What is this?").await.expect_err("this server has another API");
         assert_eq!(error.kind(), ErrorKind::Answer);
         let block = r#"[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw=="}},{"type":"text","text":"What is this?"}]"#;
-        assert!(server.asked()[0].body.contains(block));
+        assert!(server.requests()[0].body.contains(block));
         let session = Provider::from(openai(&server)).describe(image, "What is this?").await.expect("it is answered");
         assert_eq!(session.text(), Some("Hello."));
         assert_eq!(session.chunk_count(), 2);
         assert!(
-            server.asked()[1]
+            server.requests()[1]
                 .body
                 .contains(r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw=="}}"#)
         );

@@ -1,33 +1,33 @@
-//! Providers against model servers that others wrote.
+//! Providers against model servers of other projects.
 //!
-//! Each test starts its own server on a free port of this machine, and ends it.
+//! Each test starts its own server on a free port of this machine, and stops it.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use rath::chunk::{Instructions, Json, ToolSpec};
 use rath::prelude::*;
-use rath::provider::Timeouts;
+use rath::provider::{ProviderError, Timeouts};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, Command};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server that ends with this value.
+/// A server process that is killed on drop.
 struct Server {
     url: String,
     child: Child,
 }
 
 impl Server {
-    /// Starts a server that chooses its port, and prints its address once it is ready.
+    /// Starts a server that chooses its port and prints its address once it is ready.
     async fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().expect("the server's program is there");
-        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         show(BufReader::new(child.stderr.take().expect("a pipe")).lines());
         let address = async {
-            while let Ok(Some(line)) = said.next_line().await {
+            while let Ok(Some(line)) = stdout.next_line().await {
                 if let Some(at) = line.find("http://127.0.0.1:") {
                     return line[at..].trim().to_owned();
                 }
@@ -35,19 +35,19 @@ impl Server {
             panic!("the server ended before it was ready");
         };
         let url = tokio::time::timeout(MINUTE, address).await.expect("ready within a minute");
-        show(said);
+        show(stdout);
         Server { url, child }
     }
 
-    /// The error that an ask ended with. It has the session, in which it is recorded.
-    fn told(&self, asked: Result<Session>) -> String {
+    /// Prints the error of a call, and checks that the failure is recorded in its session.
+    fn error_text(&self, asked: Result<Session>) -> String {
         let error = asked.expect_err("a failure");
         assert_eq!(attempts(error.session().expect("the session so far")).last(), Some(&"failed"));
-        format!("{:?}: {error}\n", error.kind()).replace(&self.url, "SERVER")
+        format!("{:?}: {error:?}\n", error.kind()).replace(&self.url, "SERVER")
     }
 }
 
-/// Reads what a server says, lest it wait for that; where a test fails, it is shown.
+/// Prints the output of a server, so that the server does not block on a full pipe. Failed tests show it.
 fn show(mut lines: Lines<impl AsyncBufRead + Send + Unpin + 'static>) {
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
@@ -56,42 +56,42 @@ fn show(mut lines: Lines<impl AsyncBufRead + Send + Unpin + 'static>) {
     });
 }
 
-/// One provider of each shape, both set up in the same way.
+/// Creates one provider of each shape with the same setup.
 macro_rules! both {
     ($url:expr, |$model:ident| $setup:expr) => {{
-        let (url, patience) = (&$url, Timeouts::of(MINUTE));
-        let $model = OpenAi::new("gpt-5").base_url(&format!("{url}/v1")).expect("a URL").timeouts(patience);
+        let (url, timeouts) = (&$url, Timeouts::for_answer(MINUTE));
+        let $model = OpenAi::new("gpt-5").base_url(&format!("{url}/v1")).expect("a URL").timeouts(timeouts);
         let openai = Provider::from($setup);
-        let $model = Anthropic::new("claude-sonnet-4-5").base_url(url).expect("a URL").timeouts(patience);
+        let $model = Anthropic::new("claude-sonnet-4-5").base_url(url).expect("a URL").timeouts(timeouts);
         [openai, Provider::from($setup)]
     }};
 }
 
-/// Asks, and checks that the pieces make the answer and that the record says what was sent.
+/// Asks, and checks that the pieces add up to the answer and that the request can be rebuilt.
 async fn ask(provider: &Provider, session: Session) -> Result<Session> {
     let [mut text, mut reasoning] = [String::new(), String::new()];
     let asked = provider.ask(session).each(|delta| match delta {
-        Delta::Text(words) => text.push_str(words),
-        Delta::Reasoning(words) => reasoning.push_str(words),
+        Delta::Text(piece) => text.push_str(piece),
+        Delta::Reasoning(piece) => reasoning.push_str(piece),
         Delta::Retry { .. } => [&mut text, &mut reasoning].into_iter().for_each(String::clear),
         _ => {}
     });
     let session = asked.await?;
     session.request(session.head().expect("an answer").id()).expect("its request can be rebuilt");
-    let answer = last(&session);
+    let answer = last_answer(&session);
     assert_eq!((answer.text.as_str(), answer.reasoning.as_str()), (Some(&*text), Some(&*reasoning)));
     Ok(session)
 }
 
-/// The model's last answer.
-fn last(session: &Session) -> &Assistant {
+/// Returns the model's last answer.
+fn last_answer(session: &Session) -> &Assistant {
     match session.head().expect("a step").chunk() {
         Chunk::Assistant(answer) => answer,
         other => panic!("wanted an answer, found {other:?}"),
     }
 }
 
-/// Everything that the session records about asking models, one name each.
+/// Returns the recorded attempts of a session: `answer`, `retry` or `failed`.
 fn attempts(session: &Session) -> Vec<&'static str> {
     let name = |chunk: &Chunk| match chunk {
         Chunk::Assistant(_) => Some("answer"),
@@ -111,7 +111,7 @@ mod aimock {
 
     const HELLO: &str = "Grüße 👋🏽 aus Paris 👨‍👩‍👧, この答えは少し長い。";
     const CUT: &str = "an answer that is sent in four pieces, or would be if nothing happened";
-    /// Tries again at once, however long a server wants to be left alone.
+    /// Retries at once, even if a server asks for a wait.
     const EAGER: Retry = Retry { attempts: 3, first: Duration::ZERO, longest: Duration::ZERO };
 
     async fn start(options: &[&str]) -> Server {
@@ -121,21 +121,21 @@ mod aimock {
     async fn start_with(options: &[&str], env: &[(&str, &str)]) -> Server {
         let modules = std::env::var_os("RATH_NODE_MODULES").expect("RATH_NODE_MODULES names a folder that has aimock");
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/aimock.json");
-        // Strict: it refuses what is not in the fixtures, and reasoning that is not sent back as it came.
+        // Strict: the server refuses requests without a fixture, and reasoning that was changed.
         let mut command = Command::new("node");
         command.arg(std::path::Path::new(&modules).join(".bin/llmock"));
         command.args(["--port", "0", "--strict", "--fixtures", fixtures]).args(options).envs(env.iter().copied());
         Server::start(&mut command).await
     }
 
-    /// What the server says about the requests that it received, oldest first.
+    /// Returns the server's journal of the requests that it received, oldest first.
     async fn journal(server: &Server) -> Vec<Value> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let reply = reqwest::get(format!("{}/__aimock/journal", server.url)).await.expect("the journal");
         serde_json::from_slice(&reply.bytes().await.expect("all of it")).expect("a list")
     }
 
-    /// A conversation in which the model has two calls made.
+    /// Runs a conversation in which the model makes two calls.
     async fn tool_loop(provider: &Provider) -> Session {
         let parameters = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
         let mut session = Session::empty();
@@ -157,22 +157,22 @@ mod aimock {
         ask(provider, session).await.expect("an answer")
     }
 
-    /// Both shapes, asked for answers in pieces and then for answers at once.
+    /// Returns providers of both shapes with streaming, then without.
     fn all(server: &Server) -> [Provider; 4] {
         let [chat, messages] = both!(server.url, |model| model.max_tokens(500));
-        let [whole_chat, whole_messages] = both!(server.url, |model| model.max_tokens(500).whole());
+        let [whole_chat, whole_messages] = both!(server.url, |model| model.max_tokens(500).without_streaming());
         [chat, messages, whole_chat, whole_messages]
     }
 
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
-    async fn an_answer_is_the_same_however_it_is_cut_into_pieces() {
-        // The server counts in UTF-16, so that some pieces end in the middle of a character.
+    async fn an_answer_does_not_depend_on_the_size_of_its_pieces() {
+        // The server counts in UTF-16, so some pieces end within a character.
         for size in ["20", "7", "7", "1"] {
             let server = start(&["--chunk-size", size]).await;
             for provider in all(&server) {
                 let session = ask(&provider, Session::user("hello")).await.expect("an answer");
-                let answer = last(&session);
+                let answer = last_answer(&session);
                 let found = (answer.text.as_str(), answer.reasoning.as_str(), answer.finish, session.usage());
                 let expected = (Some(HELLO), Some("Say hello 👋 back."), Finish::Stop, Usage::new(12, 34));
                 assert_eq!(found, expected, "{provider:?}, {size}");
@@ -188,7 +188,7 @@ mod aimock {
             let server = start(&["--chunk-size", size]).await;
             for (provider, requests) in all(&server).iter().zip(&mut requests) {
                 let session = tool_loop(provider).await;
-                let shown: Vec<_> = session.chunks().filter_map(shown).collect();
+                let shown: Vec<_> = session.chunks().filter_map(describe).collect();
                 expect![[r#"
                     Calls: Two cities. Let me check. get_weather {"city":"Paris"} get_weather {"city":"東京 🗼","days":[1,2.5,null]}
                     it is 10 degrees
@@ -205,13 +205,13 @@ mod aimock {
         }
     }
 
-    fn shown(chunk: &Chunk) -> Option<String> {
+    fn describe(chunk: &Chunk) -> Option<String> {
         match chunk {
             Chunk::Assistant(answer) => {
                 let calls = answer.calls.iter().flat_map(|call| [call.tool.to_string(), call.arguments.to_string()]);
-                let said = [answer.reasoning.to_string(), answer.text.to_string()].into_iter().chain(calls);
-                let said: Vec<_> = said.filter(|text| !text.is_empty()).collect();
-                Some(format!("{:?}: {}\n", answer.finish, said.join(" ")))
+                let texts = [answer.reasoning.to_string(), answer.text.to_string()].into_iter().chain(calls);
+                let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+                Some(format!("{:?}: {}\n", answer.finish, texts.join(" ")))
             }
             Chunk::ToolResult(result) => Some(format!("{}\n", result.output)),
             _ => None,
@@ -227,7 +227,7 @@ mod aimock {
             let session = tool_loop(&provider).await;
             let steps = session.as_record().steps();
             let answers = steps.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_)));
-            rebuilt.extend(answers.map(|step| session.request(step.id()).expect("rebuilt").bytes));
+            rebuilt.extend(answers.map(|step| session.request(step.id()).expect("rebuilt").body().to_vec()));
         }
         let received = journal(&server).await;
         assert_eq!(received.len(), rebuilt.len());
@@ -235,20 +235,21 @@ mod aimock {
             assert_eq!(entry["headers"]["content-length"], bytes.len().to_string());
             if entry["path"] == "/v1/chat/completions" {
                 let mut body = entry["body"].clone();
-                // The server's own mark.
+                // A member that the server adds.
                 body.as_object_mut().expect("an object").remove("_endpointType");
                 assert_eq!(body, serde_json::from_slice::<Value>(bytes).expect("JSON"));
             } else {
                 assert_eq!(entry["headers"]["anthropic-version"], "2023-06-01");
             }
         }
-        // Requests of the other shape stand in the journal as the server translates them: they say what ours say.
-        let [chat, messages] = [&received[..2], &received[2..4]].map(|both| both.iter().map(said).collect::<Vec<_>>());
+        // The journal holds requests of the other shape in translation: their content is equal.
+        let [chat, messages] =
+            [&received[..2], &received[2..4]].map(|both| both.iter().map(content).collect::<Vec<_>>());
         assert_eq!(chat, messages);
     }
 
-    /// What a request says: its messages, but for reasoning, which the server does not translate, and its tools.
-    fn said(entry: &Value) -> [Value; 2] {
+    /// Returns the tools and the messages of a request, without reasoning, which the server does not translate.
+    fn content(entry: &Value) -> [Value; 2] {
         let mut body = entry["body"].clone();
         for message in body["messages"].as_array_mut().expect("messages") {
             message.as_object_mut().expect("an object").remove("reasoning_content");
@@ -258,18 +259,18 @@ mod aimock {
 
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
-    async fn signed_reasoning_goes_back_as_the_server_wants_it() {
+    async fn signed_reasoning_is_sent_back_unchanged() {
         let server = start(&["--chunk-size", "7"]).await;
         let thinking = serde_json::json!({ "type": "enabled", "budget_tokens": 1024 });
         let model = Anthropic::new("claude-sonnet-4-5").base_url(&server.url).expect("a URL");
         let model = model.option("thinking", &thinking).expect("an option");
-        for provider in [model.clone().into(), model.clone().whole().into()] {
+        for provider in [model.clone().into(), model.clone().without_streaming().into()] {
             let mut session = tool_loop(&provider).await;
             session.push(Chunk::user("And what is the weather now?"));
             let session = ask(&provider, session).await.expect("an answer");
             assert!(matches!(session.next(), Next::RunTools(_)));
         }
-        // Another model is not shown it, and is not asked to reason in the middle of a turn.
+        // Another model does not get the reasoning, and is not asked to reason in the middle of a turn.
         let [chat, _] = both!(server.url, |model| model);
         let session = tool_loop(&chat).await;
         let step = session.as_record().steps()[4].id();
@@ -282,7 +283,7 @@ mod aimock {
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
     async fn an_answer_that_is_cut_off_is_no_answer() {
         let server = start(&[]).await;
-        // How many events there are before the one that is the end.
+        // The number of events before the end of the answer.
         for (provider, before) in both!(server.url, |model| model).into_iter().zip([6, 8]) {
             let provider = provider.retry(Retry::never());
             for sent in 1..=8 {
@@ -304,7 +305,7 @@ mod aimock {
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
     async fn a_failed_attempt_is_recorded_and_nothing_of_it_is_kept() {
         for nth in 0..2 {
-            // Another server for each, because it counts how often it was asked.
+            // One server for each, because the server counts the requests.
             let server = start(&[]).await;
             let provider = both!(server.url, |model| model)[nth].clone().retry(EAGER);
             let session = ask(&provider, Session::user("flaky")).await.expect("an answer");
@@ -315,7 +316,7 @@ mod aimock {
 
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
-    async fn a_fault_is_told_as_what_it_is() {
+    async fn every_fault_has_its_kind_of_error() {
         let server = start(&[]).await;
         let soon = Duration::from_millis(100);
         let [patient, begins, goes_on] = [(MINUTE, MINUTE), (soon, MINUTE), (MINUTE, soon)]
@@ -327,12 +328,12 @@ mod aimock {
             ("hello", "x-aimock-chaos-disconnect", "1", patient),
             ("hello", "x-aimock-chaos-latency", "30000", begins),
             ("stall", "x-aimock-chaos-latency", "0", goes_on),
-            ("what nobody knows", "x-aimock-strict", "false", patient),
+            ("unknown", "x-aimock-strict", "false", patient),
         ];
         let mut report = String::new();
         for (text, name, value, timeouts) in cases {
             for provider in both!(server.url, |model| model.header(name, value).expect("a header").timeouts(timeouts)) {
-                report += &server.told(provider.retry(Retry::never()).ask(Session::user(text)).await);
+                report += &server.error_text(provider.retry(Retry::never()).ask(Session::user(text)).await);
             }
         }
         expect![[r#"
@@ -344,8 +345,8 @@ mod aimock {
             Busy: Chaos: rate limit exceeded (rate_limit_error, chaos_ratelimit, 429)
             Connection: SERVER/v1 broke the connection off: connection closed before message completed
             Connection: SERVER broke the connection off: connection closed before message completed
-            Timeout: SERVER/v1 accepts the request and says nothing
-            Timeout: SERVER accepts the request and says nothing
+            Timeout: SERVER/v1 accepts the request and does not answer
+            Timeout: SERVER accepts the request and does not answer
             Timeout: the answer stalled for 100ms
             Timeout: the answer stalled for 100ms
             Refused: No fixture matched (invalid_request_error, no_fixture_match, 404)
@@ -380,15 +381,15 @@ mod aimock {
             *count += 1;
             made += attempts(session).len();
         }
-        // With these odds, none of either kind comes about less than once in a billion runs.
+        // With these odds, fewer than one run in a billion has no answer or no error.
         assert!(whole > 0 && failed > 0, "{whole} answers, {failed} errors");
-        // Every request that was made is on the record, and none was made twice.
+        // Every request is on the record once.
         assert_eq!(journal(&server).await.len(), made);
     }
 
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
-    async fn a_key_that_is_refused_gives_way_to_the_next() {
+    async fn after_a_rejected_key_the_next_is_tried() {
         let server = start_with(&[], &[("AIMOCK_API_KEYS", "right-key")]).await;
         let mut report = String::new();
         for keys in [&[][..], &["wrong-key"], &["wrong-key", "worse-key"], &["wrong-key", "worse-key", "right-key"]] {
@@ -397,16 +398,16 @@ mod aimock {
                 let session = asked.as_ref().unwrap_or_else(|error| error.session().expect("the session so far"));
                 assert!(!format!("{:?}", session.chunks().collect::<Vec<_>>()).contains("-key"));
                 report += &format!("{} keys: {}\n", keys.len(), attempts(session).join(", "));
-                report += &asked.map_or_else(|error| server.told(Err(error)), |_| String::new());
+                report += &asked.map_or_else(|error| server.error_text(Err(error)), |_| String::new());
             }
         }
         expect![[r#"
             0 keys: failed
             Key: Invalid API key (authentication_error, invalid_api_key, 401)
-            hint: SERVER/v1 wants a key
+            hint: SERVER/v1 requires a key
             0 keys: failed
             Key: Invalid API key (authentication_error, invalid_api_key, 401)
-            hint: SERVER wants a key
+            hint: SERVER requires a key
             1 keys: failed
             Key: Invalid API key (authentication_error, invalid_api_key, 401)
             hint: check the key, and that it is one for this provider
@@ -427,7 +428,7 @@ mod aimock {
 
     #[tokio::test]
     #[ignore = "needs aimock, in a folder named by RATH_NODE_MODULES: see CONTRIBUTING.md"]
-    async fn every_text_has_its_own_vector_however_they_are_sent() {
+    async fn embeddings_do_not_depend_on_the_batch_size() {
         let server = start(&["--chaos-ratelimit", ".3"]).await;
         let texts = ["Paris", "東京 🗼", "", "Paris"];
         let mut found = Vec::new();
@@ -461,12 +462,14 @@ mod llama {
         dies(server).await;
     }
 
-    /// What is read, what is most likely answered, and how much both are, do not depend on how they are sent.
+    /// Checks that answers and token counts do not depend on the shape or on streaming.
     async fn same_in_every_shape(server: &Server) {
         let pieces = both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(16).key("right"));
-        let whole =
-            both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(16).key("right").whole());
-        // The first is not counted: from then on the server remembers the same beginning.
+        let whole = both!(server.url, |model| greedy(model.option("temperature", 0))
+            .max_tokens(16)
+            .key("right")
+            .without_streaming());
+        // The first conversation fills the server's cache, so that all others find the same prefix.
         conversation(&pieces[0]).await;
         let mut found = Vec::new();
         for provider in pieces.iter().chain(&whole) {
@@ -474,13 +477,13 @@ mod llama {
             let text = session.text().expect("words").to_owned();
             let usage = session.usage();
             assert!(usage.output > 0 && usage.cached_read > 0 && usage.input > usage.cached_read, "{usage:?}");
-            found.push((text, last(&session).finish, usage.input, usage.output));
+            found.push((text, last_answer(&session).finish, usage.input, usage.output));
         }
         assert_eq!(found, [&found[0]; 4].map(Clone::clone));
     }
 
-    /// A model that always says what is most likely.
-    fn greedy<T>(temperature: Result<T>) -> T {
+    /// Unwraps a model with temperature 0, which always gives the most likely answer.
+    fn greedy<T>(temperature: Result<T, ProviderError>) -> T {
         temperature.expect("a number is JSON")
     }
 
@@ -496,7 +499,7 @@ mod llama {
     async fn ends_at_the_limit(server: &Server) {
         for provider in both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(4).key("right")) {
             let session = ask(&provider, Session::user("Count to one hundred.")).await.expect("an answer");
-            assert_eq!((last(&session).finish, session.usage().output), (Finish::Length, 4));
+            assert_eq!((last_answer(&session).finish, session.usage().output), (Finish::Length, 4));
         }
     }
 
@@ -512,7 +515,7 @@ mod llama {
         ];
         for (providers, text) in cases {
             for provider in providers {
-                report += &server.told(ask(&provider, Session::user(text)).await);
+                report += &server.error_text(ask(&provider, Session::user(text)).await);
             }
         }
         expect![[r#"
@@ -533,7 +536,7 @@ mod llama {
         "#]].assert_eq(&report);
     }
 
-    /// Half an answer is none, and a server that is gone is said to be.
+    /// Checks that half an answer is an error, and that the error for a dead server says so.
     async fn dies(mut server: Server) {
         let [provider, _] =
             both!(server.url, |model| greedy(model.option("temperature", 0)).max_tokens(400).key("right"));
@@ -546,7 +549,7 @@ mod llama {
         });
         let half = asked.await.expect_err("half an answer");
         server.child.wait().await.expect("an end");
-        let gone = provider.ask(Session::user("hello")).await.expect_err("nobody answers");
+        let gone = provider.ask(Session::user("hello")).await.expect_err("the server is gone");
         assert_eq!([half.kind(), gone.kind()], [ErrorKind::Connection; 2]);
         assert_eq!(half.session().expect("the session so far").text(), None);
         assert_eq!(gone.hint(), Some("check the base URL, and that the server runs"));

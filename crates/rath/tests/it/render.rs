@@ -1,5 +1,7 @@
-//! Random sessions, rendered for two providers with two models each. Whatever happened, a request has a shape that is
-//! accepted, begins with what was sent before, and can be rebuilt from the record. `RATH_CASES` sets how many.
+//! Random sessions, rendered for two providers with two models each.
+//!
+//! Every request has a shape that providers accept, begins with the request before it, and can be rebuilt from the record.
+//! `RATH_CASES` sets the number of cases.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,22 +9,22 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy;
 use rath::chunk::{Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, Recalled, ToolSpec};
 use rath::prelude::*;
-use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::{Blob, view};
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};
 use crate::support::{block_on, cases};
 
-/// A provider of either shape that gives the answer it is told to give.
-struct Told {
+/// A provider of either shape that gives a preset answer.
+struct PresetBackend {
     identity: Identity,
     settings: Arc<Settings>,
     answer: Arc<Mutex<Answer>>,
     sent: Arc<Mutex<Option<Request>>>,
 }
 
-impl ProviderBackend for Told {
+impl ProviderBackend for PresetBackend {
     fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -31,45 +33,45 @@ impl ProviderBackend for Told {
         &self.settings
     }
 
-    async fn send(&self, request: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, request: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         *self.sent.lock().expect("one thread") = Some(request.clone());
         Ok(self.answer.lock().expect("one thread").clone())
     }
 }
 
-/// The four models, and what the last one was sent.
-struct House {
-    models: Vec<Provider>,
+/// The four models, and the last request.
+struct Models {
+    providers: Vec<Provider>,
     answer: Arc<Mutex<Answer>>,
     sent: Arc<Mutex<Option<Request>>>,
 }
 
-impl House {
+impl Models {
     fn new() -> Self {
         let (answer, sent) = <(Arc<Mutex<Answer>>, Arc<Mutex<Option<Request>>>)>::default();
         let kinds = [("openai", Shape::Chat), ("anthropic", Shape::Messages)];
-        let models = kinds.iter().flat_map(|kind| [(kind, "a"), (kind, "b")]).map(|((provider, shape), model)| {
+        let providers = kinds.iter().flat_map(|kind| [(kind, "a"), (kind, "b")]).map(|((provider, shape), model)| {
             let identity = Identity { provider: provider.to_string(), model: model.to_owned() };
             let mut settings = Settings::new(*shape);
             settings.set("thinking", serde_json::json!({ "type": "enabled" })).expect("it is an option");
             settings.set("tool_choice", serde_json::json!("auto")).expect("it is an option");
             let settings = Arc::new(settings);
-            Provider::new(Told { identity, settings, answer: answer.clone(), sent: sent.clone() })
+            Provider::new(PresetBackend { identity, settings, answer: answer.clone(), sent: sent.clone() })
         });
-        House { models: models.collect(), answer, sent }
+        Models { providers: providers.collect(), answer, sent }
     }
 
-    /// Asks a model, and gives back the session with its answer and what was sent.
+    /// Asks a model. Returns the session with the answer, and the request.
     fn ask(&self, model: usize, session: Session, answer: Answer) -> Result<(Session, Request)> {
         *self.answer.lock().expect("one thread") = answer;
-        let session = block_on_here(self.models[model].ask(session).into_future())?;
+        let session = poll_once(self.providers[model].ask(session).into_future())?;
         let sent = self.sent.lock().expect("one thread").take();
         Ok((session, sent.expect("it was asked")))
     }
 }
 
-/// Nothing here waits, so no runtime is needed: one for each of a hundred thousand asks would be slow.
-fn block_on_here<T>(work: impl Future<Output = T>) -> T {
+/// Polls a future that does not wait. A runtime for each of a hundred thousand calls would be slow.
+fn poll_once<T>(work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     match work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         std::task::Poll::Ready(done) => done,
@@ -78,7 +80,7 @@ fn block_on_here<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Say(usize, usize),
     Picture(usize),
     Recall(usize),
@@ -91,25 +93,25 @@ enum Act {
     Reopen(usize),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let at = 0_usize..64;
     prop_oneof![
-        4 => (at.clone(), at.clone()).prop_map(|(at, text)| Act::Say(at, text)),
-        1 => at.clone().prop_map(Act::Picture),
-        1 => at.clone().prop_map(Act::Recall),
-        8 => (at.clone(), at.clone(), at.clone()).prop_map(|(at, model, answer)| Act::Ask(at, model, answer)),
-        4 => (at.clone(), at.clone()).prop_map(|(at, output)| Act::Results(at, output)),
-        1 => (at.clone(), at.clone()).prop_map(|(at, which)| Act::Instruct(at, which)),
-        1 => (at.clone(), at.clone()).prop_map(|(at, back)| Act::Compress(at, back)),
-        2 => at.clone().prop_map(Act::Fork),
-        2 => (at.clone(), at.clone()).prop_map(|(ours, theirs)| Act::Merge(ours, theirs)),
-        1 => at.prop_map(Act::Reopen),
+        4 => (at.clone(), at.clone()).prop_map(|(at, text)| Action::Say(at, text)),
+        1 => at.clone().prop_map(Action::Picture),
+        1 => at.clone().prop_map(Action::Recall),
+        8 => (at.clone(), at.clone(), at.clone()).prop_map(|(at, model, answer)| Action::Ask(at, model, answer)),
+        4 => (at.clone(), at.clone()).prop_map(|(at, output)| Action::Results(at, output)),
+        1 => (at.clone(), at.clone()).prop_map(|(at, which)| Action::Instruct(at, which)),
+        1 => (at.clone(), at.clone()).prop_map(|(at, back)| Action::Compress(at, back)),
+        2 => at.clone().prop_map(Action::Fork),
+        2 => (at.clone(), at.clone()).prop_map(|(ours, theirs)| Action::Merge(ours, theirs)),
+        1 => at.prop_map(Action::Reopen),
     ]
 }
 
 const TEXTS: [&str; 6] = ["hello", "", " \n", "quote \" and \\ and \u{2028}", "☀️ 你好", "{\"role\":\"system\"}"];
 
-/// Answers of every kind, sane and not.
+/// Returns valid and invalid answers of every kind.
 fn answer(which: usize, shape: Shape) -> Answer {
     let call = |id: &str, tool: &str, arguments: &str| Call::new(id, tool, arguments);
     let signed = r#"{"content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","bytes":5},
@@ -131,7 +133,7 @@ fn answer(which: usize, shape: Shape) -> Answer {
             sidecar: sidecar(if shape == Shape::Messages { signed } else { named }),
             ..Answer::default()
         },
-        // What only thinks says nothing; a sidecar that does not fit is not believed.
+        // An answer with reasoning only is empty; a sidecar that does not fit is ignored.
         5 => Answer { reasoning: "hm".to_owned(), sidecar: sidecar(signed), ..Answer::default() },
         6 => Answer { sidecar: sidecar(signed), ..text("other") },
         _ => Answer { finish: Finish::Length, ..calls(vec![call(&"x".repeat(80), &"y".repeat(80), "{\"cut\":")]) },
@@ -165,14 +167,14 @@ fn instructions(which: usize) -> Instructions {
     Instructions { text: ["be brief", " ", "be \"kind\""][which % 3].into(), tools, provider: None }
 }
 
-/// A session, with what each model was last sent on its line and has not been told otherwise since.
+/// A session with the last request to each model that the next request must begin with.
 #[derive(Clone)]
-struct Known {
+struct Branch {
     session: Session,
     sent: [Option<Request>; 4],
 }
 
-impl Known {
+impl Branch {
     fn forget(&mut self) {
         self.sent = Default::default();
     }
@@ -185,32 +187,32 @@ fn open_calls(session: &Session) -> Vec<rath::turn::Pending> {
     }
 }
 
-fn run(acts: &[Act]) -> Result<(), TestCaseError> {
-    let house = House::new();
+fn run(actions: &[Action]) -> Result<(), TestCaseError> {
+    let models = Models::new();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut pool = vec![Known { session: Session::user("hi"), sent: Default::default() }];
-    for act in acts {
+    let mut pool = vec![Branch { session: Session::user("hi"), sent: Default::default() }];
+    for action in actions {
         let size = pool.len();
-        let known = |at: usize| at % size;
-        match *act {
-            Act::Say(at, text) => {
-                pool[known(at)].session.push(Chunk::user(TEXTS[text % TEXTS.len()]));
+        let index = |at: usize| at % size;
+        match *action {
+            Action::Say(at, text) => {
+                pool[index(at)].session.push(Chunk::user(TEXTS[text % TEXTS.len()]));
             }
-            Act::Picture(at) => {
+            Action::Picture(at) => {
                 let image = |kind: &str| Image { media_type: kind.to_owned(), blob: Blob::new(&b"dots"[..]) };
                 let images = vec![image("image/png"), image("image/tiff")];
-                pool[known(at)].session.push(rath::chunk::User { text: "".into(), images });
+                pool[index(at)].session.push(rath::chunk::User { text: "".into(), images });
             }
-            Act::Recall(at) => {
+            Action::Recall(at) => {
                 let found = vec![Recalled { entry: "1".to_owned(), text: MEMORY.into() }];
                 let event = MemoryEvent::Recall { query: "?".into(), found };
-                pool[known(at)].session.push(rath::chunk::Memory { memory: "house:".to_owned(), event });
+                pool[index(at)].session.push(rath::chunk::Memory { memory: "house:".to_owned(), event });
             }
-            Act::Results(at, output) => {
-                let session = &mut pool[known(at)].session;
+            Action::Results(at, output) => {
+                let session = &mut pool[index(at)].session;
                 let calls = open_calls(session);
                 for (nth, pending) in calls.iter().enumerate() {
-                    // Not in the order of the calls.
+                    // Some results are not in the order of the calls.
                     let pending = if output % 2 == 0 { pending } else { &calls[calls.len() - 1 - nth] };
                     let text = if output % 3 == 0 { "" } else { OUTPUT };
                     session.push(Chunk::result(pending.call.id.clone(), text));
@@ -219,54 +221,56 @@ fn run(acts: &[Act]) -> Result<(), TestCaseError> {
                     session.push(Chunk::result("no such call", OUTPUT));
                 }
             }
-            Act::Instruct(at, which) => {
-                let known = &mut pool[known(at)];
-                known.session.push(instructions(which));
-                known.forget();
+            Action::Instruct(at, which) => {
+                let branch = &mut pool[index(at)];
+                branch.session.push(instructions(which));
+                branch.forget();
             }
-            Act::Compress(at, back) => {
-                // A step of another session may be among those that are named.
-                let elsewhere = pool[known(back)].session.head().map(|head| head.id());
-                let known = &mut pool[known(at)];
-                if open_calls(&known.session).is_empty() {
-                    let steps: Vec<_> = known.session.as_record().steps().iter().map(|step| step.id()).collect();
+            Action::Compress(at, back) => {
+                // A summary may name a step of another session.
+                let elsewhere = pool[index(back)].session.head().map(|head| head.id());
+                let branch = &mut pool[index(at)];
+                if open_calls(&branch.session).is_empty() {
+                    let steps: Vec<_> = branch.session.as_record().steps().iter().map(|step| step.id()).collect();
                     let mut hidden = steps[..back % steps.len()].to_vec();
                     hidden.extend(elsewhere);
-                    known.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
-                    known.forget();
+                    branch.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
+                    branch.forget();
                 }
             }
-            Act::Fork(at) => {
-                let known = &pool[known(at)];
-                pool.push(Known { session: known.session.fork(), ..known.clone() });
+            Action::Fork(at) => {
+                let branch = &pool[index(at)];
+                pool.push(Branch { session: branch.session.fork(), ..branch.clone() });
             }
-            Act::Merge(ours, theirs) => {
-                let (ours, theirs) = (&pool[known(ours)], &pool[known(theirs)]);
-                // What theirs hid is hidden, and then the request begins otherwise.
+            Action::Merge(ours, theirs) => {
+                let (ours, theirs) = (&pool[index(ours)], &pool[index(theirs)]);
+                // Steps that their side hides are hidden after the merge, which changes the beginning of the request.
                 let hides = theirs.session.chunks().any(|chunk| matches!(chunk, Chunk::Compressed(_)));
-                let told = ours.session.messages().instructions.is_some();
+                let has_instructions = ours.session.messages().instructions.is_some();
                 if let Ok(session) = ours.session.merge(&theirs.session) {
-                    // What theirs goes on from is theirs already.
-                    let forward = session.head() == theirs.session.head();
-                    let parent = if forward { theirs } else { ours };
-                    let mut merged = Known { session, ..parent.clone() };
-                    if !forward && (hides || (!told && merged.session.messages().instructions.is_some())) {
+                    // A merge that adds nothing to their side is their side.
+                    let fast_forward = session.head() == theirs.session.head();
+                    let parent = if fast_forward { theirs } else { ours };
+                    let mut merged = Branch { session, ..parent.clone() };
+                    if !fast_forward
+                        && (hides || (!has_instructions && merged.session.messages().instructions.is_some()))
+                    {
                         merged.forget();
                     }
                     pool.push(merged);
                 }
             }
-            Act::Reopen(at) => {
-                let known = &mut pool[known(at)];
+            Action::Reopen(at) => {
+                let branch = &mut pool[index(at)];
                 let path = folder.path().join("session.rath");
-                known.session.save(&path).expect("it can be saved");
-                known.session = Session::open(&path).expect("it can be opened").session;
+                branch.session.save(&path).expect("it can be saved");
+                branch.session = Session::open(&path).expect("it can be opened").session;
             }
-            Act::Ask(at, model, which) => {
+            Action::Ask(at, model, which) => {
                 let model = model % 4;
-                let known = &mut pool[known(at)];
+                let branch = &mut pool[index(at)];
                 let shape = if model < 2 { Shape::Chat } else { Shape::Messages };
-                let asked = house.ask(model, known.session.clone(), answer(which, shape));
+                let asked = models.ask(model, branch.session.clone(), answer(which, shape));
                 let (session, sent) = match asked {
                     Ok(asked) => asked,
                     Err(error) => {
@@ -277,32 +281,32 @@ fn run(acts: &[Act]) -> Result<(), TestCaseError> {
                 check_shape(&sent, shape)?;
                 let head = session.head().expect("there is an answer").id();
                 let rebuilt = session.request(head).expect("it can be rebuilt");
-                prop_assert_eq!(&rebuilt.bytes, &sent.bytes);
+                prop_assert_eq!(rebuilt.body(), sent.body());
                 prop_assert_eq!(&rebuilt.report, &sent.report);
-                if let Some(before) = &known.sent[model] {
+                if let Some(before) = &branch.sent[model] {
                     check_begins_with(&sent, before)?;
                 }
-                known.session = session;
-                known.sent[model] = Some(sent);
+                branch.session = session;
+                branch.sent[model] = Some(sent);
             }
         }
     }
     Ok(())
 }
 
-/// A request begins with all that the one before had, up to its last message.
+/// Checks that a request begins with the one before, up to the last message of that.
 fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseError> {
-    let [sent, before] = [sent, before].map(|request| std::str::from_utf8(&request.bytes).expect("JSON is UTF-8"));
+    let [sent, before] = [sent, before].map(|request| std::str::from_utf8(request.body()).expect("JSON is UTF-8"));
     let shared = sent.bytes().zip(before.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
     let list =
         |json: &str| -> Value { serde_json::from_str::<Value>(json).expect("a request is JSON")["messages"].take() };
     let (ours, theirs) = (list(sent), list(before));
     let (ours, theirs) = (ours.as_array().expect("a list"), theirs.as_array().expect("a list"));
     prop_assert!(ours.starts_with(theirs), "\n{}\ndoes not go on from\n{}", sent, before);
-    // The bytes part where the list of the earlier one closes.
-    let (rest, closes) = (&sent[shared..], &before[shared..]);
-    let ended = sent == before || closes.starts_with(']') && rest.starts_with(',');
-    prop_assert!(ended, "\n{}\nparts too early from\n{}", rest, closes);
+    // The bytes differ where the list of the earlier one ends.
+    let (rest, earlier_rest) = (&sent[shared..], &before[shared..]);
+    let is_continued = sent == before || earlier_rest.starts_with(']') && rest.starts_with(',');
+    prop_assert!(is_continued, "\n{}\ndiffers too early from\n{}", rest, earlier_rest);
     Ok(())
 }
 
@@ -310,66 +314,67 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
 
     #[test]
-    fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(acts in prop::collection::vec(act(), 1..40)) {
-        run(&acts)?;
+    fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(actions in prop::collection::vec(action(), 1..40)) {
+        run(&actions)?;
     }
 }
 
 #[test]
-fn opaque_state_goes_to_the_model_it_belongs_to_and_nowhere_else() {
-    let house = House::new();
-    let (session, _) = house.ask(2, Session::user("look"), answer(4, Shape::Messages)).expect("it is asked");
+fn opaque_state_is_sent_only_to_the_model_it_came_from() {
+    let models = Models::new();
+    let (session, _) = models.ask(2, Session::user("look"), answer(4, Shape::Messages)).expect("it is asked");
     let mut session = session;
     session.push(Chunk::result("toolu_1", "seen"));
-    let sent = |model: usize| house.models[model].request(&session).expect("it is rendered");
-    let body = |request: &Request| String::from_utf8_lossy(&request.bytes).into_owned();
+    let sent = |model: usize| models.providers[model].request(&session).expect("it is rendered");
+    let body = |request: &Request| String::from_utf8_lossy(request.body()).into_owned();
 
-    // Home: the signature and the provider's name for the call are kept.
-    let home = sent(2);
-    assert!(body(&home).contains(r#""signature":"c2ln""#) && body(&home).contains("toolu_1"));
-    assert_eq!(home.report.to_string(), "kept: 1 reasoning block, 1 call id\nrewritten: 1 argument text");
-    // Another model of the same provider, which may be another server: neither is its own.
-    let cousin = sent(3);
-    assert!(!body(&cousin).contains("c2ln") && !body(&cousin).contains("toolu_1"));
-    assert!(!body(&cousin).contains("thinking"), "reasoning cannot begin in the middle of a turn");
+    // The same model: the signature and the provider's id of the call are kept.
+    let same = sent(2);
+    assert!(body(&same).contains(r#""signature":"c2ln""#) && body(&same).contains("toolu_1"));
+    assert_eq!(same.report.to_string(), "kept: 1 reasoning block, 1 call id\nrewritten: 1 argument text");
+    // Another model of the same provider, which may be another server: neither is sent.
+    let other_model = sent(3);
+    assert!(!body(&other_model).contains("c2ln") && !body(&other_model).contains("toolu_1"));
+    assert!(!body(&other_model).contains("thinking"), "reasoning cannot begin in the middle of a turn");
     assert_eq!(
-        cousin.report.to_string(),
+        other_model.report.to_string(),
         "rewritten: 1 call id, 1 argument text\ndropped: 1 reasoning block, 1 thinking option"
     );
     // Another provider.
-    let stranger = sent(0);
-    assert!(!body(&stranger).contains("c2ln") && !body(&stranger).contains("toolu_1"));
-    assert_eq!(stranger.report.to_string(), "rewritten: 1 call id, 1 argument text\ndropped: 1 reasoning block");
-    // And back home nothing was lost.
-    let (mut session, _) = house.ask(0, session, answer(0, Shape::Chat)).expect("it is asked");
+    let other_provider = sent(0);
+    assert!(!body(&other_provider).contains("c2ln") && !body(&other_provider).contains("toolu_1"));
+    assert_eq!(other_provider.report.to_string(), "rewritten: 1 call id, 1 argument text\ndropped: 1 reasoning block");
+    // Asking the first model again, nothing was lost.
+    let (mut session, _) = models.ask(0, session, answer(0, Shape::Chat)).expect("it is asked");
     let noted = session.chunks().any(|chunk| {
         matches!(chunk, Chunk::Note(note) if note.text.as_str().is_some_and(|text|
         text == "from anthropic:a to openai:a: rewritten: 1 call id, 1 argument text; dropped: 1 reasoning block"))
     });
     assert!(noted, "the loss is on the record");
     session.push(Chunk::user("again"));
-    assert!(body(&house.models[2].request(&session).expect("it is rendered")).contains(r#""signature":"c2ln""#));
+    assert!(body(&models.providers[2].request(&session).expect("it is rendered")).contains(r#""signature":"c2ln""#));
 }
 
 #[test]
-fn what_is_not_at_hand_is_an_error_and_not_left_out() {
+fn a_missing_payload_is_an_error_and_not_left_out() {
     let long = "x".repeat(20_000);
     let mut session = Session::user(&*long);
     let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"dots"[..]) };
     session.push(rath::chunk::User { text: "see".into(), images: vec![image] });
-    let mut away = Session::empty();
+    let mut without_payloads = Session::empty();
     for chunk in session.chunks() {
         let mut json = Vec::new();
         chunk.encode(&mut json);
-        away.push(Chunk::decode(std::str::from_utf8(&json).expect("JSON is UTF-8")).expect("it is a chunk"));
+        without_payloads
+            .push(Chunk::decode(std::str::from_utf8(&json).expect("JSON is UTF-8")).expect("it is a chunk"));
     }
-    let error = House::new().models[0].request(&away).expect_err("a payload is missing");
+    let error = Models::new().providers[0].request(&without_payloads).expect_err("a payload is missing");
     assert_eq!(error.kind(), ErrorKind::Payload);
-    assert!(format!("{error:?}").contains("is not here: 20000 bytes"), "{error}");
+    assert!(format!("{error:?}").contains("is missing: 20000 bytes"), "{error}");
 }
 
 #[test]
-fn a_view_that_goes_on_is_the_view_of_the_whole() {
+fn an_extended_view_equals_the_view_of_the_whole() {
     let mut session = Session::user("one");
     let earlier = session.as_record().clone();
     session.push(Chunk::calls([Call::new("a", "look", "{}"), Call::new("a", "look", "{}")]));
@@ -383,15 +388,15 @@ fn a_view_that_goes_on_is_the_view_of_the_whole() {
 }
 
 #[test]
-fn a_forecast_says_how_much_of_a_request_was_sent_before() {
-    let house = House::new();
+fn a_forecast_counts_the_tokens_that_were_sent_before() {
+    let models = Models::new();
     let answer = Answer { text: "fine".to_owned(), usage: Some(Usage::new(2_000, 10)), ..Answer::default() };
     let long = "words ".repeat(1_500);
     for (model, cached) in [(0, 1_920), (2, 2_000)] {
-        let forecast = |session: &Session| house.models[model].forecast(session).expect("it is rendered");
+        let forecast = |session: &Session| models.providers[model].forecast(session).expect("it is rendered");
         let first = Session::user(&*long);
         assert_eq!((forecast(&first).after, forecast(&first).cached_tokens), (None, 0));
-        let (session, sent) = house.ask(model, first, answer.clone()).expect("it is asked");
+        let (session, sent) = models.ask(model, first, answer.clone()).expect("it is asked");
         let mut more = session.fork();
         more.push(Chunk::user("more"));
         let next = forecast(&more);
@@ -399,31 +404,31 @@ fn a_forecast_says_how_much_of_a_request_was_sent_before() {
         assert_eq!((next.cached_tokens, next.shared_bytes), (cached, sent.messages_end() as u64));
         assert!(next.tokens > 2_000 && next.tokens < 2_100, "{next:?}");
 
-        // The other side of a merge comes after ours, whose request is the one that the next begins with.
+        // The other side of a merge comes after ours, so the next request begins with ours.
         let mut other = session.fork();
         other.push(Chunk::user("other"));
-        let (other, _) = house.ask(model, other, answer.clone()).expect("it is asked");
-        let (ours, _) = house.ask(model, more, answer.clone()).expect("it is asked");
+        let (other, _) = models.ask(model, other, answer.clone()).expect("it is asked");
+        let (ours, _) = models.ask(model, more, answer.clone()).expect("it is asked");
         let mut merged = ours.merge(&other).expect("nothing is open");
         merged.push(Chunk::user("both"));
         assert_eq!(forecast(&merged).after, ours.head().map(|head| head.id()));
 
         // New instructions change the beginning, and another model has seen nothing.
-        let mut told = session.clone();
-        told.push(Chunk::instructions("be brief"));
-        assert_eq!(forecast(&told).cached_tokens, 0);
-        assert_eq!(house.models[model + 1].forecast(&session).expect("it is rendered").cached_tokens, 0);
+        let mut instructed = session.clone();
+        instructed.push(Chunk::instructions("be brief"));
+        assert_eq!(forecast(&instructed).cached_tokens, 0);
+        assert_eq!(models.providers[model + 1].forecast(&session).expect("it is rendered").cached_tokens, 0);
     }
 }
 
 #[test]
-fn tools_keep_their_names_and_what_their_schemas_say() {
+fn tools_keep_their_names_and_the_meaning_of_their_schemas() {
     let mut session = Session::empty();
     session.push(instructions(2));
     session.push(Chunk::user("look"));
-    let request = House::new().models[0].request(&session).expect("it is rendered");
-    let body: Value = serde_json::from_slice(&request.bytes).expect("it is JSON");
-    let told: Vec<_> =
+    let request = Models::new().providers[0].request(&session).expect("it is rendered");
+    let body: Value = serde_json::from_slice(request.body()).expect("it is JSON");
+    let tools: Vec<_> =
         body["tools"].as_array().expect("tools").iter().map(|tool| tool["function"].to_string()).collect();
     expect_test::expect![[r#"
         {"description":"Looks.","name":"look","parameters":{"properties":{},"type":"object"}}
@@ -431,7 +436,7 @@ fn tools_keep_their_names_and_what_their_schemas_say() {
         {"description":"Looks.","name":"no_good","parameters":{"properties":{"a":{"type":"string"}},"type":"object"}}
         {"description":"Looks.","name":"no_good_3","parameters":{"properties":{"b":{"type":"string"}},"required":["b"],"type":"object"}}
         {"description":"Looks.","name":"shape","parameters":{"$defs":{"Circle":{"properties":{"kind":{"const":"circle"},"r":{}},"required":["kind","r"]}},"properties":{"a":{},"kind":{"anyOf":[{"const":"circle"},{"const":"square"}]},"r":{}},"required":["kind"],"type":"object"}}
-        {"description":"Looks.","name":"plain","parameters":{"properties":{"c":{"anyOf":[{"type":"string"}]}},"required":["c"],"type":"object"}}"#]].assert_eq(&told.join("\n"));
+        {"description":"Looks.","name":"plain","parameters":{"properties":{"c":{"anyOf":[{"type":"string"}]}},"required":["c"],"type":"object"}}"#]].assert_eq(&tools.join("\n"));
     expect_test::expect![[r#"
         rewritten: 2 tool names, 5 tool schemas
         dropped: 1 repeated tool"#]]
@@ -439,10 +444,10 @@ fn tools_keep_their_names_and_what_their_schemas_say() {
 }
 
 #[test]
-fn a_sidecar_that_no_provider_gave_is_not_sent() {
-    let house = House::new();
+fn a_forged_sidecar_is_not_sent() {
+    let models = Models::new();
     let call = || vec![Call::new("toolu_1", "look", "{}")];
-    let wrong = [
+    let forged = [
         (2, r#"{"content":[{"type":"text","text":""},{"type":"tool_use"}]}"#),
         (2, r#"{"content":[{"type":"tool_result","tool_use_id":"x"},{"type":"tool_use"}]}"#),
         (2, r#"{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use"}]}"#),
@@ -452,12 +457,12 @@ fn a_sidecar_that_no_provider_gave_is_not_sent() {
         (0, r#"{"reasoning":"role"}"#),
         (0, r#"{"reasoning_details":5}"#),
     ];
-    for (model, json) in wrong {
+    for (model, json) in forged {
         let sidecar = Json::parse(json).ok();
         let answer = Answer { reasoning: "hm".to_owned(), calls: call(), sidecar, ..Answer::default() };
-        let (mut session, _) = house.ask(model, Session::user("look"), answer).expect("it is asked");
+        let (mut session, _) = models.ask(model, Session::user("look"), answer).expect("it is asked");
         session.push(Chunk::result("toolu_1", "seen"));
-        let request = house.models[model].request(&session).expect("it is rendered");
+        let request = models.providers[model].request(&session).expect("it is rendered");
         assert_eq!(
             request.report.to_string().lines().last(),
             Some("dropped: 1 reasoning block, 1 thinking option")
@@ -469,29 +474,30 @@ fn a_sidecar_that_no_provider_gave_is_not_sent() {
     // Reasoning at the end of an answer that was cut off is left out, and the rest is sent.
     let json = r#"{"content":[{"type":"text","bytes":4},{"type":"thinking","thinking":"hm","signature":"c2ln"}]}"#;
     let answer = Answer { text: "well".to_owned(), sidecar: Json::parse(json).ok(), ..Answer::default() };
-    let (mut session, _) = house.ask(2, Session::user("look"), answer).expect("it is asked");
+    let (mut session, _) = models.ask(2, Session::user("look"), answer).expect("it is asked");
     session.push(Chunk::user("go on"));
-    let request = house.models[2].request(&session).expect("it is rendered");
+    let request = models.providers[2].request(&session).expect("it is rendered");
     assert!(
-        String::from_utf8_lossy(&request.bytes)
+        String::from_utf8_lossy(request.body())
             .contains(r#"{"role":"assistant","content":[{"type":"text","text":"well"}]}"#)
     );
 }
 
 #[test]
-fn a_call_is_told_under_the_name_that_its_tool_was_told_under() {
-    let house = House::new();
+fn a_call_has_the_name_under_which_its_tool_was_declared() {
+    let models = Models::new();
     let mut session = Session::empty();
     session.push(instructions(2));
     session.push(Chunk::user("look"));
     let calls =
         vec![Call::new("c1", "no good", "{}"), Call::new("c2", "no:good", "{}"), Call::new("c3", "no_good", "{}")];
-    let (mut session, _) = house.ask(0, session, Answer { calls, ..Answer::default() }).expect("it is asked");
+    let (mut session, _) = models.ask(0, session, Answer { calls, ..Answer::default() }).expect("it is asked");
     ["c1", "c2", "c3"].iter().for_each(|call| _ = session.push(Chunk::result(*call, "seen")));
-    let request = house.models[0].request(&session).expect("it is rendered");
-    let body: Value = serde_json::from_slice(&request.bytes).expect("it is JSON");
-    let told: Vec<_> = body["tools"].as_array().expect("tools").iter().map(|tool| &tool["function"]["name"]).collect();
+    let request = models.providers[0].request(&session).expect("it is rendered");
+    let body: Value = serde_json::from_slice(request.body()).expect("it is JSON");
+    let declared: Vec<_> =
+        body["tools"].as_array().expect("tools").iter().map(|tool| &tool["function"]["name"]).collect();
     let called = body["messages"][2]["tool_calls"].as_array().expect("calls");
     let called: Vec<_> = called.iter().map(|call| &call["function"]["name"]).collect();
-    assert_eq!(told[1..4], [called[0], called[2], called[1]]);
+    assert_eq!(declared[1..4], [called[0], called[2], called[1]]);
 }

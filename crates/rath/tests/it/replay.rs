@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use expect_test::{Expect, expect};
 use rath::memory::{MemoryBackend, MemoryError, MemoryErrorKind};
 use rath::prelude::*;
-use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::Record;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl ProviderBackend for Mute {
         &self.settings
     }
 
-    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, _: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         panic!("a model was asked in a replay")
     }
 }
@@ -1034,7 +1034,7 @@ impl ProviderBackend for Prepared {
         &self.settings
     }
 
-    async fn send(&self, _: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, _: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         Ok(self.answers.lock().expect("not poisoned").remove(0))
     }
 }

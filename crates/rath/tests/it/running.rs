@@ -9,7 +9,7 @@ use futures_util::Stream;
 use rath::chunk::Identity;
 use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
-use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::Shell;
 use rath::turn::Progress;
 use serde_json::{Value, json};
@@ -71,9 +71,9 @@ impl ProviderBackend for Model {
         &self.settings
     }
 
-    async fn send(&self, request: &Request, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, request: &Request, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         tokio::task::yield_now().await;
-        let answer = Model::answer(&serde_json::from_slice(&request.bytes).expect("JSON"));
+        let answer = Model::answer(&serde_json::from_slice(request.body()).expect("JSON"));
         sink(Delta::Text(&answer.text));
         tokio::task::yield_now().await;
         Ok(answer)

@@ -44,36 +44,36 @@ fn turns_are_taken_in_order_and_stream() {
 }
 
 #[test]
-fn an_agent_takes_its_own_turns_and_anybodys() {
+fn an_agent_takes_its_own_turns_and_those_for_any_agent() {
     let provider = provider(&[
         r#"{"text":"writer one","agent":"team.writer"}"#,
         r#"{"text":"anybody"}"#,
         r#"{"text":"critic one","agent":"team.critic"}"#,
         r#"{"text":"writer two","agent":"team.writer"}"#,
     ]);
-    let said = |agent: &str| match ask(&provider, Session::user("hi").by(agent)) {
+    let answer = |agent: &str| match ask(&provider, Session::user("hi").by(agent)) {
         Ok(session) => {
             assert_eq!(session.head().expect("it answered").stamp().by.as_deref(), Some(agent));
             session.text().expect("it spoke").to_owned()
         }
         Err(error) => format!("{error:?}"),
     };
-    assert_eq!(said("team.critic"), "anybody");
-    assert_eq!(said("team.writer"), "writer one");
-    assert_eq!(said("team.critic"), "critic one");
+    assert_eq!(answer("team.critic"), "anybody");
+    assert_eq!(answer("team.writer"), "writer one");
+    assert_eq!(answer("team.critic"), "critic one");
     assert_eq!(
-        said("team.critic"),
-        "the script `script` has no turn left for `team.critic`\nhint: for other agents there is still 1 turn"
+        answer("team.critic"),
+        "the script `script` has no turn left for `team.critic`\nhint: left for other agents: 1 turn"
     );
-    assert_eq!(said("team.writer"), "writer two");
+    assert_eq!(answer("team.writer"), "writer two");
     assert_eq!(
-        said("team.writer"),
+        answer("team.writer"),
         "the script `script` has no turn left for `team.writer`\nhint: it has 4 turns: add a line for each model call"
     );
 }
 
 #[test]
-fn what_is_expected_must_be_in_the_request() {
+fn the_request_must_contain_the_expected_texts() {
     let lines =
         [r#"{"text":"yes","expect":{"contains":["say \"hi\"","Be brief."]}}"#, r#"{"expect":{"contains":"bye"}}"#];
     let provider = provider(&lines);
@@ -81,7 +81,7 @@ fn what_is_expected_must_be_in_the_request() {
     session.push(Chunk::user("please say \"hi\"\nnow"));
     let mut session = ask(&provider, session).expect("it is as expected");
     session.push(Chunk::user("again"));
-    let error = ask(&provider, session).expect_err("nobody says bye");
+    let error = ask(&provider, session).expect_err("the request has no `bye`");
     assert_eq!(error.kind(), ErrorKind::Script);
     let text = format!("{error:?}");
     assert!(
@@ -92,7 +92,7 @@ fn what_is_expected_must_be_in_the_request() {
 }
 
 #[test]
-fn errors_are_tried_again_as_a_providers_would_be() {
+fn errors_are_retried_like_those_of_a_server() {
     let busy = r#"{"error":{"status":503,"message":"later"}}"#;
     let provider = provider(&[busy, busy, r#"{"text":"now"}"#, r#"{"error":{"status":400,"message":"never"}}"#]);
     let quick = Retry { attempts: 3, first: std::time::Duration::ZERO, ..Retry::default() };
@@ -105,7 +105,7 @@ fn errors_are_tried_again_as_a_providers_would_be() {
 }
 
 #[test]
-fn usage_may_have_the_names_that_providers_use() {
+fn usage_accepts_the_names_of_providers() {
     for usage in [
         r#"{"input":9,"output":2}"#,
         r#"{"input_tokens":9,"output_tokens":2}"#,
@@ -117,37 +117,38 @@ fn usage_may_have_the_names_that_providers_use() {
 }
 
 #[track_caller]
-fn check_wrong(line: &str, expected: Expect) {
-    expected.assert_eq(&Script::of([r#"{"text":"ok"}"#, line]).expect_err("it is no turn").to_string());
+fn check_error(line: &str, expected: Expect) {
+    let error = Script::of([r#"{"text":"ok"}"#, line]).expect_err("it is no turn");
+    expected.assert_eq(&format!("{error:?}"));
 }
 
 #[test]
-fn a_line_that_is_no_turn_is_named() {
-    check_wrong(
+fn the_error_for_an_invalid_line_names_the_line() {
+    check_error(
         "hello",
         expect![[r#"
             line 2 of the script `script` is no turn: expected value
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
-    check_wrong(
+    check_error(
         r#"{"txet":"hello"}"#,
         expect![[r#"
             line 2 of the script `script` is no turn: unknown field `txet`, expected one of `text`, `reasoning`, `calls`, `finish`, `usage`, `error`, `delay_ms`, `chunks`, `agent`, `expect`
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
-    check_wrong(
+    check_error(
         r#"{"calls":[{"tool":"look"}]}"#,
         expect![[r#"
             line 2 of the script `script` is no turn: unknown field `tool`, expected `name` or `arguments`
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
-    check_wrong(
+    check_error(
         r#"{"text":"hello","chunks":0}"#,
         expect![[r#"
         line 2 of the script `script` is no turn: `chunks` is at least 1
         hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
-    check_wrong(
+    check_error(
         r#"{"text":"hello","error":{"status":500,"message":"no"}}"#,
         expect![[r#"
         line 2 of the script `script` is no turn: with `error` there is no `text` and there are no `calls`
@@ -166,5 +167,5 @@ fn a_script_is_read_from_a_file_and_named_without_its_path() {
     assert_eq!(session.text(), Some("hello"));
     let request = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");
     assert_eq!(request.identity.to_string(), "script:demo");
-    assert!(!String::from_utf8_lossy(&request.bytes).contains(&*folder.path().to_string_lossy()));
+    assert!(!String::from_utf8_lossy(request.body()).contains(&*folder.path().to_string_lossy()));
 }

@@ -1,4 +1,4 @@
-//! What must never be recorded, and is not.
+//! Hiding secrets.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,42 +8,42 @@ use proptest::prelude::{
     ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest,
 };
 use rath::prelude::*;
-use rath::secrets::Taken;
+use rath::secrets::AddOutcome;
 
-use crate::server::{Reply, Server};
+use crate::server::{Reply, TestServer};
 use crate::support::{block_on, cases, script};
 
-/// Writes so many letters and digits, as a key has them, for every number in braces. No key stands in this file as a whole.
-fn grown(text: &str) -> String {
-    const NOISE: &[u8] = b"aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vWxY";
+/// Replaces every number in braces by that many random letters and digits, so that this file contains no whole key.
+fn expand(text: &str) -> String {
+    const RANDOM: &[u8] = b"aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vWxY";
     let mut pieces = text.split('{');
-    let mut grown = pieces.next().unwrap_or_default().to_owned();
+    let mut expanded = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         match piece.split_once('}').and_then(|(count, after)| Some((count.parse::<usize>().ok()?, after))) {
             Some((count, after)) => {
-                grown.extend((0..count).map(|nth| char::from(NOISE[nth % NOISE.len()])));
-                grown.push_str(after);
+                expanded.extend((0..count).map(|nth| char::from(RANDOM[nth % RANDOM.len()])));
+                expanded.push_str(after);
             }
-            None => grown.extend(["{", piece]),
+            None => expanded.extend(["{", piece]),
         }
     }
-    grown
+    expanded
 }
 
 #[track_caller]
 fn check(text: &str, expected: &str) {
-    let hidden = Secrets::default().hide(&grown(text));
+    let hidden = Secrets::default().hide(&expand(text));
     assert_eq!(hidden.as_deref(), Some(expected), "{text}");
     assert_eq!(Secrets::default().hide(expected), None, "hiding twice: {text}");
 }
 
 #[track_caller]
-fn check_left(text: &str) {
-    assert_eq!(Secrets::default().hide(&grown(text)), None, "{text}");
+fn check_unchanged(text: &str) {
+    assert_eq!(Secrets::default().hide(&expand(text)), None, "{text}");
 }
 
 #[test]
-fn what_has_the_shape_of_a_key_is_hidden() {
+fn texts_with_the_pattern_of_a_key_are_hidden() {
     check("sk-{48}", "[secret: openai key]");
     check("OPENAI_API_KEY=sk-proj-{30}-{30}_{9}", "OPENAI_API_KEY=[secret: openai key]");
     check("sk-svcacct-{40}", "[secret: openai key]");
@@ -104,19 +104,19 @@ fn a_private_key_is_hidden_as_a_whole() {
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n{64}\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
         "[secret: private key]",
     );
-    // One whose end was cut off.
+    // A key whose end was cut off.
     check(&format!("{begin}\n{{64}}\n{{64}}\n{{30}}\n\nand so on"), "[secret: private key]\n\nand so on");
     check(&format!("{begin}\n{{64}}\n{{64}}"), "[secret: private key]");
-    check_left(&format!("if text.starts_with(\"{begin}\") {{ return; }}"));
-    check_left(&format!("const BEGIN: &str = \"{begin}\";\nconst END: &str = \"{end}\";"));
-    check_left("-----BEGIN PUBLIC KEY-----\n{64}\n{64}\n-----END PUBLIC KEY-----");
-    check_left("-----BEGIN CERTIFICATE-----\n{64}\n-----END CERTIFICATE-----");
-    check_left("the PRIVATE KEY of the server");
-    check_left("PRIVATE KEY-----");
+    check_unchanged(&format!("if text.starts_with(\"{begin}\") {{ return; }}"));
+    check_unchanged(&format!("const BEGIN: &str = \"{begin}\";\nconst END: &str = \"{end}\";"));
+    check_unchanged("-----BEGIN PUBLIC KEY-----\n{64}\n{64}\n-----END PUBLIC KEY-----");
+    check_unchanged("-----BEGIN CERTIFICATE-----\n{64}\n-----END CERTIFICATE-----");
+    check_unchanged("the PRIVATE KEY of the server");
+    check_unchanged("PRIVATE KEY-----");
 }
 
 #[test]
-fn what_only_looks_like_a_key_is_left() {
+fn texts_that_only_resemble_a_key_are_unchanged() {
     for text in [
         "sk-learn, scikit-learn, task-{48}, disk-0123456789abcdef0123456789",
         "sk-based-approach-to-something-that-is-longer-than-any-key-could-be",
@@ -157,15 +157,15 @@ fn what_only_looks_like_a_key_is_left() {
         "[secret: openai key] [secret OPENAI_API_KEY]",
         "",
     ] {
-        check_left(text);
+        check_unchanged(text);
     }
 }
 
 #[test]
-fn a_value_that_is_known_is_hidden_however_it_is_written() {
+fn a_known_value_is_hidden_in_every_form() {
     let value = "pass/word \"é\" & <more>";
     let mut secrets = Secrets::default();
-    assert_eq!(secrets.known("DB", value), Taken::Yes);
+    assert_eq!(secrets.add("DB", value), AddOutcome::Added);
     let json = |value: &str| serde_json::to_string(value).expect("a string is JSON").trim_matches('"').to_owned();
     let forms = [
         value.to_owned(),
@@ -191,36 +191,36 @@ fn a_value_that_is_known_is_hidden_however_it_is_written() {
 }
 
 #[test]
-fn values_that_overlap_are_hidden_to_the_last_letter() {
+fn overlapping_values_are_hidden_completely() {
     let mut secrets = Secrets::default();
     for (name, value) in [("A", "abcdefgh"), ("B", "abcdefghijkl"), ("C", "efghijklmnop")] {
-        assert_eq!(secrets.known(name, value), Taken::Yes);
+        assert_eq!(secrets.add(name, value), AddOutcome::Added);
     }
     assert_eq!(secrets.hide("xabcdefghijklmnopx").as_deref(), Some("x[secret B]x"));
-    // Also if they were made known in different places.
+    // Also if they come from different sets.
     let [mut one, mut other] = [Secrets::default(), Secrets::default()];
-    assert_eq!((one.known("A", "abcdefgh"), other.known("B", "abcdefghijkl")), (Taken::Yes, Taken::Yes));
-    assert_eq!(one.clone().and(&other).hide("xabcdefghijklx").as_deref(), Some("x[secret B]x"));
-    assert_eq!(one.clone().and(&one).and(&other).and(&other).hide("abcdefgh").as_deref(), Some("[secret A]"));
-    // What stood beside one has a shape only when that is gone.
+    assert_eq!((one.add("A", "abcdefgh"), other.add("B", "abcdefghijkl")), (AddOutcome::Added, AddOutcome::Added));
+    assert_eq!(one.clone().with(&other).hide("xabcdefghijklx").as_deref(), Some("x[secret B]x"));
+    assert_eq!(one.clone().with(&one).with(&other).with(&other).hide("abcdefgh").as_deref(), Some("[secret A]"));
+    // The key is a pattern only after the value behind it is replaced.
     assert_eq!(one.hide("AKIAIOSFODNN7EXAMPLEabcdefgh").as_deref(), Some("[secret: aws key id][secret A]"));
 }
 
 #[test]
-fn short_values_are_not_taken_and_names_give_nothing_away() {
+fn short_values_are_not_added_and_names_reveal_nothing() {
     let mut secrets = Secrets::default();
     for value in ["", "short", "       ", " hunter2 \n", "[secret]"] {
-        assert_eq!(secrets.known("X", value), Taken::TooShort, "{value}");
+        assert_eq!(secrets.add("X", value), AddOutcome::TooShort, "{value}");
     }
     assert_eq!(secrets.hide("short hunter2"), None);
-    assert_eq!(secrets.known("DB_PASSWORD", " PASSWORD\n"), Taken::Yes);
-    assert_eq!(secrets.known("a\"]\\\n", "0123456789"), Taken::Yes);
+    assert_eq!(secrets.add("DB_PASSWORD", " PASSWORD\n"), AddOutcome::Added);
+    assert_eq!(secrets.add("a\"]\\\n", "0123456789"), AddOutcome::Added);
     assert_eq!(secrets.hide("it is PASSWORD").as_deref(), Some("it is [secret]"));
     assert_eq!(secrets.hide("it is 0123456789").as_deref(), Some("it is [secret a____]"));
     assert_eq!(format!("{secrets:?}"), r#"Secrets{"DB_PASSWORD", "a____"}"#);
 }
 
-/// Pieces of what is looked for, and of what is not.
+/// Generates texts from pieces of patterns and other text.
 fn pieces() -> impl Strategy<Value = String> {
     const HINTS: &[&str] = &[
         "sk-",
@@ -266,28 +266,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn hiding_never_fails_and_leaves_nothing_to_hide(text in pieces()) {
+    fn hiding_twice_is_hiding_once(text in pieces()) {
         if let Some(hidden) = Secrets::default().hide(&text) {
             prop_assert_eq!(Secrets::default().hide(&hidden), None);
         }
     }
 
     #[test]
-    fn a_known_value_is_in_no_result(
+    fn a_known_value_is_never_left(
         value in prop_oneof!["[!-~]{8,40}", "\\PC{8,30}", "[a-c]{8,12}"],
         form in 0..5,
         (before, after) in (pieces(), pieces()),
-        beside in "\\PC{0,3}",
+        padding in "\\PC{0,3}",
     ) {
         let mut secrets = Secrets::default();
-        prop_assume!(secrets.known("V", value.as_str()) == Taken::Yes);
+        prop_assume!(secrets.add("V", value.as_str()) == AddOutcome::Added);
         let value = value.trim();
         let planted = match form {
             0 => value.to_owned(),
             1 => serde_json::to_string(value).expect("a string is JSON"),
             2 => reqwest::Url::parse_with_params("http://h/", [("q", value)]).expect("a URL").to_string(),
-            3 => STANDARD.encode(format!("{beside}{value}{beside}")),
-            _ => URL_SAFE_NO_PAD.encode(format!("{beside}{value}")),
+            3 => STANDARD.encode(format!("{padding}{value}{padding}")),
+            _ => URL_SAFE_NO_PAD.encode(format!("{padding}{value}")),
         };
         let text = format!("{before}{planted}{after}");
         let hidden = secrets.hide(&text);
@@ -298,15 +298,15 @@ proptest! {
     }
 
     #[test]
-    fn text_without_a_candidate_is_left(text in "([a-z]{1,12}[ ,.\n]{1,2}){0,40}", hex in "[0-9a-f]{32,64}") {
+    fn ordinary_text_is_unchanged(text in "([a-z]{1,12}[ ,.\n]{1,2}){0,40}", hex in "[0-9a-f]{32,64}") {
         let mut secrets = Secrets::default();
-        prop_assert_eq!(secrets.known("V", "correct horse battery"), Taken::Yes);
+        prop_assert_eq!(secrets.add("V", "correct horse battery"), AddOutcome::Added);
         prop_assert_eq!(secrets.hide(&text), None);
         prop_assert_eq!(secrets.hide(&hex), None);
     }
 }
 
-/// A key without any shape.
+/// A key without a pattern.
 const KEY: &str = "the-key-of-the-house-4711";
 const AWS: &str = "AKIAIOSFODNN7EXAMPLE";
 
@@ -323,21 +323,21 @@ async fn fail_with_key() -> Result<String> {
     Err(Error::new(ErrorKind::Tool, format_args!("cannot sign in with {AWS}")))
 }
 
-/// Prints a key where it is cut.
+/// Prints a key where the output is cut.
 #[tool(output_limit = 64)]
 async fn print_much() -> String {
     format!("{}{KEY}{}", "x".repeat(50), "y".repeat(500))
 }
 
 #[test]
-fn no_key_gets_anywhere() {
+fn no_key_is_recorded_sent_or_shown() {
     block_on(async {
         let call = |nth: usize, name: &str, arguments: &str| {
             let call = serde_json::json!({"id": format!("c{nth}"), "type": "function", "function": {"name": name, "arguments": arguments}});
             let answer = serde_json::json!({"id": "1", "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [call]}}]});
             Reply::json(200, &answer.to_string())
         };
-        let server = Server::start(move |nth, _| match nth {
+        let server = TestServer::start(move |nth, _| match nth {
             0 => call(0, "print_key", "{}"),
             1 => call(1, "fail_with_key", "{}"),
             2 => call(2, "print_much", "{}"),
@@ -345,13 +345,14 @@ fn no_key_gets_anywhere() {
             _ => Reply::json(400, &format!(r#"{{"error":{{"message":"{AWS} is not allowed to do that"}}}}"#)),
         })
         .await;
-        let openai = OpenAi::new("m").key(KEY).base_url(&format!("{}/v1", server.url)).expect("it is a URL").whole();
+        let openai =
+            OpenAi::new("m").key(KEY).base_url(&format!("{}/v1", server.url)).expect("it is a URL").without_streaming();
         let provider = Provider::from(openai).retry(Retry::never());
         let prompt = format!("You are {AWS}.");
         let agent = Agent::new(prompt.as_str(), &provider).tool(print_key).tool(fail_with_key).tool(print_much);
         let events = Arc::new(Mutex::new(String::new()));
-        let told = events.clone();
-        let each = move |event: &Event| *told.lock().expect("nobody panics") += &format!("{:?}\n", event.kind);
+        let log = events.clone();
+        let each = move |event: &Event| *log.lock().expect("no thread panics") += &format!("{:?}\n", event.kind);
         let session = Session::user(format!("log in as {AWS}")).fork_named(AWS);
         let error = agent.run(session).on_event(each).await.expect_err("the last is refused");
         let session = error.session().expect("it is kept");
@@ -360,12 +361,12 @@ fn no_key_gets_anywhere() {
         let path = folder.path().join("session.rath");
         session.save(&path).expect("it can be saved");
         let saved = std::fs::read_to_string(&path).expect("it can be read");
-        let asked: Vec<String> = server.asked().into_iter().map(|asked| asked.body).collect();
-        let events = events.lock().expect("nobody panics").clone();
-        assert_eq!(asked.len(), 5);
+        let requests: Vec<String> = server.requests().into_iter().map(|request| request.body).collect();
+        let events = events.lock().expect("no thread panics").clone();
+        assert_eq!(requests.len(), 5);
         for (what, text) in [
             ("file", &saved),
-            ("requests", &asked.concat()),
+            ("requests", &requests.concat()),
             ("events", &events),
             ("error", &format!("{error}{error:?}{session}{}", session.lineage())),
         ] {
@@ -374,24 +375,27 @@ fn no_key_gets_anywhere() {
             }
             assert!(text.contains("[secret: aws key id]"), "{what}: {text}");
         }
-        let said = "the key is [secret provider key], in Base64 [secret provider key]";
-        assert!(saved.contains(said) && asked[1].contains(said) && events.contains("it is [secret provider key]"));
+        let output = "the key is [secret provider key], in Base64 [secret provider key]";
+        assert!(
+            saved.contains(output) && requests[1].contains(output) && events.contains("it is [secret provider key]")
+        );
 
-        // Hiding changes nothing of what a record promises.
+        // A record with hidden secrets is undamaged, and its requests can be rebuilt.
         let opened = Session::open(&path).expect("it can be opened");
         assert!(opened.report.damage.is_empty(), "{:?}", opened.report);
         let answers = opened.session.as_record().steps();
         let answers: Vec<_> = answers.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_))).collect();
         assert_eq!(answers.len(), 4);
-        for (answer, asked) in answers.iter().zip(&asked) {
+        for (answer, sent) in answers.iter().zip(&requests) {
             let request = opened.session.request(answer.id()).expect("it can be rebuilt");
-            assert_eq!(String::from_utf8_lossy(&request.bytes), *asked);
+            assert_eq!(String::from_utf8_lossy(request.body()), *sent);
         }
-        // What the agent was told is what it says again, hidden or not.
-        let told = |session: &Session| session.chunks().filter(|chunk| matches!(chunk, Chunk::Instructions(_))).count();
-        let before = told(session);
+        // The agent recognizes its instructions, although a secret in them is hidden.
+        let instructions =
+            |session: &Session| session.chunks().filter(|chunk| matches!(chunk, Chunk::Instructions(_))).count();
+        let before = instructions(session);
         let error = agent.run(session.clone()).await.expect_err("it is refused again");
-        assert_eq!(told(error.session().expect("it is kept")), before);
+        assert_eq!(instructions(error.session().expect("it is kept")), before);
     });
 }
 
@@ -399,10 +403,10 @@ fn no_key_gets_anywhere() {
 fn forks_asides_and_merges_hide_what_their_session_hides() {
     let hiding = |name: &str, value: &str| {
         let mut secrets = Secrets::default();
-        assert_eq!(secrets.known(name, value), Taken::Yes);
+        assert_eq!(secrets.add(name, value), AddOutcome::Added);
         secrets
     };
-    let said = |mut session: Session| {
+    let recorded = |mut session: Session| {
         session.push(Chunk::note("red herring, blue moon"));
         match session.head().expect("it was pushed").chunk() {
             Chunk::Note(note) => note.text.to_string(),
@@ -413,20 +417,20 @@ fn forks_asides_and_merges_hide_what_their_session_hides() {
     for session in
         [red.clone(), red.fork(), red.detach(), red.aside("x"), red.at(red.head().expect("one").id()).expect("it")]
     {
-        assert_eq!(said(session), "[secret RED], blue moon");
+        assert_eq!(recorded(session), "[secret RED], blue moon");
     }
     let mut blue = Session::user("ho").hiding(hiding("BLUE", "blue moon"));
-    assert_eq!(said(red.merge(&blue).expect("nothing is open")), "[secret RED], [secret BLUE]");
+    assert_eq!(recorded(red.merge(&blue).expect("nothing is open")), "[secret RED], [secret BLUE]");
     blue.keep_aside(&red);
-    assert_eq!(said(blue), "[secret RED], [secret BLUE]");
-    assert_eq!(said(Session::user("hi")), "red herring, blue moon");
+    assert_eq!(recorded(blue), "[secret RED], [secret BLUE]");
+    assert_eq!(recorded(Session::user("hi")), "red herring, blue moon");
 }
 
 #[test]
-fn a_sidecar_goes_with_the_words_it_speaks_for() {
+fn a_sidecar_is_dropped_with_the_text_that_it_belongs_to() {
     let mut secrets = Secrets::default();
-    assert_eq!(secrets.known("KEY", KEY), Taken::Yes);
-    let kept = |text: &str, sidecar: &str| {
+    assert_eq!(secrets.add("KEY", KEY), AddOutcome::Added);
+    let is_kept = |text: &str, sidecar: &str| {
         let mut session = Session::user("hi").hiding(secrets.clone());
         let sidecar = Json::parse(sidecar).expect("it is JSON");
         session.push(Assistant { text: text.into(), sidecar: Some(sidecar), ..Assistant::default() });
@@ -435,14 +439,14 @@ fn a_sidecar_goes_with_the_words_it_speaks_for() {
             chunk => panic!("{chunk:?}"),
         }
     };
-    assert!(kept("hello", r#"{"signature":"abc"}"#));
-    assert!(kept("hello", &format!(r#"{{"signature":"{AWS}"}}"#)));
-    assert!(!kept("hello", &format!(r#"{{"signature":"{KEY}"}}"#)));
-    assert!(!kept(AWS, r#"{"signature":"abc"}"#));
+    assert!(is_kept("hello", r#"{"signature":"abc"}"#));
+    assert!(is_kept("hello", &format!(r#"{{"signature":"{AWS}"}}"#)));
+    assert!(!is_kept("hello", &format!(r#"{{"signature":"{KEY}"}}"#)));
+    assert!(!is_kept(AWS, r#"{"signature":"abc"}"#));
 }
 
 #[test]
-fn an_agent_with_a_scripted_model_knows_no_key_and_hides_shapes() {
+fn an_agent_without_known_keys_hides_patterns() {
     let agent = Agent::new("x", &script([r#"{"text": "AKIAIOSFODNN7EXAMPLE"}"#]));
     let session = block_on(agent.run(Session::user("hi"))).expect("it is answered");
     assert_eq!(session.text(), Some("[secret: aws key id]"));

@@ -1,4 +1,4 @@
-//! A server that says exactly the bytes it is told to say, and remembers what it was asked.
+//! A test server that sends given bytes and stores the requests it received.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,42 +8,42 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What was asked.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
-    /// As they came, one a line.
+    /// The headers as they were received, one on each line.
     pub(crate) headers: String,
     pub(crate) body: String,
 }
 
-/// What is said in return.
+/// A reply of the server.
 #[derive(Clone)]
 pub(crate) struct Reply {
     head: String,
     body: Vec<u8>,
-    then: Then,
+    after: AfterBody,
 }
 
-/// What happens after the last byte.
+/// The behaviour after the last byte of the body.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Then {
-    /// The answer is complete, as its length says.
+pub(crate) enum AfterBody {
+    /// The body is complete, as its length says.
     End,
     /// The connection breaks before the promised length.
     Break,
-    /// Nothing more comes, and the connection stays.
+    /// Nothing more is sent, and the connection stays open.
     Hang,
-    /// Nothing more comes but signs of life.
+    /// Only keep-alives are sent.
     Ping,
-    /// Nothing more comes but blank lines.
+    /// Only blank lines are sent.
     Blank,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let head = format!("HTTP/1.1 {status} Status\r\ncontent-type: {content_type}\r\nconnection: close\r\n");
-        Reply { head, body: body.into(), then: Then::End }
+        Reply { head, body: body.into(), after: AfterBody::End }
     }
 
     pub(crate) fn json(status: u16, body: &str) -> Self {
@@ -59,59 +59,59 @@ impl Reply {
         self
     }
 
-    pub(crate) fn then(mut self, then: Then) -> Self {
-        self.then = then;
+    pub(crate) fn then(mut self, after: AfterBody) -> Self {
+        self.after = after;
         self
     }
 }
 
 /// A server on a free port. It stops when dropped.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    /// How many connections the other side has closed while they hung.
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
+    /// The number of hanging connections that the client has closed.
     closed: watch::Receiver<usize>,
     task: JoinHandle<()>,
 }
 
-impl Server {
-    /// Answers the nth request by what `reply` makes of it.
-    pub(crate) async fn start(reply: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static) -> Self {
+impl TestServer {
+    /// Starts a server that answers the nth request with `reply`.
+    pub(crate) async fn start(reply: impl Fn(usize, &ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let (closed_in, closed) = watch::channel(0);
-        let (log, reply) = (asked.clone(), Arc::new(reply));
+        let (log, reply) = (requests.clone(), Arc::new(reply));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (log, reply, closed) = (log.clone(), reply.clone(), closed_in.clone());
                 tokio::spawn(async move {
-                    if serve(stream, &log, &*reply).await == Some(Then::Hang) {
+                    if serve(stream, &log, &*reply).await == Some(AfterBody::Hang) {
                         closed.send_modify(|count| *count += 1);
                     }
                 });
             }
         });
-        Server { url, asked, closed, task }
+        TestServer { url, requests, closed, task }
     }
 
-    /// Always answers the same.
+    /// Starts a server that always sends the same reply.
     pub(crate) async fn always(reply: Reply) -> Self {
-        Server::start(move |_, _| reply.clone()).await
+        TestServer::start(move |_, _| reply.clone()).await
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().expect("no test panics while it holds this").clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().expect("no test panics while it holds this").clone()
     }
 
-    /// Waits until the other side has closed a connection that hangs.
-    pub(crate) async fn closed(&mut self) {
+    /// Waits until the client has closed a connection that hangs.
+    pub(crate) async fn wait_closed(&mut self) {
         let waited = tokio::time::timeout(Duration::from_secs(10), self.closed.wait_for(|count| *count > 0)).await;
         waited.expect("the connection is closed").expect("the server runs");
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -119,34 +119,34 @@ impl Drop for Server {
 
 async fn serve(
     mut stream: TcpStream,
-    log: &Mutex<Vec<Asked>>,
-    reply: &(dyn Fn(usize, &Asked) -> Reply + Send + Sync),
-) -> Option<Then> {
-    let asked = read(&mut stream).await?;
+    log: &Mutex<Vec<ReceivedRequest>>,
+    reply: &(dyn Fn(usize, &ReceivedRequest) -> Reply + Send + Sync),
+) -> Option<AfterBody> {
+    let request = read_request(&mut stream).await?;
     let nth = {
         let mut log = log.lock().expect("no test panics while it holds this");
-        log.push(asked.clone());
+        log.push(request.clone());
         log.len() - 1
     };
-    let Reply { head, body, then } = reply(nth, &asked);
-    let promised = body.len() + if then == Then::End { 0 } else { 1 << 20 };
-    let head = format!("{head}content-length: {promised}\r\n\r\n");
-    // The other side may be gone: that is for its test to notice.
+    let Reply { head, body, after } = reply(nth, &request);
+    let length = body.len() + if after == AfterBody::End { 0 } else { 1 << 20 };
+    let head = format!("{head}content-length: {length}\r\n\r\n");
+    // The client may be gone, which its test will notice.
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body).await;
     let _ = stream.flush().await;
-    let sign: &[u8] = if then == Then::Blank { b"\n" } else { b": still here\n\n" };
-    while matches!(then, Then::Ping | Then::Blank) && stream.write_all(sign).await.is_ok() {
+    let keep_alive: &[u8] = if after == AfterBody::Blank { b"\n" } else { b": still here\n\n" };
+    while matches!(after, AfterBody::Ping | AfterBody::Blank) && stream.write_all(keep_alive).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    if then == Then::Hang {
+    if after == AfterBody::Hang {
         let mut rest = [0; 64];
         while matches!(stream.read(&mut rest).await, Ok(read) if read > 0) {}
     }
-    Some(then)
+    Some(after)
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Asked> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let mut more = [0; 4096];
     loop {
@@ -156,7 +156,7 @@ async fn read(stream: &mut TcpStream) -> Option<Asked> {
             let length = headers.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
             let body = &bytes[end + 4..];
             if body.len() >= length.unwrap_or_default() {
-                return Some(Asked {
+                return Some(ReceivedRequest {
                     path: first.split(' ').nth(1).unwrap_or_default().to_owned(),
                     headers: headers.to_owned(),
                     body: String::from_utf8_lossy(body).into_owned(),

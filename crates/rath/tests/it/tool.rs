@@ -256,7 +256,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
 fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
     let mut session = session.clone();
     session.push(Chunk::user("and?"));
-    provider.request(&session).expect("a request").bytes.to_vec()
+    provider.request(&session).expect("a request").body().to_vec()
 }
 
 #[test]

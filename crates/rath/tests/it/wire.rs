@@ -1,18 +1,20 @@
-//! Recorded answers, one file a case, each checked from the request it came of to what is made of it.
+//! Recorded responses of servers, one file for each case.
 //!
-//! A case is a title and four sections: the session (chunks, one a line), the request as it must be sent, the answer as it
-//! must be read, and the response, whose bytes run to the end of the file. `UPDATE_EXPECT=1` writes the two in the middle
-//! anew.
+//! A case is a title and four sections: the session (chunks, one on each line), the expected request, the expected answer,
+//! and the response, whose bytes run to the end of the file. `UPDATE_EXPECT=1` writes the two expected sections.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rath::prelude::*;
-use rath::provider::{Answer, Assembly, Env, Failure, Shape};
+use rath::provider::{Answer, Assembler, Env, ProviderError, ProviderErrorKind, RetryAdvice, Shape};
 
-use crate::server::{Reply, Server};
+use crate::server::{Reply, TestServer};
 use crate::support::{block_on, cases};
+
+/// The result of assembling a response, in a form that can be compared.
+type Assembled = Result<(Answer, String), (ProviderErrorKind, String, RetryAdvice)>;
 
 struct Case {
     path: PathBuf,
@@ -21,7 +23,7 @@ struct Case {
     session: String,
     request: String,
     answer: String,
-    /// Status, content type, further headers.
+    /// The status with the content type, then further headers.
     head: Vec<String>,
     response: Vec<u8>,
 }
@@ -45,8 +47,8 @@ impl Case {
             rest = &rest[line + 1..];
         }
         let section = |prefix: &str| {
-            let found = sections.iter().find(|(name, _)| name.starts_with(prefix));
-            found.unwrap_or_else(|| panic!("{} has no section `{prefix}`", path.display()))
+            let section = sections.iter().find(|(name, _)| name.starts_with(prefix));
+            section.unwrap_or_else(|| panic!("{} has no section `{prefix}`", path.display()))
         };
         let head = section("response").0.trim_start_matches("response ").split(" | ").map(str::to_owned);
         Case {
@@ -99,21 +101,25 @@ impl Case {
         self.head[1..].iter().fold(reply, |reply, header| reply.header(header))
     }
 
-    /// Feeds the response in pieces that end at `ends`.
-    fn assemble(&self, ends: &[usize]) -> Result<(Answer, String), Failure> {
+    /// Assembles the answer and the text of its deltas from pieces of the response that end at `ends`.
+    fn assemble(&self, ends: &[usize]) -> Assembled {
+        self.try_assemble(ends).map_err(|error| (error.kind(), error.message(), error.retry()))
+    }
+
+    fn try_assemble(&self, ends: &[usize]) -> Result<(Answer, String), ProviderError> {
         let mut shown = String::new();
         let mut sink = |delta: Delta<'_>| match delta {
             Delta::Text(text) => shown.push_str(text),
             Delta::Reasoning(text) => shown.push_str(text),
             _ => {}
         };
-        let mut assembly = Assembly::new(self.shape());
+        let mut assembler = Assembler::new(self.shape());
         let mut begin = 0;
         for end in ends.iter().copied().chain([self.response.len()]) {
-            assembly.feed(&self.response[begin..end], &mut sink)?;
+            assembler.feed(&self.response[begin..end], &mut sink)?;
             begin = end;
         }
-        let answer = assembly.finish(&mut sink)?;
+        let answer = assembler.finish(&mut sink)?;
         Ok((answer, shown))
     }
 }
@@ -129,8 +135,8 @@ fn corpus() -> Vec<Case> {
     paths.iter().map(|path| Case::read(path)).collect()
 }
 
-/// Everything that an answer tells, as text.
-fn told(asked: &Result<Session>, deltas: &str) -> String {
+/// Prints an answer or an error with all its parts.
+fn describe(asked: &Result<Session>, deltas: &str) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
         if !text.is_empty() {
@@ -141,8 +147,8 @@ fn told(asked: &Result<Session>, deltas: &str) -> String {
         Ok(session) => session,
         Err(error) => {
             line("error", &format!("{:?}: {error}", error.kind()));
-            let kept = error.session().map(|session| session.chunks().map(Chunk::kind).collect::<Vec<_>>().join(", "));
-            line("kept", &kept.unwrap_or_else(|| "nothing".to_owned()));
+            let steps = error.session().map(|session| session.chunks().map(Chunk::kind).collect::<Vec<_>>().join(", "));
+            line("kept", &steps.unwrap_or_else(|| "nothing".to_owned()));
             return out;
         }
     };
@@ -162,14 +168,14 @@ fn told(asked: &Result<Session>, deltas: &str) -> String {
 }
 
 #[test]
-fn every_recorded_answer_is_asked_for_and_read_as_it_should_be() {
+fn every_case_sends_the_expected_request_and_reads_the_expected_answer() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let corpus = corpus();
     assert!(corpus.len() >= 30, "the corpus has {} cases", corpus.len());
     for mut case in corpus {
         let (answer, request) = block_on(async {
-            let server = Server::always(case.reply()).await;
-            let env = Env::of([
+            let server = TestServer::always(case.reply()).await;
+            let env = Env::from_values([
                 ("OPENAI_BASE_URL", &*format!("{}/v1", server.url)),
                 ("ANTHROPIC_BASE_URL", &*server.url),
                 ("OPENAI_API_KEY", "sk-wire"),
@@ -181,23 +187,23 @@ fn every_recorded_answer_is_asked_for_and_read_as_it_should_be() {
             let provider: Provider = match kind {
                 "openai" => {
                     let openai = OpenAi::from_env(model, &env).expect("the environment is complete");
-                    if whole { openai.whole().into() } else { openai.into() }
+                    if whole { openai.without_streaming().into() } else { openai.into() }
                 }
                 _ => {
                     let anthropic = Anthropic::from_env(model, &env).expect("the environment is complete");
-                    if whole { anthropic.whole().into() } else { anthropic.into() }
+                    if whole { anthropic.without_streaming().into() } else { anthropic.into() }
                 }
             };
             let mut deltas = String::new();
             let session = case.session();
             let each = |delta: Delta<'_>| write!(deltas, "{delta:?} ").expect("a String takes it");
             let asked = provider.retry(Retry::never()).ask(session).each(each).await;
-            let request = server.asked().first().map(|asked| asked.body.clone()).unwrap_or_default();
+            let request = server.requests().first().map(|request| request.body.clone()).unwrap_or_default();
             if let Ok(session) = &asked {
                 let rebuilt = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");
-                assert_eq!(String::from_utf8_lossy(&rebuilt.bytes), request, "{} is rebuilt", case.name());
+                assert_eq!(String::from_utf8_lossy(rebuilt.body()), request, "{} is rebuilt", case.name());
             }
-            (told(&asked, deltas.trim_end()).replace(&server.url, "http://server"), request)
+            (describe(&asked, deltas.trim_end()).replace(&server.url, "http://server"), request)
         });
         let (answer, request) = (answer.trim_end().to_owned(), request.trim_end().to_owned());
         if update {
@@ -215,11 +221,11 @@ fn a_stream_cut_at_any_byte_is_never_a_shorter_answer() {
     for case in corpus().iter().filter(|case| case.is_stream()) {
         let whole = case.assemble(&[]);
         for cut in 0..case.response.len() {
-            let mut assembly = Assembly::new(case.shape());
-            let fed = assembly.feed(&case.response[..cut], &mut |_| {});
-            if let Ok(answer) = fed.and_then(|()| assembly.finish(&mut |_| {})) {
-                let whole = whole.as_ref().map(|(answer, _)| answer);
-                assert_eq!(Ok(&answer), whole, "{} cut at byte {cut}", case.name());
+            let mut assembler = Assembler::new(case.shape());
+            let fed = assembler.feed(&case.response[..cut], &mut |_| {});
+            if let Ok(answer) = fed.and_then(|()| assembler.finish(&mut |_| {})) {
+                let whole = whole.as_ref().ok().map(|(answer, _)| answer);
+                assert_eq!(Some(&answer), whole, "{} cut at byte {cut}", case.name());
             }
         }
     }

@@ -161,7 +161,7 @@ impl AtifWriter<'_> {
             cost_usd: f64,
         }
         let recorded = answer.facts.as_ref().and_then(|facts| serde_json::from_str::<CostFacts>(facts.as_str()).ok());
-        let by_price = || Some(self.prices.get(answer.provider.as_ref()?)?.of(usage?).as_dollars());
+        let by_price = || Some(self.prices.get(answer.provider.as_ref()?)?.cost(usage?).as_dollars());
         recorded.map(|facts| facts.cost_usd).or_else(by_price)
     }
 }

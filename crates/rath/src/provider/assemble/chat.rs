@@ -1,4 +1,4 @@
-//! Answers in the shape of OpenAI's Chat Completions.
+//! Assembling answers of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,67 +9,67 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::frame::Frame;
-use super::gather::Gather;
-use super::{REASONING, Words, is_failure, reported, tell};
-use crate::error::ErrorKind;
-use crate::provider::answer::{Answer, Delta, Facts, Failure, Sink};
-use crate::provider::usage;
+use super::frame::EventFrame;
+use super::text::TextBuffer;
+use super::{JsonText, REASONING_MEMBERS, emit, is_error_object, reported_error};
+use crate::provider::answer::{Answer, AnswerFacts, Delta, DeltaSink};
+use crate::provider::error::{ProviderError, ProviderErrorKind};
+use crate::provider::usage::parse_chat_usage;
 
-/// An answer under way.
+/// An incomplete answer.
 #[derive(Default)]
-pub(super) struct Chat {
-    text: Gather,
-    reasoning: Gather,
-    /// The name under which reasoning comes: servers disagree on it, and want it back under theirs.
-    reasoning_name: Option<&'static str>,
+pub(super) struct ChatAnswer {
+    text: TextBuffer,
+    reasoning: TextBuffer,
+    /// The member that holds the reasoning: servers disagree on it, and expect it back under the same name.
+    reasoning_member: Option<&'static str>,
     reasoning_details: Vec<Box<RawValue>>,
-    calls: Vec<CallUnderWay>,
-    /// Where the newest call with each index stands, and the one with each id.
+    calls: Vec<PartialCall>,
+    /// The position in `calls` of the newest call with each index, and of the call with each id.
     by_index: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
-    /// Where those stand that began with the newest piece that began any.
-    group: usize,
+    /// The position of the first call that began with the newest event in which any call began.
+    group_start: usize,
     finish: Option<String>,
-    refused: bool,
+    has_refusal: bool,
     usage: Option<Box<RawValue>>,
-    facts: Facts,
-    /// What stands around the words in most events.
-    frame: Frame,
-    /// Whether it is known what answers: it is said with every piece.
-    named: bool,
-    /// Whether there was any choice.
-    spoke: bool,
-    /// Whether it does not come in pieces.
-    at_once: bool,
-    /// Whether the end has come.
+    facts: AnswerFacts,
+    /// The frame of events with text only.
+    frame: EventFrame,
+    /// True once id and model are known, which every event repeats.
+    has_metadata: bool,
+    /// True once a choice has arrived.
+    has_choice: bool,
+    /// True if the answer is one object and not a stream.
+    is_whole: bool,
+    /// True once the end of the answer has arrived.
     pub(super) done: bool,
 }
 
-/// Where a piece of a call stands among those that came with it.
+/// The position of a piece of a call among those in the same event.
 #[derive(Clone, Copy)]
-struct Place {
+struct PiecePosition {
     nth: usize,
     of: usize,
 }
 
-/// Whether a message came all at once.
+/// The form of a message.
 #[derive(Clone, Copy, PartialEq)]
-enum Whole {
-    Yes,
-    No,
+enum MessageForm {
+    Delta,
+    Whole,
 }
 
 #[derive(Default)]
-struct CallUnderWay {
+struct PartialCall {
     id: String,
     tool: String,
-    arguments: Gather,
+    arguments: TextBuffer,
 }
 
-/// What is said about an answer with every event of it, and need be read only once.
+/// The metadata that every event of an answer repeats. It is parsed once.
 #[derive(Deserialize)]
-struct About<'a> {
+struct ChatMetadata<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -80,11 +80,11 @@ struct About<'a> {
     system_fingerprint: Option<Cow<'a, str>>,
 }
 
-/// One event, or a whole answer.
+/// An event of a stream, or a whole answer.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct ChatEvent<'a> {
     #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
+    choices: Option<Vec<ChatChoice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -92,106 +92,106 @@ struct Event<'a> {
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct ChatChoice<'a> {
     index: Option<u64>,
     #[serde(borrow)]
-    delta: Option<Piece<'a>>,
-    /// All of it, where it does not come in pieces.
+    delta: Option<ChatDelta<'a>>,
+    /// The whole message, if the answer is not a stream.
     #[serde(borrow)]
-    message: Option<Piece<'a>>,
+    message: Option<ChatDelta<'a>>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
-struct Piece<'a> {
+struct ChatDelta<'a> {
     #[serde(borrow)]
-    content: Option<Words<'a>>,
+    content: Option<JsonText<'a>>,
     #[serde(borrow)]
-    refusal: Option<Words<'a>>,
+    refusal: Option<JsonText<'a>>,
     #[serde(borrow)]
-    reasoning_content: Option<Words<'a>>,
+    reasoning_content: Option<JsonText<'a>>,
     #[serde(borrow)]
-    reasoning: Option<Words<'a>>,
+    reasoning: Option<JsonText<'a>>,
     #[serde(borrow)]
-    reasoning_text: Option<Words<'a>>,
+    reasoning_text: Option<JsonText<'a>>,
     #[serde(borrow)]
-    thinking: Option<Words<'a>>,
+    thinking: Option<JsonText<'a>>,
     #[serde(borrow)]
     reasoning_details: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<CallPiece<'a>>>,
+    tool_calls: Option<Vec<ChatCallDelta<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct CallPiece<'a> {
+struct ChatCallDelta<'a> {
     index: Option<u64>,
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    function: Option<Function<'a>>,
+    function: Option<ChatFunctionDelta<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Function<'a> {
+struct ChatFunctionDelta<'a> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    arguments: Option<Words<'a>>,
+    arguments: Option<JsonText<'a>>,
 }
 
-impl Chat {
-    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+impl ChatAnswer {
+    pub(super) fn read_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         if data.trim_ascii() == b"[DONE]" {
             self.done = true;
             return Ok(());
         }
-        if let Some(words) = self.frame.words(data).filter(|_| !self.done) {
-            tell(Delta::Text(self.text.push(words)), sink);
+        if let Some(text) = self.frame.text(data).filter(|_| !self.done) {
+            emit(Delta::Text(self.text.push(text)), sink);
             return Ok(());
         }
-        // Keep-alives and what follows the end say nothing.
+        // Keep-alives, and anything after the end, are ignored.
         if data.iter().all(u8::is_ascii_whitespace) || self.done {
             return Ok(());
         }
-        self.read(data, sink)
+        self.parse_event(data, sink)
     }
 
-    /// The answer in one object, which is its own end.
-    pub(super) fn whole(&mut self, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
-        self.at_once = true;
-        self.read(body, sink)?;
-        if !self.spoke {
-            return Err(Failure::unreadable("the answer holds no choices"));
+    /// Reads an answer that is one object, whose end is the end of the answer.
+    pub(super) fn read_whole(&mut self, body: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
+        self.is_whole = true;
+        self.parse_event(body, sink)?;
+        if !self.has_choice {
+            return Err(ProviderError::unreadable("the answer has no choices"));
         }
         self.done = true;
         Ok(())
     }
 
-    pub(super) fn end(mut self, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
-        // The count comes after everything else, so with a reason to stop it is an end too.
-        let counted = self.finish.is_some() && self.usage.is_some();
-        if !self.done && !counted {
-            return Err(Failure::cut());
+    pub(super) fn finish(mut self, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        // The usage is the last event before the end, so together with a reason to stop it is an end too.
+        let has_usage = self.finish.is_some() && self.usage.is_some();
+        if !self.done && !has_usage {
+            return Err(ProviderError::truncated());
         }
         let raw = self.finish.as_deref();
         if raw == Some("error") {
-            return Err(Failure::new(ErrorKind::Busy, "the provider ended the answer with an error"));
+            return Err(ProviderError::new(ProviderErrorKind::Busy, "the provider ended the answer with an error"));
         }
         if raw.is_none() && self.text.is_empty() && self.calls.is_empty() && self.reasoning.is_empty() {
-            return Err(Failure::cut());
+            return Err(ProviderError::truncated());
         }
         let finish = match raw {
             Some("length" | "max_tokens" | "model_length") => Finish::Length,
             Some("content_filter") => Finish::Filtered,
-            _ if self.refused => Finish::Filtered,
+            _ if self.has_refusal => Finish::Filtered,
             _ if !self.calls.is_empty() => Finish::Calls,
             _ => Finish::Stop,
         };
-        self.facts.set_some("finish", self.finish.as_deref());
+        self.facts.set_text("finish", self.finish.as_deref());
         let mut usage = None;
         if let Some(raw) = &self.usage {
-            usage = serde_json::from_str(raw.get()).ok().as_ref().and_then(usage::chat);
+            usage = serde_json::from_str(raw.get()).ok().as_ref().and_then(parse_chat_usage);
             self.facts.set("usage", raw);
         }
         sink(Delta::Finish(finish));
@@ -214,56 +214,58 @@ impl Chat {
         })
     }
 
-    fn read(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
-        if !self.named {
-            self.about(data);
+    fn parse_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
+        if !self.has_metadata {
+            self.read_metadata(data);
         }
-        match serde_json::from_slice::<Event<'_>>(data) {
+        match serde_json::from_slice::<ChatEvent<'_>>(data) {
             Ok(event) if event.choices.is_none() && event.usage.is_none() && event.error.is_none() => {
                 match serde_json::from_slice(data) {
-                    Ok(event) if is_failure(&event) => Err(reported(&event, None, self.wrong())),
+                    Ok(event) if is_error_object(&event) => {
+                        Err(reported_error(&event, None, self.default_error_kind()))
+                    }
                     _ => Ok(()),
                 }
             }
             Ok(event) => {
-                if let Some(words) = only_words(&event).filter(|_| self.named) {
-                    self.frame.learn(data, words);
+                if let Some(text) = sole_text(&event).filter(|_| self.has_metadata) {
+                    self.frame.learn(data, text);
                 }
-                self.take(event, sink)
+                self.apply(event, sink)
             }
             Err(_) => {
-                let mended = mend(data)?;
-                self.take(serde_json::from_slice(&mended).map_err(unlike)?, sink)
+                let normalized = normalize_arguments(data)?;
+                self.apply(serde_json::from_slice(&normalized).map_err(invalid_answer)?, sink)
             }
         }
     }
 
-    fn about(&mut self, data: &[u8]) {
-        let Ok(about) = serde_json::from_slice::<About<'_>>(data) else { return };
-        let said = |name: &Option<Cow<'_, str>>| name.as_ref().is_some_and(|name| !name.is_empty());
-        self.named = said(&about.id) && said(&about.model);
-        self.facts.set_some("id", about.id.as_deref());
-        self.facts.set_some("model", about.model.as_deref());
-        self.facts.set_some("service_tier", about.service_tier.as_deref());
-        self.facts.set_some("system_fingerprint", about.system_fingerprint.as_deref());
+    fn read_metadata(&mut self, data: &[u8]) {
+        let Ok(metadata) = serde_json::from_slice::<ChatMetadata<'_>>(data) else { return };
+        let is_set = |name: &Option<Cow<'_, str>>| name.as_ref().is_some_and(|name| !name.is_empty());
+        self.has_metadata = is_set(&metadata.id) && is_set(&metadata.model);
+        self.facts.set_text("id", metadata.id.as_deref());
+        self.facts.set_text("model", metadata.model.as_deref());
+        self.facts.set_text("service_tier", metadata.service_tier.as_deref());
+        self.facts.set_text("system_fingerprint", metadata.system_fingerprint.as_deref());
     }
 
-    fn take(&mut self, event: Event<'_>, sink: &mut Sink<'_>) -> Result<(), Failure> {
+    fn apply(&mut self, event: ChatEvent<'_>, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         if let Some(error) = event.error.filter(|error| !matches!(error.get(), "\"\"" | "false" | "{}")) {
             let error = serde_json::from_str(error.get()).unwrap_or(Value::Null);
-            return Err(reported(&error, None, self.wrong()));
+            return Err(reported_error(&error, None, self.default_error_kind()));
         }
         if let Some(usage) = event.usage.filter(|usage| usage.get().starts_with('{')) {
             self.usage = Some(usage.to_owned());
         }
         for choice in event.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or_default() == 0) {
-            // Some say all of it again at the end.
-            let said = !self.text.is_empty() || !self.calls.is_empty();
-            self.spoke = true;
-            if let Some(piece) = choice.delta {
-                self.piece(piece, Whole::No, sink);
-            } else if let Some(message) = choice.message.filter(|_| !said) {
-                self.piece(message, Whole::Yes, sink);
+            // Some servers repeat the whole message at the end of a stream.
+            let has_content = !self.text.is_empty() || !self.calls.is_empty();
+            self.has_choice = true;
+            if let Some(delta) = choice.delta {
+                self.read_delta(delta, MessageForm::Delta, sink);
+            } else if let Some(message) = choice.message.filter(|_| !has_content) {
+                self.read_delta(message, MessageForm::Whole, sink);
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finish = Some(reason.into_owned());
@@ -272,61 +274,62 @@ impl Chat {
         Ok(())
     }
 
-    /// What kind of failure one is that does not say: in the middle of an answer something broke.
-    fn wrong(&self) -> ErrorKind {
-        if self.at_once { ErrorKind::Refused } else { ErrorKind::Busy }
+    /// Returns the kind of an error that does not name one: in the middle of a stream, the server failed.
+    fn default_error_kind(&self) -> ProviderErrorKind {
+        if self.is_whole { ProviderErrorKind::Refused } else { ProviderErrorKind::Busy }
     }
 
-    fn piece(&mut self, piece: Piece<'_>, whole: Whole, sink: &mut Sink<'_>) {
-        // One text may come under two names at once: it is taken once.
-        let said = [piece.reasoning_content, piece.reasoning, piece.reasoning_text, piece.thinking];
-        let named = REASONING
+    fn read_delta(&mut self, delta: ChatDelta<'_>, form: MessageForm, sink: &mut DeltaSink<'_>) {
+        // The same reasoning may stand in two members: it is read once.
+        let members = [delta.reasoning_content, delta.reasoning, delta.reasoning_text, delta.thinking];
+        let reasoning = REASONING_MEMBERS
             .into_iter()
-            .zip(said)
-            .find_map(|(name, words)| words.filter(|words| !words.bytes.is_empty()).map(|words| (name, words)));
-        let details = piece.reasoning_details.unwrap_or_default();
-        match &named {
-            Some((name, words)) => {
-                self.reasoning_name = Some(name);
-                tell(Delta::Reasoning(self.reasoning.push(&words.bytes)), sink);
+            .zip(members)
+            .find_map(|(name, text)| text.filter(|text| !text.bytes.is_empty()).map(|text| (name, text)));
+        let details = delta.reasoning_details.unwrap_or_default();
+        match &reasoning {
+            Some((name, text)) => {
+                self.reasoning_member = Some(name);
+                emit(Delta::Reasoning(self.reasoning.push(&text.bytes)), sink);
             }
             None => {
                 for detail in &details {
                     let detail: Value = serde_json::from_str(detail.get()).unwrap_or_default();
-                    let words = detail.get("text").or(detail.get("summary")).and_then(Value::as_str);
-                    tell(Delta::Reasoning(self.reasoning.push(words.unwrap_or_default().as_bytes())), sink);
+                    let text = detail.get("text").or(detail.get("summary")).and_then(Value::as_str);
+                    emit(Delta::Reasoning(self.reasoning.push(text.unwrap_or_default().as_bytes())), sink);
                 }
             }
         }
         self.reasoning_details.extend(details.into_iter().map(ToOwned::to_owned));
-        if let Some(words) = piece.content {
-            tell(Delta::Reasoning(self.reasoning.push(words.reasoning.as_bytes())), sink);
-            tell(Delta::Text(self.text.push(&words.bytes)), sink);
+        if let Some(content) = delta.content {
+            emit(Delta::Reasoning(self.reasoning.push(content.reasoning.as_bytes())), sink);
+            emit(Delta::Text(self.text.push(&content.bytes)), sink);
         }
-        if let Some(words) = piece.refusal.filter(|words| !words.bytes.is_empty()) {
-            self.refused = true;
-            tell(Delta::Text(self.text.push(&words.bytes)), sink);
+        if let Some(refusal) = delta.refusal.filter(|refusal| !refusal.bytes.is_empty()) {
+            self.has_refusal = true;
+            emit(Delta::Text(self.text.push(&refusal.bytes)), sink);
         }
-        let known = self.calls.len();
-        let pieces = piece.tool_calls.unwrap_or_default();
+        let calls_before = self.calls.len();
+        let pieces = delta.tool_calls.unwrap_or_default();
         let of = pieces.len();
-        for (nth, call) in pieces.into_iter().enumerate() {
-            self.call(call, Some(Place { nth, of }).filter(|_| whole == Whole::No), sink);
+        for (nth, piece) in pieces.into_iter().enumerate() {
+            let position = Some(PiecePosition { nth, of }).filter(|_| form == MessageForm::Delta);
+            self.read_call(piece, position, sink);
         }
-        if self.calls.len() > known {
-            self.group = known;
+        if self.calls.len() > calls_before {
+            self.group_start = calls_before;
         }
     }
 
-    /// Takes in a piece of a call, at its place among those that came with it; a whole call has none.
-    fn call(&mut self, piece: CallPiece<'_>, place: Option<Place>, sink: &mut Sink<'_>) {
+    /// Reads a piece of a call; `position` is `None` for a whole call.
+    fn read_call(&mut self, piece: ChatCallDelta<'_>, position: Option<PiecePosition>, sink: &mut DeltaSink<'_>) {
         let id = piece.id.as_deref().unwrap_or_default();
-        let function = piece.function.unwrap_or(Function { name: None, arguments: None });
+        let function = piece.function.unwrap_or(ChatFunctionDelta { name: None, arguments: None });
         let name = function.name.as_deref().unwrap_or_default();
-        let arguments = function.arguments.map(|words| words.bytes).unwrap_or_default();
-        let known = place.and_then(|place| self.meant(piece.index, place, id, name, &arguments));
-        let nth = known.unwrap_or_else(|| {
-            self.calls.push(CallUnderWay::default());
+        let arguments = function.arguments.map(|text| text.bytes).unwrap_or_default();
+        let continued = position.and_then(|position| self.find_call(piece.index, position, id, name, &arguments));
+        let nth = continued.unwrap_or_else(|| {
+            self.calls.push(PartialCall::default());
             self.calls.len() - 1
         });
         if let Some(index) = piece.index {
@@ -344,24 +347,31 @@ impl Chat {
         sink(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments });
     }
 
-    /// Which call a piece goes on with; none if it begins a new one.
+    /// Returns the call that a piece continues, or `None` if the piece begins a new one.
     ///
-    /// Servers give calls an index, an id, both or neither, and a known id says most. Where what they give says that a
-    /// piece goes on with a call, it still begins a new one if it names a tool and that call has another name, or another
-    /// id, or is complete.
-    fn meant(&self, index: Option<u64>, place: Place, id: &str, name: &str, arguments: &[u8]) -> Option<usize> {
+    /// Servers give calls an index, an id, both or neither, and a known id is the most reliable. A piece that continues a
+    /// call by index or id still begins a new one if it names a tool and that call has another name, or another id, or is
+    /// complete.
+    fn find_call(
+        &self,
+        index: Option<u64>,
+        position: PiecePosition,
+        id: &str,
+        name: &str,
+        arguments: &[u8],
+    ) -> Option<usize> {
         let last = self.calls.len().checked_sub(1);
         let by_id = self.by_id.get(id).copied();
         let by_index = index.and_then(|index| self.by_index.get(&index)).copied();
-        let (nth, sure) = match (by_id, index) {
-            // Calls may share an id: then the index tells them apart.
+        let (nth, is_certain) = match (by_id, index) {
+            // Calls may share an id; then the index distinguishes them.
             (Some(_), Some(_)) if by_index.is_none() && !name.is_empty() => return None,
             (Some(_), Some(_)) if by_index.is_some_and(|nth| self.calls[nth].id == id) => (by_index?, true),
             (Some(nth), _) => (nth, true),
             (None, Some(_)) => (by_index?, true),
-            // Calls that began together go on together.
-            (None, None) if name.is_empty() && id.is_empty() && place.of > 1 => {
-                ((self.group + place.nth).min(last?), false)
+            // Calls that began in one event continue in the same order.
+            (None, None) if name.is_empty() && id.is_empty() && position.of > 1 => {
+                ((self.group_start + position.nth).min(last?), false)
             }
             (None, None) => (last?, false),
         };
@@ -370,37 +380,37 @@ impl Chat {
         }
         let call = &self.calls[nth];
         let so_far = call.arguments.as_str();
-        let complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
-        let other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
-        // A name may come in pieces, though never two at once.
-        let goes_on = sure && place.nth == 0 && so_far.is_empty();
-        let other_name = call.tool != name && !call.tool.is_empty() && !goes_on;
-        let begins = other_name
-            || other_id
-            || (!sure && (place.nth > 0 || (so_far.is_empty() && arguments.is_empty())))
-            || (!arguments.trim_ascii().is_empty() && complete());
-        (!begins).then_some(nth)
+        let is_complete = || so_far.ends_with('}') && serde_json::from_str::<IgnoredAny>(so_far).is_ok();
+        let has_other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
+        // A name may arrive in pieces, though never two in one event.
+        let continues_name = is_certain && position.nth == 0 && so_far.is_empty();
+        let has_other_name = call.tool != name && !call.tool.is_empty() && !continues_name;
+        let begins_call = has_other_name
+            || has_other_id
+            || (!is_certain && (position.nth > 0 || (so_far.is_empty() && arguments.is_empty())))
+            || (!arguments.trim_ascii().is_empty() && is_complete());
+        (!begins_call).then_some(nth)
     }
 
     fn sidecar(&self) -> Option<Json> {
         let json = if !self.reasoning_details.is_empty() {
             format!(r#"{{"reasoning_details":{}}}"#, serde_json::to_string(&self.reasoning_details).ok()?)
         } else {
-            format!(r#"{{"reasoning":"{}"}}"#, self.reasoning_name?)
+            format!(r#"{{"reasoning":"{}"}}"#, self.reasoning_member?)
         };
         Json::parse(&json).ok()
     }
 }
 
-/// The words of an event that holds nothing else, where they stand in it as they are.
-fn only_words<'a>(event: &Event<'a>) -> Option<&'a [u8]> {
-    let Event { choices: Some(choices), usage: None, error: None } = event else { return None };
-    let [Choice { index: None | Some(0), delta: Some(piece), message: None, finish_reason: None }] = &choices[..]
+/// Returns the text of an event that holds nothing else, if the text stands in the event without escapes.
+fn sole_text<'a>(event: &ChatEvent<'a>) -> Option<&'a [u8]> {
+    let ChatEvent { choices: Some(choices), usage: None, error: None } = event else { return None };
+    let [ChatChoice { index: None | Some(0), delta: Some(delta), message: None, finish_reason: None }] = &choices[..]
     else {
         return None;
     };
-    let Piece {
-        content: Some(Words { bytes: Cow::Borrowed(words), .. }),
+    let ChatDelta {
+        content: Some(JsonText { bytes: Cow::Borrowed(text), .. }),
         refusal: None,
         reasoning_content: None,
         reasoning: None,
@@ -408,17 +418,17 @@ fn only_words<'a>(event: &Event<'a>) -> Option<&'a [u8]> {
         thinking: None,
         reasoning_details: None,
         tool_calls: None,
-    } = piece
+    } = delta
     else {
         return None;
     };
-    Some(words)
+    Some(text)
 }
 
-/// An event with arguments as an object instead of a text, which some servers send, made regular.
-fn mend(data: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Writes the arguments of calls as a string if they are an object, which some servers send.
+fn normalize_arguments(data: &[u8]) -> Result<Vec<u8>, ProviderError> {
     let text = String::from_utf8_lossy(data);
-    let mut event: Value = serde_json::from_str(&text).map_err(unlike)?;
+    let mut event: Value = serde_json::from_str(&text).map_err(invalid_answer)?;
     let choices = event.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten();
     for choice in choices {
         for part in ["delta", "message"] {
@@ -433,6 +443,6 @@ fn mend(data: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(event.to_string().into_bytes())
 }
 
-fn unlike(error: serde_json::Error) -> Failure {
-    Failure::unreadable(format_args!("wanted an answer of the Chat Completions API: {error}"))
+fn invalid_answer(error: serde_json::Error) -> ProviderError {
+    ProviderError::unreadable(format_args!("wanted an answer of the Chat Completions API: {error}"))
 }

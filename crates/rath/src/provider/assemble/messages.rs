@@ -1,4 +1,4 @@
-//! Answers in the shape of Anthropic's Messages.
+//! Assembling answers of Anthropic's Messages.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,59 +8,59 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::frame::Frame;
-use super::gather::Gather;
-use super::{Words, is_failure, reported, tell};
-use crate::error::ErrorKind;
-use crate::provider::answer::{Answer, Delta, Facts, Failure, Sink};
-use crate::provider::usage;
+use super::frame::EventFrame;
+use super::text::TextBuffer;
+use super::{JsonText, emit, is_error_object, reported_error};
+use crate::provider::answer::{Answer, AnswerFacts, Delta, DeltaSink};
+use crate::provider::error::{ProviderError, ProviderErrorKind};
+use crate::provider::usage::parse_messages_usage;
 
-/// An answer under way.
+/// An incomplete answer.
 #[derive(Default)]
-pub(super) struct Messages {
-    /// In the order in which they began.
-    blocks: Vec<Block>,
-    /// Where the block with each index stands.
+pub(super) struct MessagesAnswer {
+    /// The blocks in the order in which they began.
+    blocks: Vec<PartialBlock>,
+    /// The position in `blocks` of the block with each index.
     by_index: HashMap<usize, usize>,
-    /// What stands around the words in most events, and the block that they belong to.
-    frame: Frame,
-    framed: usize,
-    calls: usize,
+    /// The frame of events with text only, and the block that the text belongs to.
+    frame: EventFrame,
+    frame_block: usize,
+    call_count: usize,
     finish: Option<String>,
     usage: Map<String, Value>,
-    facts: Facts,
+    facts: AnswerFacts,
     begun: bool,
     pub(super) done: bool,
 }
 
-/// One block of the answer's content.
-enum Block {
-    Text(Gather),
+/// An incomplete block of the answer's content.
+enum PartialBlock {
+    Text(TextBuffer),
     Thinking {
-        text: Gather,
-        signature: Gather,
+        text: TextBuffer,
+        signature: TextBuffer,
     },
     Call {
         nth: usize,
         id: String,
         tool: String,
         input: Value,
-        json: Gather,
+        json: TextBuffer,
     },
-    /// What only the provider reads, with what of its input came in pieces.
+    /// A block that only the provider reads, with the part of its input that arrived in pieces.
     Opaque {
         block: Value,
-        json: Gather,
+        json: TextBuffer,
     },
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct MessagesEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     index: Option<usize>,
     #[serde(borrow)]
-    delta: Option<Piece<'a>>,
+    delta: Option<MessagesDelta<'a>>,
     #[serde(borrow)]
     content_block: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -71,26 +71,26 @@ struct Event<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// More of a block; what else an event has to say of the whole.
+/// More of a block, or a change to the message as a whole.
 #[derive(Deserialize)]
-struct Piece<'a> {
+struct MessagesDelta<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    text: Option<Words<'a>>,
+    text: Option<JsonText<'a>>,
     #[serde(borrow)]
-    thinking: Option<Words<'a>>,
+    thinking: Option<JsonText<'a>>,
     #[serde(borrow)]
-    signature: Option<Words<'a>>,
+    signature: Option<JsonText<'a>>,
     #[serde(borrow)]
-    partial_json: Option<Words<'a>>,
+    partial_json: Option<JsonText<'a>>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,
 }
 
-/// A whole answer, or what is known of it when it begins.
+/// A whole answer, or the part of it that is known at its start.
 #[derive(Deserialize)]
-struct Whole {
+struct MessageObject {
     id: Option<String>,
     model: Option<String>,
     #[serde(default)]
@@ -99,92 +99,92 @@ struct Whole {
     usage: Option<Value>,
 }
 
-impl Messages {
-    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+impl MessagesAnswer {
+    pub(super) fn read_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         if data.iter().all(u8::is_ascii_whitespace) || self.done {
             return Ok(());
         }
-        if let Some(words) = self.frame.words(data)
-            && let Some(Block::Text(text)) = self.blocks.get_mut(self.framed)
+        if let Some(piece) = self.frame.text(data)
+            && let Some(PartialBlock::Text(text)) = self.blocks.get_mut(self.frame_block)
         {
-            tell(Delta::Text(text.push(words)), sink);
+            emit(Delta::Text(text.push(piece)), sink);
             return Ok(());
         }
-        let event: Event<'_> = match serde_json::from_slice(data) {
+        let event: MessagesEvent<'_> = match serde_json::from_slice(data) {
             Ok(event) => event,
-            Err(error) => return if should_be_read(data) { Err(unlike(error)) } else { Ok(()) },
+            Err(error) => return if is_known_event(data) { Err(invalid_answer(error)) } else { Ok(()) },
         };
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => {
                 if let Some(message) = event.message {
-                    self.about(serde_json::from_str(message.get()).map_err(unlike)?, sink);
+                    self.read_message(serde_json::from_str(message.get()).map_err(invalid_answer)?, sink);
                 }
             }
             "content_block_start" => {
                 let block = event.content_block.map(RawValue::get).unwrap_or("null");
-                self.open(event.index, serde_json::from_str(block).map_err(unlike)?, sink);
+                self.open_block(event.index, serde_json::from_str(block).map_err(invalid_answer)?, sink);
             }
             "content_block_delta" => {
-                if let Some(piece) = event.delta {
-                    self.piece(event.index, piece, data, sink);
+                if let Some(delta) = event.delta {
+                    self.read_delta(event.index, delta, data, sink);
                 }
             }
             "message_delta" => {
                 let reason = event.delta.and_then(|delta| delta.stop_reason);
                 self.finish = reason.map(Cow::into_owned).or(self.finish.take());
                 if let Some(usage) = event.usage {
-                    self.count(serde_json::from_str(usage.get()).unwrap_or_default());
+                    self.merge_usage(serde_json::from_str(usage.get()).unwrap_or_default());
                 }
             }
             "message_stop" => self.done = self.begun,
-            "error" => return Err(failure(event.error)),
-            "" if event.error.is_some() => return Err(failure(event.error)),
-            // `ping`, the end of a block, and kinds that are yet to come.
+            "error" => return Err(stream_error(event.error)),
+            "" if event.error.is_some() => return Err(stream_error(event.error)),
+            // `ping`, the end of a block, and kinds that this version does not know.
             _ => {}
         }
         Ok(())
     }
 
-    /// The answer in one object, which is its own end.
-    pub(super) fn whole(&mut self, body: &[u8], sink: &mut Sink<'_>) -> Result<(), Failure> {
+    /// Reads an answer that is one object, whose end is the end of the answer.
+    pub(super) fn read_whole(&mut self, body: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
         #[derive(Deserialize)]
-        struct Kind<'a> {
+        struct ObjectKind<'a> {
             #[serde(borrow, rename = "type")]
             kind: Option<Cow<'a, str>>,
             #[serde(borrow)]
             error: Option<&'a RawValue>,
         }
-        let kind: Kind<'_> = serde_json::from_slice(body).map_err(unlike)?;
-        if kind.error.is_some() {
-            return Err(failure(kind.error));
+        let object: ObjectKind<'_> = serde_json::from_slice(body).map_err(invalid_answer)?;
+        if object.error.is_some() {
+            return Err(stream_error(object.error));
         }
-        if kind.kind.as_deref() != Some("message") {
+        if object.kind.as_deref() != Some("message") {
             let body: Value = serde_json::from_slice(body).unwrap_or_default();
-            if is_failure(&body) {
-                return Err(reported(&body, None, ErrorKind::Refused));
+            if is_error_object(&body) {
+                return Err(reported_error(&body, None, ProviderErrorKind::Refused));
             }
-            return Err(Failure::unreadable("wanted an answer of the Messages API: its type is not `message`"));
+            return Err(ProviderError::unreadable("wanted an answer of the Messages API: its type is not `message`"));
         }
-        self.about(serde_json::from_slice(body).map_err(unlike)?, sink);
+        self.read_message(serde_json::from_slice(body).map_err(invalid_answer)?, sink);
         self.done = true;
         Ok(())
     }
 
-    pub(super) fn end(mut self, sink: &mut Sink<'_>) -> Result<Answer, Failure> {
+    pub(super) fn finish(mut self, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         if !self.done {
-            return Err(Failure::cut());
+            return Err(ProviderError::truncated());
         }
         let finish = match self.finish.as_deref() {
             Some("max_tokens" | "model_context_window_exceeded") => Finish::Length,
             Some("refusal") => Finish::Filtered,
-            _ if self.calls > 0 => Finish::Calls,
+            _ if self.call_count > 0 => Finish::Calls,
             _ => Finish::Stop,
         };
-        self.facts.set_some("finish", self.finish.as_deref());
+        self.facts.set_text("finish", self.finish.as_deref());
         let raw = Value::Object(self.usage);
-        let usage = usage::messages(&raw);
+        let usage = parse_messages_usage(&raw);
         if raw.as_object().is_some_and(|raw| !raw.is_empty()) {
-            self.facts.set_some("service_tier", raw.get("service_tier").and_then(Value::as_str));
+            self.facts.set_text("service_tier", raw.get("service_tier").and_then(Value::as_str));
             self.facts.set("usage", &raw);
         }
         sink(Delta::Finish(finish));
@@ -192,7 +192,7 @@ impl Messages {
         let mut answer = Answer { finish, usage, facts: self.facts, ..Answer::default() };
         let mut layout = Vec::with_capacity(self.blocks.len());
         for block in self.blocks {
-            layout.extend(block.settle(&mut answer));
+            layout.extend(block.finish(&mut answer));
         }
         if layout.iter().any(|block| !matches!(block["type"].as_str(), Some("text" | "tool_use"))) {
             answer.sidecar = Json::parse(&json!({ "content": layout }).to_string()).ok();
@@ -200,134 +200,134 @@ impl Messages {
         Ok(answer)
     }
 
-    fn about(&mut self, message: Whole, sink: &mut Sink<'_>) {
+    fn read_message(&mut self, message: MessageObject, sink: &mut DeltaSink<'_>) {
         self.begun = true;
-        self.facts.set_some("id", message.id.as_deref());
-        self.facts.set_some("model", message.model.as_deref());
+        self.facts.set_text("id", message.id.as_deref());
+        self.facts.set_text("model", message.model.as_deref());
         self.finish = message.stop_reason.or(self.finish.take());
-        self.count(message.usage.unwrap_or_default());
+        self.merge_usage(message.usage.unwrap_or_default());
         for (index, block) in message.content.into_iter().enumerate() {
-            self.open(Some(index), block, sink);
+            self.open_block(Some(index), block, sink);
         }
     }
 
-    /// Later counts stand for earlier ones, but for what they do not name, or name as nothing.
-    fn count(&mut self, usage: Value) {
+    /// Replaces earlier counts by later ones, except by those that are missing or 0.
+    fn merge_usage(&mut self, usage: Value) {
         let Value::Object(usage) = usage else { return };
         for (name, count) in usage {
-            let nothing = count == 0 && self.usage.contains_key(&name);
-            if !count.is_null() && !nothing {
+            let is_zero = count == 0 && self.usage.contains_key(&name);
+            if !count.is_null() && !is_zero {
                 self.usage.insert(name, count);
             }
         }
     }
 
-    fn open(&mut self, index: Option<usize>, block: Value, sink: &mut Sink<'_>) {
+    fn open_block(&mut self, index: Option<usize>, block: Value, sink: &mut DeltaSink<'_>) {
         let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
-        let gathered = |name: &str| {
-            let mut gather = Gather::default();
-            gather.push(text(name).as_bytes());
-            gather
+        let buffer = |name: &str| {
+            let mut buffer = TextBuffer::default();
+            buffer.push(text(name).as_bytes());
+            buffer
         };
-        let opened = match text("type") {
+        let partial = match text("type") {
             "text" => {
-                let gather = gathered("text");
-                tell(Delta::Text(gather.as_str()), sink);
-                Block::Text(gather)
+                let text = buffer("text");
+                emit(Delta::Text(text.as_str()), sink);
+                PartialBlock::Text(text)
             }
             "thinking" => {
-                let gather = gathered("thinking");
-                tell(Delta::Reasoning(gather.as_str()), sink);
-                Block::Thinking { text: gather, signature: gathered("signature") }
+                let text = buffer("thinking");
+                emit(Delta::Reasoning(text.as_str()), sink);
+                PartialBlock::Thinking { text, signature: buffer("signature") }
             }
             "tool_use" => {
-                let (nth, id, tool) = (self.calls, text("id").to_owned(), text("name").to_owned());
-                self.calls += 1;
+                let (nth, id, tool) = (self.call_count, text("id").to_owned(), text("name").to_owned());
+                self.call_count += 1;
                 let input = block.get("input").cloned().unwrap_or_default();
                 let arguments = if is_empty(&input) { String::new() } else { input.to_string() };
                 sink(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
-                Block::Call { nth, id, tool, input, json: Gather::default() }
+                PartialBlock::Call { nth, id, tool, input, json: TextBuffer::default() }
             }
-            _ => Block::Opaque { block, json: Gather::default() },
+            _ => PartialBlock::Opaque { block, json: TextBuffer::default() },
         };
-        self.add(index, opened);
+        self.push_block(index, partial);
     }
 
-    fn add(&mut self, index: Option<usize>, block: Block) {
-        self.frame = Frame::default();
+    fn push_block(&mut self, index: Option<usize>, block: PartialBlock) {
+        self.frame = EventFrame::default();
         self.by_index.extend(index.map(|index| (index, self.blocks.len())));
         self.blocks.push(block);
     }
 
-    fn piece(&mut self, index: Option<usize>, piece: Piece<'_>, data: &[u8], sink: &mut Sink<'_>) {
+    fn read_delta(&mut self, index: Option<usize>, delta: MessagesDelta<'_>, data: &[u8], sink: &mut DeltaSink<'_>) {
         let known = match index {
             Some(index) => self.by_index.get(&index).copied(),
             None => self.blocks.len().checked_sub(1),
         };
-        // A block whose beginning was not said begins with its first piece.
+        // A block without a start event begins with its first piece.
         let nth = known.unwrap_or_else(|| {
-            let block = match piece.kind.as_deref() {
+            let block = match delta.kind.as_deref() {
                 Some("thinking_delta" | "signature_delta") => {
-                    Block::Thinking { text: Gather::default(), signature: Gather::default() }
+                    PartialBlock::Thinking { text: TextBuffer::default(), signature: TextBuffer::default() }
                 }
-                Some("text_delta") => Block::Text(Gather::default()),
-                _ => Block::Opaque { block: Value::Null, json: Gather::default() },
+                Some("text_delta") => PartialBlock::Text(TextBuffer::default()),
+                _ => PartialBlock::Opaque { block: Value::Null, json: TextBuffer::default() },
             };
-            self.add(index, block);
+            self.push_block(index, block);
             self.blocks.len() - 1
         });
-        if let (Some(Words { bytes: Cow::Borrowed(words), .. }), Some("text_delta")) =
-            (&piece.text, piece.kind.as_deref())
-            && self.frame.learn(data, words)
+        if let (Some(JsonText { bytes: Cow::Borrowed(text), .. }), Some("text_delta")) =
+            (&delta.text, delta.kind.as_deref())
+            && self.frame.learn(data, text)
         {
-            self.framed = nth;
+            self.frame_block = nth;
         }
         let block = &mut self.blocks[nth];
-        let bytes = |words: Option<Words<'_>>| words.map(|words| words.bytes.into_owned()).unwrap_or_default();
+        let bytes = |text: Option<JsonText<'_>>| text.map(|text| text.bytes.into_owned()).unwrap_or_default();
         match block {
-            Block::Text(text) => {
-                if let Some(words) = piece.text {
-                    tell(Delta::Text(text.push(&words.bytes)), sink);
+            PartialBlock::Text(text) => {
+                if let Some(piece) = delta.text {
+                    emit(Delta::Text(text.push(&piece.bytes)), sink);
                 }
             }
-            Block::Thinking { text, signature } => {
-                if let Some(words) = piece.thinking {
-                    tell(Delta::Reasoning(text.push(&words.bytes)), sink);
+            PartialBlock::Thinking { text, signature } => {
+                if let Some(piece) = delta.thinking {
+                    emit(Delta::Reasoning(text.push(&piece.bytes)), sink);
                 }
-                signature.push(&bytes(piece.signature));
+                signature.push(&bytes(delta.signature));
             }
-            Block::Call { nth, id, tool, json, .. } => {
-                let arguments = json.push(&bytes(piece.partial_json));
+            PartialBlock::Call { nth, id, tool, json, .. } => {
+                let arguments = json.push(&bytes(delta.partial_json));
                 if !arguments.is_empty() {
                     sink(Delta::Call { nth: *nth, id, tool, arguments });
                 }
             }
-            Block::Opaque { json, .. } => {
-                json.push(&bytes(piece.partial_json));
+            PartialBlock::Opaque { json, .. } => {
+                json.push(&bytes(delta.partial_json));
             }
         }
     }
 }
 
-impl Block {
-    /// Adds the block to the answer, and gives back how it is named in the order of blocks.
-    fn settle(self, answer: &mut Answer) -> Option<Value> {
+impl PartialBlock {
+    /// Adds the block to the answer. Returns its entry in the recorded order of blocks.
+    fn finish(self, answer: &mut Answer) -> Option<Value> {
         match self {
-            Block::Text(text) => {
+            PartialBlock::Text(text) => {
                 let text = text.finish();
                 answer.text.push_str(&text);
                 (!text.is_empty()).then(|| json!({ "type": "text", "bytes": text.len() }))
             }
-            Block::Thinking { text, signature } => {
+            PartialBlock::Thinking { text, signature } => {
                 let (text, signature) = (text.finish(), signature.finish());
                 answer.reasoning.push_str(&text);
-                // Without its signature it is not taken back.
+                // The provider does not accept reasoning without its signature.
                 (!signature.is_empty()).then(|| json!({ "type": "thinking", "thinking": text, "signature": signature }))
             }
-            Block::Call { id, tool, input, json, .. } => {
-                let written = json.finish();
-                let arguments = if !written.trim().is_empty() {
-                    written
+            PartialBlock::Call { id, tool, input, json, .. } => {
+                let streamed = json.finish();
+                let arguments = if !streamed.trim().is_empty() {
+                    streamed
                 } else if is_empty(&input) {
                     "{}".to_owned()
                 } else {
@@ -337,7 +337,7 @@ impl Block {
                 answer.calls.push(Call::new(id, tool, arguments));
                 Some(json!({ "type": "tool_use" }))
             }
-            Block::Opaque { mut block, json } => {
+            PartialBlock::Opaque { mut block, json } => {
                 if let Ok(input) = serde_json::from_str::<Value>(json.as_str())
                     && let Some(block) = block.as_object_mut()
                 {
@@ -349,8 +349,8 @@ impl Block {
     }
 }
 
-/// Whether an event that cannot be read is of a kind that should be. Kinds that are yet to come say nothing.
-fn should_be_read(data: &[u8]) -> bool {
+/// Returns true if an event is of a kind that this version has to be able to parse. Unknown kinds are ignored.
+fn is_known_event(data: &[u8]) -> bool {
     let Ok(event) = serde_json::from_str::<Value>(&String::from_utf8_lossy(data)) else { return true };
     let kind = |value: &Value| value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     match &*kind(&event) {
@@ -367,11 +367,11 @@ fn is_empty(input: &Value) -> bool {
     input.is_null() || input.as_object().is_some_and(Map::is_empty)
 }
 
-fn failure(error: Option<&RawValue>) -> Failure {
+fn stream_error(error: Option<&RawValue>) -> ProviderError {
     let error = error.and_then(|error| serde_json::from_str(error.get()).ok()).unwrap_or(Value::Null);
-    reported(&error, None, ErrorKind::Busy)
+    reported_error(&error, None, ProviderErrorKind::Busy)
 }
 
-fn unlike(error: serde_json::Error) -> Failure {
-    Failure::unreadable(format_args!("wanted an answer of the Messages API: {error}"))
+fn invalid_answer(error: serde_json::Error) -> ProviderError {
+    ProviderError::unreadable(format_args!("wanted an answer of the Messages API: {error}"))
 }

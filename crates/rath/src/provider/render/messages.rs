@@ -1,195 +1,208 @@
-//! Requests in the shape of Anthropic's Messages.
+//! Rendering requests of Anthropic's Messages.
 
 use rath_record::Step;
 use rath_record::chunk::{Assistant, Image, Instructions};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Away, Page, Role, Sent, Target, here, sidecar};
-use crate::provider::report::{Fate, Part};
-use crate::provider::settings::{Cache, Streaming};
+use super::{MissingPayload, RenderedCall, RequestBuilder, RequestTarget, Role, loaded_text, sidecar};
+use crate::provider::report::{ReportPart, Treatment};
+use crate::provider::settings::{PromptCache, Streaming};
 
-/// What is declared where a conversation holds calls and there is no tool: a request with calls must name tools.
-const NO_TOOLS: &str = r#","tools":[{"name":"none","description":"There is no tool.","input_schema":{"type":"object","properties":{}}}],"tool_choice":{"type":"none"}"#;
+/// The tool that is declared if a conversation has calls and there are no tools: a request with calls must name tools.
+const PLACEHOLDER_TOOL: &str = r#","tools":[{"name":"none","description":"There is no tool.","input_schema":{"type":"object","properties":{}}}],"tool_choice":{"type":"none"}"#;
 
-/// The marks on the last tool or the instructions hold what every conversation of an agent begins with. The one that
-/// moves with the conversation stands after the messages, so that it changes none of them.
+/// Writes everything before the first message.
+///
+/// The cache marker on the last tool or on the instructions covers the part that all conversations of an agent have in
+/// common. The marker that moves with the conversation stands after the messages, so that it changes none of them.
 pub(super) fn open(
-    page: &mut Page,
-    target: Target<'_>,
+    builder: &mut RequestBuilder,
+    target: RequestTarget<'_>,
     instructions: Option<(&Step, &Instructions)>,
-) -> Result<(), Away> {
-    page.raw(r#"{"model":"#);
-    page.text(&target.identity.model);
+) -> Result<(), MissingPayload> {
+    builder.raw(r#"{"model":"#);
+    builder.text(&target.identity.model);
     if let Some((step, instructions)) = instructions {
-        let text = here(step, &instructions.text)?;
+        let text = loaded_text(step, &instructions.text)?;
         let text = Some(text).filter(|text| !text.trim().is_empty());
-        let tools = page.tools(step, &instructions.tools);
+        let tools = builder.tools(step, &instructions.tools);
         let last = tools.len().saturating_sub(1);
         for (nth, (name, description, schema)) in tools.iter().enumerate() {
-            page.raw(if nth > 0 { "," } else { r#","tools":["# });
-            page.raw(r#"{"name":"#);
-            page.text(name);
-            page.raw(r#","description":"#);
-            page.text(description);
-            page.raw(r#","input_schema":"#);
-            page.raw(schema);
+            builder.raw(if nth > 0 { "," } else { r#","tools":["# });
+            builder.raw(r#"{"name":"#);
+            builder.text(name);
+            builder.raw(r#","description":"#);
+            builder.text(description);
+            builder.raw(r#","input_schema":"#);
+            builder.raw(schema);
             if nth == last && text.is_none() {
-                cache_control(page, target);
+                cache_control(builder, target);
             }
-            page.raw(if nth == last { "}]" } else { "}" });
+            builder.raw(if nth == last { "}]" } else { "}" });
         }
         if let Some(text) = text {
-            page.raw(r#","system":[{"type":"text","text":"#);
-            page.text(text);
-            cache_control(page, target);
-            page.raw("}]");
+            builder.raw(r#","system":[{"type":"text","text":"#);
+            builder.text(text);
+            cache_control(builder, target);
+            builder.raw("}]");
         }
     }
-    page.raw(r#","messages":["#);
+    builder.raw(r#","messages":["#);
     Ok(())
 }
 
-pub(super) fn words(page: &mut Page, text: &str) {
-    page.raw(r#"{"role":"user","content":[{"type":"text","text":"#);
-    page.text(text);
-    page.raw("}]}");
+pub(super) fn user_text(builder: &mut RequestBuilder, text: &str) {
+    builder.raw(r#"{"role":"user","content":[{"type":"text","text":"#);
+    builder.text(text);
+    builder.raw("}]}");
 }
 
-pub(super) fn user(page: &mut Page, step: &Step, text: &str, images: &[Image]) -> Result<(), Away> {
-    page.raw(r#"{"role":"user","content":["#);
+pub(super) fn user(
+    builder: &mut RequestBuilder,
+    step: &Step,
+    text: &str,
+    images: &[Image],
+) -> Result<(), MissingPayload> {
+    builder.raw(r#"{"role":"user","content":["#);
     let mut comma = "";
     for image in images {
-        page.raw(comma);
+        builder.raw(comma);
         comma = ",";
-        match page.image(step, image)? {
+        match builder.image(step, image)? {
             Some((media_type, data)) => {
-                page.raw(r#"{"type":"image","source":{"type":"base64","media_type":"#);
-                page.text(media_type);
-                page.raw(r#","data":""#);
-                page.base64(data);
-                page.raw(r#""}}"#);
+                builder.raw(r#"{"type":"image","source":{"type":"base64","media_type":"#);
+                builder.text(media_type);
+                builder.raw(r#","data":""#);
+                builder.base64(data);
+                builder.raw(r#""}}"#);
             }
-            None => block(page, &super::no_image(image)),
+            None => text_block(builder, &super::image_placeholder(image)),
         }
     }
     if !text.trim().is_empty() {
-        page.raw(comma);
-        block(page, text);
+        builder.raw(comma);
+        text_block(builder, text);
     }
-    page.raw("]}");
+    builder.raw("]}");
     Ok(())
 }
 
 pub(super) fn answer(
-    page: &mut Page,
-    target: Target<'_>,
+    builder: &mut RequestBuilder,
+    target: RequestTarget<'_>,
     step: &Step,
     answer: &Assistant,
     text: &str,
-    calls: &[Sent<'_>],
-) -> Result<(), Away> {
-    page.raw(r#"{"role":"assistant","content":["#);
-    let layout = sidecar(target, answer).and_then(|sidecar| Layout::read(sidecar, text, calls.len()));
+    calls: &[RenderedCall<'_>],
+) -> Result<(), MissingPayload> {
+    builder.raw(r#"{"role":"assistant","content":["#);
+    let layout = sidecar(target, answer).and_then(|sidecar| BlockLayout::parse(sidecar, text, calls.len()));
     if layout.is_some() || answer.sidecar.is_some() || !answer.reasoning.is_empty() {
-        page.note(step.id(), Part::Reasoning, if layout.is_some() { Fate::Kept } else { Fate::Dropped });
+        builder.report(
+            step.id(),
+            ReportPart::Reasoning,
+            if layout.is_some() { Treatment::Kept } else { Treatment::Dropped },
+        );
     }
-    let layout = layout.unwrap_or_else(|| Layout::plain(text, calls.len()));
-    page.reasons.get_or_insert(layout.reasons());
+    let layout = layout.unwrap_or_else(|| BlockLayout::plain(text, calls.len()));
+    builder.begins_with_reasoning.get_or_insert(layout.begins_with_reasoning());
     let mut comma = "";
-    for piece in layout.pieces {
-        page.raw(comma);
+    for piece in layout.blocks {
+        builder.raw(comma);
         comma = ",";
         match piece {
-            Piece::Opaque { json, .. } => page.raw(json),
-            Piece::Text(text) => block(page, text),
-            Piece::Call(nth) => {
-                page.raw(r#"{"type":"tool_use","id":"#);
-                page.text(&calls[nth].id);
-                page.raw(r#","name":"#);
-                page.text(&calls[nth].tool);
-                page.raw(r#","input":"#);
-                page.raw(&calls[nth].arguments);
-                page.raw("}");
+            LayoutBlock::Opaque { json, .. } => builder.raw(json),
+            LayoutBlock::Text(text) => text_block(builder, text),
+            LayoutBlock::Call(nth) => {
+                builder.raw(r#"{"type":"tool_use","id":"#);
+                builder.text(&calls[nth].id);
+                builder.raw(r#","name":"#);
+                builder.text(&calls[nth].tool);
+                builder.raw(r#","input":"#);
+                builder.raw(&calls[nth].arguments);
+                builder.raw("}");
             }
         }
     }
-    page.raw("]}");
+    builder.raw("]}");
     for (nth, call) in calls.iter().enumerate() {
-        page.raw(if nth > 0 { "," } else { r#",{"role":"user","content":["# });
-        page.raw(r#"{"type":"tool_result","tool_use_id":"#);
-        page.text(&call.id);
-        page.raw(r#","content":"#);
-        page.text(call.output);
-        page.raw(if call.failed { r#","is_error":true}"# } else { "}" });
+        builder.raw(if nth > 0 { "," } else { r#",{"role":"user","content":["# });
+        builder.raw(r#"{"type":"tool_result","tool_use_id":"#);
+        builder.text(&call.id);
+        builder.raw(r#","content":"#);
+        builder.text(call.output);
+        builder.raw(if call.failed { r#","is_error":true}"# } else { "}" });
     }
-    page.raw(if calls.is_empty() { "" } else { "]}" });
+    builder.raw(if calls.is_empty() { "" } else { "]}" });
     Ok(())
 }
 
-pub(super) fn close(page: &mut Page, target: Target<'_>) {
-    page.raw("]");
-    // Reasoning cannot begin in the middle of a turn: after calls that were made without it, it is not asked for.
-    let thinking = page.reasons == Some(true) || page.last != Some(Role::Results);
-    let tools = page.tools;
-    if let Some(step) = page.answered.filter(|_| !thinking && target.settings.option("thinking").is_some()) {
-        page.note(step, Part::Thinking, Fate::Dropped);
+pub(super) fn close(builder: &mut RequestBuilder, target: RequestTarget<'_>) {
+    builder.raw("]");
+    // Reasoning cannot begin in the middle of a turn: it is not requested after calls that were made without it.
+    let may_reason = builder.begins_with_reasoning == Some(true) || builder.last_role != Some(Role::Results);
+    let has_tools = builder.has_tools;
+    if let Some(step) = builder.last_answer.filter(|_| !may_reason && target.settings.option("thinking").is_some()) {
+        builder.report(step, ReportPart::Thinking, Treatment::Dropped);
     }
-    page.options(target, |name| (!thinking && name == "thinking") || (!tools && name == "tool_choice"));
-    if !tools && page.calls {
-        page.raw(NO_TOOLS);
+    builder.options(target, |name| (!may_reason && name == "thinking") || (!has_tools && name == "tool_choice"));
+    if !has_tools && builder.has_calls {
+        builder.raw(PLACEHOLDER_TOOL);
     }
-    cache_control(page, target);
+    cache_control(builder, target);
     if target.settings.stream == Streaming::Pieces {
-        page.raw(r#","stream":true"#);
+        builder.raw(r#","stream":true"#);
     }
-    page.raw("}");
+    builder.raw("}");
 }
 
-fn block(page: &mut Page, text: &str) {
-    page.raw(r#"{"type":"text","text":"#);
-    page.text(text);
-    page.raw("}");
+fn text_block(builder: &mut RequestBuilder, text: &str) {
+    builder.raw(r#"{"type":"text","text":"#);
+    builder.text(text);
+    builder.raw("}");
 }
 
-fn cache_control(page: &mut Page, target: Target<'_>) {
+fn cache_control(builder: &mut RequestBuilder, target: RequestTarget<'_>) {
     match target.settings.cache {
         None => {}
-        Some(Cache::Minutes) => page.raw(r#","cache_control":{"type":"ephemeral"}"#),
-        Some(Cache::Hour) => page.raw(r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#),
+        Some(PromptCache::Minutes) => builder.raw(r#","cache_control":{"type":"ephemeral"}"#),
+        Some(PromptCache::Hour) => builder.raw(r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#),
     }
 }
 
-/// The order in which the pieces of an answer stood: a model that signs its reasoning wants it back where it was.
-struct Layout<'a> {
-    pieces: Vec<Piece<'a>>,
+/// The order of the blocks of an answer.
+///
+/// A model that signs its reasoning expects it back at the same position.
+struct BlockLayout<'a> {
+    blocks: Vec<LayoutBlock<'a>>,
 }
 
-enum Piece<'a> {
+enum LayoutBlock<'a> {
     /// A block that only its provider reads.
-    Opaque { json: &'a str, reasons: bool },
+    Opaque { json: &'a str, is_reasoning: bool },
     /// A part of the text.
     Text(&'a str),
-    /// A call, by its place.
+    /// A call, by its index.
     Call(usize),
 }
 
-impl<'a> Layout<'a> {
-    /// The words, then the calls.
+impl<'a> BlockLayout<'a> {
+    /// Returns the layout of an answer without a sidecar: the text, then the calls.
     fn plain(text: &'a str, calls: usize) -> Self {
-        let text = Some(text).filter(|text| !text.trim().is_empty()).map(Piece::Text);
-        Layout { pieces: text.into_iter().chain((0..calls).map(Piece::Call)).collect() }
+        let text = Some(text).filter(|text| !text.trim().is_empty()).map(LayoutBlock::Text);
+        BlockLayout { blocks: text.into_iter().chain((0..calls).map(LayoutBlock::Call)).collect() }
     }
 
-    /// As the sidecar has it, if that fits the text and the calls.
-    fn read(sidecar: &'a str, mut text: &'a str, calls: usize) -> Option<Self> {
+    /// Parses the layout in the sidecar. Returns `None` if it does not fit the text and the calls.
+    fn parse(sidecar: &'a str, mut text: &'a str, calls: usize) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Sidecar<'a> {
+        struct SidecarContent<'a> {
             #[serde(borrow)]
             content: Vec<&'a RawValue>,
         }
         #[derive(Deserialize)]
-        struct Block<'a> {
+        struct SidecarBlock<'a> {
             r#type: String,
             bytes: Option<usize>,
             #[serde(borrow)]
@@ -202,42 +215,42 @@ impl<'a> Layout<'a> {
             cache_control: Option<&'a RawValue>,
         }
         let is_text = |json: Option<&RawValue>| json.is_some_and(|json| json.get().starts_with('"'));
-        let says = |json: Option<&RawValue>| is_text(json) && json.is_some_and(|json| json.get() != r#""""#);
-        let sidecar: Sidecar<'a> = serde_json::from_str(sidecar).ok()?;
-        let mut pieces = Vec::with_capacity(sidecar.content.len());
-        let mut called = 0;
+        let is_nonempty = |json: Option<&RawValue>| is_text(json) && json.is_some_and(|json| json.get() != r#""""#);
+        let sidecar: SidecarContent<'a> = serde_json::from_str(sidecar).ok()?;
+        let mut blocks = Vec::with_capacity(sidecar.content.len());
+        let mut call_count = 0;
         for json in sidecar.content {
-            let block: Block<'_> = serde_json::from_str(json.get()).ok()?;
-            let opaque = |reasons| Piece::Opaque { json: json.get(), reasons };
+            let block: SidecarBlock<'_> = serde_json::from_str(json.get()).ok()?;
+            let opaque = |is_reasoning| LayoutBlock::Opaque { json: json.get(), is_reasoning };
             match (&*block.r#type, block.bytes) {
                 ("text", Some(bytes)) => {
                     let (piece, rest) = text.split_at_checked(bytes)?;
                     text = rest;
                     if !piece.trim().is_empty() {
-                        pieces.push(Piece::Text(piece));
+                        blocks.push(LayoutBlock::Text(piece));
                     }
                 }
                 ("tool_use", _) => {
-                    pieces.push(Piece::Call(called));
-                    called += 1;
+                    blocks.push(LayoutBlock::Call(call_count));
+                    call_count += 1;
                 }
-                // What no answer holds: somebody else wrote it.
+                // No answer contains these blocks, so the sidecar is not ours.
                 ("text" | "tool_result" | "image" | "document", _) => return None,
                 _ if block.cache_control.is_some() => return None,
-                ("thinking", _) if is_text(block.thinking) && says(block.signature) => pieces.push(opaque(true)),
-                ("redacted_thinking", _) if says(block.data) => pieces.push(opaque(true)),
+                ("thinking", _) if is_text(block.thinking) && is_nonempty(block.signature) => blocks.push(opaque(true)),
+                ("redacted_thinking", _) if is_nonempty(block.data) => blocks.push(opaque(true)),
                 ("thinking" | "redacted_thinking", _) => return None,
-                _ => pieces.push(opaque(false)),
+                _ => blocks.push(opaque(false)),
             }
         }
-        // An answer that was cut off may end with reasoning; a message may not.
-        while matches!(pieces.last(), Some(Piece::Opaque { reasons: true, .. })) {
-            pieces.pop();
+        // An answer that was cut off may end with reasoning, but a message in a request may not.
+        while matches!(blocks.last(), Some(LayoutBlock::Opaque { is_reasoning: true, .. })) {
+            blocks.pop();
         }
-        (text.is_empty() && called == calls).then_some(Layout { pieces })
+        (text.is_empty() && call_count == calls).then_some(BlockLayout { blocks })
     }
 
-    fn reasons(&self) -> bool {
-        matches!(self.pieces.first(), Some(Piece::Opaque { reasons: true, .. }))
+    fn begins_with_reasoning(&self) -> bool {
+        matches!(self.blocks.first(), Some(LayoutBlock::Opaque { is_reasoning: true, .. }))
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a request for the next one.
+//! The cache of the last request, for the next one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,132 +6,143 @@ use rath_record::chunk::{Identity, Json};
 use rath_record::view::{self, Carry};
 use rath_record::{Digest, Record, Step, turn};
 
-use super::{Away, Page, Request, Role, TOKENS_PER_IMAGE, Target, tokens};
-use crate::provider::settings::{Cache, Settings, Shape};
+use super::{MissingPayload, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, estimate_tokens};
+use crate::provider::settings::{PromptCache, Settings, Shape};
 
-/// Where a session keeps what it can reuse of its last request. A copy has a place of its own, and shares what is in it.
+/// A session's cache of its last request up to the last message.
+///
+/// A clone is a cache of its own that shares the content.
 #[derive(Default)]
-pub(crate) struct Reuse(Mutex<Option<Arc<Prefix>>>);
+pub(crate) struct RequestCache(Mutex<Option<Arc<RequestPrefix>>>);
 
-impl Reuse {
-    /// The request that asks `target` to go on from `record`, made from what is kept, which it then is.
-    pub(crate) fn request(&self, record: &Record, target: Target<'_>, by: Option<Arc<str>>) -> Result<Request, Away> {
-        // A result that comes later belongs before what would be written now.
+impl RequestCache {
+    /// Renders the request that asks `target` to continue `record`, from the cached prefix if it fits. The prefix of the
+    /// new request replaces the cached one.
+    pub(crate) fn render(
+        &self,
+        record: &Record,
+        target: RequestTarget<'_>,
+        by: Option<Arc<str>>,
+    ) -> Result<Request, MissingPayload> {
+        // A result that arrives later stands before what would be written now, so nothing is cached.
         if matches!(turn::next(record), turn::Next::RunTools(_)) {
-            return Ok(Prefix::of(record, target)?.request(target, by));
+            return Ok(RequestPrefix::render(record, target)?.request(target, by));
         }
         let earlier = self.lock().take();
-        let prefix = Prefix::after(earlier, record, target)?;
+        let prefix = RequestPrefix::extend(earlier, record, target)?;
         let request = prefix.request(target, by);
         *self.lock() = Some(Arc::new(prefix));
         Ok(request)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Prefix>>> {
-        // Nothing but moves happens under the lock, so a panic elsewhere leaves it whole.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<RequestPrefix>>> {
+        // Only moves happen under the lock, so a panic elsewhere leaves the content valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Clone for Reuse {
+impl Clone for RequestCache {
     fn clone(&self) -> Self {
-        Reuse(Mutex::new(self.lock().clone()))
+        RequestCache(Mutex::new(self.lock().clone()))
     }
 }
 
 /// A request up to its last message.
 ///
-/// It is nothing but a saving: the same bytes come of the record alone.
+/// It only saves time: rendering the record alone gives the same bytes.
 #[derive(Clone)]
-pub(crate) struct Prefix {
+pub(crate) struct RequestPrefix {
     identity: Identity,
     shape: Shape,
-    cache: Option<Cache>,
-    /// The settings of the last request, and how they are stored.
+    cache: Option<PromptCache>,
+    /// The settings of the last request, and their JSON.
     settings: (Arc<Settings>, Json),
-    /// The head it reflects.
-    at: Option<Step>,
+    /// The head of the rendered record.
+    head: Option<Step>,
     carry: Carry,
-    page: Page,
-    /// Has read all of the page.
+    builder: RequestBuilder,
+    /// A hasher that has read all bytes of the builder.
     hasher: blake3::Hasher,
 }
 
-impl Prefix {
-    /// All of it, from the record.
-    pub(super) fn of(record: &Record, target: Target<'_>) -> Result<Self, Away> {
+impl RequestPrefix {
+    /// Renders a record from its beginning.
+    pub(super) fn render(record: &Record, target: RequestTarget<'_>) -> Result<Self, MissingPayload> {
         let view = view::messages(record);
-        let mut page = Page::open(target, view.instructions)?;
+        let mut builder = RequestBuilder::open(target, view.instructions)?;
         for message in &view.list {
-            page.message(target, message)?;
+            builder.message(target, message)?;
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&page.bytes);
-        Ok(Prefix {
+        hasher.update(&builder.bytes);
+        Ok(RequestPrefix {
             identity: target.identity.clone(),
             shape: target.settings.shape,
             cache: target.settings.cache,
             settings: (target.settings.clone(), target.settings.to_json()),
-            at: record.head().cloned(),
+            head: record.head().cloned(),
             carry: view.carry,
-            page,
+            builder,
             hasher,
         })
     }
 
-    /// Goes on from an earlier request where this record does, and starts anew otherwise.
-    fn after(earlier: Option<Arc<Self>>, record: &Record, target: Target<'_>) -> Result<Self, Away> {
-        let earlier = earlier.filter(|earlier| earlier.is_for(target));
-        let after = earlier.as_ref().and_then(|earlier| earlier.at.as_ref()).and_then(|at| record.after(at));
-        if let (Some(earlier), Some(steps)) = (earlier, after) {
-            // The last handle on it writes where it stands; any other makes a copy.
+    /// Extends an earlier prefix if this record continues the earlier one, and otherwise renders the record from its
+    /// beginning.
+    fn extend(earlier: Option<Arc<Self>>, record: &Record, target: RequestTarget<'_>) -> Result<Self, MissingPayload> {
+        let earlier = earlier.filter(|earlier| earlier.fits(target));
+        let new_steps = earlier.as_ref().and_then(|earlier| earlier.head.as_ref()).and_then(|head| record.after(head));
+        if let (Some(earlier), Some(steps)) = (earlier, new_steps) {
+            // The last handle extends the prefix in place; any other makes a copy.
             let mut prefix = Arc::unwrap_or_clone(earlier);
             if !Arc::ptr_eq(&prefix.settings.0, target.settings) {
                 prefix.settings = (target.settings.clone(), target.settings.to_json());
             }
             if let Some((list, carry)) = view::messages_after(&steps, std::mem::take(&mut prefix.carry)) {
                 prefix.carry = carry;
-                prefix.at = record.head().cloned();
-                let written = prefix.page.bytes.len();
+                prefix.head = record.head().cloned();
+                let old_length = prefix.builder.bytes.len();
                 for message in &list {
-                    prefix.page.message(target, message)?;
+                    prefix.builder.message(target, message)?;
                 }
-                prefix.hasher.update(&prefix.page.bytes[written..]);
+                prefix.hasher.update(&prefix.builder.bytes[old_length..]);
                 return Ok(prefix);
             }
         }
-        Prefix::of(record, target)
+        RequestPrefix::render(record, target)
     }
 
-    /// The whole request.
-    pub(super) fn request(&self, target: Target<'_>, by: Option<Arc<str>>) -> Request {
-        let mut tail = self.page.tail();
-        if matches!(tail.last, None | Some(Role::Assistant)) {
-            tail.go_on(target);
+    /// Completes the request.
+    pub(super) fn request(&self, target: RequestTarget<'_>, by: Option<Arc<str>>) -> Request {
+        let mut tail = self.builder.tail();
+        if matches!(tail.last_role, None | Some(Role::Assistant)) {
+            tail.push_go_on(target);
         }
-        let messages_end = self.page.bytes.len() + tail.bytes.len();
+        let messages_end = self.builder.bytes.len() + tail.bytes.len();
         tail.close(target);
-        let mut bytes = Vec::with_capacity(self.page.bytes.len() + tail.bytes.len());
-        bytes.extend_from_slice(&self.page.bytes);
+        let mut bytes = Vec::with_capacity(self.builder.bytes.len() + tail.bytes.len());
+        bytes.extend_from_slice(&self.builder.bytes);
         bytes.extend_from_slice(&tail.bytes);
         let digest = Digest(*self.hasher.clone().update(&tail.bytes).finalize().as_bytes());
-        let text = (bytes.len() as u64).saturating_sub(tail.image_bytes);
+        let text_bytes = (bytes.len() as u64).saturating_sub(tail.image_bytes);
         Request {
             bytes: bytes.into(),
             digest,
             identity: target.identity.clone(),
             settings: target.settings.clone(),
-            stored: self.settings.1.clone(),
+            settings_json: self.settings.1.clone(),
             by,
             report: tail.report,
-            tokens: tokens(text) + tail.images * TOKENS_PER_IMAGE,
+            tokens: estimate_tokens(text_bytes) + tail.image_count * TOKENS_PER_IMAGE,
             messages_end,
-            refused: Arc::default(),
+            rejected_keys: Arc::default(),
         }
     }
 
-    /// What stands before the messages, and how each is written, depends on these and the instructions alone.
-    fn is_for(&self, target: Target<'_>) -> bool {
+    /// Returns true if the prefix can be extended for this target.
+    ///
+    /// The bytes before the messages, and those of each message, depend on these fields and the instructions alone.
+    fn fits(&self, target: RequestTarget<'_>) -> bool {
         self.identity == *target.identity && self.shape == target.settings.shape && self.cache == target.settings.cache
     }
 }

@@ -1,17 +1,21 @@
-//! Schemas of arguments as every provider takes them: of an object, with properties, and no choice at their root.
+//! Normalizing the schemas of arguments.
+//!
+//! Every provider accepts the schema of an object with properties, and without alternatives at its root.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value, json};
 
-/// The regular form of a schema. What may be said in one of the choices at its root may be said in it, and what must be
-/// said in all of them must be. Whether it fits together is checked when the tool is called.
-pub(super) fn regular(schema: Map<String, Value>) -> Map<String, Value> {
+/// Returns a schema in the form that every provider accepts.
+///
+/// A property that one of the alternatives at the root allows is allowed, and one that all of them require is required.
+/// The combination of properties is checked when the tool is called.
+pub(super) fn normalize(schema: Map<String, Value>) -> Map<String, Value> {
     let root = Value::Object(schema);
     let mut schema = root.as_object().cloned().unwrap_or_default();
-    let removed: Vec<_> = ROOT.iter().filter_map(|name| Some((*name, schema.remove(*name)?))).collect();
+    let removed: Vec<_> = REFUSED_AT_ROOT.iter().filter_map(|name| Some((*name, schema.remove(*name)?))).collect();
     if !removed.is_empty() {
-        let Part { properties, required } = Part::of(&root, &root, &mut HashSet::new());
+        let ObjectSchema { properties, required } = ObjectSchema::collect(&root, &root, &mut HashSet::new());
         let properties = properties.into_iter().map(|(name, choices)| match &choices[..] {
             [one] => (name.to_owned(), (*one).clone()),
             many => (name.to_owned(), json!({ "anyOf": many })),
@@ -20,7 +24,7 @@ pub(super) fn regular(schema: Map<String, Value>) -> Map<String, Value> {
         if !required.is_empty() {
             schema.insert("required".to_owned(), json!(required));
         }
-        keep_what_is_pointed_at(&mut schema, removed);
+        keep_referenced(&mut schema, removed);
     }
     schema.insert("type".to_owned(), "object".into());
     if !schema.get("properties").is_some_and(Value::is_object) {
@@ -29,21 +33,22 @@ pub(super) fn regular(schema: Map<String, Value>) -> Map<String, Value> {
     schema
 }
 
-/// What providers refuse at the root of a schema.
-const ROOT: [&str; 6] = ["$ref", "allOf", "anyOf", "enum", "not", "oneOf"];
+/// The keywords that providers refuse at the root of a schema.
+const REFUSED_AT_ROOT: [&str; 6] = ["$ref", "allOf", "anyOf", "enum", "not", "oneOf"];
 
-/// What a part of a schema says about an object.
+/// The properties of an object, collected from the parts of a schema.
 #[derive(Default)]
-struct Part<'a> {
-    /// Every form that a property has somewhere, each once.
+struct ObjectSchema<'a> {
+    /// The distinct schemas of each property.
     properties: BTreeMap<&'a str, Vec<&'a Value>>,
     required: BTreeSet<&'a str>,
 }
 
-impl<'a> Part<'a> {
-    /// Follows references within the document, each once: they may go round in circles.
-    fn of(root: &'a Value, schema: &'a Value, followed: &mut HashSet<&'a str>) -> Self {
-        let mut part = Part::default();
+impl<'a> ObjectSchema<'a> {
+    /// Collects the properties of a schema. References within the document are followed once each, since they may form
+    /// cycles.
+    fn collect(root: &'a Value, schema: &'a Value, followed: &mut HashSet<&'a str>) -> Self {
+        let mut part = ObjectSchema::default();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             part.properties.insert(name, vec![property]);
         }
@@ -52,25 +57,25 @@ impl<'a> Part<'a> {
             && followed.insert(name)
             && let Some(target) = name.strip_prefix('#').and_then(|pointer| root.pointer(pointer))
         {
-            part.and(Part::of(root, target, followed));
+            part.merge(ObjectSchema::collect(root, target, followed));
         }
-        for also in schema["allOf"].as_array().into_iter().flatten() {
-            part.and(Part::of(root, also, followed));
+        for subschema in schema["allOf"].as_array().into_iter().flatten() {
+            part.merge(ObjectSchema::collect(root, subschema, followed));
         }
         for name in ["anyOf", "oneOf"] {
             let mut common: Option<BTreeSet<&str>> = None;
             for choice in schema[name].as_array().into_iter().flatten() {
-                let Part { properties, required } = Part::of(root, choice, followed);
+                let ObjectSchema { properties, required } = ObjectSchema::collect(root, choice, followed);
                 let known = common.take().map(|known| known.intersection(&required).copied().collect());
                 common = Some(known.unwrap_or(required));
-                part.and(Part { properties, required: BTreeSet::new() });
+                part.merge(ObjectSchema { properties, required: BTreeSet::new() });
             }
             part.required.extend(common.unwrap_or_default());
         }
         part
     }
 
-    fn and(&mut self, other: Part<'a>) {
+    fn merge(&mut self, other: ObjectSchema<'a>) {
         for (name, choices) in other.properties {
             let known = self.properties.entry(name).or_default();
             for choice in choices {
@@ -83,8 +88,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Keeps, among the definitions, what stood at the root and is pointed at from elsewhere.
-fn keep_what_is_pointed_at(schema: &mut Map<String, Value>, removed: Vec<(&str, Value)>) {
+/// Moves keywords that were removed from the root to the definitions, if references point into them.
+fn keep_referenced(schema: &mut Map<String, Value>, removed: Vec<(&str, Value)>) {
     let text = Value::Object(schema.clone()).to_string();
     for (name, choices) in removed {
         let pointer = format!("#/{name}/");
@@ -94,12 +99,12 @@ fn keep_what_is_pointed_at(schema: &mut Map<String, Value>, removed: Vec<(&str, 
                 definitions.insert(name.to_owned(), json!({ name: choices }));
             }
             let moved = format!("#/$defs/{name}/{name}/");
-            schema.values_mut().for_each(|value| redirect(value, &pointer, &moved));
+            schema.values_mut().for_each(|value| rewrite_references(value, &pointer, &moved));
         }
     }
 }
 
-fn redirect(value: &mut Value, from: &str, to: &str) {
+fn rewrite_references(value: &mut Value, from: &str, to: &str) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
@@ -109,11 +114,11 @@ fn redirect(value: &mut Value, from: &str, to: &str) {
                             *pointer = format!("{to}{rest}");
                         }
                     }
-                    member => redirect(member, from, to),
+                    member => rewrite_references(member, from, to),
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| redirect(value, from, to)),
+        Value::Array(list) => list.iter_mut().for_each(|value| rewrite_references(value, from, to)),
         _ => {}
     }
 }
@@ -125,11 +130,11 @@ mod tests {
     #[track_caller]
     fn check(schema: Value, expected: Value) {
         let Value::Object(schema) = schema else { panic!("a schema is an object") };
-        assert_eq!(Value::Object(regular(schema)), expected);
+        assert_eq!(Value::Object(normalize(schema)), expected);
     }
 
     #[test]
-    fn a_regular_schema_stays_as_it_is() {
+    fn a_normal_schema_is_unchanged() {
         let schema = json!({"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}]}}, "required": ["a"], "$defs": {}});
         check(schema.clone(), schema);
         check(json!({}), json!({"type": "object", "properties": {}}));
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_and_what_must_be_said_in_the_choices_is_kept() {
+    fn properties_of_alternatives_are_allowed_and_common_ones_required() {
         let circle = json!({"properties": {"kind": {"const": "circle"}, "r": {}}, "required": ["kind", "r"]});
         let square = json!({"properties": {"kind": {"const": "square"}, "a": {}}, "required": ["kind", "a"]});
         let kind = json!({"anyOf": [{"const": "circle"}, {"const": "square"}]});
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_followed_once_and_never_in_circles() {
+    fn references_are_followed_once_even_in_cycles() {
         let defs =
             json!({"A": {"$ref": "#/$defs/B"}, "B": {"properties": {"x": {}}, "anyOf": [{"$ref": "#/$defs/A"}]}});
         check(
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pointed_at_stays_within_reach() {
+    fn targets_of_references_are_kept() {
         let first = json!({"properties": {"p": {"type": "string"}}});
         let second = json!({"properties": {"z": {"$ref": "#/anyOf/0/properties/p"}}});
         let moved = json!({"properties": {"z": {"$ref": "#/$defs/anyOf/anyOf/0/properties/p"}}});

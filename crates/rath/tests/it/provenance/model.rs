@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rath::chunk::ToolSpec;
 use rath::prelude::*;
-use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::{EditFile, RunCode, Shell, WriteFile};
 use rath::tool::{Output, Touch};
 use serde_json::{Value, json};
@@ -122,8 +122,8 @@ impl ProviderBackend for Model {
         &self.settings
     }
 
-    async fn send(&self, request: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
-        let request = serde_json::from_slice(&request.bytes).expect("JSON");
+    async fn send(&self, request: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        let request = serde_json::from_slice(request.body()).expect("JSON");
         let calls = self.stretch.lock().unwrap_or_else(PoisonError::into_inner).answer(&request);
         let usage = Some(Usage::new(10, 1));
         Ok(match calls.is_empty() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rath::prelude::*;
-use rath::provider::{Answer, Failure, ProviderBackend, Request, Settings, Shape, Sink};
+use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::{Digest, Record, Step};
 use rath::store::{Difference, Store};
 use rath::turn::Progress;
@@ -81,9 +81,9 @@ impl ProviderBackend for Model {
         &self.settings
     }
 
-    async fn send(&self, request: &Request, _: &mut Sink<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, request: &Request, _: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         tokio::task::yield_now().await;
-        Ok(Model::answer(&serde_json::from_slice(&request.bytes).expect("JSON")))
+        Ok(Model::answer(&serde_json::from_slice(request.body()).expect("JSON")))
     }
 }
 

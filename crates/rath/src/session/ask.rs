@@ -1,0 +1,278 @@
+//! Asking a model to continue a session.
+//!
+//! Every call takes the same steps: the record is rendered into a request, the budget is checked, the request is sent,
+//! and the answer is appended with the digest of its request. Failed attempts are appended too.
+
+use std::collections::HashSet;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rath_record::chunk::{Assistant, Call, Chunk, Failed, Image, Retry as RetryChunk, User};
+use rath_record::turn::Next;
+use rath_record::{CallId, Digest, StepId, Text, Usage};
+
+use super::{Error, Result, Session};
+use super::{EventKind, StopReason, within_limits};
+use crate::budget::CallEstimate;
+use crate::error::ErrorKind;
+use crate::provider::{
+    Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, estimate_tokens,
+};
+
+/// The most keys that are tried for one call, even if a backend offers more.
+const MAX_KEYS_PER_CALL: u32 = 1_000;
+
+impl Provider {
+    /// Returns the provider and the settings of the newest answer in a session, or `None` if no model has answered.
+    ///
+    /// The provider can be used for a replay. Asking it fails.
+    pub fn recorded(session: &Session) -> Option<Self> {
+        session.as_record().newest_first().find_map(|step| match step.chunk() {
+            Chunk::Assistant(answer) => {
+                let settings = Settings::from_json(answer.settings.as_ref()?).ok()?;
+                Some(Provider::from_record(answer.provider.clone()?, settings))
+            }
+            _ => None,
+        })
+    }
+
+    /// Asks the model to continue a session. Await the call to get the session with the answer.
+    ///
+    /// Every failed attempt is a step of its own. If none succeeds, the error carries the session, whose last step holds
+    /// the reason.
+    pub fn ask<'a>(&self, session: Session) -> Ask<'a> {
+        Ask { provider: self.clone(), session, sink: None }
+    }
+
+    /// Asks the model a question about an image. Returns a session with the question, the image and the answer.
+    pub async fn describe(&self, image: Image, question: &str) -> Result<Session> {
+        let mut session = Session::empty();
+        session.push(User { text: question.into(), images: vec![image] });
+        self.ask(session).await
+    }
+
+    /// Returns the request that [`ask`](Provider::ask) would send, with a report of what would be lost.
+    pub fn request(&self, session: &Session) -> Result<Request> {
+        session.render(self.target())
+    }
+
+    /// Estimates the number of tokens of the next request.
+    ///
+    /// The estimate starts from the provider's own count for the last request if the session has only grown since.
+    pub fn tokens(&self, session: &Session) -> Result<u64> {
+        let mut bytes_since = 0;
+        for step in session.as_record().newest_first() {
+            match (step.chunk(), step.stamp().usage) {
+                (Chunk::Assistant(answer), Some(usage)) if answer.provider.as_ref() == Some(self.identity()) => {
+                    return Ok(usage.total().saturating_add(estimate_tokens(bytes_since)));
+                }
+                // The next request does not begin with the last one.
+                (Chunk::Assistant(_) | Chunk::Instructions(_) | Chunk::Compressed(_) | Chunk::Merged(_), _) => break,
+                (Chunk::User(user), _) => bytes_since += loaded_bytes(&user.text),
+                (Chunk::ToolResult(result), _) => bytes_since += loaded_bytes(&result.output),
+                _ => {}
+            }
+        }
+        Ok(self.request(session)?.tokens)
+    }
+
+    /// Estimates how much of the next request the provider may have in its prompt cache.
+    pub fn forecast(&self, session: &Session) -> Result<Forecast> {
+        let (target, request) = (self.target(), self.request(session)?);
+        let earlier = Forecast::candidates(session.as_record()).into_iter().filter_map(|(step, answer)| {
+            let same_model = answer.provider.as_ref() == Some(target.identity);
+            let before = Session::before(step)?;
+            let sent = same_model.then(|| rebuild(&before, answer).ok()).flatten()?;
+            Some((step, sent))
+        });
+        Ok(Forecast::compare(&request, earlier, target.settings))
+    }
+}
+
+/// A model call that is sent when it is awaited.
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Ask<'a> {
+    provider: Provider,
+    session: Session,
+    sink: Option<Box<DeltaSink<'a>>>,
+}
+
+impl<'a> Ask<'a> {
+    /// Passes each piece of the answer to `sink` as it arrives.
+    pub fn each(mut self, sink: impl FnMut(Delta<'_>) + Send + 'a) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Makes the call, as a future without a box, for callers that box their own.
+    pub(crate) async fn run(self) -> Result<Session> {
+        let Ask { provider, mut session, sink } = self;
+        let mut sink: Box<DeltaSink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
+        session.hide_also(&provider.secrets());
+        check_turn(&session)?;
+        let request = provider.request(&session)?;
+        if let Some(replay) = session.replaying().cloned() {
+            return Box::pin(replay.replay_answer(session, &request, &mut *sink)).await;
+        }
+        let reservation = match session.budget_and_depth() {
+            Some((budget, depth)) => {
+                let (identity, prices) = (&request.identity, provider.price_list());
+                let reserved = budget.reserve(&CallEstimate { identity, tokens: request.tokens, depth, prices });
+                Some(reserved.map_err(|error| StopReason::Budget(error).record(&mut session))?)
+            }
+            None => None,
+        };
+        note_losses(&mut session, &request);
+        let mut rejected_keys = 0;
+        for attempt in 1.. {
+            let listeners = (!session.hub().is_empty()).then(|| (session.quiet(), session.hub().clone()));
+            let mut emit_delta = |delta: Delta<'_>| {
+                sink(delta);
+                if let Some((session, hub)) = &listeners
+                    && let Some(event) = delta_event(delta)
+                {
+                    hub.emit(session, || event);
+                }
+            };
+            let sent = within_limits(&session, provider.send(&request, &mut emit_delta)).await;
+            let error = match sent {
+                Ok(Ok(answer)) => {
+                    let (step, usage) = push_answer(&mut session, &request, answer);
+                    if let Some(reservation) = reservation {
+                        reservation.commit(step, usage);
+                        emit_budget(&session);
+                    }
+                    return Ok(session);
+                }
+                Ok(Err(error)) => error,
+                Err(stopped) => return Err(stopped.record(&mut session)),
+            };
+            // Trying another key is not counted as an attempt.
+            rejected_keys += u32::from(error.retry() == RetryAdvice::OtherKey);
+            let retry = provider.retry_policy();
+            let wait = retry.wait(attempt - rejected_keys, &error).filter(|_| rejected_keys <= MAX_KEYS_PER_CALL);
+            let message = error.message();
+            let Some(wait) = wait else {
+                let kind = ErrorKind::from(error.kind()).name().to_owned();
+                session.push(Failed { error: kind, message: message.into() });
+                return Err(Error::from(error).with_session(&session));
+            };
+            let of = retry.attempts.max(1).saturating_add(rejected_keys);
+            sink(Delta::Retry { attempt, of, error: &message, wait });
+            session.emit(|| EventKind::Retry { attempt, of, error: message.clone(), wait });
+            session.push(RetryChunk { attempt, of, error: message.into() });
+            if !wait.is_zero() {
+                let waited = within_limits(&session, tokio::time::sleep(wait)).await;
+                waited.map_err(|stopped| stopped.record(&mut session))?;
+            }
+        }
+        unreachable!("attempts and keys are both limited")
+    }
+}
+
+impl<'a> IntoFuture for Ask<'a> {
+    type Output = Result<Session>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async { Session::settled(self.run().await).await })
+    }
+}
+
+fn check_turn(session: &Session) -> Result<()> {
+    let error = match session.next() {
+        Next::AskModel => return Ok(()),
+        Next::RunTools(calls) => {
+            let call = &calls[0].call;
+            Error::new(ErrorKind::Turn, format_args!("the call `{}` ({}) has no result yet", call.id, call.tool))
+                .with_hint("run the tools, and push their results, before the model is asked again")
+        }
+        Next::Done => {
+            let is_empty = session.messages().list.is_empty();
+            let why = if is_empty { "the session has no messages" } else { "the last message is the model's" };
+            Error::new(ErrorKind::Turn, format_args!("there is nothing to answer: {why}"))
+                .with_hint("push what the user says")
+        }
+    };
+    Err(error.with_session(session))
+}
+
+/// Returns the length of a text, or 0 if the text is not loaded.
+fn loaded_bytes(text: &Text) -> u64 {
+    text.as_str().map_or(0, |text| text.len() as u64)
+}
+
+/// Returns the event for a piece of an answer, if listeners get one.
+fn delta_event(delta: Delta<'_>) -> Option<EventKind> {
+    match delta {
+        Delta::Text(text) => Some(EventKind::Text(text.to_owned())),
+        Delta::Reasoning(text) => Some(EventKind::Reasoning(text.to_owned())),
+        _ => None,
+    }
+}
+
+fn emit_budget(session: &Session) {
+    if let Some(budget) = session.budget() {
+        let (tokens, turns, limits) = (budget.spent_tokens(), budget.spent_turns(), budget.limits());
+        session.emit(|| EventKind::Budget { tokens, turns, limits });
+    }
+}
+
+/// Appends a note of what the request loses, if the model is another than that of the last answer.
+///
+/// Once for each change of model, not with every turn.
+pub(crate) fn note_losses(session: &mut Session, request: &Request) {
+    let last = session.as_record().newest_first().find_map(|step| match step.chunk() {
+        Chunk::Assistant(Assistant { provider, .. }) => Some(provider.as_ref()),
+        _ => None,
+    });
+    if let Some(Some(last)) = last
+        && *last != request.identity
+        && !request.report.is_lossless()
+    {
+        let report = request.report.to_string().replace('\n', "; ");
+        session.push(Chunk::note(format!("from {last} to {}: {report}", request.identity)));
+    }
+}
+
+fn push_answer(session: &mut Session, request: &Request, mut answer: Answer) -> (StepId, Usage) {
+    make_call_ids_unique(&mut answer.calls);
+    let usage = answer.usage_or_estimate(request);
+    (session.push_with_usage(answer.into_chunk(request), usage), usage)
+}
+
+/// Renames calls whose id occurs earlier in the same answer, which some servers send: a decision about a call names it by
+/// its id.
+fn make_call_ids_unique(calls: &mut [Call]) {
+    let mut ids = HashSet::with_capacity(calls.len());
+    for call in calls {
+        let id = call.id.clone();
+        for nth in 2.. {
+            if ids.insert(call.id.clone()) {
+                break;
+            }
+            call.id = CallId::from(format!("{id}_{nth}").as_str());
+        }
+    }
+}
+
+/// Rebuilds the request behind an answer in the record, byte for byte. `session` ends right before the answer.
+pub(crate) fn rebuild(session: &Session, answer: &Assistant) -> Result<Request> {
+    let recorded: Option<(Digest, _, _)> =
+        (|| Some((answer.request?, answer.provider.as_ref()?, answer.settings.as_ref()?)))();
+    let Some((digest, identity, settings)) = recorded else {
+        return Err(Error::new(ErrorKind::Request, "this answer has no request: it did not come from a provider"));
+    };
+    let settings = Settings::from_json(settings).map_err(|error| {
+        Error::new(ErrorKind::Request, "the request was sent with settings that this version cannot read")
+            .with_hint("open the session with a newer version of rath")
+            .because(error)
+    })?;
+    let request = session.render(RequestTarget { identity, settings: &Arc::new(settings) })?;
+    if request.digest != digest {
+        let message = format!("the rebuilt request has digest {:.8}, the one sent had {digest:.8}", request.digest);
+        return Err(Error::new(ErrorKind::Request, message));
+    }
+    Ok(request)
+}
