@@ -306,7 +306,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 exit 0
             "#]],
         );
-        let interrupt = std::process::Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+        let interrupt = rath_test_support::program("kill").args(["-INT", &running.id().to_string()]).status();
         assert!(interrupt.expect("kill runs").success());
         assert_eq!(running.wait().expect("it ends").code(), Some(130));
         shop.check(

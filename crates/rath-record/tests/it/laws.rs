@@ -7,7 +7,7 @@ use rath_record::graph::{self, Ids};
 use rath_record::view::{self, Closing, Message};
 use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, turn};
 
-use crate::support::{calls, cases, merge, reachable, record, result};
+use crate::support::{calls, merge, reachable, record, result};
 
 /// One thing that a random program does. The numbers choose among what there is.
 #[derive(Clone, Debug)]
@@ -198,7 +198,7 @@ fn views(record: &Record) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(10_000)) })]
+    #![proptest_config(rath_test_support::property(10_000))]
 
     #[test]
     fn merging_obeys_its_laws(acts in prop::collection::vec(act(), 1..24), pick in prop::array::uniform4(0_usize..64)) {

@@ -151,7 +151,7 @@ fn a_stop_can_be_lifted_and_the_work_goes_on() {
     assert_eq!(raised.usage(), Usage::new(200, 100));
 
     // Another budget, after the session was saved: what was used before counts.
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("session.rath");
     stopped.save(&path).expect("it can be saved");
     let opened = Session::open(&path).expect("it can be opened").session.within(Budget::new().tokens(290));

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::support::{block_on, script};
 
 /// A workspace with these files.
-fn workspace(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     for (path, text) in files {
         let path = folder.path().join(path);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
@@ -392,7 +392,7 @@ fn a_command_says_what_it_printed_and_how_it_ended() {
             shell("printf out; echo err >&2; exit 3"),
             shell("exit 4"),
             shell("kill -9 $$"),
-            ("shell", json!({"command": "cat file; basename $(pwd)", "cwd": "sub"})),
+            ("shell", json!({"command": "cat file; basename \"$(pwd)\"", "cwd": "sub"})),
             ("shell", json!({"command": "true", "cwd": "none"})),
             ("shell", json!({"command": "true", "cwd": ".."})),
             ("shell", json!({"command": "echo begun; sleep 100", "timeout": 1})),
@@ -485,14 +485,14 @@ fn a_language_that_is_not_there_is_told_with_those_that_are() {
         return;
     }
     // The same test in a process that finds no other programs.
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     for program in ["sh", "bash"] {
         std::os::unix::fs::symlink(format!("/bin/{program}"), folder.path().join(program)).expect("a link");
     }
     let own = std::env::current_exe().expect("this program");
     let name = "builtin::a_language_that_is_not_there_is_told_with_those_that_are";
     let ran =
-        std::process::Command::new(own).args(["--exact", name]).env("PATH", folder.path()).env(WITHOUT, "1").output();
+        rath_test_support::program(own).args(["--exact", name]).env("PATH", folder.path()).env(WITHOUT, "1").output();
     let ran = ran.expect("it runs");
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));

@@ -4,8 +4,8 @@ use rath::prelude::*;
 use rath::record::codec::Ending;
 use rath::{verify, verify_graph};
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary folder")
+fn folder() -> rath_test_support::TempDir {
+    rath_test_support::temp_dir()
 }
 
 #[test]

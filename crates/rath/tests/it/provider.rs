@@ -298,7 +298,7 @@ fn a_key_is_never_shown() {
         session.push(Chunk::user("again"));
         let error = provider.ask(session).await.expect_err("it is refused");
         let session = error.session().expect("it is kept");
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
         session.save(&path).expect("it can be saved");
         shown += &format!("{error}{error:?}{session}{}", session.lineage());

@@ -12,7 +12,7 @@ use rath::record::{Blob, view};
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};
-use crate::support::{block_on, cases};
+use crate::support::block_on;
 
 /// A provider of either shape that gives the answer it is told to give.
 struct Told {
@@ -187,7 +187,7 @@ fn open_calls(session: &Session) -> Vec<rath::turn::Pending> {
 
 fn run(acts: &[Act]) -> Result<(), TestCaseError> {
     let house = House::new();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let mut pool = vec![Known { session: Session::user("hi"), sent: Default::default() }];
     for act in acts {
         let size = pool.len();
@@ -307,7 +307,7 @@ fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseErr
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
+    #![proptest_config(rath_test_support::property(2_000))]
 
     #[test]
     fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(acts in prop::collection::vec(act(), 1..40)) {

@@ -158,7 +158,7 @@ fn a_line_that_is_no_turn_is_named() {
 
 #[test]
 fn a_script_is_read_from_a_file_and_named_without_its_path() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("demo.jsonl");
     std::fs::write(&path, "{\"text\":\"hello\"}\n").expect("it can be written");
     let provider = Provider::open(&format!("script:{}", path.display())).expect("it is a script");

@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use proptest::prelude::{
-    ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest,
-};
+use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
 use rath::prelude::*;
 use rath::secrets::Taken;
 
 use crate::server::{Reply, Server};
-use crate::support::{block_on, cases, script};
+use crate::support::{block_on, script};
 
 /// Writes so many letters and digits, as a key has them, for every number in braces. No key stands in this file as a whole.
 fn grown(text: &str) -> String {
@@ -263,7 +261,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(rath_test_support::property(2_000))]
 
     #[test]
     fn hiding_never_fails_and_leaves_nothing_to_hide(text in pieces()) {
@@ -356,7 +354,7 @@ fn no_key_gets_anywhere() {
         let error = agent.run(session).on_event(each).await.expect_err("the last is refused");
         let session = error.session().expect("it is kept");
 
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
         session.save(&path).expect("it can be saved");
         let saved = std::fs::read_to_string(&path).expect("it can be read");

@@ -12,7 +12,7 @@ use rath::prelude::*;
 use rath::provider::{Answer, Assembly, Env, Failure, Shape};
 
 use crate::server::{Reply, Server};
-use crate::support::{block_on, cases};
+use crate::support::block_on;
 
 struct Case {
     path: PathBuf,
@@ -238,7 +238,7 @@ fn a_stream_split_in_two_anywhere_or_into_bytes_gives_the_same_answer() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(1_000)) })]
+    #![proptest_config(rath_test_support::property(1_000))]
 
     #[test]
     fn any_split_of_a_stream_gives_the_same_answer(

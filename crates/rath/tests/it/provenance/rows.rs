@@ -15,7 +15,7 @@ use super::{checked_out, texts};
 use crate::support::{block_on, folder, script};
 
 /// A folder with two files.
-fn two_files() -> tempfile::TempDir {
+fn two_files() -> rath_test_support::TempDir {
     folder(&[("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), (".gitignore", RULES)])
 }
 
@@ -59,7 +59,7 @@ fn told(session: &Session) -> String {
     told
 }
 
-fn check(rounds: &[&[(&str, Value)]], expected: Expect) -> (Session, tempfile::TempDir) {
+fn check(rounds: &[&[(&str, Value)]], expected: Expect) -> (Session, rath_test_support::TempDir) {
     let folder = two_files();
     let session = work(Session::user("go").to(Sandbox::local(folder.path())), rounds);
     expected.assert_eq(&told(&session));

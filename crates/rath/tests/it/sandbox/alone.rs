@@ -64,7 +64,7 @@ fn counts() -> String {
 }
 
 fn tell(kind: &str, task: &str, line: &str, settings: &[(&str, &str)]) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = format!("{kind}:{}", folder.path().display());
     let settings = [&[("RATH_SANDBOX", &*uri), ("RATH_TASK", task), ("RATH_LINE", line)], settings].concat();
     let told = again("sandbox::alone::child", &settings).output().expect("it starts");
@@ -110,7 +110,7 @@ fn secrets_in_the_environment_are_out_of_reach() {
 fn a_program_that_is_killed_takes_its_commands_along() {
     for kind in KINDS {
         let mark = mark();
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().display());
         let line = format!("setsid sleep {mark} & (setsid sh -c 'sleep {mark} & wait' &); sleep {mark}");
         let settings = [("RATH_SANDBOX", &*uri), ("RATH_TASK", "say"), ("RATH_LINE", &*line)];
@@ -133,7 +133,7 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_command_ends_even_when_its_supervisor_is_killed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::local(folder.path());
     let mark = mark();
     let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}")), &mut |_, _| {}));

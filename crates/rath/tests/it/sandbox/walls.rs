@@ -12,12 +12,12 @@ use super::{mark, run, said, sh};
 
 /// A workspace and what lies outside of it, where the machine's own files are.
 struct Yard {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
 }
 
 impl Yard {
     fn new() -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let folder = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
         for path in ["work/.rath", "work/below", "outside", "home/.ssh", "home/.cargo/bin", "hidden"] {
             std::fs::create_dir_all(folder.path().join(path)).expect("a folder");
         }
@@ -88,7 +88,7 @@ fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
         "ls /run/* /var/lib/*",
     ];
     let mark = mark();
-    let mut other = std::process::Command::new("sleep").arg(&mark).spawn().expect("it starts");
+    let mut other = rath_test_support::program("sleep").arg(&mark).spawn().expect("it starts");
     let marked = || {
         let yard = Yard::new();
         std::fs::write(yard.path("work/mark"), &mark).expect("a file");

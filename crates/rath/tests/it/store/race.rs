@@ -18,7 +18,7 @@ fn path(path: &Path) -> String {
 /// Claims, appends a few, lets go; or is refused, and forks now and then.
 async fn compete(store: &Store, branch: BranchId, name: &str, until: Instant) -> Result<()> {
     let note = |line: String| append_line(setting("RATH_NOTES"), &line);
-    let mut chance = Chance(name.bytes().map(u64::from).sum());
+    let mut chance = Chance(rath_test_support::seed() + name.bytes().map(u64::from).sum::<u64>());
     for claim in 0.. {
         if Instant::now() > until {
             break;
@@ -59,7 +59,7 @@ fn child() {
 }
 
 fn race(kind: &str, time: Duration) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = uri(kind, folder.path());
     let branch = block_on(async {
         let store = Store::open(&uri).expect("a store");
@@ -169,14 +169,12 @@ fn holder() {
 #[test]
 fn a_process_that_slept_past_its_lease_writes_nothing_over_who_came_after_it() {
     use rustix::process::{Pid, Signal, kill_process};
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = uri("sqlite", folder.path());
     let (notes, go) = (folder.path().join("notes"), folder.path().join("go"));
     let settings = [("RATH_STORE", &*uri), ("RATH_NOTES", &path(&notes)), ("RATH_GO", &path(&go))];
     let child = again("store::race::holder", &settings).spawn().expect("it starts");
-    while lines(&notes).is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    rath_test_support::wait_until("the holder has begun", || !lines(&notes).is_empty());
     let branch: BranchId = lines(&notes)[0].parse().expect("a branch");
     let id = Pid::from_raw(child.id().cast_signed()).expect("an id");
     let store = hasty(&uri);
@@ -188,7 +186,7 @@ fn a_process_that_slept_past_its_lease_writes_nothing_over_who_came_after_it() {
     let mut session = loop {
         match block_on(store.resume(branch)) {
             Ok(resumed) => break resumed.complete().expect("complete"),
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+            Err(error) => assert!(begun.elapsed() < rath_test_support::LIMIT, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -223,7 +221,7 @@ fn dying() {
 #[test]
 fn what_the_dead_held_is_free_at_once() {
     for kind in KINDS {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let (uri, notes) = (uri(kind, folder.path()), path(&folder.path().join("notes")));
         let settings = [("RATH_STORE", &*uri), ("RATH_NOTES", &notes)];
         let mut child = again("store::race::dying", &settings).spawn().expect("it starts");
