@@ -865,7 +865,7 @@ fn a_store_that_is_something_else_is_left_as_it_is() {
     check(
         &["ls", "--store", "sqlite:work"],
         expect![[r#"
-        ! error: cannot read sqlite:work: unable to open database file: work
+        ! error: cannot read sqlite:work: unable to open database file: work: Error code 14: unable to open database file
         exit 1
     "#]],
     );

@@ -163,10 +163,13 @@ fn a_stop_can_be_lifted_and_the_work_goes_on() {
 #[test]
 fn a_call_under_way_is_broken_off_when_time_is_over() {
     let provider = Provider::from(Script::of([r#"{"text":"late","delay_ms":60000}"#]).expect("it is a script"));
-    let session = Session::user("hi").within(Budget::new().time(Duration::from_millis(20)));
-    let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");
+    let error = rath_test_support::with_enough_time(Duration::from_millis(20), |time| {
+        let session = Session::user("hi").within(Budget::new().time(time));
+        let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");
+        // On a loaded machine, time may be over before the call has begun.
+        (error.session().expect("it is kept").chunk_count() == 2).then_some(error)
+    });
     assert_eq!(error.kind(), ErrorKind::Budget);
-    assert_eq!(error.session().expect("it is kept").chunk_count(), 2);
 }
 
 #[test]

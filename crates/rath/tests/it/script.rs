@@ -118,7 +118,7 @@ fn usage_may_have_the_names_that_providers_use() {
 
 #[track_caller]
 fn check_wrong(line: &str, expected: Expect) {
-    expected.assert_eq(&Script::of([r#"{"text":"ok"}"#, line]).expect_err("it is no turn").to_string());
+    expected.assert_eq(&format!("{:?}", Script::of([r#"{"text":"ok"}"#, line]).expect_err("it is no turn")));
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn told(asked: &Result<Session>, deltas: &str) -> String {
     let session = match asked {
         Ok(session) => session,
         Err(error) => {
-            line("error", &format!("{:?}: {error}", error.kind()));
+            line("error", &format!("{:?}: {error:?}", error.kind()));
             let kept = error.session().map(|session| session.chunks().map(Chunk::kind).collect::<Vec<_>>().join(", "));
             line("kept", &kept.unwrap_or_else(|| "nothing".to_owned()));
             return out;

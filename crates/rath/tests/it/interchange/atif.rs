@@ -240,7 +240,7 @@ fn trajectories_of_others_are_read() {
 #[test]
 fn what_is_not_a_trajectory_is_refused_with_a_hint() {
     let check =
-        |text: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(text.as_bytes()).expect_err(text)));
+        |text: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(text.as_bytes()).expect_err(text)));
     check(
         "",
         expect![[r#"

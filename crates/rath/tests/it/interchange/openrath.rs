@@ -269,7 +269,7 @@ fn shape(file: &[u8]) -> Option<Vec<String>> {
 #[test]
 fn what_is_not_such_a_file_is_refused_with_a_hint() {
     let check =
-        |file: &str, expected: Expect| expected.assert_eq(&format!("{}\n", read(file.as_bytes()).expect_err(file)));
+        |file: &str, expected: Expect| expected.assert_eq(&format!("{:?}\n", read(file.as_bytes()).expect_err(file)));
     check(
         "",
         expect![[r#"

@@ -4,9 +4,10 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::process::Stdio;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rath::sandbox::{Command, Sandbox};
+use rath_test_support::wait_until;
 
 use super::{mark, marked, run, said};
 use crate::store::common::{child as again, setting};
@@ -116,18 +117,10 @@ fn a_program_that_is_killed_takes_its_commands_along() {
         let settings = [("RATH_SANDBOX", &*uri), ("RATH_TASK", "say"), ("RATH_LINE", &*line)];
         let mut program = again("sandbox::alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
         // The shells themselves have the mark in their words too.
-        eventually("it has begun", || marked(&mark) >= 5);
+        wait_until("it has begun", || marked(&mark) >= 5);
         program.kill().expect("it runs");
         program.wait().expect("it has ended");
-        eventually("everything has ended", || marked(&mark) == 0);
-    }
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "not so: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        wait_until("everything has ended", || marked(&mark) == 0);
     }
 }
 
@@ -138,5 +131,5 @@ fn a_command_ends_even_when_its_supervisor_is_killed() {
     let mark = mark();
     let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}")), &mut |_, _| {}));
     assert_eq!(ran.expect("it runs").ended, rath::sandbox::Ended::Signal(9));
-    eventually("it has ended", || marked(&mark) == 0);
+    wait_until("it has ended", || marked(&mark) == 0);
 }
