@@ -348,7 +348,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let piped = |session: &Session| {
         let path = folder.path().join("piped.rath");
         session.save(&path).expect("saved");
-        let script = format!("cat piped.rath | {} verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
+        let script = format!("cat piped.rath | '{}' verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
         let output = rath_test_support::program("sh")
             .args(["-c", &script])
             .current_dir(folder.path())

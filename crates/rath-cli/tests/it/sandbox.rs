@@ -204,7 +204,7 @@ fn where_tools_cannot_be_isolated_nothing_runs() {
     // A machine whose limit of namespaces is reached: there is room for none inside this one.
     let nested = |args: &str| {
         let rath = env!("CARGO_BIN_EXE_rath");
-        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rath} run hi {args}");
+        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec '{rath}' run hi {args}");
         let mut unshare = rath_test_support::program("unshare");
         unshare.args(["--user", "--map-root-user", "sh", "-c", &command]).current_dir(&work).output()
     };
