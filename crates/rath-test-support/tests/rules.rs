@@ -47,7 +47,7 @@ fn every_property_has_a_fixed_seed() {
     }
     for path in sources {
         let text = std::fs::read_to_string(&path).expect("a source is text");
-        for (start, _) in text.match_indices("proptest! {") {
+        for (start, _) in text.match_indices(concat!("proptest", "! {")) {
             let end = text[start..].find("#[test]").map_or(text.len(), |end| start + end);
             let has_seed = text[start..end].contains("rath_test_support::property(");
             assert!(has_seed, "{}: a property uses `rath_test_support::property`", path.display());

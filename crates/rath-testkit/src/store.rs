@@ -271,7 +271,7 @@ fn recorded(case: &mut Case, words: &str) -> Session {
 
 /// Blocks until the handle that wrote a branch has given it back. Dropping a session asks for that; the thread that writes
 /// for its handle does it a little later.
-fn wait_until_released(store: &Store, branch: BranchId) {
+fn wait_until_released(store: &Store, branch: rath::BranchId) {
     let start = std::time::Instant::now();
     let is_held = |listed: &Listed| listed.branch == branch && listed.holder.is_some();
     while store.list().expect("a list").iter().any(is_held) {
