@@ -28,8 +28,8 @@ pub fn seeds(default: u64) -> Range<u64> {
 
 /// Returns the configuration of a property test: a fixed seed, and no file of regressions.
 ///
-/// Proptest mixes no names into the seed, so a property fails on the same case wherever it runs. The `PROPTEST_*`
-/// variables that would change which cases are run have no effect.
+/// The `PROPTEST_*` variables are applied by `proptest!` afterwards, and cannot be ignored from here: with one of them set,
+/// other cases are run.
 pub fn property(default_cases: u32) -> Config {
     let cases = cases(default_cases);
     Config {
