@@ -1,11 +1,15 @@
 //! The chores of this repository. `cargo xtask` lists them; none needs a tool beyond cargo.
 
+mod explore;
+
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 cargo xtask ci         what has to pass: format, lints, docs, tests, examples
 cargo xtask bench      the benchmarks, as a table; ends with 1 if a bound is missed
-cargo xtask examples   every example, one after the other";
+cargo xtask examples   every example, one after the other
+cargo xtask explore [FILTER] [--seconds N]
+                       the random tests with fresh seeds, for ten minutes unless told; failures go to target/explore/";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
@@ -13,6 +17,7 @@ fn main() -> ExitCode {
         Some("ci") => ci(),
         Some("bench") => bench(),
         Some("examples") => examples(),
+        Some("explore") => explore::explore(&std::env::args().skip(2).collect::<Vec<_>>()),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}");
             Ok(())

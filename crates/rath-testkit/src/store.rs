@@ -67,6 +67,7 @@ fn is_there_again(case: &mut Case) {
     let (id, head) = (session.id(), head(&session));
     drop(session);
     let store = case.open();
+    wait_until_released(&store, id);
     let listed = only(&store);
     assert_eq!((listed.branch, listed.family, listed.head, &*listed.title), (id, id, head, "hello"));
     assert!(listed.is_tip && listed.totals.chunks == 2);
@@ -145,6 +146,7 @@ fn one_writer(case: &mut Case) {
     assert!(other.read(session.id()).is_ok(), "whoever only reads is in nobody's way");
     let id = session.id();
     drop(session);
+    wait_until_released(&other, id);
     assert!(wait(other.resume(id)).is_ok(), "it was given back");
     assert!(wait(other.resume(id)).is_ok(), "and again");
 }
@@ -182,7 +184,9 @@ fn in_doubt(case: &mut Case) {
     wait(session.durable()).expect("durable");
     let id = session.id();
     drop(session);
-    let resumed = wait(case.open().resume(id)).expect("nobody writes it");
+    let store = case.open();
+    wait_until_released(&store, id);
+    let resumed = wait(store.resume(id)).expect("nobody writes it");
     assert!(
         matches!(resumed.certificate().differences(), [Difference::InDoubt { tool, .. }] if tool == "send"),
         "{}",
@@ -192,7 +196,9 @@ fn in_doubt(case: &mut Case) {
     session.skip("c1").expect("it is open");
     wait(session.durable()).expect("durable");
     drop(session);
-    let resumed = wait(case.open().resume(id)).expect("nobody writes it");
+    let store = case.open();
+    wait_until_released(&store, id);
+    let resumed = wait(store.resume(id)).expect("nobody writes it");
     assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
 }
 
@@ -261,6 +267,17 @@ fn deletes(case: &mut Case) {
 /// A session that was just recorded.
 fn recorded(case: &mut Case, words: &str) -> Session {
     wait(Session::user(words).record(&case.open())).expect("recorded")
+}
+
+/// Blocks until the handle that wrote a branch has given it back. Dropping a session asks for that; the thread that writes
+/// for its handle does it a little later.
+fn wait_until_released(store: &Store, branch: rath::BranchId) {
+    let start = std::time::Instant::now();
+    let is_held = |listed: &Listed| listed.branch == branch && listed.holder.is_some();
+    while store.list().expect("a list").iter().any(is_held) {
+        assert!(start.elapsed() < std::time::Duration::from_secs(120), "it is still held");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 fn head(session: &Session) -> StepId {

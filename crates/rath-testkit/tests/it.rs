@@ -8,7 +8,7 @@ use rath_testkit::store::{Case, conforms};
 /// A place of its own for each promise.
 fn in_folder(kind: &'static str) {
     conforms(&mut || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().join("store").display());
         // The folder lasts as long as the case.
         Case::new(move || {
@@ -36,7 +36,7 @@ fn memory_keeps_its_promises() {
 /// An empty workspace for each promise.
 fn in_workspace(open: impl Fn(&std::path::Path) -> Sandbox) {
     sandbox::conforms(&mut || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         sandbox::Case::new(open(folder.path()), folder)
     });
 }
@@ -53,6 +53,6 @@ fn isolated_keeps_its_promises() {
 
 #[test]
 fn isolated_keeps_its_promises_over_another_directory() {
-    let shown = tempfile::tempdir().expect("a folder");
+    let shown = rath_test_support::temp_dir();
     in_workspace(|folder| Sandbox::isolated(shown.path()).over(folder).expect("it is on this machine"));
 }

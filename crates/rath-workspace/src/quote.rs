@@ -120,6 +120,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(rath_test_support::property(256))]
+
         #[test]
         fn every_path_is_read_back_from_its_text(path in proptest::collection::vec(any::<u8>(), 0..20)) {
             let text = shown(&path);

@@ -7,13 +7,13 @@ mod stores;
 mod versions;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use expect_test::{Expect, expect};
 use rath::prelude::*;
 
 fn rath(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
+    rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
 }
 
 /// What `rath` prints to stdout.
@@ -31,8 +31,8 @@ fn check(folder: &Path, args: &[&str], expected: Expect) {
 }
 
 /// A folder with a session in it that was forked and merged.
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn folder() -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     let mut session = Session::user("Which river runs through Paris?");
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
     let mut poet = session.fork_named("poet");
@@ -274,7 +274,7 @@ fn holding_it_wrong_is_told_kindly() {
 
 #[test]
 fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let odd = "del \u{7f} esc \u{1b}[2J csi \u{9b}2J turn \u{202e}abc";
     let mut session = Session::user(odd).to(Sandbox::local(odd)).fork_named(odd);
     session.push(Chunk::assistant(format!("{odd}\n").repeat(2_000)));
@@ -348,8 +348,12 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let piped = |session: &Session| {
         let path = folder.path().join("piped.rath");
         session.save(&path).expect("saved");
-        let script = format!("cat piped.rath | {} verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
-        let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().expect("sh runs");
+        let script = format!("cat piped.rath | '{}' verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
+        let output = rath_test_support::program("sh")
+            .args(["-c", &script])
+            .current_dir(folder.path())
+            .output()
+            .expect("sh runs");
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
     let straight = Session::user("hi");
@@ -369,8 +373,8 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
 }
 
 /// A folder with a session in it that a scripted model answered, after a signed answer of another.
-fn asked() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn asked() -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     let mut session = Session::system("Be brief.");
     session.push(Chunk::user("Look."));
     let signed = r#"{"kind":"assistant","text":"I look.","reasoning":"hm","calls":[{"id":"toolu_1","tool":"look"}],"finish":"calls","provider":{"provider":"anthropic","model":"claude-sonnet-4-5"},"sidecar":{"content":[{"type":"thinking","thinking":"hm","signature":"c2ln"},{"type":"text","bytes":7},{"type":"tool_use"}]}}"#;
@@ -512,8 +516,8 @@ fn cost_shows_what_the_calls_cost() {
 }
 
 /// A folder with a script, and a directory to work in.
-fn workshop(script: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn workshop(script: &str) -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     std::fs::create_dir(folder.path().join("work")).expect("a directory");
     std::fs::write(folder.path().join("work/a.txt"), "hello\n").expect("a file");
     std::fs::write(folder.path().join("script.jsonl"), script).expect("a file");
@@ -528,7 +532,7 @@ const LOOK: &str = r#"
 
 #[test]
 fn demo_shows_a_whole_run_without_a_key() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     check(
         folder.path(),
         &["demo", "--save", "demo.rath"],
@@ -731,7 +735,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
 fn run_keeps_the_session_even_if_nobody_can_read_the_answer() {
     let folder = workshop(LOOK);
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
-    let output = Command::new(env!("CARGO_BIN_EXE_rath"))
+    let output = rath_test_support::program(env!("CARGO_BIN_EXE_rath"))
         .args([
             "run",
             "What is here?",
@@ -852,7 +856,7 @@ fn run_says_what_is_wrong_before_anything_is_done() {
 
 #[test]
 fn run_hides_what_the_environment_calls_secret() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let secret = "correct-horse-battery";
     let lines = [
         r#"{"calls":[{"name":"shell","arguments":{"command":"cat secret.txt"}}]}"#.to_owned(),
@@ -861,7 +865,7 @@ fn run_hides_what_the_environment_calls_secret() {
     std::fs::write(folder.path().join("script.jsonl"), lines.join("\n")).expect("written");
     std::fs::write(folder.path().join("secret.txt"), format!("a {secret}\n")).expect("written");
     let prompt = format!("what is {secret}?");
-    let output = Command::new(env!("CARGO_BIN_EXE_rath"))
+    let output = rath_test_support::program(env!("CARGO_BIN_EXE_rath"))
         .args(["run", &prompt, "--json", "--model", "script:script.jsonl", "--store", "file:s.rath"])
         .args(["--sandbox", "local:."])
         .envs([

@@ -1,13 +1,13 @@
 //! Where tools run: what is in force, and what that keeps from them.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
 /// A folder with a directory to work in, a home with a secret, and a script that makes one call.
-fn machine(command: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+fn machine(command: &str) -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     for name in ["home", "work"] {
         std::fs::create_dir(folder.path().join(name)).expect("a directory");
     }
@@ -19,8 +19,8 @@ fn machine(command: &str) -> tempfile::TempDir {
 }
 
 /// Runs the script where `args` say.
-fn run(folder: &tempfile::TempDir, args: &[&str]) -> Output {
-    let mut rath = Command::new(env!("CARGO_BIN_EXE_rath"));
+fn run(folder: &rath_test_support::TempDir, args: &[&str]) -> Output {
+    let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
     let model = ["--model", "script:../script.jsonl", "--json"];
     rath.args(args).args(model).current_dir(folder.path().join("work")).env("HOME", folder.path().join("home"));
     rath.env("CANARY", "sings").output().expect("rath runs")
@@ -204,8 +204,8 @@ fn where_tools_cannot_be_isolated_nothing_runs() {
     // A machine whose limit of namespaces is reached: there is room for none inside this one.
     let nested = |args: &str| {
         let rath = env!("CARGO_BIN_EXE_rath");
-        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rath} run hi {args}");
-        let mut unshare = Command::new("unshare");
+        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec '{rath}' run hi {args}");
+        let mut unshare = rath_test_support::program("unshare");
         unshare.args(["--user", "--map-root-user", "sh", "-c", &command]).current_dir(&work).output()
     };
     match nested("--model script:none.jsonl") {

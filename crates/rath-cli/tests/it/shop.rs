@@ -19,7 +19,7 @@ pub(crate) fn each(script: &str, test: impl Fn(&Shop)) {
 
 /// A folder with a script, a directory to work in, and a store.
 pub(crate) struct Shop {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
     pub(crate) store: &'static str,
     /// The ids of all sessions that were ever there.
     known: RefCell<Vec<String>>,
@@ -40,7 +40,7 @@ impl Shop {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rath"));
+        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
         // What stands after `--` is somebody else's.
         let (own, rest) = args.split_at(args.iter().position(|arg| *arg == "--").unwrap_or(args.len()));
         command.args(own).args(["--store", self.store]).args(rest).current_dir(self.folder.path());

@@ -83,7 +83,7 @@ fn versions_are_checked_out_compared_and_restored() {
         // What it prints is a patch that git takes, whatever the files hold.
         shop.work(Some(&id), "Go on", "printf '\\000\\377' > bin");
         shop.write("it.patch", &shop.out(&["diff", &then, &id]));
-        let mut git = std::process::Command::new("git");
+        let mut git = rath_test_support::git();
         let applied = git.args(["apply", "../it.patch"]).current_dir(shop.path("then")).status();
         assert!(applied.expect("git runs").success());
         assert_eq!(std::fs::read(shop.path("then/bin")).expect("a file"), [0, 255]);

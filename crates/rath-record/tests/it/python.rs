@@ -1,7 +1,5 @@
 //! `docs/verify.py`, written from `docs/format.md` alone, against files that the codec wrote.
 
-use std::process::Command;
-
 use rath_record::codec::{self, CodecError};
 
 use crate::codec::reseal;
@@ -71,14 +69,19 @@ fn spellings(file: &str) -> Vec<Vec<u8>> {
 #[ignore = "needs Python with the package blake3, named by RATH_PYTHON: see CONTRIBUTING.md"]
 fn the_python_verifier_agrees_about_every_file() {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has blake3");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let files = files();
     let names: Vec<_> = (0..files.len()).map(|nth| format!("{nth}.rath")).collect();
     for (name, file) in names.iter().zip(&files) {
         std::fs::write(folder.path().join(name), file).expect("written");
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.py");
-    let output = Command::new(python).arg(script).args(&names).current_dir(folder.path()).output().expect("Python");
+    let output = rath_test_support::program(python)
+        .arg(script)
+        .args(&names)
+        .current_dir(folder.path())
+        .output()
+        .expect("Python");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(!err.contains("Traceback"), "{err}");
     let mut differences = Vec::new();

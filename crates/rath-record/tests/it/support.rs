@@ -259,8 +259,3 @@ pub(crate) fn reachable(record: &Record) -> HashMap<StepId, rath_record::Step> {
     }
     found
 }
-
-/// How many cases a property is tried with.
-pub(crate) fn cases(default: u32) -> u32 {
-    std::env::var("RATH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
-}

@@ -4,9 +4,10 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::process::Stdio;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rath_sandbox::{Command, Sandbox};
+use rath_test_support::wait_until;
 
 use super::{mark, marked, run, said};
 use crate::block_on;
@@ -63,7 +64,7 @@ fn counts() -> String {
 }
 
 fn tell(kind: &str, task: &str, line: &str, settings: &[(&str, &str)]) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = format!("{kind}:{}", folder.path().display());
     let settings = [&[("RATH_SANDBOX", &*uri), ("RATH_TASK", task), ("RATH_LINE", line)], settings].concat();
     let told = again("alone::child", &settings).output().expect("it starts");
@@ -109,35 +110,27 @@ fn secrets_in_the_environment_are_out_of_reach() {
 fn a_program_that_is_killed_takes_its_commands_along() {
     for kind in KINDS {
         let mark = mark();
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().display());
         let line = format!("setsid sleep {mark} & (setsid sh -c 'sleep {mark} & wait' &); sleep {mark}");
         let settings = [("RATH_SANDBOX", &*uri), ("RATH_TASK", "say"), ("RATH_LINE", &*line)];
         let mut program = again("alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
         // The shells themselves have the mark in their words too.
-        eventually("it has begun", || marked(&mark) >= 5);
+        wait_until("it has begun", || marked(&mark) >= 5);
         program.kill().expect("it runs");
         program.wait().expect("it has ended");
-        eventually("everything has ended", || marked(&mark) == 0);
-    }
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "not so: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        wait_until("everything has ended", || marked(&mark) == 0);
     }
 }
 
 #[test]
 fn a_command_ends_even_when_its_supervisor_is_killed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::local(folder.path());
     let mark = mark();
     let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}")), &mut |_, _| {}));
     assert_eq!(ran.expect("it runs").ended, rath_sandbox::Ended::Signal(9));
-    eventually("it has ended", || marked(&mark) == 0);
+    wait_until("it has ended", || marked(&mark) == 0);
 }
 
 /// Returns a setting that a child was started with.

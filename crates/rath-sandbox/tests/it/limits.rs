@@ -23,7 +23,7 @@ fn limited(check: impl Fn(&Sandbox)) {
         |folder| Isolated::new(folder).memory(64 << 20).file_size(1 << 20).into(),
     ];
     for open in open {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let sandbox = open(folder.path());
         match block_on(sandbox.capabilities()) {
             Ok(capabilities) => eprintln!("{capabilities}"),
@@ -67,7 +67,7 @@ fn processes_are_counted() {
         |folder| Isolated::new(folder).into(),
     ];
     for open in open {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let sandbox = open(folder.path());
         let capabilities = block_on(sandbox.capabilities()).map(|capabilities| capabilities.processes);
         let Ok(Some(limit)) = capabilities else {
@@ -94,7 +94,7 @@ fn no_file_grows_beyond_its_limit() {
 
 #[test]
 fn processor_time_is_limited() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let second = Duration::from_secs(1);
     for sandbox in [
         Sandbox::from(Local::new(folder.path()).cpu_time(second)),
@@ -108,7 +108,7 @@ fn processor_time_is_limited() {
 #[test]
 fn a_flood_of_output_is_cut_off_and_held_in_little_memory() {
     for open in [|path: &Path| Sandbox::local(path), |path: &Path| Sandbox::isolated(path)] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let sandbox = open(folder.path());
         let ran = sh(&sandbox, "head -c 1G /dev/zero");
         assert_eq!((ran.ended, ran.out.bytes), (Ended::TooMuchOutput, 256 << 20));
@@ -123,7 +123,7 @@ fn a_flood_of_output_is_cut_off_and_held_in_little_memory() {
 
 #[test]
 fn what_is_printed_and_kept_stays_in_a_folder_of_the_users() {
-    let (folder, spool) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (folder, spool) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
     let sandbox = Sandbox::new(Local::new(folder.path()).output(1 << 20).spool(spool.path().join("deep/er")));
     let ran = sh(&sandbox, "head -c 2M /dev/zero; head -c 10 /dev/zero >&2");
     assert_eq!((ran.ended, ran.out.bytes + ran.err.bytes), (Ended::TooMuchOutput, 1 << 20));
@@ -151,7 +151,7 @@ fn control_groups_go_with_the_sandbox() {
         }
         found
     };
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::new(Local::new(folder.path()).memory(123 << 20));
     let capabilities = block_on(sandbox.capabilities()).expect("it works here");
     let by = capabilities.memory.expect("it was asked for").by;
@@ -174,7 +174,7 @@ fn control_groups_go_with_the_sandbox() {
 
 #[test]
 fn a_limit_above_the_programs_own_changes_nothing_and_one_of_zero_is_an_error() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::new(Local::new(folder.path()).file_size(u64::MAX));
     assert_eq!(sh(&sandbox, "echo x > file").ended, Ended::Exit(0));
     let error = Sandbox::open("local:./?processes=0").expect_err("nothing could run");

@@ -33,7 +33,7 @@ fn said(ran: &Ran) -> String {
 /// A number of seconds that nothing else on this machine sleeps for.
 fn mark() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("86401.{}{:04}", std::process::id(), COUNT.fetch_add(1, Relaxed))
+    format!("86401.{:010}{:04}", std::process::id(), COUNT.fetch_add(1, Relaxed))
 }
 
 /// How many processes of this machine have a mark in their command line.

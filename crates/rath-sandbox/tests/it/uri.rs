@@ -55,7 +55,7 @@ fn what_cannot_be_opened_says_what_can() {
 
 #[test]
 fn nothing_is_opened_before_it_is_used() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let missing = folder.path().join("later");
     for sandbox in [Sandbox::local(&missing), Sandbox::isolated(&missing)] {
         let run = || block_on(sandbox.run(&Command::shell("true"), &mut |_, _| {}));
@@ -72,7 +72,7 @@ fn nothing_is_opened_before_it_is_used() {
 
 #[test]
 fn a_sandbox_says_in_one_line_what_it_can_do_here() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let told = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
     assert_eq!(told(Sandbox::local(folder.path())), "as the user, network on");
     let isolated = Isolated::new(folder.path()).hidden_host().file_size(1 << 20);

@@ -4,7 +4,7 @@ use std::io::ErrorKind::WouldBlock;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
 
@@ -12,12 +12,12 @@ use super::{mark, run, said, sh};
 
 /// A workspace and what lies outside of it, where the machine's own files are.
 struct Yard {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
 }
 
 impl Yard {
     fn new() -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let folder = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
         for path in ["work/.rath", "work/below", "outside", "home/.ssh", "home/.cargo/bin", "hidden"] {
             std::fs::create_dir_all(folder.path().join(path)).expect("a folder");
         }
@@ -65,18 +65,18 @@ fn does(sandbox: &Sandbox, line: &str, yard: &Yard) -> bool {
 #[test]
 fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
     let rows = [
-        "echo x > $OUT/new",
-        "echo x >> $OUT/file",
-        "rm $OUT/file",
-        "mkdir $OUT/folder",
-        "chmod 777 $OUT",
-        "touch $OUT/file",
-        "ln file $OUT/link",
-        "mv file $OUT/moved && mv $OUT/moved file",
+        "echo x > \"$OUT/new\"",
+        "echo x >> \"$OUT/file\"",
+        "rm \"$OUT/file\"",
+        "mkdir \"$OUT/folder\"",
+        "chmod 777 \"$OUT\"",
+        "touch \"$OUT/file\"",
+        "ln file \"$OUT/link\"",
+        "mv file \"$OUT/moved\" && mv \"$OUT/moved\" file",
         "cat ~/.ssh/secret",
         "cat ~/secret",
         "ls ~ | grep secret",
-        "cat $HIDDEN/secret",
+        "cat \"$HIDDEN/secret\"",
         "cat below/secret",
         "cat .rath/secret",
         "echo x > .rath/new",
@@ -85,10 +85,10 @@ fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
         "grep -aqf mark /proc/[0-9]*/cmdline",
         "kill -0 $(grep -alf mark /proc/[0-9]*/cmdline | head -1 | tr -dc 0-9)",
         "cat /proc/1/cmdline",
-        "ls /run/* /var/lib/*",
+        "ls -d /run/* /var/lib/*",
     ];
     let mark = mark();
-    let mut other = std::process::Command::new("sleep").arg(&mark).spawn().expect("it starts");
+    let mut other = rath_test_support::program("sleep").arg(&mark).spawn().expect("it starts");
     let marked = || {
         let yard = Yard::new();
         std::fs::write(yard.path("work/mark"), &mark).expect("a file");
@@ -112,7 +112,7 @@ fn what_an_isolated_command_needs_is_there() {
         "echo x > /tmp/new && cat /tmp/new && echo x > /var/tmp/new",
         "echo x > ~/new && cat ~/new",
         "cat ~/.cargo/bin/tool",
-        "cat $OUT/file",
+        "cat \"$OUT/file\"",
         "echo x > /dev/null && echo x > /dev/stderr && echo x > /dev/shm/new && head -c 1 /dev/urandom > x",
         "cat /proc/meminfo /proc/self/status && [ \"$(cat /proc/sys/kernel/hostname)\" = rath ]",
         "perl -MIO::Socket::INET -e '$l = IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1\") or exit 1; \
@@ -137,9 +137,9 @@ fn a_hidden_machine_shows_its_programs_only() {
     let yard = Yard::new();
     let sandbox = Sandbox::from(yard.isolated().hidden_host());
     assert!(does(&sandbox, "echo x > new && ls /usr/bin > /dev/null && cat /etc/passwd > /dev/null", &yard));
-    assert!(!does(&sandbox, "cat $OUT/file", &yard));
+    assert!(!does(&sandbox, "cat \"$OUT/file\"", &yard));
     let shown = Sandbox::from(yard.isolated().hidden_host().show(yard.path("outside")));
-    assert!(does(&shown, "cat $OUT/file && ! echo x > $OUT/new", &yard));
+    assert!(does(&shown, "cat \"$OUT/file\" && ! echo x > \"$OUT/new\"", &yard));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_fork_has_the_path_of_what_it_was_forked_from() {
     std::fs::write(fork.join("file"), "forked\n").expect("a file");
     let other = sandbox.over(&fork).expect("it is on this machine");
     let path = yard.path("work").display().to_string();
-    let line = format!("pwd; cat {path}/file; echo x > {path}/new; ls -A");
+    let line = format!("pwd; cat '{path}/file'; echo x > '{path}/new'; ls -A");
     assert_eq!(said(&sh(&other, &line)), format!("{path}\nforked\nbelow\nfile\nnew\n"));
     assert!(fork.join("new").exists() && !yard.path("work/new").exists());
     assert_eq!(said(&sh(&sandbox, "cat file; ls new")).lines().next(), Some("words"));
@@ -170,9 +170,11 @@ fn there_is_no_network_unless_asked_for() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     udp.set_nonblocking(true).expect("a socket");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("socket-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    let _unix = UnixListener::bind(&path).expect("a socket");
+    // A socket's path is short, and the path of a clone may be long: both sides name it from its own folder.
+    let folder = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
+    let open = std::fs::File::open(folder.path()).expect("a folder");
+    let path = format!("/proc/self/fd/{}/socket", std::os::fd::AsRawFd::as_raw_fd(&open));
+    let _unix = UnixListener::bind(path).expect("a socket");
     let name = format!("rath-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let _abstract = UnixListener::bind_addr(&address).expect("a socket");
@@ -187,7 +189,7 @@ fn there_is_no_network_unless_asked_for() {
     // Without isolation, with the network, without it: whether there is a connection.
     let rows = [
         ("tcp", inet("SOCK_STREAM", tcp_port), [true, true, false]),
-        ("unix", unix(&path.display().to_string()), [true, false, false]),
+        ("unix", format!("cd '{}' && {}", folder.path().display(), unix("socket")), [true, false, false]),
         ("abstract", unix(&format!("\\0{name}")), [true, true, false]),
     ];
     let sandboxes = [yard.local(), yard.isolated().network().into(), yard.isolated().into()];
@@ -205,7 +207,6 @@ fn there_is_no_network_unless_asked_for() {
         assert_eq!(came.is_ok(), arrives, "udp in {sandbox:?}: {came:?}");
         assert!(arrives || came.is_err_and(|error| error.kind() == WouldBlock));
     }
-    let _ = std::fs::remove_file(path);
 }
 
 #[test]

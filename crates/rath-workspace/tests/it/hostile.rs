@@ -1,7 +1,7 @@
 //! Trees and folders that somebody made to do harm, or that the disk spoiled.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rath_workspace::ErrorKind;
 use rath_workspace::Objects;
@@ -12,7 +12,7 @@ use super::support::{Scratch, git, observe, run};
 /// Writes an object with git's own tools, which write whatever they are told.
 fn object(objects: &Objects, kind: &str, bytes: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
-    let mut git = Command::new("git");
+    let mut git = rath_test_support::git();
     git.arg("--git-dir").arg(objects.folder()).args(["hash-object", "-w", "--literally", "--stdin", "-t", kind]);
     let mut child = git.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("git starts");
     child.stdin.take().expect("its input").write_all(bytes).expect("written");
@@ -102,7 +102,7 @@ fn damage_to_an_object_is_found_when_it_is_read() {
         (0..files)
             .for_each(|nth| fs::write(scratch.root.join(nth.to_string()), format!("text {nth}")).expect("written"));
         let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
-        run(Command::new("git").arg("--git-dir").arg(scratch.objects.folder()).args([
+        run(rath_test_support::git().arg("--git-dir").arg(scratch.objects.folder()).args([
             "fsck",
             "--full",
             "--no-dangling",
@@ -147,7 +147,7 @@ fn packs_that_git_wrote_are_read() {
     let ours: Vec<_> = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path()).collect();
     let list: String =
         files.iter().map(|file| format!("{}\n", file.id)).chain([format!("{}\n", &tree.0.to_string())]).collect();
-    let mut packing = Command::new("git");
+    let mut packing = rath_test_support::git();
     packing.arg("--git-dir").arg(scratch.objects.folder()).args([
         "pack-objects",
         "--delta-base-offset",

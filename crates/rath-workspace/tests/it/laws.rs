@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 
 use proptest::prelude::*;
 use rath_workspace::Digest;
@@ -11,10 +10,9 @@ use rath_workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
 use super::support::{Scratch, Seen, What, git, observe, run};
-use crate::support::cases;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(48), max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..rath_test_support::property(48) })]
 
     #[test]
     fn a_snapshot_is_the_tree_that_git_makes(first in edits(30), then in prop::collection::vec(edits(6), 1..4)) {
@@ -102,7 +100,7 @@ fn git_takes_the_patch(scratch: &Scratch, one: &Snapshot, two: &Snapshot) {
     let (into, file) = (scratch.folder.path().join("patched"), scratch.folder.path().join("patch"));
     scratch.objects.checkout(one.tree, &into).expect("checked out");
     fs::write(&file, &patch).expect("written");
-    run(Command::new("git").args(["apply", "--whitespace=nowarn"]).arg(&file).current_dir(&into));
+    run(rath_test_support::git().args(["apply", "--whitespace=nowarn"]).arg(&file).current_dir(&into));
     let index = scratch.folder.path().join("patched.index");
     let mut patched = Workspace::open(&into, &scratch.objects, &index).expect("opened");
     assert_eq!(patched.snapshot().expect("a snapshot").tree, two.tree, "{patch}");

@@ -505,10 +505,6 @@ fn what_a_process_left_behind_is_removed_and_git_finds_nothing_wrong() {
     support::git(&objects, &["fsck", "--full", "--no-dangling"]);
     // Nothing refers to what is kept, and git does not take that for rubbish.
     let kept = support::git(&objects, &["count-objects"]);
-    let _ = std::process::Command::new("git")
-        .arg("--git-dir")
-        .arg(&versions)
-        .args(["gc", "--prune=now", "--quiet"])
-        .output();
+    let _ = rath_test_support::git().arg("--git-dir").arg(&versions).args(["gc", "--prune=now", "--quiet"]).output();
     assert_eq!(support::git(&objects, &["count-objects"]), kept);
 }

@@ -3,18 +3,17 @@
 mod generated;
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use expect_test::{Expect, expect};
 use rath_workspace::TreeId;
 use rath_workspace::{ConflictKind, Joined, Labels, Objects, Workspace};
 
 use super::support::{self, Scratch};
-use crate::support::cases;
+use rath_test_support::{cases, seed};
 
 /// What git makes of three trees: the tree, and the paths that conflict; none if it says that all is well.
 fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Option<BTreeSet<Vec<u8>>>) {
-    let mut git = Command::new("git");
+    let mut git = rath_test_support::git();
     git.arg("--git-dir").arg(objects.folder()).args([
         "merge-tree",
         "--write-tree",
@@ -23,7 +22,6 @@ fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Opti
         "-z",
     ]);
     git.arg(format!("--merge-base={}", &base.0.to_string())).arg(&ours.0.to_string()).arg(&theirs.0.to_string());
-    git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = git.output().expect("git starts");
     let mut parts = output.stdout.split(|byte| *byte == 0);
     let tree = String::from_utf8(parts.next().unwrap_or_default().to_vec()).expect("text");
@@ -108,7 +106,7 @@ fn difference(objects: &Objects, tree: &str, ours: &Joined) -> String {
 #[test]
 fn a_merge_is_what_git_makes_of_it() {
     let mut tally = Tally::default();
-    for seed in 0..u64::from(cases(200)) {
+    for seed in seed()..seed() + u64::from(cases(200)) {
         let scratch = Scratch::new();
         let trees = generated::history(&scratch, seed);
         tally.add(&format!("seed {seed}"), &scratch.objects, [trees[0], trees[1], trees[2]]);

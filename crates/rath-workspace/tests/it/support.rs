@@ -13,14 +13,14 @@ use rath_workspace::{Objects, Workspace};
 
 /// A directory, and a folder for its versions that is not in it.
 pub(crate) struct Scratch {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) folder: rath_test_support::TempDir,
     pub(crate) root: PathBuf,
     pub(crate) objects: Objects,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("a directory");
         let objects = Objects::open(&folder.path().join("versions")).expect("versions");
@@ -39,10 +39,10 @@ impl Scratch {
     pub(crate) fn tree_of_git(&self) -> String {
         let own = self.folder.path().join("git");
         if !own.exists() {
-            run(Command::new("git").args(["init", "--quiet", "--bare"]).arg(&own));
+            run(rath_test_support::git().args(["init", "--quiet", "--bare"]).arg(&own));
         }
         let git = |args: &[&str]| {
-            let mut git = Command::new("git");
+            let mut git = rath_test_support::git();
             git.arg("--git-dir").arg(&own).arg("--work-tree").arg(&self.root);
             for setting in ["core.excludesFile=", "core.attributesFile=", "core.autocrlf=false", "core.bare=false"] {
                 git.args(["-c", setting]);
@@ -57,11 +57,10 @@ impl Scratch {
 
 /// Asks git about a folder of versions.
 pub(crate) fn git(objects: &Objects, args: &[&str]) -> Vec<u8> {
-    run(Command::new("git").arg("--git-dir").arg(objects.folder()).args(args))
+    run(rath_test_support::git().arg("--git-dir").arg(objects.folder()).args(args))
 }
 
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
-    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = command.output().expect("git starts");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
@@ -198,9 +197,4 @@ pub(crate) fn remove_deep(root: &Path) {
         }
         renameat(&top, "next", &top, "deeper").expect("renamed");
     }
-}
-
-/// Returns how many cases a property is tried on.
-pub(crate) fn cases(default: u32) -> u32 {
-    std::env::var("RATH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }

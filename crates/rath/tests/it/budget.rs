@@ -151,7 +151,7 @@ fn a_stopped_session_continues_with_a_higher_limit() {
     assert_eq!(raised.usage(), Usage::new(200, 100));
 
     // Another budget after the session was saved: earlier usage counts.
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("session.rath");
     stopped.save(&path).expect("it can be saved");
     let opened = Session::open(&path).expect("it can be opened").session.within(Budget::new().tokens(290));
@@ -163,10 +163,13 @@ fn a_stopped_session_continues_with_a_higher_limit() {
 #[test]
 fn a_call_is_cancelled_when_time_is_over() {
     let provider = Provider::from(Script::of([r#"{"text":"late","delay_ms":60000}"#]).expect("it is a script"));
-    let session = Session::user("hi").within(Budget::new().time(Duration::from_millis(20)));
-    let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");
+    let error = rath_test_support::with_enough_time(Duration::from_millis(20), |time| {
+        let session = Session::user("hi").within(Budget::new().time(time));
+        let error = block_on(provider.ask(session).into_future()).expect_err("it takes too long");
+        // On a loaded machine, time may be over before the call has begun.
+        (error.session().expect("it is kept").chunk_count() == 2).then_some(error)
+    });
     assert_eq!(error.kind(), ErrorKind::Budget);
-    assert_eq!(error.session().expect("it is kept").chunk_count(), 2);
 }
 
 #[test]

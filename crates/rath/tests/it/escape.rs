@@ -15,12 +15,12 @@ const CANARY: &str = "CANARY-7f3a";
 
 /// A workspace, and what lies around it.
 pub(super) struct Yard {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
 }
 
 impl Yard {
     fn new() -> Self {
-        let yard = Yard { folder: tempfile::tempdir().expect("a folder") };
+        let yard = Yard { folder: rath_test_support::temp_dir() };
         for directory in ["inside/a/b", "inside/.rath", "inside/.rathx", "inside/sub/.rath", "outside/sub", "insidex"] {
             fs::create_dir_all(yard.folder().join(directory)).expect("a directory");
         }
@@ -303,7 +303,7 @@ fn chain(yard: &Yard, links: usize) {
 }
 
 fn pipe(path: &Path) {
-    let made = std::process::Command::new("mkfifo").arg(path).status();
+    let made = rath_test_support::program("mkfifo").arg(path).status();
     assert!(made.expect("mkfifo").success());
 }
 

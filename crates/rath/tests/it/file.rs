@@ -4,8 +4,8 @@ use rath::prelude::*;
 use rath::record::codec::Ending;
 use rath::{verify, verify_graph};
 
-fn temporary_directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
+fn temporary_directory() -> rath_test_support::TempDir {
+    rath_test_support::temp_dir()
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
     block_on(worker(rounds).run(session)).expect("a run")
 }
 
-fn placed(folder: &tempfile::TempDir) -> Session {
+fn placed(folder: &rath_test_support::TempDir) -> Session {
     Session::user("go").to(Sandbox::local(folder.path()))
 }
 
@@ -79,7 +79,7 @@ fn what_a_call_changes_is_on_the_record_whatever_changed_it() {
     // What was there before is on the record before anything changed.
     let first = view::trees(session.as_record()).list[0].step.id();
     let before = session.at(first).expect("a step");
-    let checkout = tempfile::tempdir().expect("a folder");
+    let checkout = rath_test_support::temp_dir();
     before.checkout(checkout.path().join("then")).expect("checked out");
     expect![[r#"
         .gitignore: *.log|
@@ -161,7 +161,7 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     .assert_eq(&files(folder.path()));
     other.decide_edited("a.txt", b"both\n").expect("decided");
     other.decide("b.txt", Taken::Theirs).expect("decided");
-    let out = tempfile::tempdir().expect("a folder");
+    let out = rath_test_support::temp_dir();
     other.checkout(out.path().join("other")).expect("checked out");
     expect!["a.txt: both|"].assert_eq(&files(&out.path().join("other")));
     assert!(merged.tree() != other.tree());

@@ -7,8 +7,6 @@ use proptest::prelude::*;
 use rath::prelude::{Chunk, Ids, Session, StepId, Usage};
 use rath::record::graph;
 
-use crate::support::cases;
-
 #[derive(Clone, Debug)]
 enum Act {
     Answer(usize),
@@ -41,11 +39,11 @@ struct Known {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
+    #![proptest_config(rath_test_support::property(2_000))]
 
     #[test]
     fn every_call_is_counted_once_however_sessions_part_and_meet(acts in prop::collection::vec(act(), 1..24)) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
         let mut pool = vec![Known { session: Session::user("hi"), calls: vec![] }];
         let mut made = 0;

@@ -1,7 +1,7 @@
 //! The Python OpenRath's own functions read the graph that we export.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use expect_test::expect;
 use rath::record::graph::Ids;
@@ -12,7 +12,7 @@ use crate::session::program;
 #[ignore = "needs Python with the package openrath, named by RATH_PYTHON: see CONTRIBUTING.md"]
 fn the_python_openrath_reads_our_graph() {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
-    let mut child = Command::new(python)
+    let mut child = rath_test_support::program(python)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/openrath.py"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

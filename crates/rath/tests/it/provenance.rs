@@ -1,8 +1,8 @@
 //! Random work on files under an outside observer: every change that it saw is on the record, nothing else is, and every
 //! line has its author.
 //!
-//! `RATH_SCRIPTS` sets how many scripts are made up and run. One that fails is printed with its seed, and `RATH_SEED` runs
-//! that one alone.
+//! `RATH_SCRIPTS` sets how many scripts are made up and run, and `RATH_SEED` the seed of the first. A script that fails is
+//! printed with its seed.
 
 mod aside;
 mod authors;
@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rath::Origin;
 use rath::prelude::*;
 use rath::record::{Step, StepId};
+use rath_test_support::seeds;
 
 use self::authors::{Authors, Moved, texts};
 use self::model::{Event, Stretch};
@@ -40,7 +41,7 @@ struct Line {
 struct Story {
     seed: u64,
     chance: Chance,
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
     /// The number of the newest call.
     next: u64,
     /// The steps that calls, and others, are on the record with.
@@ -56,17 +57,8 @@ struct Story {
 impl Drop for Story {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {}:\n{}", self.seed, self.script.join("\n"));
+            eprintln!("RATH_SEED={} RATH_SCRIPTS=1 runs this again:\n{}", self.seed, self.script.join("\n"));
         }
-    }
-}
-
-/// The scripts that are run: as many as is asked for, or the one of a seed.
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let asked = |name: &str| std::env::var(name).ok().and_then(|number| number.parse().ok());
-    match asked("RATH_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..asked("RATH_SCRIPTS").unwrap_or(default),
     }
 }
 
@@ -217,7 +209,7 @@ impl Story {
 
 /// The files of a session, as they are elsewhere.
 fn checked_out(session: &Session) -> State {
-    let out = tempfile::tempdir().expect("a folder");
+    let out = rath_test_support::temp_dir();
     session.checkout(out.path().join("out")).expect("checked out");
     kept(&walk(&out.path().join("out")))
 }
@@ -258,7 +250,7 @@ fn what_an_observer_saw_is_on_the_record_and_nothing_else_and_every_line_has_its
 
 #[test]
 fn the_same_holds_in_isolation() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     if let Err(error) = block_on(Sandbox::isolated(folder.path()).capabilities()) {
         return eprintln!("nothing is isolated here: {error}");
     }

@@ -122,7 +122,7 @@ mod aimock {
         let modules = std::env::var_os("RATH_NODE_MODULES").expect("RATH_NODE_MODULES names a folder that has aimock");
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/aimock.json");
         // Strict: the server refuses requests without a fixture, and reasoning that was changed.
-        let mut command = Command::new("node");
+        let mut command = Command::from(rath_test_support::program("node"));
         command.arg(std::path::Path::new(&modules).join(".bin/llmock"));
         command.args(["--port", "0", "--strict", "--fixtures", fixtures]).args(options).envs(env.iter().copied());
         Server::start(&mut command).await
@@ -455,7 +455,7 @@ mod llama {
     async fn a_real_model_answers_in_both_shapes() {
         let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has xllamacpp");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/llama.py");
-        let server = Server::start(Command::new(python).arg(script)).await;
+        let server = Server::start(Command::from(rath_test_support::program(python)).arg(script)).await;
         same_in_every_shape(&server).await;
         ends_at_the_limit(&server).await;
         refuses(&server).await;

@@ -14,7 +14,7 @@ use rath::record::{Blob, view};
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};
-use crate::support::{block_on, cases};
+use crate::support::block_on;
 
 /// A provider of either shape that gives a preset answer.
 struct PresetBackend {
@@ -189,7 +189,7 @@ fn open_calls(session: &Session) -> Vec<rath::turn::Pending> {
 
 fn run(actions: &[Action]) -> Result<(), TestCaseError> {
     let models = Models::new();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let mut pool = vec![Branch { session: Session::user("hi"), sent: Default::default() }];
     for action in actions {
         let size = pool.len();
@@ -311,7 +311,7 @@ fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseErr
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(2_000)) })]
+    #![proptest_config(rath_test_support::property(2_000))]
 
     #[test]
     fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(actions in prop::collection::vec(action(), 1..40)) {

@@ -895,7 +895,7 @@ fn a_changed_result_in_the_recording_is_detected() {
 
 #[test]
 fn tools_that_run_again_are_compared_call_by_call() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let fresh = || Sandbox::local(folder.path());
     let counter = Counter::default();
     let session = run(&counting(&script([COUNT, COUNT, COUNT, COUNT, COUNT, DONE]), &counter), Session::user("go"));
@@ -947,8 +947,8 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     let list = json!({"agent": "agent.look", "calls": [{"name": "list_files", "arguments": {}}]});
     let said = json!({"agent": "agent.look", "text": "a file"});
     let done = json!({"agent": "agent", "text": "done"});
-    let (recorded, fresh) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let place = |folder: &tempfile::TempDir| Sandbox::local(folder.path());
+    let (recorded, fresh) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
+    let place = |folder: &rath_test_support::TempDir| Sandbox::local(folder.path());
     let provider = script([write, list, said, done].map(|turn| turn.to_string()));
     let session = run(&agent(&provider), Session::user("go").to(place(&recorded)));
     std::fs::remove_file(recorded.path().join("a.txt")).expect("it was written");
@@ -968,7 +968,7 @@ fn tools_that_run_again_work_in_a_fresh_place() {
 
 #[test]
 fn approved_tools_run_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let counter = Counter { nature: Nature::Approval, ..Counter::default() };
     let agent = counting(&script([COUNT, COUNT, DONE]), &counter);
     let mut session = run(&agent, Session::user("go"));

@@ -164,7 +164,7 @@ pub(crate) enum Then {
 
 /// What is left can be saved, opened and rendered, and the work can go on from it to the same end.
 fn check_whole(session: &Session, wanted: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("left.rath");
     session.save(&path).expect("a file");
     let opened = Session::open(&path).expect("a file of ours");
@@ -257,7 +257,7 @@ fn a_run_dropped_at_any_moment_leaves_a_valid_record() {
 #[cfg(unix)]
 #[test]
 fn a_process_ends_with_the_call_that_started_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let place = Sandbox::local(folder.path());
     // The process that is waited for, and one that it left behind.
     let command = "sleep 1000 >/dev/null 2>&1 & echo $! > left; echo $$ > own.tmp; mv own.tmp own; sleep 1000";
@@ -279,7 +279,7 @@ fn a_process_ends_with_the_call_that_started_it() {
             let mut tries = 0;
             while state().is_some_and(|state| state != 'Z') {
                 tries += 1;
-                assert!(tries < 1_000, "process {name} is still there");
+                assert!(tries < 20_000, "process {name} is still there");
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             std::fs::remove_file(folder.path().join(name)).expect("a file");

@@ -22,7 +22,7 @@ fn replaced(bytes: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
 
 #[test]
 fn a_salvaged_copy_is_whole_and_marks_what_is_lost() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let [path, copy] = ["s.rath", "copy.rath"].map(|name| folder.path().join(name));
     let session = three_steps();
     let lost = session.as_record().steps()[1].id();
@@ -48,7 +48,7 @@ fn a_salvaged_copy_is_whole_and_marks_what_is_lost() {
 #[test]
 fn steps_on_both_sides_of_a_damaged_row_are_found() {
     for kind in ["sqlite", "jsonl"] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().join("store").display());
         let id = block_on(three_steps().record(&Store::open(&uri).expect("a store"))).expect("recorded").id();
         let file = match kind {
@@ -71,7 +71,7 @@ fn steps_on_both_sides_of_a_damaged_row_are_found() {
 
 #[test]
 fn a_forgotten_payload_is_no_damage_in_a_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let store = Store::open("memory:").expect("a store");
     let long = "many words ".repeat(2_000);
     let session = block_on(Session::user(long).record(&store)).expect("recorded");
@@ -91,7 +91,7 @@ fn a_forgotten_payload_is_no_damage_in_a_file() {
 #[test]
 fn a_fork_is_listed_as_soon_as_it_is_recorded() {
     for kind in ["sqlite", "jsonl", "memory"] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let store = Store::open(&format!("{kind}:{}", folder.path().join("store").display())).expect("a store");
         let id = block_on(three_steps().record(&store)).expect("recorded").id();
         let resumed = store.fork(id).expect("forked");
@@ -109,7 +109,7 @@ fn a_fork_is_listed_as_soon_as_it_is_recorded() {
 
 #[test]
 fn a_database_of_something_else_is_left_as_it_is() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("other.db");
     rusqlite::Connection::open(&path).and_then(|other| other.execute_batch("CREATE TABLE t(x)")).expect("a database");
     let before = std::fs::read(&path).expect("read");

@@ -159,7 +159,7 @@ fn the_error_for_an_invalid_line_names_the_line() {
 
 #[test]
 fn a_script_is_read_from_a_file_and_named_without_its_path() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("demo.jsonl");
     std::fs::write(&path, "{\"text\":\"hello\"}\n").expect("it can be written");
     let provider = Provider::open(&format!("script:{}", path.display())).expect("it is a script");

@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use proptest::prelude::{
-    ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest,
-};
+use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
 use rath::prelude::*;
 use rath::secrets::AddOutcome;
 
 use crate::server::{Reply, TestServer};
-use crate::support::{block_on, cases, script};
+use crate::support::{block_on, script};
 
 /// Replaces every number in braces by that many random letters and digits, so that this file contains no whole key.
 fn expand(text: &str) -> String {
@@ -263,7 +261,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(rath_test_support::property(2_000))]
 
     #[test]
     fn hiding_twice_is_hiding_once(text in pieces()) {
@@ -357,7 +355,7 @@ fn no_key_is_recorded_sent_or_shown() {
         let error = agent.run(session).on_event(each).await.expect_err("the last is refused");
         let session = error.session().expect("it is kept");
 
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
         session.save(&path).expect("it can be saved");
         let saved = std::fs::read_to_string(&path).expect("it can be read");

@@ -106,7 +106,7 @@ impl TestServer {
 
     /// Waits until the client has closed a connection that hangs.
     pub(crate) async fn wait_closed(&mut self) {
-        let waited = tokio::time::timeout(Duration::from_secs(10), self.closed.wait_for(|count| *count > 0)).await;
+        let waited = tokio::time::timeout(rath_test_support::LIMIT, self.closed.wait_for(|count| *count > 0)).await;
         waited.expect("the connection is closed").expect("the server runs");
     }
 }

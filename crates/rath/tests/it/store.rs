@@ -18,7 +18,7 @@ use crate::support::{block_on, script};
 /// Every kind of store, each in a place of its own.
 fn stores(check: impl Fn(&dyn Fn() -> Store)) {
     for kind in ["sqlite", "jsonl"] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().join("store").display());
         check(&|| Store::open(&uri).expect("a store"));
     }
@@ -66,7 +66,7 @@ fn words(chunk: &Chunk) -> String {
 
 #[test]
 fn what_is_awaited_by_hand_is_durable_when_it_comes_back() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let store = Store::open(&format!("sqlite:{}", folder.path().join("store").display())).expect("a store");
     let provider = script([r#"{"text": "1"}"#, r#"{"text": "yes"}"#]);
     let agent = Agent::new("Help.", &provider).memory(&Memory::in_process("notes"));

@@ -29,8 +29,8 @@ pub(crate) fn worker<R: AsRef<[S]>, S: AsRef<str>>(rounds: &[R]) -> Agent {
 }
 
 /// A folder with these files.
-pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+pub(crate) fn folder(files: &[(&str, &str)]) -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     files.iter().for_each(|(path, text)| put(folder.path(), path, text));
     folder
 }
@@ -47,9 +47,4 @@ pub(crate) fn log(session: &Session) -> String {
     let steps = session.as_record().steps();
     let told = steps.iter().filter(|step| !step.chunk().is_marker()).map(|step| format!("{}\n", draw::headline(step)));
     told.collect()
-}
-
-/// How many cases a property is tried on.
-pub(crate) fn cases(default: u32) -> u32 {
-    std::env::var("RATH_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }

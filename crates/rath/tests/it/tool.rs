@@ -201,7 +201,7 @@ fn a_long_output_survives_a_file_by_its_digest() {
         "0123456789".repeat(10_000)
     }
     let (session, _) = results(|provider| Agent::new("Say much.", provider).tool(much), &[("much", "")]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("much.rath");
     session.save(&path).expect("a file");
     let opened = Session::open(&path).expect("a file of ours");
@@ -212,7 +212,7 @@ fn a_long_output_survives_a_file_by_its_digest() {
 
 #[test]
 fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let place = Sandbox::local(folder.path());
     let provider = script([
         json!({"calls": [
@@ -261,7 +261,7 @@ fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
 
 #[test]
 fn a_read_sees_the_write_before_it_whatever_the_path_is_called() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     std::fs::create_dir(folder.path().join("real")).expect("a folder");
     #[cfg(unix)]
     std::os::unix::fs::symlink("real", folder.path().join("link")).expect("a link");
@@ -406,7 +406,7 @@ fn two_calls_that_need_approval_need_two_decisions() {
         r#"{"text": "done"}"#,
     ]);
     let agent = Agent::new("Pay.", &provider).tool(pay).tool(look);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let path = folder.path().join("pay.rath");
     // Every stop outlives the process.
     let stop = |session: Session| {
@@ -791,7 +791,7 @@ fn an_empty_answer_is_no_answer() {
 #[cfg(unix)]
 #[test]
 fn a_command_ends_when_it_ends_and_a_pipe_is_no_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let place = Sandbox::local(folder.path());
     let provider = script([
         json!({"calls": [

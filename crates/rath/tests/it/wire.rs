@@ -11,7 +11,7 @@ use rath::prelude::*;
 use rath::provider::{Answer, Assembler, Env, ProviderError, ProviderErrorKind, RetryAdvice, Shape};
 
 use crate::server::{Reply, TestServer};
-use crate::support::{block_on, cases};
+use crate::support::block_on;
 
 /// The result of assembling a response, in a form that can be compared.
 type Assembled = Result<(Answer, String), (ProviderErrorKind, String, RetryAdvice)>;
@@ -146,7 +146,7 @@ fn describe(asked: &Result<Session>, deltas: &str) -> String {
     let session = match asked {
         Ok(session) => session,
         Err(error) => {
-            line("error", &format!("{:?}: {error}", error.kind()));
+            line("error", &format!("{:?}: {error:?}", error.kind()));
             let steps = error.session().map(|session| session.chunks().map(Chunk::kind).collect::<Vec<_>>().join(", "));
             line("kept", &steps.unwrap_or_else(|| "nothing".to_owned()));
             return out;
@@ -244,7 +244,7 @@ fn a_stream_split_in_two_anywhere_or_into_bytes_gives_the_same_answer() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(1_000)) })]
+    #![proptest_config(rath_test_support::property(1_000))]
 
     #[test]
     fn any_split_of_a_stream_gives_the_same_answer(

@@ -1,7 +1,7 @@
 //! Trajectories in the Agent Trajectory Interchange Format.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use expect_test::{Expect, expect};
 use rath::interchange::atif::{read, write, write_priced};
@@ -301,7 +301,7 @@ fn damage_never_panics_and_a_cut_document_is_refused() {
 #[ignore = "needs Python with the package atif, named by RATH_PYTHON: see CONTRIBUTING.md"]
 fn the_reference_models_accept_what_we_write() {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has atif");
-    let mut child = Command::new(python)
+    let mut child = rath_test_support::program(python)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/validate_atif.py"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,7 +1,5 @@
 //! Session files of the Python OpenRath.
 
-use std::process::Command;
-
 use expect_test::{Expect, expect};
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
@@ -424,13 +422,14 @@ fn damage_in_the_middle_is_noted_at_its_position() {
 /// Loads files with the code of the Python OpenRath, and returns what it printed.
 fn load(files: &[(&str, Vec<u8>)]) -> String {
     let python = std::env::var_os("RATH_PYTHON").expect("RATH_PYTHON names a Python that has openrath");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = rath_test_support::temp_dir();
     for (name, file) in files {
         std::fs::write(folder.path().join(name), file).expect("written");
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/interchange/load_openrath.py");
     let names = files.iter().map(|(name, _)| name);
-    let output = Command::new(python).arg(script).args(names).current_dir(folder.path()).output().expect("Python");
+    let output =
+        rath_test_support::program(python).arg(script).args(names).current_dir(folder.path()).output().expect("Python");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }

@@ -8,7 +8,9 @@ use rath::prelude::*;
 use serde_json::json;
 
 use super::observer::walk;
-use super::{checked_out, seeds, texts};
+use rath_test_support::seeds;
+
+use super::{checked_out, texts};
 use crate::store::common::Chance;
 use crate::support::{block_on, folder, worker};
 

@@ -15,7 +15,7 @@ use super::{checked_out, texts};
 use crate::support::{block_on, folder, script};
 
 /// A folder with two files.
-fn two_files() -> tempfile::TempDir {
+fn two_files() -> rath_test_support::TempDir {
     folder(&[("a.txt", "one\ntwo\nthree\n"), ("b.txt", "b\n"), (".gitignore", RULES)])
 }
 
@@ -59,7 +59,7 @@ fn told(session: &Session) -> String {
     told
 }
 
-fn check(rounds: &[&[(&str, Value)]], expected: Expect) -> (Session, tempfile::TempDir) {
+fn check(rounds: &[&[(&str, Value)]], expected: Expect) -> (Session, rath_test_support::TempDir) {
     let folder = two_files();
     let session = work(Session::user("go").to(Sandbox::local(folder.path())), rounds);
     expected.assert_eq(&told(&session));
@@ -213,13 +213,18 @@ fn a_copy_that_a_fork_made_stays_its_work_when_the_original_is_gone_and_the_fork
 fn what_a_call_wrote_that_was_ended_is_its_work_and_nothing_is_written_afterwards() {
     let kinds: [fn(&Path) -> Sandbox; 2] = [|path| Sandbox::local(path), |path| Sandbox::isolated(path)];
     for open in kinds {
-        let folder = two_files();
-        if block_on(open(folder.path()).capabilities()).is_err() {
+        if block_on(open(two_files().path()).capabilities()).is_err() {
             continue;
         }
         let late = "setsid sh -c 'while :; do echo late >> late.txt; done' & echo now > now.txt";
-        let ends = json!({ "command": format!("{late}; sleep 60"), "timeout": 1 });
-        let session = work(Session::user("go").to(open(folder.path())), &[&[("shell", ends)], &[sh(late)]]);
+        let (folder, session) = rath_test_support::with_enough_time(std::time::Duration::from_secs(1), |time| {
+            let folder = two_files();
+            let ends = json!({ "command": format!("{late}; sleep 60"), "timeout": time.as_secs() });
+            let session = work(Session::user("go").to(open(folder.path())), &[&[("shell", ends)], &[sh(late)]]);
+            let has_begun =
+                told(&session).lines().next().is_some_and(|line| line.contains("+now.txt") && line.contains("late"));
+            has_begun.then_some((folder, session))
+        });
         let seen = kept(&walk(folder.path()));
         let told = told(&session);
         assert_eq!(told.lines().next(), Some("tool_result: +late.txt +now.txt"), "{told}");

@@ -34,7 +34,7 @@ fn said(store: &Store, branch: BranchId) -> Vec<String> {
 
 #[test]
 fn what_is_forgotten_stands_in_no_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = uri("sqlite", folder.path());
     let long = "sesame, ".repeat(3_000);
     let (branch, steps) = {
@@ -66,7 +66,7 @@ fn what_is_forgotten_stands_in_no_file() {
 
 #[test]
 fn whoever_writes_goes_on_when_others_write_the_store_anew() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let uri = uri("sqlite", folder.path());
     let [one, other] = [(); 2].map(|()| Store::open(&uri).expect("a store"));
     let mut kept = block_on(Session::user("kept").record(&one)).expect("recorded");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rath::prelude::*;
 use rath::record::Step;
@@ -30,10 +30,7 @@ pub(crate) fn setting(name: &str) -> String {
 
 /// This program again, running one of its ignored tests: `store::kill::child` for one.
 pub(crate) fn child(test: &str, settings: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
-    command.envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
+    rath_test_support::this_test(test, settings)
 }
 
 /// Appends a line to a file in one go.

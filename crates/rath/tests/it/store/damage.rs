@@ -126,10 +126,8 @@ fn block_on_one<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A folder that costs little to write to, where there is one.
-fn folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    made.expect("a folder")
+fn folder() -> rath_test_support::TempDir {
+    rath_test_support::temp_dir_in_memory()
 }
 
 /// Files, by where they stand in a store's folder.
@@ -216,7 +214,7 @@ fn child() {
 }
 
 /// A store that was closed, what it says, and the session in it.
-fn closed(kind: &str) -> (tempfile::TempDir, Said, BranchId) {
+fn closed(kind: &str) -> (rath_test_support::TempDir, Said, BranchId) {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
     let uri = uri(kind, folder.path());
@@ -280,7 +278,7 @@ fn a_log_that_is_cut_or_changed_anywhere_says_so() {
 }
 
 /// A store that is put together of files that were copied before.
-fn together(files: &[(&str, &Path)]) -> (tempfile::TempDir, String) {
+fn together(files: &[(&str, &Path)]) -> (rath_test_support::TempDir, String) {
     let folder = folder();
     for (name, from) in files {
         std::fs::copy(from, folder.path().join(name)).expect("a copy");
@@ -297,7 +295,7 @@ fn add(uri: &str, words: &str) {
 #[test]
 fn a_database_and_steps_that_do_not_belong_together_say_so() {
     let folders = [folder(), folder(), folder(), folder()];
-    let [one, other, before, compacted] = folders.each_ref().map(tempfile::TempDir::path);
+    let [one, other, before, compacted] = folders.each_ref().map(rath_test_support::TempDir::path);
     let copy = |from: &Path, to: &Path| {
         for name in ["store", "store-steps"] {
             std::fs::copy(from.join(name), to.join(name)).expect("a copy");

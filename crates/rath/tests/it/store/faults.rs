@@ -4,7 +4,6 @@
 //! then on. The same library notes when, between the child's own notes of what it was told is kept.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rath::prelude::*;
 use rath::store::Store;
@@ -90,7 +89,12 @@ fn child() {
 fn library(folder: &Path) -> Option<PathBuf> {
     let made = folder.join("faults.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults.c");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&made).arg(source).arg("-ldl").output();
+    let built = rath_test_support::program("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&made)
+        .arg(source)
+        .arg("-ldl")
+        .output();
     match built {
         Ok(output) if output.status.success() => Some(made),
         Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
@@ -103,23 +107,26 @@ fn library(folder: &Path) -> Option<PathBuf> {
 
 /// Runs the child with one fault. Gives whether it came to pass, and what is wrong with what is left.
 fn fault(kind: &str, library: &Path, fault: &[(&str, &str)]) -> (bool, Vec<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     // Links would hide that a file is below it.
     let root = folder.path().canonicalize().expect("a folder");
     let (below, notes) = (root.join("below"), root.join("notes"));
     std::fs::create_dir(&below).expect("a folder");
     let uri = uri(kind, &below);
     let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
-    let (library, below, notes_path) = (path(library), path(&below), path(&notes));
+    let (below, notes_path) = (path(&below), path(&notes));
+    // The loader takes a space for the end of a path: the library is named from its own folder.
+    let (home, name) = (library.parent().expect("a folder"), library.file_name().expect("a name"));
+    let preload = format!("./{}", name.to_str().expect("UTF-8"));
     let mut settings = vec![
-        ("LD_PRELOAD", &*library),
+        ("LD_PRELOAD", &*preload),
         ("RATH_STORE", &*uri),
         ("RATH_NOTES", &*notes_path),
         ("RATH_FAULT_DIR", &*below),
         ("RATH_FAULT_LOG", &*notes_path),
     ];
     settings.extend(fault);
-    let output = again("store::faults::child", &settings).output().expect("it ends");
+    let output = again("store::faults::child", &settings).current_dir(home).output().expect("it ends");
     let notes = lines(&notes);
     let fired = notes.iter().position(|line| line.starts_with("fault "));
     let mut wrong = Vec::new();
@@ -206,7 +213,7 @@ fn every(
 #[cfg(target_os = "linux")]
 #[test]
 fn a_disk_that_fails_at_any_call_takes_nothing_back_that_was_acknowledged() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let Some(library) = library(folder.path()) else { return };
     let library = &*library;
     let check = |kind: &'static str| {

@@ -215,7 +215,7 @@ impl fmt::Display for Counts {
 
 /// One session's place, with those who watch from outside.
 struct Stage {
-    folder: tempfile::TempDir,
+    folder: rath_test_support::TempDir,
     uri: String,
     seen_acks: usize,
     seen_effects: usize,
@@ -225,7 +225,7 @@ struct Stage {
 
 impl Stage {
     fn new(kind: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = uri(kind, folder.path());
         Stage { folder, uri, seen_acks: 0, seen_effects: 0, answers: 0 }
     }
@@ -356,7 +356,7 @@ async fn decide(store: &Store, branch: rath::BranchId, counts: &mut Counts, chan
 /// Kills children until there were enough kills.
 fn kill(kind: &str, kills: u64) -> Counts {
     let mut counts = Counts::default();
-    let mut chance = Chance(kind.len() as u64);
+    let mut chance = Chance(rath_test_support::seed() + kind.len() as u64);
     let mut stage = Stage::new(kind);
     // How long a run takes that nobody kills.
     let begun = Instant::now();
@@ -398,7 +398,7 @@ fn kill(kind: &str, kills: u64) -> Counts {
 #[cfg(unix)]
 #[test]
 fn a_process_that_is_killed_at_any_moment_loses_nothing_it_was_told_is_kept_and_repeats_nothing_unasked() {
-    let kills = std::env::var("RATH_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(100);
+    let kills = rath_test_support::count("RATH_KILLS", 100);
     let counts = std::thread::scope(|scope| {
         let running = KINDS.map(|kind| scope.spawn(move || (kind, Instant::now(), kill(kind, kills))));
         running.map(|running| {

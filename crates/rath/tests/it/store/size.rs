@@ -41,7 +41,7 @@ fn bytes(path: &Path) -> u64 {
 
 /// Compares the room that a store takes, closed, with one file that has every step once.
 async fn check(kind: &str, name: &str, write: impl AsyncFn(&Store) -> Result<Session>) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let below = folder.path().join("below");
     std::fs::create_dir(&below).expect("a folder");
     let file = folder.path().join("one.rath");
@@ -143,7 +143,7 @@ fn child() {
 fn a_long_session_is_opened_in_the_memory_of_a_short_one() {
     let most = if exhaustive() { 1_000_000 } else { 100_000 };
     let peaks = [10_000, most].map(|steps| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = uri("sqlite", folder.path());
         let branch = block_on(async {
             let store = Store::open(&uri).expect("a store");

@@ -1,0 +1,50 @@
+use std::ops::Range;
+
+use proptest::test_runner::{Config, RngSeed};
+
+/// Returns the seed of all random tests: `RATH_SEED`, or 1.
+///
+/// It is not 0 because of a defect that is known and has a test of its own: `known_defect_` in the tests of rath-record.
+/// A test that derives its seed from anything else, such as the time, cannot be run again.
+pub fn seed() -> u64 {
+    number("RATH_SEED").unwrap_or(1)
+}
+
+/// Returns the number of cases that a property is tried with: `RATH_CASES`, or the default.
+pub fn cases(default: u32) -> u32 {
+    number("RATH_CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(default)
+}
+
+/// Returns a number from an environment variable such as `RATH_KILLS`, or the default.
+pub fn count(variable: &str, default: u64) -> u64 {
+    number(variable).unwrap_or(default)
+}
+
+/// Returns the seeds of a test that makes up one script for each seed: `RATH_SCRIPTS` of them, from [`seed`] on.
+pub fn seeds(default: u64) -> Range<u64> {
+    let first = seed();
+    first..first.saturating_add(count("RATH_SCRIPTS", default))
+}
+
+/// Returns the configuration of a property test: a fixed seed, and no file of regressions.
+///
+/// The `PROPTEST_*` variables are applied by `proptest!` afterwards, and cannot be ignored from here: with one of them set,
+/// other cases are run.
+pub fn property(default_cases: u32) -> Config {
+    let cases = cases(default_cases);
+    Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed()),
+        failure_persistence: None,
+        max_local_rejects: 65_536,
+        max_global_rejects: cases.saturating_mul(4).max(1024),
+        max_shrink_iters: 4_096,
+        verbose: 0,
+        ..Config::default()
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, found `{text}`")))
+}
