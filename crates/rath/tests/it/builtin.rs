@@ -416,12 +416,12 @@ fn a_command_returns_its_output_and_exit_status() {
 
             Failed: failed: cannot enter `none`: there is no such directory
             Failed: failed: `..` is outside the workspace
-            TimedOut: timed out: it was ended after 1 s
+            TimedOut: timed out: killed after 1 s
             begun
 
             BadArguments: bad arguments: `timeout`: wanted at most 600, found 601
             Ok: 
-            BadArguments: bad arguments: no command holds a NUL
+            BadArguments: bad arguments: a command cannot contain a NUL byte
             Ok: �
 
         "#]],
@@ -457,7 +457,7 @@ fn code_runs_and_no_file_is_left() {
 
             BadArguments: bad arguments: `language`: wanted one of "python", "bash", "node", found a string: "ruby"
             BadArguments: bad arguments: `code` has 100001 bytes, and the most is 100000; write it to a file and run that
-            TimedOut: timed out: it was ended after 1 s
+            TimedOut: timed out: killed after 1 s
             begun
 
         "#]],
@@ -476,8 +476,8 @@ fn a_missing_language_is_an_error_that_lists_the_installed_ones() {
             folder.path(),
             &[run("python", "print(1)"), run("node", "1"), run("bash", "echo 1")],
             expect![[r#"
-                Failed: failed: there is no `python` here; there is: bash
-                Failed: failed: there is no `node` here; there is: bash
+                Failed: failed: `python` is not installed; installed: bash
+                Failed: failed: `node` is not installed; installed: bash
                 Ok: 1
 
             "#]],

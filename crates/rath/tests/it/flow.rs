@@ -447,7 +447,7 @@ fn a_forced_route_that_is_not_offered_is_an_error() {
     let mut session = Session::user("go");
     let picked = block_on(selector.pick(&mut session, &[&support.billing]));
     let error = picked.err().expect("an error");
-    assert_eq!(error.message(), "the forced route is not on the menu");
+    assert_eq!(error.message(), "the forced route is not among the routes");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn every_failure_of_a_call_has_its_own_outcome_and_the_run_continues() {
             BadArguments: bad arguments: the arguments: wanted an object, found an array: ["x"]
             Failed: failed: the disk is gone
             Failed: failed: the tool panicked
-            TimedOut: timed out: it may take 1 s
+            TimedOut: timed out: the limit is 1 s
         "#]],
     );
 }
@@ -248,7 +248,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
         ls: cannot access 'none': No such file or directory
 
         Failed: failed: the tool panicked
-        TimedOut: timed out: it may take 1 s
+        TimedOut: timed out: the limit is 1 s
     "#]]
     .assert_eq(&outputs(&session));
 }
@@ -370,12 +370,12 @@ fn a_tool_with_an_invalid_specification_is_refused_before_the_model_is_asked() {
     };
     check(
         &[ToolSpec::new("read file", "x", json!({}))],
-        expect!["`read file` is no tool: its name has to be 1 to 64 letters, digits, `_` and `-`"],
+        expect!["the tool `read file` is not valid: its name has to be 1 to 64 letters, digits, `_` and `-`"],
     );
     check(
         &[ToolSpec::new("x", "x", json!({"type": "nonsense"}))],
         expect![[
-            r#"`x` is no tool: its schema is not one: "nonsense" is not valid under any of the schemas listed in the 'anyOf' keyword"#
+            r#"the tool `x` is not valid: its schema is not one: "nonsense" is not valid under any of the schemas listed in the 'anyOf' keyword"#
         ]],
     );
     check(
@@ -630,7 +630,7 @@ fn agents_that_call_themselves_come_to_an_end() {
         assert!(session.lineage().to_string().contains(expected), "{}", session.lineage());
     };
     check(Budget::new().depth(5), 5, "the budget allows branches 5 forks deep");
-    check(Budget::new(), 16, "work is 16 tools deep already");
+    check(Budget::new(), 16, "tools are nested 16 deep already");
 }
 
 #[test]
@@ -653,7 +653,7 @@ fn a_model_that_never_stops_is_stopped() {
     let agent = Agent::new("Go.", &script([r#"{"calls": [{"name": "look"}]}"#; 9])).tool(look).turns(3);
     let error = block_on(agent.run(Session::user("go"))).expect_err("three turns are allowed");
     expect![[r#"
-        the model was asked 3 times in one run, and still wants to go on
+        the model was asked 3 times in one run and is not done
         hint: run it again to go on from there, or allow more with `Agent::turns`"#]]
     .assert_eq(&format!("{error:?}"));
     assert_eq!(error.session().expect("the session").next(), Next::AskModel);
@@ -785,7 +785,7 @@ fn an_empty_answer_is_no_answer() {
     ]);
     let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider).tool(look));
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(log(&session).contains("call_1_1 failed: it gave no answer"), "{}", log(&session));
+    assert!(log(&session).contains("call_1_1 failed: the workflow gave no answer"), "{}", log(&session));
 }
 
 #[cfg(unix)]
