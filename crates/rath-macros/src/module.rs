@@ -103,7 +103,7 @@ fn crate_path(input: &DeriveInput) -> Result<Path> {
     Ok(path.unwrap_or_else(default_crate_path))
 }
 
-/// Returns `::rath`, the name of the library whatever the package is called.
+/// Returns `::rath`, the name of the library, which does not depend on the name of the package.
 ///
 /// Only a dependency that the user renamed has another name, and an attribute gives that. Finding it would mean to read the
 /// user's Cargo.toml, which brings a TOML parser into every build and does not know re-exports.

@@ -1,4 +1,4 @@
-//! What a session costs: `cargo xtask bench`.
+//! The cost of forking a session: `cargo xtask bench`.
 
 use std::hint::black_box;
 
@@ -16,12 +16,12 @@ fn main() {
     let (at_long, at_short) = table::medians(51, || fork(&long), || fork(&short));
     table.at_most("fork of 1,000,000 steps against 10", at_long.as_secs_f64() / at_short.as_secs_f64(), 2.0);
     table.bytes("allocated by a fork of 1,000,000 steps", table::allocated(|| long.fork()), 1024);
-    let touched = || {
+    let fork_and_push = || {
         let mut fork = long.fork();
         fork.push(Chunk::note("first words"));
         fork
     };
-    table.bytes("allocated by that fork with its first step", table::allocated(touched), 4096);
+    table.bytes("allocated by that fork with its first step", table::allocated(fork_and_push), 4096);
     table.print();
 }
 

@@ -31,8 +31,6 @@ plane_error! {
     }
 }
 
-type Result<T, E = MemoryError> = std::result::Result<T, E>;
-
 /// A handle to facts that are kept across runs.
 ///
 /// ```
@@ -99,7 +97,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
 
 /// A backend of any type, behind a pointer.
 trait ErasedMemory: Send + Sync {
@@ -144,7 +142,7 @@ impl MemoryBackend for InProcess {
         &self.uri
     }
 
-    async fn commit(&self, facts: &[String]) -> Result<Vec<String>> {
+    async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let names = facts.iter().map(|fact| {
             let name = entry_name(fact);
@@ -156,7 +154,7 @@ impl MemoryBackend for InProcess {
         Ok(names.collect())
     }
 
-    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>> {
+    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>, MemoryError> {
         let asked = keywords(query);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let score = |known: &Recalled| {
@@ -170,7 +168,7 @@ impl MemoryBackend for InProcess {
         Ok(matches.into_iter().take(limit).map(|(_, known)| known.clone()).collect())
     }
 
-    async fn forget(&self, names: &[String]) -> Result<Vec<String>> {
+    async fn forget(&self, names: &[String]) -> Result<Vec<String>, MemoryError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = names.iter().filter(|name| entries.iter().any(|known| known.entry == **name)).cloned().collect();
         entries.retain(|known| !names.contains(&known.entry));

@@ -768,7 +768,7 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         &model,
         expect![[r#"
             ! tools run in local:work: as the user, network on, forks by copy
-            ! error: started once, and nobody knows how it ended: `c1` (shell)
+            ! error: started, and its end is unknown: `c1` (shell)
             ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve CALL` or `--deny CALL` decides, and goes on
             exit 4
         "#]],

@@ -381,7 +381,7 @@ fn a_call_in_doubt_after_a_crash_waits_for_a_decision() {
             ! differs: in doubt: `call_2_1` (shell), asked for in step 335ba962, was started, and nobody knows how it ended (not closed by process N on HOST)
             ! tools run in local:work: as the user, network on, forks by copy
             ! kept as S1; `rath log S1 --store STORE` shows what happened
-            ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
+            ! error: started, and its end is unknown: `call_2_1` (shell)
             ! hint: `rath review S1 --store STORE` shows what waits, and decides
             exit 4
         "#]]);

@@ -1,5 +1,5 @@
-//! What somebody writes who has nothing but an HTTP client and JSON: a loop that keeps its messages in a list, sends them,
-//! reads what comes back, and does what it is asked to.
+//! An agent loop with nothing but an HTTP client and JSON: it keeps its messages in a list, sends them, parses the answer
+//! and makes the calls.
 
 use bytes::Bytes;
 use rath::prelude::*;
@@ -12,7 +12,7 @@ use crate::run;
 pub(crate) struct Bare {
     client: Client,
     url: String,
-    /// A request up to the end of what the user says, and what stands after its last message.
+    /// A request up to the end of the user's message, and the part after its last message.
     head: Vec<u8>,
     tail: Vec<u8>,
 }
@@ -20,12 +20,12 @@ pub(crate) struct Bare {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Message {
-    Call { role: &'static str, content: (), tool_calls: [Asked; 1] },
+    Call { role: &'static str, content: (), tool_calls: [CallRecord; 1] },
     Result { role: &'static str, tool_call_id: String, content: String },
 }
 
 #[derive(Serialize)]
-struct Asked {
+struct CallRecord {
     id: String,
     r#type: &'static str,
     function: Function,
@@ -38,8 +38,8 @@ struct Function {
 }
 
 impl Bare {
-    /// A loop that sends the bytes that this agent sends. That it does is checked here.
-    pub(crate) fn of(url: &str, agent: &Agent) -> Self {
+    /// Creates a loop that sends the same bytes as an agent, and checks that it does.
+    pub(crate) fn like(url: &str, agent: &Agent) -> Self {
         let runtime = crate::one_thread();
         let session = runtime.block_on(run(agent));
         let steps = session.as_record().steps();
@@ -55,16 +55,16 @@ impl Bare {
         let url = format!("{url}/v1/chat/completions");
         let bare = Bare { client, url, head: head.to_vec(), tail: tail.to_vec() };
         let mut bodies = Vec::new();
-        runtime.block_on(bare.go(|| {}, |body| bodies.push(rath::Digest::of(body))));
+        runtime.block_on(bare.run_with(|| {}, |body| bodies.push(rath::Digest::of(body))));
         assert_eq!(bodies, sent.collect::<Vec<_>>(), "these are not the bytes that the agent sends");
         bare
     }
 
     pub(crate) async fn run(&self) {
-        self.go(|| {}, |_| {}).await;
+        self.run_with(|| {}, |_| {}).await;
     }
 
-    /// Sends a request that is there already.
+    /// Sends a prepared request.
     pub(crate) async fn send(&self, body: impl Into<Bytes>) -> Bytes {
         let request = self.client.post(&self.url).header("content-type", "application/json").bearer_auth("sk-mock");
         let answer = request.body(body.into()).send().await.expect("an answer");
@@ -72,8 +72,8 @@ impl Bare {
         answer.bytes().await.expect("a body")
     }
 
-    /// Runs, and says when it is about to ask and what it sends.
-    pub(crate) async fn go(&self, mut asks: impl FnMut(), mut sends: impl FnMut(&[u8])) {
+    /// Runs, and calls `asks` before each request and `sends` with its body.
+    pub(crate) async fn run_with(&self, mut asks: impl FnMut(), mut sends: impl FnMut(&[u8])) {
         let mut messages: Vec<Message> = Vec::new();
         loop {
             asks();
@@ -84,18 +84,18 @@ impl Bare {
             }
             body.extend_from_slice(&self.tail);
             sends(&body);
-            let Some((id, function)) = read(&self.send(body).await) else { return };
+            let Some((id, function)) = parse_call(&self.send(body).await) else { return };
             let arguments: Value = serde_json::from_str(&function.arguments).expect("arguments");
             let sum = arguments["a"].as_i64().unwrap_or_default() + arguments["b"].as_i64().unwrap_or_default();
-            let tool_calls = [Asked { id: id.clone(), r#type: "function", function }];
+            let tool_calls = [CallRecord { id: id.clone(), r#type: "function", function }];
             messages.push(Message::Call { role: "assistant", content: (), tool_calls });
             messages.push(Message::Result { role: "tool", tool_call_id: id, content: sum.to_string() });
         }
     }
 }
 
-/// The call that an answer asks for, whole or in pieces.
-fn read(answer: &[u8]) -> Option<(String, Function)> {
+/// Parses the call that an answer asks for, streamed or not.
+fn parse_call(answer: &[u8]) -> Option<(String, Function)> {
     let call = |text: &[u8], of: &str| {
         let mut json: Value = serde_json::from_slice(text).expect("JSON");
         json.pointer_mut(&format!("/choices/0/{of}/tool_calls/0")).map(Value::take).unwrap_or_default()

@@ -1,6 +1,6 @@
-//! What it costs to run an agent, against a bare loop that sends the same bytes: `cargo xtask bench`.
+//! The cost of running an agent, compared with a bare loop that sends the same bytes: `cargo xtask bench`.
 //!
-//! Given the names of cases and the address of a model server in `MOCK_URL`, it prints what it measured as JSON lines, so
+//! Given the names of cases and the address of a model server in `MOCK_URL`, it prints its measurements as JSON lines, so
 //! that other programs can be measured on the same server: `loop`, `concurrent:SESSIONS,MODEL,TURNS,shared|own`, and `bare`
 //! for the bare loop.
 
@@ -53,13 +53,13 @@ fn table() {
     table.print();
 }
 
-/// A session of 20 tool turns, again and again, one at a time.
+/// Measures sessions of 20 tool turns, one at a time.
 fn turns(table: &mut Table, url: &str) {
     const SESSIONS: usize = 200;
     let runtime = one_thread();
     for answers in [Answers::Whole, Answers::InPieces] {
         let agent = with(url, "mock-20", answers);
-        let bare = Bare::of(url, &agent);
+        let bare = Bare::like(url, &agent);
         let rounds: Vec<_> = (0..7)
             .map(|_| {
                 let ours = cpu_time(|| repeat(&runtime, SESSIONS, || run(&agent)));
@@ -76,12 +76,12 @@ fn turns(table: &mut Table, url: &str) {
     }
 }
 
-/// One session of 4,000 tool turns: what is sent grows, what it costs beside that does not.
+/// Measures one session of 4,000 tool turns: the requests grow, the cost beside sending them must not.
 fn long(table: &mut Table, url: &str) {
     const TURNS: usize = 4_000;
     let runtime = one_thread();
-    let bare = Bare::of(url, &agent(url, TURNS));
-    // What the agent costs at each turn, from one event that a model is asked to the next.
+    let bare = Bare::like(url, &agent(url, TURNS));
+    // The cost of each turn: the time between two events that a model is asked.
     let ours = runtime.block_on(async {
         let agent = agent(url, TURNS);
         let mut events = agent.run(Session::user(PROMPT)).events();
@@ -96,11 +96,11 @@ fn long(table: &mut Table, url: &str) {
     });
     let mut theirs = Vec::with_capacity(TURNS + 2);
     let mut bodies = Vec::new();
-    runtime.block_on(bare.go(
+    runtime.block_on(bare.run_with(
         || theirs.push(rath_bench::cpu_now()),
         |body| {
             bodies.push(Bytes::copy_from_slice(body));
-            if bodies.len() > LAST {
+            if bodies.len() > MEASURED_TURNS {
                 bodies.remove(0);
             }
         },
@@ -114,7 +114,7 @@ fn long(table: &mut Table, url: &str) {
         sent
     });
     let last = |at: &[std::time::Duration]| {
-        let turns = at[at.len() - LAST..].windows(2).map(|at| (at[1] - at[0]).as_secs_f64());
+        let turns = at[at.len() - MEASURED_TURNS..].windows(2).map(|at| (at[1] - at[0]).as_secs_f64());
         median(turns.collect())
     };
     table.at_most("the same after 4,000 turns", last(&ours) / last(&theirs), 1.5);
@@ -125,26 +125,26 @@ fn long(table: &mut Table, url: &str) {
     );
 }
 
-/// How many turns are looked at.
-const LAST: usize = 33;
+/// The number of turns at the end of a session that are measured.
+const MEASURED_TURNS: usize = 33;
 
-/// 10,000 sessions of 20 tool turns at once, on two threads.
+/// Measures 10,000 concurrent sessions of 20 tool turns, on two threads.
 fn many(table: &mut Table, url: &str) {
     const SESSIONS: usize = 10_000;
     let (mut ratios, mut held) = (Vec::new(), 0);
-    // In turn, so that neither is the one that finds the machine cold; each time with connections of its own.
+    // Alternately, so that neither has the advantage of a warm machine; each time with new connections.
     for _ in 0..3 {
         let before = memory();
         let agent = Arc::new(with(url, "mock-20", Answers::Whole));
-        let (ours, sessions) = at_once(SESSIONS, || {
+        let (ours, sessions) = run_concurrently(SESSIONS, || {
             let agent = agent.clone();
             async move { run(&agent).await }
         });
         held = held.max(memory().saturating_sub(before) / SESSIONS);
         assert!(sessions.iter().all(|session| session.next() == Next::Done));
         drop((sessions, agent));
-        let bare = Arc::new(Bare::of(url, &with(url, "mock-20", Answers::Whole)));
-        let (theirs, _) = at_once(SESSIONS, || {
+        let bare = Arc::new(Bare::like(url, &with(url, "mock-20", Answers::Whole)));
+        let (theirs, _) = run_concurrently(SESSIONS, || {
             let bare = bare.clone();
             async move { bare.run().await }
         });
@@ -154,9 +154,11 @@ fn many(table: &mut Table, url: &str) {
     table.bytes("memory of each of them, with what the allocator keeps", held, 128 << 10);
 }
 
-/// How many seconds it takes to do some work so many times at once, and what comes of it. When it is over, its connections
-/// are closed.
-fn at_once<F: Future<Output: Send> + Send + 'static>(times: usize, work: impl Fn() -> F) -> (f64, Vec<F::Output>) {
+/// Does some work concurrently, and returns the seconds that it took and the results. Connections are closed afterwards.
+fn run_concurrently<F: Future<Output: Send> + Send + 'static>(
+    times: usize,
+    work: impl Fn() -> F,
+) -> (f64, Vec<F::Output>) {
     let runtime = two_threads();
     let begun = Instant::now();
     let done = runtime.block_on(async {
@@ -190,7 +192,7 @@ async fn run(agent: &Agent) -> Session {
     agent.run(Session::user(PROMPT)).await.expect("a run")
 }
 
-/// Does some work again and again, one after the other.
+/// Does some work several times, one after the other.
 fn repeat<F: Future>(runtime: &Runtime, count: usize, work: impl Fn() -> F) {
     runtime.block_on(async {
         for _ in 0..count {
@@ -212,7 +214,7 @@ fn median(mut ratios: Vec<f64>) -> f64 {
     ratios[ratios.len() / 2]
 }
 
-/// One case of those that others are measured on too.
+/// Measures one case that other programs are measured on too.
 fn peer(url: &str, case: &str) {
     let say = |op: &str, sessions: usize, turns: usize, wall: f64, cpu: f64, extra: serde_json::Value| {
         let mut line = serde_json::json!({
@@ -232,7 +234,7 @@ fn peer(url: &str, case: &str) {
         println!("{line}");
     };
     if case == "loop" {
-        // One session has no use for two threads.
+        // One session needs one thread.
         let runtime = one_thread();
         for answers in [Answers::Whole, Answers::InPieces] {
             let agent = with(url, "mock-20", answers);
@@ -252,7 +254,7 @@ fn peer(url: &str, case: &str) {
         }
     } else if case == "bare" {
         let runtime = two_threads();
-        let bare = Bare::of(url, &with(url, "mock-20", Answers::Whole));
+        let bare = Bare::like(url, &with(url, "mock-20", Answers::Whole));
         repeat(&runtime, 3, || bare.run());
         let begun = Instant::now();
         let cpu = cpu_time(|| repeat(&runtime, 100, || bare.run()));
@@ -271,7 +273,7 @@ fn peer(url: &str, case: &str) {
         two_threads().block_on(run(&all));
         let begun = Instant::now();
         let cpu = cpu_time(|| {
-            at_once(sessions, || {
+            run_concurrently(sessions, || {
                 let agent = if shared { all.clone() } else { Arc::new(with(url, model, Answers::Whole)) };
                 async move { run(&agent).await }
             });

@@ -1,5 +1,6 @@
-//! A model server that thinks of nothing: it asks for as many calls as its model's name says, and then answers. It runs in
-//! a process of its own, so that what it costs is not counted.
+//! A mock model server: it asks for as many calls as the name of its model says, and then answers.
+//!
+//! It runs in a process of its own, so that its cost is not measured.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the program is called with to be the server.
+/// The argument that makes the program the server.
 pub(crate) const ARGUMENT: &str = "serve";
 
 pub(crate) struct Server {

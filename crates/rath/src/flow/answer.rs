@@ -55,7 +55,7 @@ impl Agent {
             Err(problem) => {
                 let message = format!("the answer does not fit after {MAX_ANSWERS} attempts: {problem}");
                 Err(Error::new(ErrorKind::Answer, message)
-                    .with_hint("say in the agent's prompt what the answer has to be")
+                    .with_hint("say in the agent's prompt what to answer")
                     .with_session(&session))
             }
         }

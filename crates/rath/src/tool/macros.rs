@@ -69,10 +69,10 @@ pub mod returned {
         }
     }
 
-    pub trait NothingOrError {
+    pub trait NoValueOrError {
         fn output(&self) -> Result<Output>;
     }
-    impl<E: Display + 'static> NothingOrError for &&&&ReturnValue<Result<(), E>> {
+    impl<E: Display + 'static> NoValueOrError for &&&&ReturnValue<Result<(), E>> {
         fn output(&self) -> Result<Output> {
             self.take().map_err(to_error).map(|()| done())
         }
@@ -96,19 +96,19 @@ pub mod returned {
         }
     }
 
-    pub trait Nothing {
+    pub trait NoValue {
         fn output(&self) -> Result<Output>;
     }
-    impl Nothing for &ReturnValue<()> {
+    impl NoValue for &ReturnValue<()> {
         fn output(&self) -> Result<Output> {
             Ok(done())
         }
     }
 
-    pub trait Value {
+    pub trait PlainValue {
         fn output(&self) -> Result<Output>;
     }
-    impl<T: Serialize> Value for ReturnValue<T> {
+    impl<T: Serialize> PlainValue for ReturnValue<T> {
         fn output(&self) -> Result<Output> {
             Output::from_value(&self.take())
         }

@@ -1,4 +1,4 @@
-//! The tools that come with it: what a model reads of them.
+//! The built-in tools: their specifications and their outputs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{block_on, script};
 
-/// A workspace with these files.
+/// Creates a workspace with these files.
 fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     for (path, text) in files {
@@ -20,7 +20,7 @@ fn workspace(files: &[(&str, &str)]) -> rath_test_support::TempDir {
     folder
 }
 
-/// Makes these calls one after the other, and gives what the model reads.
+/// Makes these calls one after the other, and returns the results that the model reads.
 fn transcript(folder: &Path, calls: &[(&str, Value)]) -> String {
     let place = Sandbox::local(folder);
     let turn =
@@ -52,7 +52,7 @@ fn the_specification_of_each_tool() {
     let agent = Agent::new("Go.", &provider).tools(builtin::all());
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
     let (_, told) = view::instructions(session.as_record()).expect("instructions");
-    // A model pays for them with every request.
+    // Their tokens are paid for with every request.
     let bytes: usize = told.tools.iter().map(|tool| tool.description.len() + tool.parameters.as_str().len()).sum();
     assert!(bytes < 6_000, "{bytes} bytes");
     let nothing = json!({});
@@ -417,7 +417,7 @@ fn a_command_returns_its_output_and_exit_status() {
             Failed: failed: `..` is outside the workspace
             BadArguments: bad arguments: `timeout`: wanted at most 600, found 601
             Ok: 
-            BadArguments: bad arguments: no command holds a NUL
+            BadArguments: bad arguments: a command cannot contain a NUL byte
             Ok: �
 
         "#]],
@@ -471,7 +471,7 @@ fn what_takes_too_long_is_ended_and_says_what_it_printed() {
             let told = transcript(folder.path(), &[(tool, arguments.clone())]);
             told.contains("begun").then_some((told, time.as_secs()))
         });
-        assert_eq!(told, format!("TimedOut: timed out: it was ended after {seconds} s\nbegun\n\n"));
+        assert_eq!(told, format!("TimedOut: timed out: killed after {seconds} s\nbegun\n\n"));
     }
 }
 
@@ -485,15 +485,15 @@ fn a_missing_language_is_an_error_that_lists_the_installed_ones() {
             folder.path(),
             &[run("python", "print(1)"), run("node", "1"), run("bash", "echo 1")],
             expect![[r#"
-                Failed: failed: there is no `python` here; there is: bash
-                Failed: failed: there is no `node` here; there is: bash
+                Failed: failed: `python` is not installed; installed: bash
+                Failed: failed: `node` is not installed; installed: bash
                 Ok: 1
 
             "#]],
         );
         return;
     }
-    // The same test in a process that finds no other programs.
+    // This test again, in a process whose PATH has no other programs.
     let folder = rath_test_support::temp_dir();
     for program in ["sh", "bash"] {
         std::os::unix::fs::symlink(format!("/bin/{program}"), folder.path().join(program)).expect("a link");

@@ -185,7 +185,7 @@ fn to_binds_a_whole_workflow_to_a_provider_or_a_place() {
         })
         .collect();
     assert_eq!(asked, ["script:other"; 5]);
-    // Said once: the second agent finds the session where it wants it.
+    // Recorded once: for the second agent the session is in the right place already.
     assert_eq!(session.chunks().filter(|chunk| matches!(chunk, Chunk::Placed(_))).count(), 1);
 }
 
@@ -249,7 +249,7 @@ fn the_same_agent_run_again_has_nothing_to_add() {
         more.push(Chunk::user("and now?"));
         let more = agent.run(more).await.expect("a run");
         assert_eq!(more.text(), Some("b"));
-        // It was told once what it is.
+        // The instructions are recorded once.
         assert_eq!(more.chunks().filter(|chunk| matches!(chunk, Chunk::Instructions(_))).count(), 1);
     });
 }
@@ -300,7 +300,7 @@ fn a_branch_that_fails_does_not_lose_the_others() {
     let answers: Vec<_> = merged.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).collect();
     assert_eq!(answers.len(), 7);
     assert_eq!(merged.usage(), Usage::new(70, 7));
-    // What failed is on the record as well.
+    // The work of branches that failed is on the record as well.
     assert!(merged.lineage().to_string().contains("failed: refused: no"));
 }
 
@@ -343,7 +343,7 @@ fn the_number_of_picks_in_a_row_is_limited() {
             Ok(session)
         }
     };
-    let error = block_on(picking.run(Session::user("go"))).expect_err("nobody says done");
+    let error = block_on(picking.run(Session::user("go"))).expect_err("no pick says done");
     assert_eq!(error.kind(), ErrorKind::Limit);
     let session = error.into_session().expect("a session");
     assert_eq!(session.chunks().filter(|chunk| matches!(chunk, Chunk::Selected(_))).count(), 3);
@@ -395,12 +395,12 @@ fn a_selector_asks_the_model_records_the_choice_and_counts_the_cost() {
     let by_module: Vec<_> =
         session.spending().by_module.iter().map(|(module, spent)| (module.clone(), spent.calls)).collect();
     assert_eq!(by_module, [(Some("support.selector".into()), 2), (Some("support.tech".into()), 1)]);
-    // What the selector was sent can be rebuilt, byte for byte.
+    // The request of the selector can be rebuilt, byte for byte.
     let answers: Vec<_> = session.lineage().walk().into_iter().cloned().collect();
     for step in answers.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_))) {
         session.request(step.id()).expect("its request");
     }
-    // And followed without a model.
+    // Its picks can be followed without a model.
     let replay = Support {
         selector: Selector::new(&script([r#"{"text": "never asked"}"#])).follow(&session),
         ..self::support(&script([r#"{"text": "Turn it off and on."}"#]))
@@ -447,7 +447,7 @@ fn a_forced_route_that_is_not_offered_is_an_error() {
     let mut session = Session::user("go");
     let picked = block_on(selector.pick(&mut session, &[&support.billing]));
     let error = picked.err().expect("an error");
-    assert_eq!(error.message(), "the forced route is not on the menu");
+    assert_eq!(error.message(), "the forced route is not among the routes");
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn a_branch_that_panics_or_ends_within_a_turn_does_not_lose_the_others() {
     assert_eq!(session.text(), Some("a"));
     let lineage = session.lineage().to_string();
     assert!(lineage.contains("before the panic") && lineage.contains("calls tool"), "{lineage}");
-    // A session that is itself in the middle of a turn cannot be merged with anything, and keeps everything aside.
+    // A session in the middle of a turn cannot be merged; the work of the branches is kept aside.
     let mut base = Session::user("go");
     base.push(Chunk::calls([Call::new("c", "tool", "{}")]));
     let note = |mut session: Session| async move {
@@ -560,8 +560,8 @@ fn selectors_follow_their_own_picks_and_a_user_message_resets_the_limit() {
     let provider = script([r#"{"text": "1"}"#, r#"{"text": "2"}"#, r#"{"text": "0"}"#]);
     let two = Two { first: Selector::new(&provider), second: Selector::new(&provider) };
     let session = block_on(two.run(Session::user("go"))).expect("a run");
-    let nobody = script([r#"{"text": "never asked"}"#]);
-    let again = Two { first: Selector::new(&nobody).follow(&session), second: Selector::new(&nobody).follow(&session) };
+    let unused = script([r#"{"text": "never asked"}"#]);
+    let again = Two { first: Selector::new(&unused).follow(&session), second: Selector::new(&unused).follow(&session) };
     let again = block_on(again.run(Session::user("go"))).expect("a run");
     assert_eq!(picks(&again), picks(&session));
 

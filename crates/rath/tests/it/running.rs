@@ -1,4 +1,4 @@
-//! Work under way: what is heard of it, how it is stopped, what is left of it.
+//! Runs: their events, cancellation, and the sessions that they leave.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::{block_on, log, script};
 
-/// A model that decides by what it is told and how much has happened, and takes its time: each answer comes after a few
-/// chances to do something else.
+/// A model that answers by its instructions and the number of results. Each answer comes only after a few polls.
 pub(crate) struct Model {
     identity: Identity,
     settings: Arc<Settings>,
@@ -29,7 +28,7 @@ impl Model {
         Provider::new(Model { identity, settings: Arc::new(Settings::new(Shape::Chat)) })
     }
 
-    /// What it says to a request: the turns are told apart by how many results it has read since the user spoke.
+    /// Answers a request. The number of results since the user's message tells the turns apart.
     fn answer(request: &Value) -> Answer {
         let messages = request["messages"].as_array().expect("messages");
         let told = messages[0]["content"].as_str().unwrap_or_default();
@@ -57,7 +56,7 @@ impl Model {
             ("You direct a conversation: you say who goes on with it", _) => {
                 say(if messages.iter().any(|message| message["content"] == "worked") { "0" } else { "1" })
             }
-            other => panic!("nobody says {other:?}"),
+            other => panic!("unexpected request: {other:?}"),
         }
     }
 }
@@ -95,7 +94,7 @@ async fn send() -> &'static str {
     "sent"
 }
 
-/// Everything that can be under way.
+/// A workflow with every kind of work that can be interrupted.
 #[derive(Module)]
 pub(crate) struct All {
     pub(crate) selector: Selector,
@@ -122,7 +121,7 @@ pub(crate) fn all() -> All {
     }
 }
 
-/// Polls a run, and does something after so many polls. Gives its newest state, and what came of it if it ended.
+/// Polls a run, and does something after so many polls. Returns its newest state, and its result if it ended.
 pub(crate) fn poll(
     flow: &dyn Run,
     session: Session,
@@ -139,7 +138,7 @@ pub(crate) fn poll(
         assert!(polled < moment + 10_000, "it does not end");
         match Pin::new(&mut events).poll_next(&mut context) {
             Poll::Ready(Some(event)) => {
-                // Others speak too: those who work for it.
+                // Events of delegated work come, too.
                 if newest.id() == event.session.id() {
                     newest = event.session;
                 }
@@ -162,7 +161,7 @@ pub(crate) enum Then {
     Drop,
 }
 
-/// What is left can be saved, opened and rendered, and the work can go on from it to the same end.
+/// Checks that a session can be saved, opened and rendered, and that the work continues from it to the same end.
 fn check_whole(session: &Session, wanted: &str) {
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("left.rath");
@@ -174,7 +173,7 @@ fn check_whole(session: &Session, wanted: &str) {
     let mut session = opened.session;
     let done = block_on(async {
         loop {
-            // Whoever was in the middle of a turn ends it; then all begins anew with what is there.
+            // An agent in the middle of a turn ends it; then the workflow starts again on that session.
             let run = match session.next() {
                 Next::RunTools(_) => all.worker.run(session.clone()),
                 Next::AskModel | Next::Done => all.run(session.clone()),
@@ -182,7 +181,7 @@ fn check_whole(session: &Session, wanted: &str) {
             match run.await {
                 Ok(more) if more.folds().is_empty() => session = more,
                 Ok(done) => return done,
-                // A letter of which nobody knows whether it was sent, and help that nobody knows the end of.
+                // A letter and a delegated task whose ends are unknown.
                 Err(error) if error.kind() == ErrorKind::Approval => {
                     session = error.into_session().expect("a session");
                     let Next::RunTools(calls) = session.next() else { panic!("nothing is open") };
@@ -202,12 +201,12 @@ fn check_whole(session: &Session, wanted: &str) {
     assert!(letters.count() <= 1, "a letter was sent twice\n{}", done.lineage());
 }
 
-/// Runs it for every moment until it ends by itself before that, and says how many moments there were.
+/// Runs it for every moment until it ends by itself before that, and returns the number of moments.
 pub(crate) fn at_every_moment(check: impl Fn(usize) -> bool) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     (0..)
         .take_while(|moment| {
-            // Polled by hand, but where there are clocks. What goes on from there has a runtime of its own.
+            // Polled by hand within a runtime that has timers. The work that continues has another runtime.
             let _inside = runtime.enter();
             check(*moment)
         })
@@ -259,7 +258,7 @@ fn a_run_dropped_at_any_moment_leaves_a_valid_record() {
 fn a_process_ends_with_the_call_that_started_it() {
     let folder = rath_test_support::temp_dir();
     let place = Sandbox::local(folder.path());
-    // The process that is waited for, and one that it left behind.
+    // The process of the command, and one that it started in the background.
     let command = "sleep 1000 >/dev/null 2>&1 & echo $! > left; echo $$ > own.tmp; mv own.tmp own; sleep 1000";
     let turn = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]}).to_string();
     let provider = script([&turn, &turn]);
@@ -340,7 +339,7 @@ fn events_come_in_order_and_their_session_can_be_read() {
             EventKind::ToolFinished { call, outcome } => format!("finished {}: {outcome:?}", call.tool),
             other => format!("{other:?}"),
         };
-        told.lock().expect("nobody panics").push(format!("{kind}, {} chunks", event.session.chunk_count()));
+        told.lock().expect("no panic").push(format!("{kind}, {} chunks", event.session.chunk_count()));
     });
     let session = block_on(run).expect("a run");
     expect![[r#"
@@ -360,12 +359,12 @@ fn events_come_in_order_and_their_session_can_be_read() {
         Text("Seen."), 5 chunks
         step assistant, 6 chunks
         budget 2 turns, 6 chunks"#]]
-    .assert_eq(&heard.lock().expect("nobody panics").join("\n"));
-    // Whoever listened to the run hears nothing of what is done later.
-    let before = heard.lock().expect("nobody panics").len();
+    .assert_eq(&heard.lock().expect("no panic").join("\n"));
+    // The listener of a run gets no events of later work.
+    let before = heard.lock().expect("no panic").len();
     let mut later = session;
     later.push(Chunk::note("later"));
-    assert_eq!(heard.lock().expect("nobody panics").len(), before);
+    assert_eq!(heard.lock().expect("no panic").len(), before);
 }
 
 #[test]
@@ -377,9 +376,9 @@ fn a_slow_or_panicking_listener_does_not_affect_the_run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let order = runtime.block_on(async {
         let order = Mutex::new(Vec::new());
-        let note = |name| order.lock().expect("nobody panics").push(name);
+        let note = |name| order.lock().expect("no panic").push(name);
         let first = async {
-            // The listener does not return before the others are done, on a runtime that has one thread for all of them.
+            // The listener returns only after the other runs, on a runtime that has one thread for all of them.
             let mut waits = true;
             let run = slow.run(Session::user("go")).on_event(move |_| {
                 if std::mem::take(&mut waits) {
@@ -404,7 +403,7 @@ fn a_slow_or_panicking_listener_does_not_affect_the_run() {
         };
         let (first, second, third) = futures_util::join!(first, second, third);
         assert_eq!([first.text(), second.text(), third.text()], [Some("done"); 3]);
-        order.into_inner().expect("nobody panics")
+        order.into_inner().expect("no panic")
     });
     assert_eq!(order.last(), Some(&"slow"));
 }
@@ -496,7 +495,7 @@ fn a_fact_is_recalled_once_per_conversation() {
         assistant: ok  [agent]  (141 in, 1 out)
     "#]]
     .assert_eq(&log(&session.expect("a run")));
-    // Another session finds what the first one left.
+    // Another session recalls the facts of the first one.
     let session = block_on(agent.run(Session::user("Tell me about the colour."))).expect("a run");
     assert!(log(&session).contains("(1 found)"), "{}", log(&session));
     let session = block_on(agent.run(Session::user("Tell me about fish."))).expect("a run");
@@ -562,7 +561,7 @@ fn a_conversation_is_folded_before_it_fills_the_window_and_can_be_read_back() {
         assistant: done  [agent]  (50 in, 10 out)
     "#]]
     .assert_eq(&log(&session));
-    // Nothing is lost: what a summary stands for is there, and every step is hidden or kept by name.
+    // Nothing is lost: the steps behind a summary are there, and every step is hidden or kept by name.
     let folds = session.folds();
     for fold in &folds {
         assert_eq!(fold.hidden.len(), fold.compressed.hidden.len());
@@ -576,7 +575,7 @@ fn a_conversation_is_folded_before_it_fills_the_window_and_can_be_read_back() {
 
 #[test]
 fn an_unusable_summary_is_refused() {
-    // What the model says instead of a summary, and why that is none.
+    // The model's answer, and the reason why it is no summary.
     let check = |turn: &str, expected: &str| {
         let provider = script([r#"{"text": "one"}"#, r#"{"text": "two"}"#, turn]);
         let agent = Agent::new("Go.", &provider);
@@ -589,7 +588,7 @@ fn an_unusable_summary_is_refused() {
         assert_eq!(error.message(), expected);
         let session = error.into_session().expect("a session");
         assert!(session.folds().is_empty());
-        // The call was made and is paid for.
+        // The model call was made and counts.
         assert!(session.lineage().to_string().contains("kept aside"), "{}", session.lineage());
     };
     check(r#"{"text": "The user wan", "finish": "length"}"#, "the summary cannot be used: the model ran out of tokens");
@@ -607,7 +606,7 @@ fn every_step_is_an_event_forks_and_merges_included() {
         async move {
             let branches = [Branch::new("one", &agent as &dyn Run), Branch::new("two", &agent)];
             let session = fork_join(&session, branches).await.merge()?;
-            // Theirs holds all of ours, and nobody listens to it.
+            // `theirs` has all steps of `ours`, and no listener.
             let mut theirs = Session::resume(session.as_record().clone());
             theirs.push(Chunk::user("and?"));
             agent.run(session.merge(&theirs)?).await
@@ -625,7 +624,7 @@ fn every_step_is_an_event_forks_and_merges_included() {
     });
     let lineage = session.lineage();
     let untold: Vec<_> = lineage.walk().into_iter().filter(|step| !told.contains(&step.id())).collect();
-    // The first was said before anybody listened; the other was said by somebody that nobody listens to.
+    // The first step was appended before the run, the other one in a session without a listener.
     let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::says(step.chunk())).collect();
     assert_eq!(untold, ["user: go", "user: and?"]);
 }
@@ -647,7 +646,7 @@ fn a_slow_listener_is_told_how_many_events_were_dropped() {
         if std::mem::take(&mut waits) {
             held.recv().expect("a word");
         }
-        let mut told = told.lock().expect("nobody panics");
+        let mut told = told.lock().expect("no panic");
         match event.kind {
             EventKind::Missed(count) => told.1 += count,
             _ => told.0 += 1,
@@ -655,12 +654,12 @@ fn a_slow_listener_is_told_how_many_events_were_dropped() {
     });
     block_on(async {
         let mut run = Box::pin(run);
-        // Everything happens at once; only the listener is still to be told.
+        // The work is done at once; only the listener is behind.
         assert!(futures_util::poll!(run.as_mut()).is_pending());
         let_go.send(()).expect("it listens");
         run.await.expect("a run");
     });
-    let (heard, missed) = *heard.lock().expect("nobody panics");
+    let (heard, missed) = *heard.lock().expect("no panic");
     assert_eq!(heard + missed, 100_000 + 10);
     assert!(missed > 0);
 }
@@ -702,7 +701,7 @@ fn facts_survive_merges_and_folds() {
         let mut merged = ours.merge(&theirs).expect("a merge");
         agent.commit(&mut merged).await.expect("committed");
         assert_eq!(memory.recall("Who is Tom?", 9).await.expect("found").len(), 2);
-        // What was recalled and folded away is recalled again.
+        // An entry that was recalled and then hidden by a fold is recalled again.
         let mut session = agent.run(Session::user("Who is Tom?")).await.expect("a run");
         session.push(Chunk::user("And?"));
         session = agent.run(session).await.expect("a run");

@@ -1,4 +1,4 @@
-//! Tools: what a model is told of them, what it may ask, and what it reads.
+//! Tools: their specifications, their calls, and the results that a model reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ fn ten() -> u32 {
 #[tool]
 async fn nothing() {}
 
-/// What came of every call, in order.
+/// Returns the result of every call, in order.
 fn tool_results(session: &Session) -> Vec<&ToolResult> {
     let results = session.chunks().filter_map(|chunk| match chunk {
         Chunk::ToolResult(result) => Some(result),
@@ -56,23 +56,23 @@ fn tool_results(session: &Session) -> Vec<&ToolResult> {
     results.collect()
 }
 
-/// The same as the model reads it, one line each.
+/// Returns the outcome and the output of every call, one line each.
 fn outputs(session: &Session) -> String {
     tool_results(session).iter().map(|result| format!("{:?}: {}\n", result.outcome, result.output)).collect()
 }
 
-/// Runs one turn with these calls, and gives the results as the model reads them.
+/// Runs one turn with these calls, and returns the session and the outputs.
 fn results(agent: impl FnOnce(&Provider) -> Agent, calls: &[(&str, &str)]) -> (Session, String) {
     let calls: Vec<_> = calls.iter().map(|(name, arguments)| json!({"name": name, "arguments": arguments})).collect();
     let provider = script([json!({ "calls": calls }).to_string(), r#"{"text": "done"}"#.to_owned()]);
     let session = block_on(agent(&provider).run(Session::user("go"))).expect("a run");
-    let told = outputs(&session);
-    (session, told)
+    let text = outputs(&session);
+    (session, text)
 }
 
 fn check(calls: &[(&str, &str)], expected: Expect) {
-    let (_, told) = results(|provider| Agent::new("Look.", provider).tool(grep).tool(nothing), calls);
-    expected.assert_eq(&told);
+    let (_, text) = results(|provider| Agent::new("Look.", provider).tool(grep).tool(nothing), calls);
+    expected.assert_eq(&text);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn every_failure_of_a_call_has_its_own_outcome_and_the_run_continues() {
             BadArguments: bad arguments: the arguments: wanted an object, found an array: ["x"]
             Failed: failed: the disk is gone
             Failed: failed: the tool panicked
-            TimedOut: timed out: it may take 1 s
+            TimedOut: timed out: the limit is 1 s
         "#]],
     );
 }
@@ -248,7 +248,7 @@ fn what_a_model_reads_holds_no_clock_and_no_path_of_this_machine() {
         ls: cannot access 'none': No such file or directory
 
         Failed: failed: the tool panicked
-        TimedOut: timed out: it may take 1 s
+        TimedOut: timed out: the limit is 1 s
     "#]]
     .assert_eq(&outputs(&session));
 }
@@ -260,7 +260,7 @@ fn provider_request(provider: &Provider, session: &Session) -> Vec<u8> {
 }
 
 #[test]
-fn a_read_sees_the_write_before_it_whatever_the_path_is_called() {
+fn a_read_sees_the_write_before_it_under_any_name_of_the_path() {
     let folder = rath_test_support::temp_dir();
     std::fs::create_dir(folder.path().join("real")).expect("a folder");
     #[cfg(unix)]
@@ -370,12 +370,12 @@ fn a_tool_with_an_invalid_specification_is_refused_before_the_model_is_asked() {
     };
     check(
         &[ToolSpec::new("read file", "x", json!({}))],
-        expect!["`read file` is no tool: its name has to be 1 to 64 letters, digits, `_` and `-`"],
+        expect!["the tool `read file` is not valid: its name has to be 1 to 64 letters, digits, `_` and `-`"],
     );
     check(
         &[ToolSpec::new("x", "x", json!({"type": "nonsense"}))],
         expect![[
-            r#"`x` is no tool: its schema is not one: "nonsense" is not valid under any of the schemas listed in the 'anyOf' keyword"#
+            r#"the tool `x` is not valid: its schema is not one: "nonsense" is not valid under any of the schemas listed in the 'anyOf' keyword"#
         ]],
     );
     check(
@@ -408,7 +408,7 @@ fn two_calls_that_need_approval_need_two_decisions() {
     let agent = Agent::new("Pay.", &provider).tool(pay).tool(look);
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("pay.rath");
-    // Every stop outlives the process.
+    // Every interruption survives a restart of the process.
     let stop = |session: Session| {
         let error = block_on(agent.run(session)).expect_err("a decision is missing");
         assert_eq!(error.kind(), ErrorKind::Approval);
@@ -486,7 +486,7 @@ fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
     .assert_eq(&log(&session));
     let error = block_on(agent.run(crashed(&["look", "send"]))).expect_err("a letter cannot be taken back");
     expect![[r#"
-        started once, and nobody knows how it ended: `send` (send)
+        started, and its end is unknown: `send` (send)
         hint: decide on each with `session.approve(call)` (make it again), `session.skip(call)` or `session.give_result(call, result)`, and run again"#]]
     .assert_eq(&format!("{error:?}"));
     let mut session = error.into_session().expect("a session");
@@ -551,7 +551,7 @@ fn a_sub_agent_returns_its_final_text_and_its_work_is_kept_aside_and_counted() {
           (research): Agent(script:script, tools: look)
         )"#]]
     .assert_eq(&agent.to_string());
-    // The model that goes on reads nothing of it.
+    // The model of the outer agent reads nothing of it.
     let request = String::from_utf8(provider_request(&provider, &session)).expect("UTF-8");
     assert!(!request.contains("You look things up."), "{request}");
 }
@@ -630,7 +630,7 @@ fn agents_that_call_themselves_come_to_an_end() {
         assert!(session.lineage().to_string().contains(expected), "{}", session.lineage());
     };
     check(Budget::new().depth(5), 5, "the budget allows branches 5 forks deep");
-    check(Budget::new(), 16, "work is 16 tools deep already");
+    check(Budget::new(), 16, "tools are nested 16 deep already");
 }
 
 #[test]
@@ -653,7 +653,7 @@ fn a_model_that_never_stops_is_stopped() {
     let agent = Agent::new("Go.", &script([r#"{"calls": [{"name": "look"}]}"#; 9])).tool(look).turns(3);
     let error = block_on(agent.run(Session::user("go"))).expect_err("three turns are allowed");
     expect![[r#"
-        the model was asked 3 times in one run, and still wants to go on
+        the model was asked 3 times in one run and is not done
         hint: run it again to go on from there, or allow more with `Agent::turns`"#]]
     .assert_eq(&format!("{error:?}"));
     assert_eq!(error.session().expect("the session").next(), Next::AskModel);
@@ -665,7 +665,7 @@ fn a_call_with_an_unknown_end_whose_tool_is_gone_waits_for_a_decision_too() {
     session.push(Chunk::calls([Call::new("c", "launch", "{}")]));
     session.push(rath::chunk::ToolStarted { call: "c".into(), key: None });
     let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#]));
-    let error = block_on(agent.run(session)).expect_err("nobody knows what happened");
+    let error = block_on(agent.run(session)).expect_err("the end is unknown");
     assert_eq!(error.kind(), ErrorKind::Approval);
 }
 
@@ -675,7 +675,7 @@ fn all_work_of_a_sub_agent_is_kept_aside_and_counted() {
     let call = |name: &str| {
         json!({"calls": [{"name": name, "arguments": {"task": "t"}}], "usage": {"input": 1, "output": 1}}).to_string()
     };
-    // It forks, works on two branches, merges, and leaves a third behind.
+    // It forks, works on two branches, merges them, and drops a third.
     let provider = script([call("help"), turn("a"), turn("b"), turn("c"), turn("d"), turn("done")]);
     let inner = Agent::new("Inner.", &provider);
     let forks = move |session: Session| {
@@ -694,7 +694,7 @@ fn all_work_of_a_sub_agent_is_kept_aside_and_counted() {
     let session = block_on(agent.run(session)).expect("a run");
     assert_eq!(session.usage().total(), session.budget().expect("a budget").spent_tokens(), "{}", session.lineage());
 
-    // Its time is over while it waits for one that is deeper still.
+    // Its time is over while it waits for a sub-agent of its own.
     /// Wait for ever.
     #[tool(read_only)]
     async fn for_ever() {
@@ -726,7 +726,7 @@ fn all_work_of_a_sub_agent_is_kept_aside_and_counted() {
     assert!(log(&session).contains("timed out"), "{}", log(&session));
     check(&session);
 
-    // Cancelled, both of two say what they did.
+    // After cancellation the work of both sub-agents is on the record.
     let provider = script([
         json!({"calls": [{"name": "help", "arguments": {"task": "1"}}, {"name": "help", "arguments": {"task": "2"}}]})
             .to_string(),
@@ -785,7 +785,7 @@ fn an_empty_answer_is_no_answer() {
     ]);
     let agent = Agent::new("Go.", &provider).delegate("help", Agent::new("Help.", &provider).tool(look));
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(log(&session).contains("call_1_1 failed: it gave no answer"), "{}", log(&session));
+    assert!(log(&session).contains("call_1_1 failed: the workflow gave no answer"), "{}", log(&session));
 }
 
 #[cfg(unix)]
@@ -906,5 +906,5 @@ fn the_macros_take_the_path_of_the_crate() {
     let holder = Holder { agent: Agent::new("Count.", &provider).tool(count_renamed) };
     assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script/script, tools: count_renamed)\n)");
     let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
-    assert_eq!(outputs(&session).trim(), "ok: 2");
+    assert_eq!(outputs(&session), "Ok: 2\n");
 }

@@ -42,28 +42,28 @@ impl Tool for EditFile {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let occurrences = if arguments["all"].as_bool() == Some(true) { Occurrences::All } else { Occurrences::Only };
+        let mode = if arguments["all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
         let (path, old, new) = (text(&arguments, "path"), text(&arguments, "old"), text(&arguments, "new"));
-        edit(&cx.sandbox()?, path, old, new, occurrences).await
+        edit(&cx.sandbox()?, path, old, new, mode).await
     }
 }
 
 /// The occurrences of a text that are replaced.
 #[derive(Clone, Copy, PartialEq)]
-enum Occurrences {
+enum EditMode {
     /// The only one: more than one is an error.
     Only,
     All,
 }
 
-async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, occurrences: Occurrences) -> Result<Output> {
+async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, mode: EditMode) -> Result<Output> {
     let read = async || sandbox.read(path, Part { from: 0, most: MAX_FILE_BYTES + 1 }).await;
     let before = read().await?;
     if before.len() as u64 > MAX_FILE_BYTES {
         return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));
     }
     let text = std::str::from_utf8(&before).map_err(|_| file_error("edit", path, "it is not UTF-8 text"))?;
-    let edited = replace(text, old, new, occurrences).map_err(|why| file_error("edit", path, why))?;
+    let edited = replace(text, old, new, mode).map_err(|why| file_error("edit", path, why))?;
     if read().await? != before {
         return Err(file_error("edit", path, "it changed while it was edited; read it again"));
     }
@@ -84,7 +84,7 @@ struct Edit {
 }
 
 /// Replaces a text in another, or says why that is not possible.
-fn replace(text: &str, old: &str, new: &str, occurrences: Occurrences) -> Result<Edit, String> {
+fn replace(text: &str, old: &str, new: &str, mode: EditMode) -> Result<Edit, String> {
     if old.is_empty() {
         return Err("`old` is empty".to_owned());
     }
@@ -93,12 +93,12 @@ fn replace(text: &str, old: &str, new: &str, occurrences: Occurrences) -> Result
     }
     // Models write line feeds; a carriage return in `old` is meant as such.
     let plain = if old.contains('\r') { NormalizedText::verbatim(text) } else { NormalizedText::new(text) };
-    let offsets = find_occurrences(&plain.text, old, occurrences);
+    let offsets = find_occurrences(&plain.text, old, mode);
     if offsets.is_empty() {
         return Err(similar::describe_missing(&plain.text, old));
     }
     let lines = line_numbers(&plain.text, &offsets);
-    if occurrences == Occurrences::Only && offsets.len() > 1 {
+    if mode == EditMode::Only && offsets.len() > 1 {
         let times = count(offsets.len(), "time");
         return Err(format!("`old` is there {times}, in {}; add lines around it, or set `all`", format_lines(&lines)));
     }
@@ -115,12 +115,12 @@ fn replace(text: &str, old: &str, new: &str, occurrences: Occurrences) -> Result
 }
 
 /// Returns the offsets of a text in another. Overlapping occurrences count only where one occurrence is expected.
-fn find_occurrences(text: &str, wanted: &str, occurrences: Occurrences) -> Vec<usize> {
+fn find_occurrences(text: &str, wanted: &str, mode: EditMode) -> Vec<usize> {
     let mut offsets = Vec::new();
     let mut from = 0;
-    let step = match occurrences {
-        Occurrences::All => wanted.len(),
-        Occurrences::Only => wanted.chars().next().map_or(1, char::len_utf8),
+    let step = match mode {
+        EditMode::All => wanted.len(),
+        EditMode::Only => wanted.chars().next().map_or(1, char::len_utf8),
     };
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(wanted)) {
         offsets.push(from + at);

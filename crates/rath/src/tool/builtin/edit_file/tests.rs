@@ -6,8 +6,8 @@ use super::*;
 use crate::sandbox::{self, Command, Entry, Ran, SandboxBackend, Sink};
 
 /// Compares the text after an edit; `!` and the reason if there is none.
-fn check(text: &str, old: &str, new: &str, occurrences: Occurrences, expected: Expect) {
-    let edited = replace(text, old, new, occurrences);
+fn check(text: &str, old: &str, new: &str, mode: EditMode, expected: Expect) {
+    let edited = replace(text, old, new, mode);
     let result = edited.map_or_else(
         |why| format!("! {why}"),
         |edited| format!("{:?} in {}", edited.text, format_lines(&edited.lines)),
@@ -17,34 +17,28 @@ fn check(text: &str, old: &str, new: &str, occurrences: Occurrences, expected: E
 
 #[test]
 fn only_the_text_is_replaced() {
-    check("a b c", "b", "x", Occurrences::Only, expect![[r#""a x c" in line 1"#]]);
-    check("a\nb\nc", "b\nc", "x", Occurrences::Only, expect![[r#""a\nx" in line 2"#]]);
-    check("a\nb\n", "b\n", "", Occurrences::Only, expect![[r#""a\n" in line 2"#]]);
-    check("a\nb", "b", "c\n", Occurrences::Only, expect![[r#""a\nc\n" in line 2"#]]);
-    check("ä\nö", "ö", "ü", Occurrences::Only, expect![[r#""ä\nü" in line 2"#]]);
-    check("b b b", "b", "bb", Occurrences::All, expect![[r#""bb bb bb" in line 1"#]]);
-    check("b\nb\n\nb", "b", "", Occurrences::All, expect![[r#""\n\n\n" in lines 1, 2 and 4"#]]);
-    check("aaaa", "aa", "b", Occurrences::All, expect![[r#""bb" in line 1"#]]);
-    check("\u{feff}a", "a", "b", Occurrences::Only, expect![[r#""\u{feff}b" in line 1"#]]);
+    check("a b c", "b", "x", EditMode::Only, expect![[r#""a x c" in line 1"#]]);
+    check("a\nb\nc", "b\nc", "x", EditMode::Only, expect![[r#""a\nx" in line 2"#]]);
+    check("a\nb\n", "b\n", "", EditMode::Only, expect![[r#""a\n" in line 2"#]]);
+    check("a\nb", "b", "c\n", EditMode::Only, expect![[r#""a\nc\n" in line 2"#]]);
+    check("ä\nö", "ö", "ü", EditMode::Only, expect![[r#""ä\nü" in line 2"#]]);
+    check("b b b", "b", "bb", EditMode::All, expect![[r#""bb bb bb" in line 1"#]]);
+    check("b\nb\n\nb", "b", "", EditMode::All, expect![[r#""\n\n\n" in lines 1, 2 and 4"#]]);
+    check("aaaa", "aa", "b", EditMode::All, expect![[r#""bb" in line 1"#]]);
+    check("\u{feff}a", "a", "b", EditMode::Only, expect![[r#""\u{feff}b" in line 1"#]]);
 }
 
 #[test]
 fn line_endings_stay_as_they_are() {
-    check(
-        "a\r\nb\r\nc\r\n",
-        "a\nb\n",
-        "x\ny\nz\n",
-        Occurrences::Only,
-        expect![[r#""x\r\ny\r\nz\r\nc\r\n" in line 1"#]],
-    );
-    check("a\r\nb\r\n", "b", "x\ny", Occurrences::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
-    check("a\r\nb\r\n", "b", "x\r\ny", Occurrences::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
-    check("a\nb\r\nc\nd", "c", "x\ny", Occurrences::Only, expect![[r#""a\nb\r\nx\ny\nd" in line 3"#]]);
-    check("a\nb\r\nc\nd", "b\nc", "x\ny", Occurrences::Only, expect![[r#""a\nx\r\ny\nd" in line 2"#]]);
-    check("a\r\nb", "\nb", "\nc", Occurrences::Only, expect![[r#""a\r\nc" in line 1"#]]);
-    check("a\r\nb", "a\r\nb", "a\nb", Occurrences::Only, expect![[r#""a\nb" in line 1"#]]);
-    check("a\r\nb\r\n", "\r\n", "\n", Occurrences::All, expect![[r#""a\nb\n" in lines 1 and 2"#]]);
-    check("a\rb", "b", "c\nd", Occurrences::Only, expect![[r#""a\rc\nd" in line 1"#]]);
+    check("a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", EditMode::Only, expect![[r#""x\r\ny\r\nz\r\nc\r\n" in line 1"#]]);
+    check("a\r\nb\r\n", "b", "x\ny", EditMode::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
+    check("a\r\nb\r\n", "b", "x\r\ny", EditMode::Only, expect![[r#""a\r\nx\r\ny\r\n" in line 2"#]]);
+    check("a\nb\r\nc\nd", "c", "x\ny", EditMode::Only, expect![[r#""a\nb\r\nx\ny\nd" in line 3"#]]);
+    check("a\nb\r\nc\nd", "b\nc", "x\ny", EditMode::Only, expect![[r#""a\nx\r\ny\nd" in line 2"#]]);
+    check("a\r\nb", "\nb", "\nc", EditMode::Only, expect![[r#""a\r\nc" in line 1"#]]);
+    check("a\r\nb", "a\r\nb", "a\nb", EditMode::Only, expect![[r#""a\nb" in line 1"#]]);
+    check("a\r\nb\r\n", "\r\n", "\n", EditMode::All, expect![[r#""a\nb\n" in lines 1 and 2"#]]);
+    check("a\rb", "b", "c\nd", EditMode::Only, expect![[r#""a\rc\nd" in line 1"#]]);
 }
 
 #[test]
@@ -53,26 +47,26 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "a b\nb\nb",
         "b",
         "x",
-        Occurrences::Only,
+        EditMode::Only,
         expect!["! `old` is there 3 times, in lines 1, 2 and 3; add lines around it, or set `all`"],
     );
     check(
         "aaa",
         "aa",
         "x",
-        Occurrences::Only,
+        EditMode::Only,
         expect!["! `old` is there 2 times, in line 1; add lines around it, or set `all`"],
     );
-    check("a", "", "x", Occurrences::Only, expect!["! `old` is empty"]);
-    check("a", "a", "a", Occurrences::Only, expect!["! `old` and `new` are the same"]);
-    check("a", "zebra", "x", Occurrences::Only, expect!["! `old` is not there"]);
-    check("", "zebra", "x", Occurrences::Only, expect!["! `old` is not there"]);
-    check("a", "\n\n", "x", Occurrences::Only, expect!["! `old` is not there"]);
+    check("a", "", "x", EditMode::Only, expect!["! `old` is empty"]);
+    check("a", "a", "a", EditMode::Only, expect!["! `old` and `new` are the same"]);
+    check("a", "zebra", "x", EditMode::Only, expect!["! `old` is not there"]);
+    check("", "zebra", "x", EditMode::Only, expect!["! `old` is not there"]);
+    check("a", "\n\n", "x", EditMode::Only, expect!["! `old` is not there"]);
     check(
         "fn main() {\n    if ready {\n\tgo();\n    }\n}\n",
         "if ready {\n    go();\n}",
         "x",
-        Occurrences::Only,
+        EditMode::Only,
         expect![[r#"
             ! `old` is not there; lines 2 to 4 are the same but for white space:
                 if ready {
@@ -83,7 +77,7 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "let total = sum(items);\nprint(total);\n",
         "let totals = sum(items);",
         "x",
-        Occurrences::Only,
+        EditMode::Only,
         expect![[r#"
             ! `old` is not there; line 1 is nearest:
             let total = sum(items);"#]],
@@ -92,7 +86,7 @@ fn an_error_names_the_lines_or_shows_similar_ones() {
         "one\ntwo\nthree\nfour\n",
         "two\nthird\nfour",
         "x",
-        Occurrences::Only,
+        EditMode::Only,
         expect![[r#"
             ! `old` is not there; lines 2 to 4 are nearest:
             two
@@ -128,7 +122,7 @@ impl SandboxBackend for Contested {
 #[test]
 fn a_file_that_changes_during_an_edit_is_not_overwritten() {
     let sandbox = Sandbox::new(Contested(AtomicUsize::new(0)));
-    let edited = futures_util::FutureExt::now_or_never(edit(&sandbox, "a", "read", "x", Occurrences::Only));
+    let edited = futures_util::FutureExt::now_or_never(edit(&sandbox, "a", "read", "x", EditMode::Only));
     let error = edited.expect("nothing waits").expect_err("it changed");
     expect!["cannot edit `a`: it changed while it was edited; read it again"].assert_eq(&error.to_string());
 }
