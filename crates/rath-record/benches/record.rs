@@ -140,7 +140,7 @@ fn walk(table: &mut Table) {
     let (views, steps) = table::medians(
         11,
         || _ = black_box((view::messages(&record).list.len(), view::spending(&record).total.calls)),
-        || _ = black_box(Lineage::of(record.head().cloned()).walk().len()),
+        || _ = black_box(Lineage::new(record.head().cloned()).walk().len()),
     );
     table.at_most("messages and usage of 100,000 steps against walking them", ratio(views, steps), 20.0);
 }
@@ -219,9 +219,9 @@ fn written(steps: usize) -> File {
     let mut record = Record::new();
     for nth in 0..steps {
         push_turn(&mut record, nth);
-        encoder.step(record.head().expect("a step")).expect("short rows");
+        encoder.push_step(record.head().expect("a step")).expect("short rows");
         if nth % 1_000 == 0 {
-            file.write_all(&encoder.take()).expect("a file");
+            file.write_all(&encoder.take_bytes()).expect("a file");
         }
     }
     file.write_all(&encoder.finish()).expect("a file");

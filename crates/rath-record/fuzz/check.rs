@@ -3,7 +3,7 @@
 use rath_record::codec::{self, CodecError, Encoder, Report, Verifier};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Link, Parents, Record, Stamp, Step, turn, view};
+use rath_record::{BranchId, Parent, Parents, Record, Stamp, Step, turn, view};
 
 /// Takes `data` for a file, and its lines for chunks.
 pub(crate) fn codec(data: &[u8]) {
@@ -24,7 +24,7 @@ fn as_file(data: &[u8]) {
     look(&opened.record);
 
     // What was read can be written, and then reads as the same steps.
-    let lineage = Lineage::of(opened.heads.clone());
+    let lineage = Lineage::new(opened.heads.clone());
     let again = codec::read(&encoded(&lineage)).expect("just written");
     assert_eq!(again.heads, opened.heads);
 }
@@ -34,7 +34,7 @@ fn as_chunks(data: &[u8]) {
     let mut steps: Vec<Step> = Vec::new();
     for line in data.split(|byte| *byte == b'\n') {
         let Ok(json) = std::str::from_utf8(line) else { continue };
-        let link = |back: usize| steps.len().checked_sub(back).map(|at| Link::Step(steps[at].clone()));
+        let link = |back: usize| steps.len().checked_sub(back).map(|at| Parent::Loaded(steps[at].clone()));
         let parents = match (json.len() % 5, link(1), link(2)) {
             (0, Some(ours), Some(theirs)) => Parents::Two([ours, theirs]),
             (1, _, Some(earlier)) => Parents::One(earlier),
@@ -42,7 +42,7 @@ fn as_chunks(data: &[u8]) {
             _ => Parents::None,
         };
         let branch = BranchId([json.len() as u8 % 3; 16]);
-        steps.extend(Step::read(parents, json, Stamp::on(branch)));
+        steps.extend(Step::from_json(parents, json, Stamp::on(branch)));
     }
     let Some(head) = steps.last() else { return };
     let record = Record::at(head.clone());
@@ -53,7 +53,7 @@ fn as_chunks(data: &[u8]) {
     let file = encoded(&lineage);
     let opened = codec::read(&file).expect("just written");
     assert_eq!(opened.record.head(), record.head());
-    assert_eq!(encoded(&Lineage::of(opened.heads)), file);
+    assert_eq!(encoded(&Lineage::new(opened.heads)), file);
 }
 
 fn look(record: &Record) {
@@ -72,7 +72,7 @@ fn look(record: &Record) {
 fn encoded(lineage: &Lineage) -> Vec<u8> {
     let mut encoder = Encoder::new();
     for step in lineage.walk() {
-        encoder.step(step).expect("inputs are short");
+        encoder.push_step(step).expect("inputs are short");
     }
     encoder.finish()
 }

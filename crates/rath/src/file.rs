@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
-use rath_record::{Digest, Link, Step, StepId};
+use rath_record::{Digest, Parent, Step, StepId};
 
 use crate::error::ErrorKind;
 use crate::session::Session;
@@ -62,7 +62,7 @@ impl Session {
         let opened = reader.finish().map_err(|error| format_error(path, &error))?;
         Ok(Opened {
             session: Session::resume(opened.record),
-            lineage: Lineage::of(opened.heads),
+            lineage: Lineage::new(opened.heads),
             report: opened.report,
         })
     }
@@ -107,13 +107,13 @@ impl Salvaged {
     fn add(&mut self, step: &Step, marked: &mut HashSet<Digest>) -> Vec<Digest> {
         self.steps += 1;
         let mut gone = Vec::new();
-        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
+        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Parent::id) {
             if marked.insert(Digest(id.0)) {
                 gone.push(Digest(id.0));
                 self.lost_steps.push(id);
             }
         }
-        let named = step.chunk().references();
+        let named = step.chunk().payload_digests();
         if !named.is_empty() {
             let here: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
             for digest in named.into_iter().filter(|digest| !here.contains(digest)) {
@@ -198,10 +198,10 @@ fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<Salvaged, Failure
     let mut encoder = Encoder::new();
     let (mut written, mut marked) = (Salvaged::default(), HashSet::new());
     for step in lineage.walk() {
-        written.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
-        encoder.step(step).map_err(Failure::Codec)?;
-        if encoder.waiting() > BLOCK {
-            out.write_all(&encoder.take())?;
+        written.add(step, &mut marked).into_iter().for_each(|name| encoder.push_gone(name, None));
+        encoder.push_step(step).map_err(Failure::Codec)?;
+        if encoder.buffered_bytes() > BLOCK {
+            out.write_all(&encoder.take_bytes())?;
         }
     }
     out.write_all(&encoder.finish())?;

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::Digest;
-use rath_record::chunk::Recalled;
+use rath_record::chunk::RecalledEntry;
 
 use crate::session::Result;
 
@@ -33,7 +33,7 @@ pub trait MemoryBackend: Send + Sync + 'static {
     fn commit(&self, facts: &[String]) -> impl Future<Output = Result<Vec<String>>> + Send;
 
     /// What it knows about a question, best first, at most `most`.
-    fn recall(&self, query: &str, most: usize) -> impl Future<Output = Result<Vec<Recalled>>> + Send;
+    fn recall(&self, query: &str, most: usize) -> impl Future<Output = Result<Vec<RecalledEntry>>> + Send;
 
     /// Removes entries, and gives the names of those that were there.
     fn forget(&self, entries: &[String]) -> impl Future<Output = Result<Vec<String>>> + Send;
@@ -61,7 +61,7 @@ impl Memory {
     }
 
     /// What it knows about a question, best first, at most `most`.
-    pub async fn recall(&self, query: &str, most: usize) -> Result<Vec<Recalled>> {
+    pub async fn recall(&self, query: &str, most: usize) -> Result<Vec<RecalledEntry>> {
         self.0.recall(query, most).await
     }
 
@@ -83,7 +83,7 @@ type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 trait Erased: Send + Sync {
     fn uri(&self) -> &str;
     fn commit<'a>(&'a self, facts: &'a [String]) -> Later<'a, Vec<String>>;
-    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<Recalled>>;
+    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<RecalledEntry>>;
     fn forget<'a>(&'a self, entries: &'a [String]) -> Later<'a, Vec<String>>;
 }
 
@@ -96,7 +96,7 @@ impl<B: MemoryBackend> Erased for B {
         Box::pin(MemoryBackend::commit(self, facts))
     }
 
-    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<Recalled>> {
+    fn recall<'a>(&'a self, query: &'a str, most: usize) -> Later<'a, Vec<RecalledEntry>> {
         Box::pin(MemoryBackend::recall(self, query, most))
     }
 
@@ -108,12 +108,12 @@ impl<B: MemoryBackend> Erased for B {
 /// Facts in the order in which they came.
 struct InProcess {
     uri: String,
-    entries: Mutex<Vec<Recalled>>,
+    entries: Mutex<Vec<RecalledEntry>>,
 }
 
 /// The name of the entry that a fact becomes: its own digest, so that the same fact is the same entry.
 pub(crate) fn entry(fact: &str) -> String {
-    format!("{:.16}", Digest::of(fact.as_bytes()))
+    format!("{:.16}", Digest::compute(fact.as_bytes()))
 }
 
 impl MemoryBackend for InProcess {
@@ -126,17 +126,17 @@ impl MemoryBackend for InProcess {
         let names = facts.iter().map(|fact| {
             let name = entry(fact);
             if entries.iter().all(|known| known.entry != name) {
-                entries.push(Recalled { entry: name.clone(), text: fact.as_str().into() });
+                entries.push(RecalledEntry { entry: name.clone(), text: fact.as_str().into() });
             }
             name
         });
         Ok(names.collect())
     }
 
-    async fn recall(&self, query: &str, most: usize) -> Result<Vec<Recalled>> {
+    async fn recall(&self, query: &str, most: usize) -> Result<Vec<RecalledEntry>> {
         let words = words(query);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let score = |known: &Recalled| {
+        let score = |known: &RecalledEntry| {
             let theirs = self::words(known.text.as_str().unwrap_or_default());
             words.iter().filter(|word| theirs.contains(word)).count()
         };

@@ -77,7 +77,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rath_record::chunk::{Effect, Tree, Unkept};
+use rath_record::chunk::{Effect, Tree, UnkeptReason};
 
 use self::batch::Batch;
 use self::checkout::Live;
@@ -286,7 +286,7 @@ impl Snapshot {
     /// What was there and is not kept, by path.
     ///
     /// Of an ignored directory only its own path, not what is in it.
-    pub fn unkept(&self) -> Vec<(String, Unkept)> {
+    pub fn unkept(&self) -> Vec<(String, UnkeptReason)> {
         let mut unkept = Vec::new();
         let mut rest = vec![(Vec::new(), &self.found)];
         while let Some((path, dir)) = rest.pop() {
@@ -295,7 +295,7 @@ impl Snapshot {
                 match (entry.kind, dir.child(entry)) {
                     (Kind::Unkept(why), _) => unkept.push((quote::shown(&below).into_owned(), why)),
                     (_, Some(child)) if child.entries.is_empty() => {
-                        unkept.push((quote::shown(&below).into_owned(), Unkept::EmptyDirectory));
+                        unkept.push((quote::shown(&below).into_owned(), UnkeptReason::EmptyDirectory));
                     }
                     (_, Some(child)) => rest.push((below, child)),
                     _ => {}

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use expect_test::expect;
 use rath_record::chunk::{Assistant, Call, Chunk, Image, Json, ToolSpec, User};
-use rath_record::codec::{self, CodecError, Encoder, VERSION};
+use rath_record::codec::{self, CodecError, Encoder, FORMAT_VERSION};
 use rath_record::{Blob, Digest, Payload, Record, Reference, Seal, Stamp, Text, Timestamp, Usage};
 
 use crate::support::{branch, record, world};
 
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
-    Encoder::record(record).expect("rows that are short enough")
+    Encoder::encode_record(record).expect("rows that are short enough")
 }
 
 fn stamp() -> Stamp {
@@ -19,7 +19,7 @@ fn stamp() -> Stamp {
 
 /// Replaces the body of a line and seals it anew, as a careful forger would.
 pub(crate) fn reseal(line: &str) -> String {
-    format!("{{\"seal\":\"{}\",{}", Seal::of(&line.as_bytes()[43..]), &line[43..])
+    format!("{{\"seal\":\"{}\",{}", Seal::compute(&line.as_bytes()[43..]), &line[43..])
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn every_text_of_every_kind_finds_its_payload_again() {
     let told = record(story);
     let mut record = Record::new();
     for step in told.steps() {
-        let reference = Reference { digest: Digest::of(long.as_bytes()), bytes: long.len() as u64 };
+        let reference = Reference { digest: Digest::compute(long.as_bytes()), bytes: long.len() as u64 };
         let json = step.json().replace("\"T\"", &serde_json::to_string(&reference).expect("a reference"));
         let mut chunk = Chunk::decode(&json).expect("a chunk");
         assert!(!matches!(chunk, Chunk::Other(_)), "{}", step.json());
-        chunk.fill(|_| Some(Payload::Text(long.as_str().into())));
+        chunk.fill_payloads(|_| Some(Payload::Text(long.as_str().into())));
         record.push(chunk, stamp());
     }
     let file = encode(&record);
@@ -130,9 +130,9 @@ fn what_this_version_does_not_know_survives_byte_for_byte() {
 }
 
 fn push_json(record: &Record, json: &str) -> Record {
-    use rath_record::{Link, Parents, Step};
-    let parents = record.head().map_or(Parents::None, |head| Parents::One(Link::Step(head.clone())));
-    Record::at(Step::read(parents, json, stamp()).expect("a chunk"))
+    use rath_record::{Parent, Parents, Step};
+    let parents = record.head().map_or(Parents::None, |head| Parents::One(Parent::Loaded(head.clone())));
+    Record::at(Step::from_json(parents, json, stamp()).expect("a chunk"))
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_newer_version_gets_a_clear_error() {
     let (header, rest) = file.split_once('\n').expect("a header");
     let newer = reseal(&header.replace("\"version\":1}", "\"version\":2,\"more\":true}"));
     let error = codec::read(format!("{newer}\n{rest}").as_bytes()).expect_err("newer");
-    assert_eq!(error, CodecError::NewerVersion { found: VERSION + 1 });
+    assert_eq!(error, CodecError::NewerVersion { found: FORMAT_VERSION + 1 });
     assert_eq!(error.to_string(), "the file has format version 2; this program reads versions up to 1");
 }
 
@@ -182,9 +182,9 @@ fn several_heads_in_one_file_are_all_found() {
     let world = world("user hi; fork b1; user one; on main; fork b2; user two");
     let mut encoder = Encoder::new();
     let lineage =
-        rath_record::lineage::Lineage::of(["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()));
+        rath_record::lineage::Lineage::new(["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()));
     for step in lineage.walk() {
-        encoder.step(step).expect("short rows");
+        encoder.push_step(step).expect("short rows");
     }
     let opened = codec::read(&encoder.finish()).expect("a file of ours");
     assert!(opened.report.is_whole());
@@ -195,13 +195,13 @@ fn several_heads_in_one_file_are_all_found() {
 #[test]
 fn a_payload_that_is_away_stays_away() {
     let mut record = Record::new();
-    let away = Text::Away(Box::new(Reference { digest: Digest::of(b"gone"), bytes: 20_000 }));
+    let away = Text::Missing(Box::new(Reference { digest: Digest::compute(b"gone"), bytes: 20_000 }));
     record.push(Chunk::User(User { text: away.clone(), images: vec![] }), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
     assert_eq!(opened.report.damage.len(), 1, "and the file says that it is missing");
     let mut chunk = opened.record.steps()[0].chunk().clone();
-    chunk.fill(|_| Some(Payload::Text(Arc::from("found"))));
+    chunk.fill_payloads(|_| Some(Payload::Text(Arc::from("found"))));
     assert_eq!(chunk, Chunk::user("found"));
 }
 
@@ -220,7 +220,7 @@ fn one_payload_serves_a_text_and_a_picture_alike() {
 #[test]
 fn a_text_that_is_not_where_it_belongs_is_kept_and_not_read() {
     let long = format!(r#"{{"kind":"note","text":"{}"}}"#, "x".repeat(20_000));
-    let short = format!(r#"{{"kind":"note","text":{{"digest":"{}","bytes":2}}}}"#, Digest::of(b"hi"));
+    let short = format!(r#"{{"kind":"note","text":{{"digest":"{}","bytes":2}}}}"#, Digest::compute(b"hi"));
     for json in [long, short] {
         let record = push_json(&Record::new(), &json);
         let file = encode(&record);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use rath_record::chunk::{Chunk, Image, User};
-use rath_record::codec::{self, CodecError, Ending, Fault, Opened, Report, Verifier};
+use rath_record::codec::{self, CodecError, Ending, Fault, FileContents, Report, Verifier};
 use rath_record::lineage::Lineage;
-use rath_record::{Blob, Link, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
+use rath_record::{Blob, Parent, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
 
 use crate::codec::{encode, reseal};
 use crate::support::{branch, merge, world};
@@ -30,8 +30,8 @@ fn joined(lines: &[String]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
 }
 
-fn steps(opened: &Opened) -> BTreeSet<StepId> {
-    Lineage::of(opened.heads.clone()).walk().into_iter().map(|step| step.id()).collect()
+fn steps(opened: &FileContents) -> BTreeSet<StepId> {
+    Lineage::new(opened.heads.clone()).walk().into_iter().map(|step| step.id()).collect()
 }
 
 /// The step that each line holds, if it holds one.
@@ -52,7 +52,7 @@ fn verified(file: &[u8]) -> Result<Report, CodecError> {
 }
 
 /// Reads a damaged file and checks that the two ways of reading agree on what is wrong with it.
-fn read(file: &[u8]) -> Opened {
+fn read(file: &[u8]) -> FileContents {
     let opened = codec::read(file).expect("a file of ours, damaged or not");
     let report = verified(file).expect("a file of ours, damaged or not");
     let faults = |report: &Report| report.damage.iter().map(|damage| damage.fault.to_string()).collect::<BTreeSet<_>>();
@@ -172,8 +172,8 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
     check(
         &edit(1, "hi", "ho"),
         expect![[r#"
-            line 2 (from byte 79), row 1, step bc8e3744: the step's id does not fit its parents and its chunk
-            line 3 (from byte 340), row 2, step 416fbe6d: it was not written after the row before: one of the two was replaced or sealed anew
+            line 2 (from byte 79), row 1, step bc8e3744: the step's id does not match its parents and its chunk
+            line 3 (from byte 340), row 2, step 416fbe6d: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 3 (from byte 340), row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]],
     );
     // What it cost.
@@ -204,7 +204,7 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
     // How many steps there are.
     check(
         &edit(13, r#""end":11"#, r#""end":12"#),
-        expect!["line 14 (from byte 4217), row 13: the closing row counts 12 steps; 11 are there"],
+        expect!["line 14 (from byte 4217), row 13: the closing row counts 12 steps, the file has 11"],
     );
 }
 
@@ -217,9 +217,9 @@ fn rows_of_another_file_are_noticed() {
     check(
         &mixed,
         expect![[r#"
-            line 3 (from byte 340), row 2, step 47c6ef8e: it was not written after the row before: one of the two was replaced or sealed anew
+            line 3 (from byte 340), row 2, step 47c6ef8e: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 3 (from byte 340), row 2, step 47c6ef8e: parent dec50901 is not in the file before it
-            line 4 (from byte 669), row 3, step e865167a: it was not written after the row before: one of the two was replaced or sealed anew
+            line 4 (from byte 669), row 3, step e865167a: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 4 (from byte 669), row 3, step e865167a: parent 416fbe6d is not in the file before it"#]],
     );
     let mut longer = whole.clone();
@@ -227,9 +227,9 @@ fn rows_of_another_file_are_noticed() {
     check(
         &longer,
         expect![[r#"
-            line 15 (from byte 4319), row 1, step dec50901: it stands after the closing row
-            line 16 (from byte 4585), row 2, step 47c6ef8e: it stands after the closing row
-            line 17 (from byte 4914), row 3: it stands after the closing row"#]],
+            line 15 (from byte 4319), row 1, step dec50901: the row stands after the closing row
+            line 16 (from byte 4585), row 2, step 47c6ef8e: the row stands after the closing row
+            line 17 (from byte 4914), row 3: the row stands after the closing row"#]],
     );
 }
 
@@ -257,10 +257,10 @@ fn a_row_that_is_out_of_order_hides_no_damage_around_it() {
     check(
         &lines,
         expect![[r#"
-        line 4 (from byte 777), row 3: the row was changed: its seal does not fit its bytes
-        line 5 (from byte 1138), row 1, step bc8e3744: the row is out of order: row 2 stands before it
-        line 6 (from byte 1399), row 4, step 679fd880: parent e865167a is not in the file before it
-        line 8 (from byte 2053), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
+            line 4 (from byte 777), row 3: the row was changed: its seal does not match its bytes
+            line 5 (from byte 1138), row 1, step bc8e3744: the row is out of order: row 2 stands before it
+            line 6 (from byte 1399), row 4, step 679fd880: parent e865167a is not in the file before it
+            line 8 (from byte 2053), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
     );
 }
 
@@ -269,7 +269,7 @@ fn a_report_of_endless_damage_stays_short() {
     let mut lines = lines(&file());
     lines.splice(3..3, (0..5_000).map(|nth| format!("nonsense {nth}")));
     let opened = read(&joined(&lines));
-    assert_eq!(opened.report.damage.len(), codec::LISTED_MAX);
+    assert_eq!(opened.report.damage.len(), codec::MAX_LISTED_DAMAGE);
     assert_eq!(opened.report.unlisted, 4_000);
 }
 
@@ -278,8 +278,8 @@ fn a_step_before_its_parent_is_no_file_of_ours() {
     let record = world("user one; user two").branches[0].1.clone();
     let steps = record.steps();
     let mut encoder = codec::Encoder::new();
-    encoder.step(steps[1]).expect("short rows");
-    encoder.step(steps[0]).expect("short rows");
+    encoder.push_step(steps[1]).expect("short rows");
+    encoder.push_step(steps[0]).expect("short rows");
     let opened = read(&encoder.finish());
     let damage: Vec<_> = opened.report.damage.iter().map(|damage| damage.fault.clone()).collect();
     assert_eq!(damage, [Fault::MissingParent(steps[0].id())]);
@@ -293,7 +293,7 @@ fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
     let points: Vec<_> = base.steps().into_iter().cloned().collect();
     let mut encoder = codec::Encoder::new();
     for step in &points {
-        encoder.step(step).expect("short rows");
+        encoder.push_step(step).expect("short rows");
     }
     let mut tips: Vec<_> = (0..70_000_u32)
         .map(|nth| {
@@ -303,12 +303,12 @@ fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
         })
         .collect();
     for fork in &tips {
-        encoder.step(fork.head().expect("a step")).expect("short rows");
+        encoder.push_step(fork.head().expect("a step")).expect("short rows");
     }
     // Each tip is a parent from far above in its turn.
     for fork in &mut tips {
         fork.push(Chunk::note("more"), Stamp::on(branch("b")));
-        encoder.step(fork.head().expect("a step")).expect("short rows");
+        encoder.push_step(fork.head().expect("a step")).expect("short rows");
     }
     let file = encoder.finish();
     let mut verifier = Verifier::new();
@@ -374,17 +374,17 @@ fn what_was_recovered_merges_with_what_was_never_lost() {
 fn a_file_may_hold_far_too_much_concatenation() {
     let mut record = world("user a").branches[0].1.clone();
     let mut encoder = codec::Encoder::new();
-    encoder.step(record.head().expect("a step")).expect("short rows");
+    encoder.push_step(record.head().expect("a step")).expect("short rows");
     for _ in 0..60 {
         let head = record.head().expect("a step").clone();
         let chunk = Chunk::decode(r#"{"kind":"merged","strategy":"concat"}"#).expect("a chunk");
-        let parents = Parents::Two([Link::Step(head.clone()), Link::Step(head)]);
+        let parents = Parents::Two([Parent::Loaded(head.clone()), Parent::Loaded(head)]);
         record = Record::at(Step::new(parents, chunk, Stamp::on(branch("main"))));
-        encoder.step(record.head().expect("a step")).expect("short rows");
+        encoder.push_step(record.head().expect("a step")).expect("short rows");
     }
     let opened = read(&encoder.finish());
     assert!(opened.report.is_whole());
-    assert!(opened.record.chunk_count() <= rath_record::CONCAT_MAX);
+    assert!(opened.record.chunk_count() <= rath_record::MAX_CONCAT_STEPS);
     assert_eq!(opened.record.newest_first().take(100).count(), 100);
     assert_eq!(opened.record.head(), record.head());
 }
@@ -395,8 +395,8 @@ fn every_row_that_can_be_read_is_reachable() {
     let record = world("user a; user b; user c").branches[0].1.clone();
     let steps = record.steps();
     let mut encoder = codec::Encoder::new();
-    encoder.step(steps[2]).expect("short rows");
-    encoder.step(steps[1]).expect("short rows");
+    encoder.push_step(steps[2]).expect("short rows");
+    encoder.push_step(steps[1]).expect("short rows");
     let opened = read(&encoder.finish());
     assert_eq!(self::steps(&opened).len(), 2);
 }

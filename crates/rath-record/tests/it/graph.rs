@@ -26,7 +26,7 @@ fn every_branch_is_a_line_under_the_names_that_openrath_uses() {
         {"id":"ca441cbe-4c72-81f5-bcea-e90df9b06e84","parent_session_ids":["b2b7198c-cfe9-8d78-a2dc-183744aa47ac","52d3a36c-1bac-8471-80bd-b64b62628b6e"],"lineage_operator":"Session.merge","lineage_kind":"op_merge","lineage_extras":[["strategy","ancestor"]],"chunk_count":4,"cumulative_usage":{"prompt_tokens":10,"completion_tokens":1,"total_tokens":11},"head":"ca441cbe4c72f1f53ceae90df9b06e8485a8d13aaed970392303d3b19043e007","seal":"2ca639c25bd5efed7ece9534474851c6"}
     "#]].assert_eq(&export(STORY, Ids::Canonical));
     check(&export(STORY, Ids::Canonical), expect![[""]]);
-    check(&export(STORY, Ids::Given), expect![[""]]);
+    check(&export(STORY, Ids::Original), expect![[""]]);
 }
 
 #[test]

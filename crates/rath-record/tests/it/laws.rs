@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forked, Verdict};
 use rath_record::codec::{self, Encoder};
 use rath_record::graph::{self, Ids};
-use rath_record::view::{self, Closing, Message};
+use rath_record::view::{self, CallResult, Message};
 use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, turn};
 
 use crate::support::{calls, cases, merge, reachable, record, result};
@@ -78,8 +78,8 @@ fn run(acts: &[Act]) -> Vec<Record> {
                     let effects = (call % 2 == 1).then(|| Effect {
                         path: format!("file {}", call / 2),
                         change: Change::Modified,
-                        before: Some(Digest::of(&[call])),
-                        after: Some(Digest::of(&branches.to_be_bytes())),
+                        before: Some(Digest::compute(&[call])),
+                        after: Some(Digest::compute(&branches.to_be_bytes())),
                         unkept: None,
                     });
                     let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
@@ -251,7 +251,7 @@ proptest! {
         let pool = run(&acts);
         let [record, earlier] = pick.map(|at| &pool[at % pool.len()]);
         let earlier_head = earlier.head().expect("no record is empty");
-        let Some(after) = record.after(earlier_head) else {
+        let Some(after) = record.steps_after(earlier_head) else {
             let concatenates = record.steps().iter().any(|step| {
                 matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == chunk::Strategy::Concat)
             });
@@ -263,10 +263,10 @@ proptest! {
         if !is_open(earlier) {
             let (start, whole) = (view::messages(earlier), view::messages(record));
             let carries = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Compressed(_));
-            match view::messages_after(&after, start.carry) {
-                Some((more, carry)) => {
+            match view::messages_after(&after, start.continuation) {
+                Some((more, continuation)) => {
                     prop_assert_eq!([&start.list[..], &more].concat(), whole.list);
-                    prop_assert_eq!(carry, whole.carry);
+                    prop_assert_eq!(continuation, whole.continuation);
                     prop_assert_eq!(start.instructions, whole.instructions);
                 }
                 None => prop_assert!(after.iter().any(|step| carries(step.chunk()))),
@@ -307,7 +307,7 @@ proptest! {
                 if let Message::Assistant(_, _, exchanges) = message {
                     for exchange in exchanges {
                         prop_assert!(ids.insert(exchange.id.clone()), "{} twice", exchange.id);
-                        unanswered += usize::from(exchange.closing == Closing::Nothing);
+                        unanswered += usize::from(exchange.result == CallResult::Missing);
                     }
                 }
             }
@@ -325,18 +325,18 @@ proptest! {
             prop_assert_eq!(turns(&record), turns(&straight));
 
             // The graph of branches has every parent and no cycle.
-            for ids in [Ids::Given, Ids::Canonical] {
+            for ids in [Ids::Original, Ids::Canonical] {
                 let export = graph::export(&record.lineage(), ids);
                 prop_assert_eq!(graph::verify(export.as_bytes()).problems, vec![]);
             }
 
             // A file gives back what was written, to the byte.
-            let file = Encoder::record(&record).expect("short rows");
+            let file = Encoder::encode_record(&record).expect("short rows");
             let opened = codec::read(&file).expect("a file of ours");
             prop_assert!(opened.report.is_whole(), "{:?}", opened.report);
             prop_assert_eq!(head(&opened.record), head(&record));
             prop_assert_eq!(views(&opened.record), views(&record));
-            prop_assert_eq!(Encoder::record(&opened.record).expect("short rows"), file);
+            prop_assert_eq!(Encoder::encode_record(&opened.record).expect("short rows"), file);
         }
     }
 }

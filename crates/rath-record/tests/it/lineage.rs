@@ -13,7 +13,7 @@ fn check(story: &str, expected: Expect) {
 }
 
 fn says(steps: &[&Step]) -> Vec<String> {
-    steps.iter().map(|step| rath_record::draw::says(step.chunk())).collect()
+    steps.iter().map(|step| rath_record::draw::describe(step.chunk())).collect()
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     );
     assert_eq!((twice.chunk_count(), base.chunk_count()), (4, 2));
     assert_eq!(twice.usage(), base.usage());
-    assert_eq!(Lineage::of(twice.head().cloned()).walk().len(), 3);
+    assert_eq!(Lineage::new(twice.head().cloned()).walk().len(), 3);
 
     // Ten rounds make ten rows 10,240, as they did in the seed; a few more and it is refused.
     let mut ten = record(&"user row;".repeat(10));

@@ -15,7 +15,7 @@ fn files() -> Vec<Vec<u8>> {
     let seeds = seeds.filter(|path| path.file_name().is_some_and(|name| name.len() != 40));
     let mut whole: Vec<_> = seeds.chain([compat.into()]).map(|path| std::fs::read(path).expect("a file")).collect();
     whole.sort();
-    whole.push(crate::written_on::file());
+    whole.push(crate::appending::file());
     let mut files = Vec::new();
     for file in whole {
         for nth in 0..40 {

@@ -9,9 +9,9 @@ use rath_record::{Chunk, Text};
 fn check(chunk: impl Into<Chunk>, expected: Expect) {
     let mut chunk = chunk.into();
     let before = chunk.clone();
-    chunk.rewrite(|_, _| None);
+    chunk.rewrite_texts(|_, _| None);
     assert_eq!(chunk, before, "nothing changes where there are no other words");
-    chunk.rewrite(|_, text| text.contains('x').then(|| text.replace('x', "*")));
+    chunk.rewrite_texts(|_, text| text.contains('x').then(|| text.replace('x', "*")));
     let mut json = Vec::new();
     chunk.encode(&mut json);
     expected.assert_eq(&String::from_utf8(json).expect("JSON is UTF-8"));
@@ -60,7 +60,7 @@ fn words_are_rewritten_and_names_stay() {
             r#"{"kind":"tool_result","call":"x","outcome":"ok","output":"*","whole":"**","effects":[{"path":"x","change":"created"}]}"#
         ]],
     );
-    let found = vec![Recalled { entry: "x".to_owned(), text: "x".into() }];
+    let found = vec![RecalledEntry { entry: "x".to_owned(), text: "x".into() }];
     check(
         Memory { memory: "x:".to_owned(), event: MemoryEvent::Recall { query: "x".into(), found } },
         expect![[
@@ -84,7 +84,7 @@ fn words_are_rewritten_and_names_stay() {
 #[test]
 fn words_that_are_no_json_become_a_string() {
     let mut chunk = Chunk::from(Assistant { facts: Some(json(r#"{"n":12}"#)), ..Assistant::default() });
-    chunk.rewrite(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
+    chunk.rewrite_texts(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
     let Chunk::Assistant(answer) = chunk else { panic!("its kind stays") };
     assert_eq!(answer.facts.expect("they stay").as_str(), r#""{\"n\":[two]}""#);
 }
@@ -96,6 +96,6 @@ fn a_text_that_is_away_stays_away() {
     Chunk::note(long).encode(&mut json);
     let mut chunk = Chunk::decode(std::str::from_utf8(&json).expect("UTF-8")).expect("a chunk");
     let before = chunk.clone();
-    chunk.rewrite(|_, _| Some(String::new()));
+    chunk.rewrite_texts(|_, _| Some(String::new()));
     assert_eq!(chunk, before);
 }

@@ -4,7 +4,7 @@
 use rath_record::chunk::ToolStarted;
 use rath_record::codec::{Encoder, Verifier};
 use rath_record::turn::{self, Next};
-use rath_record::view::{self, Closing, Message};
+use rath_record::view::{self, CallResult, Message};
 use rath_record::{Chunk, Record, Stamp};
 
 use crate::support::{branch, calls, merge, record, result};
@@ -21,8 +21,8 @@ fn a_million_steps_are_walked_verified_and_dropped() {
     let mut verifier = Verifier::new();
     let mut encoder = Encoder::new();
     for step in long.steps() {
-        encoder.step(step).expect("short rows");
-        verifier.feed(&encoder.take());
+        encoder.push_step(step).expect("short rows");
+        verifier.feed(&encoder.take_bytes());
     }
     verifier.feed(&encoder.finish());
     let report = verifier.end().expect("a file of ours").expect("a straight line needs one pass");
@@ -65,7 +65,7 @@ fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
     assert_eq!((open.len(), open[0].call.id.to_string()), (1, "0".to_owned()));
     let seen = view::messages(&record).list;
     let [_, Message::Assistant(_, _, exchanges)] = &seen[..] else { panic!("a question and an answer") };
-    assert_eq!(exchanges.iter().filter(|exchange| exchange.closing == Closing::Nothing).count(), 1);
+    assert_eq!(exchanges.iter().filter(|exchange| exchange.result == CallResult::Missing).count(), 1);
 }
 
 #[test]

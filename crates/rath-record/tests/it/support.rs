@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use rath_record::chunk::{
     Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied, Effect, Failed,
-    Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed, Recalled, Retry, Selected,
-    Strategy, Taken, ToolResult, ToolStarted, Tree, Verdict, Version,
+    FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed, RecalledEntry,
+    Resolution, Retry, Selected, Strategy, ToolResult, ToolStarted, Tree, Verdict,
 };
 use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
 
@@ -42,15 +42,16 @@ fn touched(paths: &str) -> Vec<Effect> {
         path: path.to_owned(),
         change: Change::Modified,
         before: None,
-        after: Some(Digest::of(path.as_bytes())),
+        after: Some(Digest::compute(path.as_bytes())),
         unkept: None,
     };
     paths.split_whitespace().map(effect).collect()
 }
 
 fn conflict(path: &str) -> Conflict {
-    let version =
-        |object: &str| Some(Version { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() });
+    let version = |object: &str| {
+        Some(FileVersion { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() })
+    };
     let (ours, theirs) = (version("ours"), version("theirs"));
     Conflict { path: path.to_owned(), what: "content".to_owned(), base: None, ours, theirs }
 }
@@ -120,7 +121,7 @@ impl World {
             "wrote" => {
                 let (path, content) = more.split_once(' ').expect("wrote CALL PATH CONTENT [WAS]");
                 let (content, was) = content.split_once(' ').unwrap_or((content, ""));
-                let before = (!was.is_empty()).then(|| Digest::of(was.as_bytes()));
+                let before = (!was.is_empty()).then(|| Digest::compute(was.as_bytes()));
                 result(
                     word,
                     "",
@@ -128,7 +129,7 @@ impl World {
                         path: path.to_owned(),
                         change: if before.is_some() { Change::Modified } else { Change::Created },
                         before,
-                        after: Some(Digest::of(content.as_bytes())),
+                        after: Some(Digest::compute(content.as_bytes())),
                         unkept: None,
                     }],
                 )
@@ -137,7 +138,7 @@ impl World {
                 let [from, to, content] = more.split(' ').collect::<Vec<_>>()[..] else {
                     panic!("renamed CALL FROM TO CONTENT")
                 };
-                let digest = Some(Digest::of(content.as_bytes()));
+                let digest = Some(Digest::compute(content.as_bytes()));
                 result(
                     word,
                     "",
@@ -171,14 +172,14 @@ impl World {
                 found: more
                     .split(',')
                     .filter(|found| !found.is_empty())
-                    .map(|found| Recalled { entry: format!("entry {found}"), text: found.into() })
+                    .map(|found| RecalledEntry { entry: format!("entry {found}"), text: found.into() })
                     .collect(),
             }),
             "observed" => Observed { tree: Tree(word.to_owned()), effects: touched(more) }.into(),
             "clash" => Merged { conflicts: vec![conflict(word)], ..Strategy::Ancestor.into() }.into(),
             "decided" => {
                 let (tree, effects) = (Tree(more.to_owned()), touched(word));
-                Decided { path: word.to_owned(), taken: Taken::Ours, tree, effects }.into()
+                Decided { path: word.to_owned(), taken: Resolution::Ours, tree, effects }.into()
             }
             "saw" => {
                 let (tree, inputs) = more.split_once(' ').unwrap_or((more, ""));
@@ -240,7 +241,7 @@ fn memory(event: MemoryEvent) -> Chunk {
 /// A branch id that depends on nothing but the name.
 pub(crate) fn branch(name: &str) -> BranchId {
     let mut id = [0; 16];
-    id.copy_from_slice(&Digest::of(name.as_bytes()).0[..16]);
+    id.copy_from_slice(&Digest::compute(name.as_bytes()).0[..16]);
     BranchId(id)
 }
 

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use rath_record::Record;
-use rath_record::view::{self, Closing, Freshness, Message};
+use rath_record::view::{self, CallResult, Freshness, Message};
 
 use crate::support::record;
 
@@ -23,9 +23,9 @@ fn messages(record: &Record) -> String {
             Message::Assistant(_, answer, exchanges) => {
                 out.push_str(&format!("assistant: {}\n", answer.text));
                 for exchange in exchanges {
-                    let closing = match exchange.closing {
-                        Closing::Result(result) => result.output.to_string(),
-                        Closing::Nothing => "(nothing)".to_owned(),
+                    let closing = match exchange.result {
+                        CallResult::Recorded(result) => result.output.to_string(),
+                        CallResult::Missing => "(nothing)".to_owned(),
                     };
                     out.push_str(&format!("  {}#{} -> {closing}\n", exchange.call.tool, exchange.id));
                 }
@@ -103,7 +103,7 @@ fn what_is_kept_aside_is_read_by_nobody_until_it_is_merged() {
     assert_eq!(kept.usage(), rath_record::Usage::new(20, 2));
     // Gone on with and merged, all of it is read.
     let merged = record("user hi; fork b1; assistant aside; on main; aside b1; on b1; user more; on main; merge b1");
-    let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::says(step.chunk())).collect();
+    let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::describe(step.chunk())).collect();
     assert_eq!(read, ["user: hi", "kept aside", "forked", "assistant: aside", "user: more", "merged"]);
     assert_eq!(merged.usage(), rath_record::Usage::new(10, 1));
     // So is what was only kept.

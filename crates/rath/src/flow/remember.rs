@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, Recalled};
+use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, RecalledEntry};
 use rath_record::view::Message;
 use rath_record::{Record, Step, StepId, Text};
 
@@ -78,10 +78,10 @@ impl Agent {
         // What this session is still to hand over is known here too, if nowhere else.
         let own = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
-            Recalled { entry: memory::entry(text), text: fact.clone() }
+            RecalledEntry { entry: memory::entry(text), text: fact.clone() }
         });
         let seen = recalled(session, memory);
-        let mut found: Vec<Recalled> = Vec::new();
+        let mut found: Vec<RecalledEntry> = Vec::new();
         for one in own.chain(known) {
             if !seen.contains(one.entry.as_str()) && found.iter().all(|other| other.entry != one.entry) {
                 found.push(one);

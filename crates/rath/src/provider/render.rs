@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome, ToolSpec};
-use rath_record::view::{Closing, Exchange, Message};
+use rath_record::view::{CallResult, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -242,9 +242,9 @@ impl Page {
         exchange: &Exchange<'a>,
     ) -> Result<Sent<'a>, Away> {
         let call = exchange.call;
-        let (output, failed) = match exchange.closing {
-            Closing::Result(result) => (here(step, &result.output)?, result.outcome != Outcome::Ok),
-            Closing::Nothing => (NO_RESULT, true),
+        let (output, failed) = match exchange.result {
+            CallResult::Recorded(result) => (here(step, &result.output)?, result.outcome != Outcome::Ok),
+            CallResult::Missing => (NO_RESULT, true),
         };
         Ok(Sent {
             id: self.call_id(target, step, answer, nth, exchange),
@@ -425,8 +425,8 @@ fn members(json: &str) -> Option<std::collections::BTreeMap<String, &RawValue>> 
 /// The text, or that it is not at hand.
 fn here<'a>(step: &Step, text: &'a Text) -> Result<&'a str, Away> {
     match text {
-        Text::Here(text) => Ok(text),
-        Text::Away(away) => Err(Away { step: step.id(), digest: away.digest, bytes: away.bytes }),
+        Text::Present(text) => Ok(text),
+        Text::Missing(away) => Err(Away { step: step.id(), digest: away.digest, bytes: away.bytes }),
     }
 }
 

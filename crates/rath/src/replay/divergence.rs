@@ -28,7 +28,7 @@ pub struct Divergence {
 
 impl Divergence {
     fn at(step: &Step, pointer: impl Into<String>, expected: Option<String>, found: Option<String>) -> Self {
-        let (step, says) = (Some(step.id()), draw::says(step.chunk()));
+        let (step, says) = (Some(step.id()), draw::describe(step.chunk()));
         Divergence { step, says, pointer: pointer.into(), expected, found, detail: None }
     }
 
@@ -36,7 +36,7 @@ impl Divergence {
     pub(super) fn between(recorded: &Step, found: &Step) -> Self {
         let whole = || {
             let theirs = found.parents().get(1).map(|theirs| format!(" with {}", theirs.id().short()));
-            Divergence::instead(recorded, format!("{}{}", draw::says(found.chunk()), theirs.unwrap_or_default()))
+            Divergence::instead(recorded, format!("{}{}", draw::describe(found.chunk()), theirs.unwrap_or_default()))
         };
         if recorded.chunk().kind() != found.chunk().kind() {
             return whole();
@@ -63,13 +63,13 @@ impl Divergence {
 
     /// The program does something that is no step yet, and not what was recorded.
     pub(super) fn instead(recorded: &Step, found: String) -> Self {
-        Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), Some(found))
+        Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), Some(found))
     }
 
     /// The program goes on where the recording does not.
     pub(super) fn beyond(last: Option<StepId>, found: &Step) -> Self {
         let says = "the last step there".to_owned();
-        let found = Some(draw::says(found.chunk()));
+        let found = Some(draw::describe(found.chunk()));
         Divergence { step: last, says, pointer: String::new(), expected: None, found, detail: None }
     }
 
@@ -83,7 +83,7 @@ impl Divergence {
     /// The recording goes on where the program does not.
     pub(super) fn ended(recorded: &Step, error: Option<&str>) -> Self {
         let detail = error.map(|error| format!("it ended with an error: {error}"));
-        Divergence { detail, ..Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), None) }
+        Divergence { detail, ..Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), None) }
     }
 
     pub(super) fn with_detail(mut self, detail: Option<String>) -> Self {

@@ -1,6 +1,6 @@
 //! What a person decides about files that two branches changed.
 
-use rath_record::chunk::{Conflict, Decided, Taken};
+use rath_record::chunk::{Conflict, Decided, Resolution};
 use rath_record::{StepId, view};
 
 use super::Session;
@@ -16,16 +16,16 @@ impl Session {
     /// Takes one side's version of a file that both sides of a merge changed; or what the merge made of both, with marks.
     ///
     /// One that somebody wrote is given with [`decide_edited`](Session::decide_edited).
-    pub fn decide(&mut self, path: &str, taken: Taken) -> Result<StepId> {
+    pub fn decide(&mut self, path: &str, taken: Resolution) -> Result<StepId> {
         self.settle_conflict(path, taken, None)
     }
 
     /// Says that a file that both sides of a merge changed is to hold this.
     pub fn decide_edited(&mut self, path: &str, content: &[u8]) -> Result<StepId> {
-        self.settle_conflict(path, Taken::Edited, Some(content))
+        self.settle_conflict(path, Resolution::Edited, Some(content))
     }
 
-    fn settle_conflict(&mut self, path: &str, taken: Taken, content: Option<&[u8]>) -> Result<StepId> {
+    fn settle_conflict(&mut self, path: &str, taken: Resolution, content: Option<&[u8]>) -> Result<StepId> {
         let open = self.conflicts();
         let Some(conflict) = open.iter().find(|conflict| conflict.path == path) else {
             let names = open.iter().map(|conflict| format!("`{}`", conflict.path)).collect::<Vec<_>>().join(", ");
@@ -36,11 +36,11 @@ impl Session {
         let before = self.known_tree()?;
         let objects = self.objects()?;
         let tree = match (taken, content) {
-            (Taken::Markers, _) => before.clone(),
-            (Taken::Ours, _) => objects.with_version(&before, conflict, conflict.ours.as_ref())?,
-            (Taken::Theirs, _) => objects.with_version(&before, conflict, conflict.theirs.as_ref())?,
-            (Taken::Edited, Some(content)) => objects.with_content(&before, conflict, content)?,
-            (Taken::Edited, None) => {
+            (Resolution::Markers, _) => before.clone(),
+            (Resolution::Ours, _) => objects.with_version(&before, conflict, conflict.ours.as_ref())?,
+            (Resolution::Theirs, _) => objects.with_version(&before, conflict, conflict.theirs.as_ref())?,
+            (Resolution::Edited, Some(content)) => objects.with_content(&before, conflict, content)?,
+            (Resolution::Edited, None) => {
                 let message = format!("what `{path}` is to hold is not said");
                 return Err(Error::new(ErrorKind::Approval, message)
                     .with_hint("`session.decide_edited(path, content)` says it")

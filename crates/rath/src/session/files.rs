@@ -72,7 +72,7 @@ impl Session {
     /// model is asked. The command has to fail on the newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         let trees = view::trees(self.as_record());
-        let leading = trees.leading();
+        let leading = trees.history();
         let (objects, grounds) = (self.objects()?, self.grounds()?);
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
         // Files that were as they had been before are not looked at twice.

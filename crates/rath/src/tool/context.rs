@@ -32,7 +32,7 @@ impl Key {
         match self {
             Key::Given(key) => key,
             Key::Own { answer, call, made } => {
-                made.get_or_init(|| Digest::of(format!("{answer} {call}").as_bytes()).to_string())
+                made.get_or_init(|| Digest::compute(format!("{answer} {call}").as_bytes()).to_string())
             }
         }
     }

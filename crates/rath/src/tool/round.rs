@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Text;
 use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
-use rath_record::turn::{Pending, Progress};
+use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
 
 use self::files::{Files, Left};
@@ -45,7 +45,11 @@ pub(crate) enum Shown {
 /// Makes the calls that have no result yet, and appends what comes of them.
 ///
 /// Where one of them waits for a decision, none is made.
-pub(crate) async fn run_calls(session: &mut Session, toolbox: &Toolbox<'_>, pending: Vec<Pending>) -> Result<Shown> {
+pub(crate) async fn run_calls(
+    session: &mut Session,
+    toolbox: &Toolbox<'_>,
+    pending: Vec<PendingCall>,
+) -> Result<Shown> {
     let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
     if let Some(error) = undecided(&plans) {
         return Err(error.with_session(session));
@@ -143,8 +147,8 @@ impl Said {
 }
 
 /// Decides what is to be done about a call.
-fn plan(session: &Session, tools: &[Handle], pending: Pending) -> Plan {
-    let Pending { step, call, progress } = pending;
+fn plan(session: &Session, tools: &[Handle], pending: PendingCall) -> Plan {
+    let PendingCall { step, call, progress } = pending;
     let what = if let Progress::Denied { reason } = &progress {
         What::Say(Said::new(Outcome::Denied, format!("denied: {reason}")))
     } else {

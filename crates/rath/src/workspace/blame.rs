@@ -80,7 +80,8 @@ pub(crate) fn blame(record: &Record, objects: &Objects, path: &str) -> Result<Op
     let mut known: HashMap<usize, (Origin, Vec<String>)> = HashMap::new();
     let lines = texts.into_iter().zip(found).map(|(text, at)| {
         let (origin, checks) = known.entry(at).or_insert_with(|| {
-            let saw = checks.iter().filter(|(_, saw)| trees.came_from(*saw, at)).map(|(name, _)| (*name).to_owned());
+            let saw =
+                checks.iter().filter(|(_, saw)| trees.descends_from(*saw, at)).map(|(name, _)| (*name).to_owned());
             (origin(&trees, at), saw.collect())
         });
         Line { text, step: trees.list[at].step.id(), origin: origin.clone(), checks: checks.clone() }
@@ -99,7 +100,7 @@ fn origin(trees: &Trees<'_>, at: usize) -> Origin {
 }
 
 fn author(result: &Step) -> Option<Author> {
-    let (call, answer) = view::asked(result)?;
+    let (call, answer) = view::find_call(result)?;
     let request = match answer.chunk() {
         Chunk::Assistant(answer) => answer.request,
         _ => None,

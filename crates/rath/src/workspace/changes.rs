@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use rath_record::chunk::{Change, Effect, Unkept};
+use rath_record::chunk::{Change, Effect, UnkeptReason};
 use rustix::fs::FileType;
 
 use super::dir::{Dir, Entry, Kind, Stat};
@@ -43,7 +43,7 @@ struct Noticed {
 #[derive(Clone, Copy, PartialEq)]
 enum Leaf {
     Kept(Version),
-    Unkept(Unkept, Stat),
+    Unkept(UnkeptReason, Stat),
 }
 
 /// An ignored directory, and whether it is there before and after.
@@ -200,7 +200,7 @@ fn notice(objects: &Objects, noticed: Vec<Noticed>, ignored: &[Ignored], effects
     for (_, root) in ignored.iter().enumerate().filter(|(nth, _)| collapsed(*nth)) {
         let change = change(root.before, root.after);
         let path = quote::shown(&root.path).into_owned();
-        effects.push(Effect { path, change, before: None, after: None, unkept: Some(Unkept::Ignored) });
+        effects.push(Effect { path, change, before: None, after: None, unkept: Some(UnkeptReason::Ignored) });
     }
     // A version of what is kept is never left out of the list.
     for one in noticed.iter().filter(|one| lost(one) || !one.ignored.is_some_and(collapsed)) {
@@ -273,7 +273,7 @@ impl<'a> Comparison<'a> {
         let is_git = dir.name(entry).eq_ignore_ascii_case(b".git");
         let root = |side: Option<(&Dir, &Entry)>| {
             side.is_some_and(|(_, entry)| {
-                entry.kind == Kind::Unkept(Unkept::Ignored) && (is_git || entry.child.is_some())
+                entry.kind == Kind::Unkept(UnkeptReason::Ignored) && (is_git || entry.child.is_some())
             })
         };
         let mut ignored = pair.ignored;
@@ -288,9 +288,9 @@ impl<'a> Comparison<'a> {
             (was, is) = (None, None);
         }
         // One that holds too much to be looked into, now or before: it changed, and that is all that is known.
-        let uncounted = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Unkept(Unkept::Ignored, stat)) if stat.file_type() == FileType::Directory);
+        let uncounted = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Unkept(UnkeptReason::Ignored, stat)) if stat.file_type() == FileType::Directory);
         if (uncounted(was) && after.is_some()) || (uncounted(is) && before.is_some()) {
-            let some = Some(Leaf::Unkept(Unkept::Ignored, Stat::default()));
+            let some = Some(Leaf::Unkept(UnkeptReason::Ignored, Stat::default()));
             self.noticed.push(Noticed { path, before: some, after: some, ignored });
             return;
         }
@@ -316,7 +316,7 @@ impl<'a> Comparison<'a> {
 impl Entry {
     fn leaf(&self) -> Leaf {
         match self.kind {
-            Kind::Kept(Mode::Directory) => Leaf::Unkept(Unkept::EmptyDirectory, Stat::default()),
+            Kind::Kept(Mode::Directory) => Leaf::Unkept(UnkeptReason::EmptyDirectory, Stat::default()),
             Kind::Kept(mode) => Leaf::Kept((mode, self.id)),
             Kind::Unkept(why) if self.child.is_some() => Leaf::Unkept(why, Stat::default()),
             Kind::Unkept(why) => Leaf::Unkept(why, self.stat),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rath_record::chunk::Unkept;
+use rath_record::chunk::UnkeptReason;
 
 use super::ignore::{Patterns, RulesId};
 use super::tree::{self, EMPTY, Mode, ObjectId};
@@ -44,7 +44,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Kept(Mode),
-    Unkept(Unkept),
+    Unkept(UnkeptReason),
 }
 
 /// What the file system says of a file without opening it.

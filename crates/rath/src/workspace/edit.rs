@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rath_record::chunk::{Change, Conflict, Effect, Tree, Version};
+use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree};
 
 use super::batch::Batch;
 use super::objects::{Kind, Objects};
@@ -39,9 +39,9 @@ impl Objects {
     }
 
     /// A tree in which a path that was in conflict is one of its versions, or gone.
-    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&Version>) -> Result<Tree> {
+    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&FileVersion>) -> Result<Tree> {
         let mut wanted = self.without(tree, conflict)?;
-        if let Some(Version { path, object, mode }) = version {
+        if let Some(FileVersion { path, object, mode }) = version {
             let odd = || Error::new(ErrorKind::Damaged, format_args!("a version of `{path}` cannot be read"));
             let id = ObjectId::from_hex(object).ok_or_else(odd)?;
             let mode = Mode::read(mode.as_bytes()).filter(|mode| *mode != Mode::Directory).ok_or_else(odd)?;

@@ -48,7 +48,7 @@ const LONGEST: usize = 4096;
 
 impl Patterns {
     pub(super) fn parse(bytes: &[u8]) -> Self {
-        let digest = Digest::of(bytes);
+        let digest = Digest::compute(bytes);
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let list = text.split(|byte| *byte == b'\n').filter_map(Pattern::parse).collect();
         Patterns { list, digest }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_record::chunk::Unkept;
+use rath_record::chunk::UnkeptReason;
 
 use super::dir::{Dir, Entry, Kind, Stat};
 use super::objects;
@@ -173,10 +173,10 @@ const KINDS: [Kind; 8] = [
     Kind::Kept(Mode::Executable),
     Kind::Kept(Mode::Link),
     Kind::Kept(Mode::Directory),
-    Kind::Unkept(Unkept::Ignored),
-    Kind::Unkept(Unkept::TooLarge),
-    Kind::Unkept(Unkept::EmptyDirectory),
-    Kind::Unkept(Unkept::Special),
+    Kind::Unkept(UnkeptReason::Ignored),
+    Kind::Unkept(UnkeptReason::TooLarge),
+    Kind::Unkept(UnkeptReason::EmptyDirectory),
+    Kind::Unkept(UnkeptReason::Special),
 ];
 
 fn kind_number(kind: Kind) -> u8 {

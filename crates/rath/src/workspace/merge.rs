@@ -88,7 +88,7 @@ impl Conflict {
             ConflictKind::Moved => "moved along",
             ConflictKind::Unmoved => "not moved along",
         };
-        let version = |kept: Kept| chunk::Version {
+        let version = |kept: Kept| chunk::FileVersion {
             path: kept.path,
             object: kept.id.to_string(),
             mode: kept.mode.octal().to_owned(),

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rath_record::chunk::Unkept;
+use rath_record::chunk::UnkeptReason;
 
 use super::dir::{Dir, Kind, Stat};
 use crate::session::Result;
@@ -35,7 +35,7 @@ pub(super) enum Made {
     /// It is not there any more.
     Gone,
     /// It was not looked into, or not to the end: this is all that is known of it.
-    Unkept(Unkept, Stat),
+    Unkept(UnkeptReason, Stat),
 }
 
 /// How a directory is reached: few enough may be open at a time.

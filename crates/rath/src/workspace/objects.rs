@@ -195,7 +195,7 @@ impl Objects {
         if let Some(digest) = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(*digest);
         }
-        let digest = Digest::of(&self.get(id, Kind::Blob)?);
+        let digest = Digest::compute(&self.get(id, Kind::Blob)?);
         self.remember(id, digest);
         Ok(digest)
     }

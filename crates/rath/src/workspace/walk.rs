@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::Digest;
-use rath_record::chunk::Unkept;
+use rath_record::chunk::UnkeptReason;
 use rustix::fs::FileType;
 
 use super::batch::Batch;
@@ -114,8 +114,8 @@ impl Walk<'_> {
             Err(error) if disk::is_closed(error) => {
                 let stat = self.stat(&node, &way).unwrap_or_default();
                 let why = match node.about.purpose {
-                    Purpose::Keep(_) => Unkept::Special,
-                    Purpose::Watch(_) => Unkept::Ignored,
+                    Purpose::Keep(_) => UnkeptReason::Special,
+                    Purpose::Watch(_) => UnkeptReason::Ignored,
                 };
                 return node.made(Made::Unkept(why, stat), &whole);
             }
@@ -221,7 +221,7 @@ impl Walk<'_> {
             };
             entry.stat = stat;
             if ignored {
-                entry.kind = Kind::Unkept(Unkept::Ignored);
+                entry.kind = Kind::Unkept(UnkeptReason::Ignored);
                 // One that held too much is looked into again only when it changed itself.
                 let held_too_much =
                     child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
@@ -232,7 +232,7 @@ impl Walk<'_> {
                     more.push((node.below(more.len() - first, name, about), opened.way()));
                 }
             } else if is_directory {
-                entry.kind = Kind::Unkept(Unkept::Special);
+                entry.kind = Kind::Unkept(UnkeptReason::Special);
             } else {
                 let before = before.map(|(_, entry)| *entry);
                 match self.leaf(node, opened, name, stat, before, content)? {
@@ -268,7 +268,7 @@ impl Walk<'_> {
                 continue;
             }
             let Some(stat) = self.look(node, opened, name)? else { continue };
-            let mut entry = Entry { stat, ..Entry::new(Kind::Unkept(Unkept::Ignored)) };
+            let mut entry = Entry { stat, ..Entry::new(Kind::Unkept(UnkeptReason::Ignored)) };
             if stat.file_type() == FileType::Directory && node.depth < DEEPEST {
                 let known = node.about.known.as_ref();
                 let child = known.and_then(|known| known.child(seek(known, &mut position, name)?)).cloned();
@@ -289,7 +289,7 @@ impl Walk<'_> {
             && node.depth == watch.depth
             && watch.seen.load(Relaxed) > WATCHED
         {
-            return Ok(Made::Unkept(Unkept::Ignored, watch.stat));
+            return Ok(Made::Unkept(UnkeptReason::Ignored, watch.stat));
         }
         if let Some(known) = &node.about.known
             && dir.is(known)
@@ -345,19 +345,19 @@ impl Walk<'_> {
             && before.stat == stat
             && !before.racy
             && before.child.is_none()
-            && before.kind != Kind::Unkept(Unkept::Ignored)
+            && before.kind != Kind::Unkept(UnkeptReason::Ignored)
         {
             return Ok(Some(before));
         }
         let unkept = |why, stat| Ok(Some(Entry { stat, ..Entry::new(Kind::Unkept(why)) }));
         let (mode, stat) = match stat.file_type() {
-            FileType::RegularFile if stat.size > self.largest => return unkept(Unkept::TooLarge, stat),
+            FileType::RegularFile if stat.size > self.largest => return unkept(UnkeptReason::TooLarge, stat),
             FileType::RegularFile => match self.read(opened, name, content) {
                 Ok(Read::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
-                Ok(Read::TooLarge(stat)) => return unkept(Unkept::TooLarge, stat),
+                Ok(Read::TooLarge(stat)) => return unkept(UnkeptReason::TooLarge, stat),
                 Ok(Read::Other) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) if disk::is_closed(error) => return unkept(Unkept::Special, stat),
+                Err(error) if disk::is_closed(error) => return unkept(UnkeptReason::Special, stat),
                 Err(error) => return Err(failed(&below(node, name), error.into())),
             },
             FileType::Symlink => match rustix::fs::readlinkat(&opened.fd, name, Vec::new()) {
@@ -371,13 +371,13 @@ impl Walk<'_> {
                 Err(error) if disk::is_gone(error) => return Ok(None),
                 Err(error) => return Err(failed(&below(node, name), error.into())),
             },
-            _ => return unkept(Unkept::Special, stat),
+            _ => return unkept(UnkeptReason::Special, stat),
         };
         self.found.bytes(content.len())?;
         let Some(id) = self.batch.put(objects::Kind::Blob, content)? else {
-            return unkept(Unkept::Special, stat);
+            return unkept(UnkeptReason::Special, stat);
         };
-        self.objects.remember(id, Digest::of(content));
+        self.objects.remember(id, Digest::compute(content));
         let racy = stat.changed >= self.since;
         Ok(Some(Entry { id, stat, racy, ..Entry::new(Kind::Kept(mode)) }))
     }
@@ -459,7 +459,7 @@ impl Entry {
     }
 
     fn is_ignored(&self) -> bool {
-        self.kind == Kind::Unkept(Unkept::Ignored)
+        self.kind == Kind::Unkept(UnkeptReason::Ignored)
     }
 
     fn file_type(&self) -> FileType {

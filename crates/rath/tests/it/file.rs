@@ -108,7 +108,7 @@ fn what_is_no_session_file_gets_a_clear_error() {
 fn an_exported_graph_verifies() {
     let folder = folder();
     let path = folder.path().join("graph.jsonl");
-    std::fs::write(&path, Session::user("hi").fork().export(Ids::Given)).expect("written");
+    std::fs::write(&path, Session::user("hi").fork().export(Ids::Original)).expect("written");
     let report = verify_graph(&path).expect("read");
     assert_eq!((report.rows, report.problems.len()), (2, 0));
 }

@@ -625,7 +625,7 @@ fn every_step_is_told_forks_and_merges_included() {
     let lineage = session.lineage();
     let untold: Vec<_> = lineage.walk().into_iter().filter(|step| !told.contains(&step.id())).collect();
     // The first was said before anybody listened; the other was said by somebody that nobody listens to.
-    let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::says(step.chunk())).collect();
+    let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::describe(step.chunk())).collect();
     assert_eq!(untold, ["user: go", "user: and?"]);
 }
 
@@ -674,7 +674,7 @@ fn a_memory_that_hangs_is_not_waited_for_longer_than_allowed() {
         async fn commit(&self, _: &[String]) -> Result<Vec<String>> {
             std::future::pending().await
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>> {
             std::future::pending().await
         }
         async fn forget(&self, _: &[String]) -> Result<Vec<String>> {

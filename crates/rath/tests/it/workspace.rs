@@ -269,7 +269,10 @@ fn directories_may_be_nested_deeper_than_a_path_is_long() {
     let after = workspace.snapshot().expect("a snapshot");
     assert_eq!(before.tree, after.tree);
     let changes = workspace.changes(&before, &after).expect("changes");
-    assert_eq!(changes.iter().filter_map(|effect| effect.unkept).collect::<Vec<_>>(), [rath::chunk::Unkept::Special]);
+    assert_eq!(
+        changes.iter().filter_map(|effect| effect.unkept).collect::<Vec<_>>(),
+        [rath::chunk::UnkeptReason::Special]
+    );
     // The shell cannot remove what it cannot name.
     for root in [&scratch.root, &into] {
         support::remove_deep(root);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rath_record::chunk::{Chunk, MemoryEvent, Strategy, ToolResult, ToolSpec};
 use rath_record::graph::Ids;
-use rath_record::view::{Closing, Message};
+use rath_record::view::{CallResult, Message};
 use rath_record::{Stamp, Text, Timestamp, Usage};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -213,7 +213,7 @@ fn exported(session: &Session) -> Option<Origin> {
         lineage_extras: Vec<(String, std::sync::Arc<RawValue>)>,
     }
     let id = session.id().to_string();
-    let graph = session.export(Ids::Given);
+    let graph = session.export(Ids::Original);
     let branches = graph.lines().filter_map(|line| serde_json::from_str::<Branch>(line).ok());
     let own = branches.into_iter().find(|branch| branch.id == id)?;
     Some(Origin {
@@ -281,7 +281,7 @@ fn chunks(session: &Session, rows: &mut Rows, notes: &Notes) -> u64 {
                 let reasoning = Some(here(&answer.reasoning)).filter(|reasoning| !reasoning.is_empty());
                 let mut rath = Beside { reasoning, ..Beside::of(step.stamp()).answer(answer, open) };
                 // What was done about a call is told by its name. Untold, it counts as begun, which is always safe.
-                if exchanges.iter().any(|it| it.id != it.call.id && it.closing == Closing::Nothing) {
+                if exchanges.iter().any(|it| it.id != it.call.id && it.result == CallResult::Missing) {
                     rath.progress = None;
                 }
                 let text = here(&answer.text);
@@ -300,7 +300,7 @@ fn chunks(session: &Session, rows: &mut Rows, notes: &Notes) -> u64 {
                     if exchange.id != exchange.call.id {
                         notes.count("call", "renamed: in one file every name means one call");
                     }
-                    let Closing::Result(result) = exchange.closing else {
+                    let CallResult::Recorded(result) = exchange.result else {
                         let (id, tool) = (&exchange.id, &exchange.call.tool);
                         notes.add(format!(
                             "call `{id}` ({tool}) has no result: most models refuse to go on from there, and rath does not"

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::chunk::{Identity, Json};
-use rath_record::view::{self, Carry};
+use rath_record::view::{self, Continuation};
 use rath_record::{Digest, Record, Step, turn};
 
 use super::{Away, Page, Request, Role, TOKENS_PER_IMAGE, Target, tokens};
@@ -51,7 +51,7 @@ pub(crate) struct Prefix {
     settings: (Arc<Settings>, Json),
     /// The head it reflects.
     at: Option<Step>,
-    carry: Carry,
+    carry: Continuation,
     page: Page,
     /// Has read all of the page.
     hasher: blake3::Hasher,
@@ -73,7 +73,7 @@ impl Prefix {
             cache: target.settings.cache,
             settings: (target.settings.clone(), target.settings.to_json()),
             at: record.head().cloned(),
-            carry: view.carry,
+            carry: view.continuation,
             page,
             hasher,
         })
@@ -82,7 +82,7 @@ impl Prefix {
     /// Goes on from an earlier request where this record does, and starts anew otherwise.
     fn after(earlier: Option<Arc<Self>>, record: &Record, target: Target<'_>) -> Result<Self, Away> {
         let earlier = earlier.filter(|earlier| earlier.is_for(target));
-        let after = earlier.as_ref().and_then(|earlier| earlier.at.as_ref()).and_then(|at| record.after(at));
+        let after = earlier.as_ref().and_then(|earlier| earlier.at.as_ref()).and_then(|at| record.steps_after(at));
         if let (Some(earlier), Some(steps)) = (earlier, after) {
             // The last handle on it writes where it stands; any other makes a copy.
             let mut prefix = Arc::unwrap_or_clone(earlier);

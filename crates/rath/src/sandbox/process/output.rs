@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(printed.beginning, all[..PART], "{length} in {chunk}");
             assert_eq!(printed.end, all[length - PART.min(length - PART)..], "{length} in {chunk}");
             let digest = printed.spooled.expect("it is not all in memory");
-            assert_eq!(digest, Digest::of(all));
+            assert_eq!(digest, Digest::compute(all));
             let file = spool.find(digest).expect("it is kept");
             assert_eq!(std::fs::read(&file).expect("it is there"), all);
             drop(spool);

@@ -47,7 +47,7 @@ fn told(session: &Session) -> String {
     let mut before = None;
     for at in view::trees(session.as_record()).list {
         let now = session.at(at.step.id()).expect("a step");
-        let drawn = |effects: &[Effect]| effects.iter().map(draw::changed).collect::<Vec<_>>().join(" ");
+        let drawn = |effects: &[Effect]| effects.iter().map(draw::describe_effect).collect::<Vec<_>>().join(" ");
         let effects = drawn(at.step.chunk().effects());
         let differs = before.map(|before: Session| drawn(&before.changes(&now).expect("versions"))).unwrap_or_default();
         if !effects.is_empty() || !differs.is_empty() {

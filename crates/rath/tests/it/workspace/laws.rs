@@ -6,7 +6,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rath::Digest;
-use rath::chunk::{Change, Effect, Unkept};
+use rath::chunk::{Change, Effect, UnkeptReason};
 use rath::workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
@@ -127,7 +127,7 @@ fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &B
 }
 
 /// What the list says of a path: the digests before and after, and why it is not kept.
-type Told = (Option<Digest>, Option<Digest>, Option<Unkept>);
+type Told = (Option<Digest>, Option<Digest>, Option<UnkeptReason>);
 
 /// Every change that is there to see is in the list, and the list holds nothing else.
 fn nothing_is_missed(
@@ -142,8 +142,8 @@ fn nothing_is_missed(
     };
     let (kept_before, kept_after) = (kept(before), kept(after));
     let digest = |seen: &Seen| match &seen.what {
-        What::File { content, .. } => Digest::of(content),
-        What::Link(target) => Digest::of(target),
+        What::File { content, .. } => Digest::compute(content),
+        What::Link(target) => Digest::compute(target),
         _ => panic!("it is kept"),
     };
     // What the list says, path by path, with renames taken apart.
@@ -171,7 +171,7 @@ fn nothing_is_missed(
             };
             if was.get(path) != is.get(path) && !is_directory(was) && !is_directory(is) {
                 let entry = told.get(&root.join(&b'/'));
-                assert!(matches!(entry, Some((None, None, Some(Unkept::Ignored)))), "{}", path.escape_ascii());
+                assert!(matches!(entry, Some((None, None, Some(UnkeptReason::Ignored)))), "{}", path.escape_ascii());
             }
             continue;
         }

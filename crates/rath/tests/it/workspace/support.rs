@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rath::chunk::{Change, Effect, Unkept};
+use rath::chunk::{Change, Effect, UnkeptReason};
 use rath::workspace::{Objects, Workspace};
 
 /// A directory, and a folder for its versions that is not in it.
@@ -100,7 +100,8 @@ pub(crate) fn told(effects: &[Effect]) -> String {
     let name = |digest: Option<rath::Digest>| match digest {
         None => "-".to_owned(),
         Some(digest) => {
-            let text = known.iter().copied().chain([&*twice]).find(|text| rath::Digest::of(text.as_bytes()) == digest);
+            let text =
+                known.iter().copied().chain([&*twice]).find(|text| rath::Digest::compute(text.as_bytes()) == digest);
             text.map_or_else(
                 || digest.to_string(),
                 |text| match text.split_once('\n') {
@@ -119,10 +120,10 @@ pub(crate) fn told(effects: &[Effect]) -> String {
         };
         let why = match effect.unkept {
             None => "",
-            Some(Unkept::Ignored) => " (ignored)",
-            Some(Unkept::TooLarge) => " (too large)",
-            Some(Unkept::EmptyDirectory) => " (empty directory)",
-            Some(Unkept::Special) => " (special)",
+            Some(UnkeptReason::Ignored) => " (ignored)",
+            Some(UnkeptReason::TooLarge) => " (too large)",
+            Some(UnkeptReason::EmptyDirectory) => " (empty directory)",
+            Some(UnkeptReason::Special) => " (special)",
         };
         format!("{change} {} -> {}{why}\n", name(effect.before), name(effect.after))
     };

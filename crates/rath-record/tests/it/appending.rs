@@ -4,7 +4,7 @@ use expect_test::expect;
 use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder, Ending, Reader};
 use rath_record::lineage::Lineage;
-use rath_record::{Digest, Link, Parents, Record, Stamp, Step};
+use rath_record::{Digest, Parent, Parents, Record, Stamp, Step};
 
 use crate::support::branch;
 
@@ -15,33 +15,33 @@ fn said(record: &mut Record, text: &str) -> Step {
 /// A file that was closed, gone on with, cut in the middle of a row, and gone on with again.
 pub(crate) fn file() -> Vec<u8> {
     let mut record = Record::new();
-    let mut encoder = Encoder::new().opened_by("one");
-    encoder.step(&said(&mut record, "first")).expect("short");
+    let mut encoder = Encoder::new().with_writer("one");
+    encoder.push_step(&said(&mut record, "first")).expect("short");
     encoder.close();
-    let mut file = encoder.take();
+    let mut file = encoder.take_bytes();
     let mut encoder = go_on(&file, "two");
-    encoder.step(&said(&mut record, "second").without_words()).expect("short");
-    let whole = file.len() + encoder.waiting();
-    file.append(&mut encoder.take());
+    encoder.push_step(&said(&mut record, "second").redacted()).expect("short");
+    let whole = file.len() + encoder.buffered_bytes();
+    file.append(&mut encoder.take_bytes());
     let lost = record.clone();
-    encoder.step(&said(&mut record, "never kept")).expect("short");
-    file.append(&mut encoder.take());
+    encoder.push_step(&said(&mut record, "never kept")).expect("short");
+    file.append(&mut encoder.take_bytes());
     file.truncate(whole + 100);
     let mut record = lost;
     let mut encoder = go_on(&file, "three");
-    encoder.step(&said(&mut record, "third")).expect("short");
-    encoder.gone(Digest([7; 32]), None);
-    let parents = Parents::One(Link::Gone(Box::new(rath_record::StepId([7; 32]))));
-    encoder.step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
-    encoder.gone(Digest([9; 32]), Some(branch("main")));
+    encoder.push_step(&said(&mut record, "third")).expect("short");
+    encoder.push_gone(Digest([7; 32]), None);
+    let parents = Parents::One(Parent::Missing(Box::new(rath_record::StepId([7; 32]))));
+    encoder.push_step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
+    encoder.push_gone(Digest([9; 32]), Some(branch("main")));
     encoder.close();
-    file.append(&mut encoder.take());
+    file.append(&mut encoder.take_bytes());
     file
 }
 
 fn go_on(file: &[u8], who: &str) -> Encoder {
     let opened = codec::read(file).expect("a file of ours");
-    Encoder::go_on(opened.position.expect("it has rows"), who, opened.payloads)
+    Encoder::append_at(opened.position.expect("it has rows"), who, opened.payloads)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_file_that_was_gone_on_with_is_whole() {
         ○  3f7d1221 main  user: third
         ○  427e8b6e main  user: [forgotten]
         ○  5d3b5f47 main  user: first"#]]
-    .assert_eq(&Lineage::of(opened.heads).to_string());
+    .assert_eq(&Lineage::new(opened.heads).to_string());
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn a_cut_that_nobody_went_on_from_is_told_and_one_that_somebody_did_is_no_damage
         assert!(opened.report.damage.len() <= 1, "cut at {end}: {:?}", opened.report.damage);
         // Whatever was cut, somebody can go on, and the file is whole then.
         if let Some(position) = opened.position {
-            let mut encoder = Encoder::go_on(position, "another", opened.payloads);
+            let mut encoder = Encoder::append_at(position, "another", opened.payloads);
             encoder.close();
-            let mended = [&file[..end], &encoder.take()].concat();
+            let mended = [&file[..end], &encoder.take_bytes()].concat();
             let report = codec::read(&mended).expect("a file of ours").report;
             assert!(report.damage.is_empty() || !opened.report.damage.is_empty(), "cut at {end}: {:?}", report.damage);
             assert_eq!(report.ending, Ending::Closed, "cut at {end}");
@@ -107,10 +107,10 @@ fn a_step_in_the_file_of_another_session_is_found_there() {
     let mut record = Record::new();
     let base = said(&mut record, "in another file");
     let mut encoder = Encoder::new();
-    encoder.gone(Digest(base.id().0), Some(branch("other")));
-    encoder.step(&said(&mut record, "here")).expect("short");
+    encoder.push_gone(Digest(base.id().0), Some(branch("other")));
+    encoder.push_step(&said(&mut record, "here")).expect("short");
     let file = encoder.finish();
-    let mut reader = Reader::new().elsewhere(move |id, file| {
+    let mut reader = Reader::new().with_step_finder(move |id, file| {
         assert_eq!((id, file), (base.id(), branch("other")));
         Some(base.clone())
     });
@@ -132,9 +132,9 @@ fn what_is_forgotten_keeps_its_name_and_its_place() {
     record.push(Chunk::calls([call]), Stamp::on(branch("main")));
     record.push(Chunk::result("c1", "sent to somebody"), Stamp::on(branch("main")));
     let head = record.head().expect("a step").clone();
-    let steps: Vec<_> = record.steps().into_iter().map(Step::without_words).collect();
+    let steps: Vec<_> = record.steps().into_iter().map(Step::redacted).collect();
     let mut encoder = Encoder::new();
-    steps.iter().for_each(|step| encoder.step(step).expect("short"));
+    steps.iter().for_each(|step| encoder.push_step(step).expect("short"));
     let file = encoder.finish();
     assert!(!String::from_utf8_lossy(&file).contains("somebody"));
     let opened = codec::read(&file).expect("a file of ours");
