@@ -1,4 +1,4 @@
-//! The fuzz target's corpus, and small mutations of it. `cargo fuzz` goes on from here: see CONTRIBUTING.md.
+//! Runs the fuzz target on its corpus and on small mutations of it. See CONTRIBUTING.md for `cargo fuzz`.
 
 use crate::support::cases;
 
@@ -6,7 +6,7 @@ use crate::support::cases;
 mod check;
 
 #[test]
-fn the_corpus_and_what_is_near_it_never_panic() {
+fn the_corpus_and_its_mutations_never_panic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/codec");
     let mut seeds: Vec<_> = std::fs::read_dir(folder)
         .expect("the corpus")
@@ -17,7 +17,7 @@ fn the_corpus_and_what_is_near_it_never_panic() {
     for seed in &seeds {
         check::codec(seed);
     }
-    // A fixed walk through mutations: the same on every run.
+    // A fixed random seed: the mutations are the same on every run.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
         state ^= state << 13;

@@ -1,4 +1,4 @@
-//! What the record promises, as tests that anyone can read.
+//! The guarantees of the record, as readable tests.
 
 mod appending;
 mod codec;

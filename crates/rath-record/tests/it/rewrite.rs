@@ -1,10 +1,10 @@
-//! Other words for what a chunk says.
+//! Rewriting the texts of chunks.
 
 use expect_test::{Expect, expect};
 use rath_record::chunk::*;
 use rath_record::{Chunk, Text};
 
-/// Writes stars for every `x`, and compares the chunk's JSON.
+/// Replaces every `x`, and compares the chunk's JSON.
 #[track_caller]
 fn check(chunk: impl Into<Chunk>, expected: Expect) {
     let mut chunk = chunk.into();
@@ -22,7 +22,7 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn words_are_rewritten_and_names_stay() {
+fn texts_are_rewritten_and_names_stay() {
     let spec = ToolSpec::new("x", "an x", json(r#"{"x":1}"#));
     check(
         Instructions { text: "be x".into(), tools: vec![spec], provider: None },
@@ -82,7 +82,7 @@ fn words_are_rewritten_and_names_stay() {
 }
 
 #[test]
-fn words_that_are_no_json_become_a_string() {
+fn a_rewritten_text_that_is_no_json_becomes_a_string() {
     let mut chunk = Chunk::from(Assistant { facts: Some(json(r#"{"n":12}"#)), ..Assistant::default() });
     chunk.rewrite_texts(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
     let Chunk::Assistant(answer) = chunk else { panic!("its kind stays") };
@@ -90,7 +90,7 @@ fn words_that_are_no_json_become_a_string() {
 }
 
 #[test]
-fn a_text_that_is_away_stays_away() {
+fn a_missing_text_stays_missing() {
     let long = Text::from("x".repeat(20_000));
     let mut json = Vec::new();
     Chunk::note(long).encode(&mut json);

@@ -1,5 +1,6 @@
-//! Long lines and many diamonds: nothing recurses, nothing is visited twice. A stack overflow or an exponential walk
-//! would end the test run; how long it takes is for the benchmarks.
+//! Long lines and many diamonds: nothing recurses, and nothing is visited twice.
+//!
+//! A stack overflow or an exponential walk would end the test run; the benchmarks measure the time.
 
 use rath_record::chunk::ToolStarted;
 use rath_record::codec::{Encoder, Verifier};
@@ -49,7 +50,7 @@ fn sixty_diamonds_in_a_row_are_walked_in_linear_time() {
 }
 
 #[test]
-fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
+fn a_turn_of_a_hundred_thousand_calls_takes_linear_time() {
     let count = 100_000;
     let ids: Vec<_> = (0..count).map(|nth| format!("t#{}", nth / 2)).collect();
     let mut record = record("user start");
@@ -69,7 +70,7 @@ fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
 }
 
 #[test]
-fn a_call_that_is_never_closed_does_not_make_every_later_turn_dearer() {
+fn a_call_that_is_never_closed_does_not_slow_down_later_turns() {
     let mut record = record("user start; calls t#lost; user go on");
     for nth in 0..50_000 {
         let id = nth.to_string();
