@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
     let argv = ["grep", "-rq", "Paris", "."].map(str::to_owned);
     let found = merged.bisect(&argv).await?;
     let step = found.step.and_then(|step| merged.as_record().find(step));
-    if let Some((call, _)) = step.and_then(view::asked) {
+    if let Some((call, _)) = step.and_then(view::find_call) {
         println!("\n{} runs found what took Paris away: {}", found.runs, call.arguments);
     }
 

@@ -332,7 +332,7 @@ impl Printer {
                 self.note(&format!("{BRANCH}{}{BRANCH:#} {arguments}", preview(&call.tool)))
             }
             EventKind::ToolFinished { call, outcome } if *outcome != Outcome::Ok => {
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome(*outcome)))
+                self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome_text(*outcome)))
             }
             EventKind::Retry { attempt, of, error, .. } => {
                 self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))

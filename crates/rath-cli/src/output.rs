@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use rath::ErrorKind;
 use rath::record::draw::printable;
-use rath::record::{SHORT, StepId, Timestamp};
+use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
 
 /// How steps are named in colour.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
@@ -156,7 +156,7 @@ pub(crate) fn warning(what: &str) {
 }
 
 pub(crate) fn short(id: &StepId) -> String {
-    format!("{ID}{id:.SHORT$}{ID:#}")
+    format!("{ID}{id:.SHORT_ID_DIGITS$}{ID:#}")
 }
 
 /// A path as a person here would write it.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
-use rath::record::{Record, SHORT};
+use rath::record::{Record, SHORT_ID_DIGITS};
 use rath::store::{Create, Damage, Found, Listed, Registry};
 use rath::{BranchId, ErrorKind, Session, Store};
 
@@ -120,7 +120,7 @@ pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<Named, Failure> {
     let step = show::find(&named, step)?.clone();
     // One that is no longer behind the head, as in a damaged file, is its own end.
     named.session = named.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
-    named.lineage = Lineage::of([step]);
+    named.lineage = Lineage::new([step]);
     Ok(named)
 }
 
@@ -185,7 +185,7 @@ impl Named {
         if session.tree().is_some() {
             return Ok(());
         }
-        let at = session.head().map(|step| format!(" at step {:.SHORT$}", step.id())).unwrap_or_default();
+        let at = session.head().map(|step| format!(" at step {:.SHORT_ID_DIGITS$}", step.id())).unwrap_or_default();
         let what = format!("the session {name} does not say what its files were{at}");
         Err(Failure::told(what, "files are on the record from the first call on that can write"))
     }
@@ -215,7 +215,7 @@ impl Named {
     /// Says on stderr if it is not as it was written.
     pub(crate) fn warn(&self) -> Exit {
         let places = match &self.origin {
-            Origin::File(_, report) => report.places(),
+            Origin::File(_, report) => report.damaged_places(),
             Origin::Store(_, _, damage) => damage.len() as u64,
         };
         if self.is_damaged() {

@@ -1,4 +1,4 @@
-//! What the record costs: `cargo xtask bench`.
+//! Benchmarks of the record: `cargo xtask bench`.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -14,8 +14,8 @@ use rath_record::{BranchId, Record, Stamp, Timestamp, Usage, view};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const LONG: usize = 1_000_000;
-const SHORT: usize = 1_000;
+const LONG_STEPS: usize = 1_000_000;
+const SHORT_STEPS: usize = 1_000;
 
 fn main() {
     let mut table = Table::default();
@@ -25,7 +25,7 @@ fn main() {
     table.print();
 }
 
-/// A record of turns like those of a coding agent.
+/// Makes a record of turns like those of a coding agent.
 fn turns(steps: usize) -> Record {
     let mut record = Record::new();
     (0..steps).for_each(|nth| push_turn(&mut record, nth));
@@ -57,7 +57,7 @@ fn push_turn(record: &mut Record, nth: usize) {
 }
 
 fn append_and_merge(table: &mut Table) {
-    let (long, short) = (turns(LONG), turns(SHORT));
+    let (long, short) = (turns(LONG_STEPS), turns(SHORT_STEPS));
 
     let append = |record: &Record| {
         let mut record = record.clone();
@@ -85,19 +85,19 @@ fn append_and_merge(table: &mut Table) {
     let (at_long, at_short) = table::medians(51, || merge(&on_long), || merge(&on_short));
     table.at_most("merge of two forks of 10 steps on 1,000,000 against 1,000", ratio(at_long, at_short), 3.0);
 
-    // A turn of tools far back, and nothing but notes since.
+    // A turn with tool calls far back, and only notes after it.
     let after_tools = |notes: usize| {
         let mut record = turns(3);
         (0..notes).for_each(|_| _ = record.push(Chunk::note("x"), Stamp::on(BranchId([7; 16]))));
         (fork(&record, 1), fork(&record, 2))
     };
-    let (on_long, on_short) = (after_tools(LONG), after_tools(SHORT));
+    let (on_long, on_short) = (after_tools(LONG_STEPS), after_tools(SHORT_STEPS));
     let (at_long, at_short) = table::medians(51, || merge(&on_long), || merge(&on_short));
     table.at_most("the same after a turn of tools and nothing but notes since", ratio(at_long, at_short), 3.0);
 }
 
 fn walk(table: &mut Table) {
-    // Per diamond, a walk of 100,000 must cost what a walk of 20,000 does; neither fits a cache.
+    // A walk of 100,000 diamonds must cost the same per diamond as one of 20,000; neither fits a cache.
     let diamonds = |count: usize| {
         let mut record = turns(1);
         for nth in 0..count {
@@ -120,7 +120,7 @@ fn walk(table: &mut Table) {
     let (at_many, at_few) = table::medians(11, || walk(&many, 1), || walk(&few, 5));
     table.at_most("walk of 100,000 diamonds against 5 walks of 20,000", ratio(at_many, at_few), 2.0);
 
-    // Reading the last words of a line that many forks were merged into must not cost a comparison for each.
+    // Reading the end of a line that many forks were merged into must not cost a comparison for each fork.
     let fan = |forks: usize| {
         let mut all = turns(4);
         let base = all.clone();
@@ -140,13 +140,13 @@ fn walk(table: &mut Table) {
     let (views, steps) = table::medians(
         11,
         || _ = black_box((view::messages(&record).list.len(), view::spending(&record).total.calls)),
-        || _ = black_box(Lineage::of(record.head().cloned()).walk().len()),
+        || _ = black_box(Lineage::new(record.head().cloned()).walk().len()),
     );
     table.at_most("messages and usage of 100,000 steps against walking them", ratio(views, steps), 20.0);
 }
 
 fn verify(table: &mut Table) {
-    let mut file = written(LONG);
+    let mut file = write_file(LONG_STEPS);
     let blocks = |file: &mut File, take: &mut dyn FnMut(&[u8])| {
         let mut block = vec![0; 256 * 1024];
         file.rewind().expect("a file");
@@ -198,7 +198,7 @@ fn verify(table: &mut Table) {
     let (ours, theirs) = table::medians(3, || verify(&mut file), || skim(&mut same));
     table.at_least("the same against hashing them and only skimming the JSON", ratio(theirs, ours), 1.0 / 3.0);
 
-    let mut some = written(LONG / 5);
+    let mut some = write_file(LONG_STEPS / 5);
     let mut same = some.try_clone().expect("a file");
     let read = |file: &mut File| {
         let mut reader = Reader::new();
@@ -208,20 +208,20 @@ fn verify(table: &mut Table) {
     let (ours, theirs) = table::medians(5, || read(&mut some), || build(&mut same));
     table.at_least("speed of reading 200,000 rows into a record, likewise", ratio(theirs, ours), 1.0 / 3.0);
 
-    let mut small = written(LONG / 100);
+    let mut small = write_file(LONG_STEPS / 100);
     let (long, short) = (table::peak(|| verify(&mut file)), table::peak(|| verify(&mut small)));
     table.at_most("peak memory of verifying 1,000,000 rows against 10,000", long as f64 / short as f64, 1.1);
 }
 
-fn written(steps: usize) -> File {
+fn write_file(steps: usize) -> File {
     let mut file = tempfile::tempfile().expect("a temporary file");
     let mut encoder = Encoder::new();
     let mut record = Record::new();
     for nth in 0..steps {
         push_turn(&mut record, nth);
-        encoder.step(record.head().expect("a step")).expect("short rows");
+        encoder.push_step(record.head().expect("a step")).expect("short rows");
         if nth % 1_000 == 0 {
-            file.write_all(&encoder.take()).expect("a file");
+            file.write_all(&encoder.take_bytes()).expect("a file");
         }
     }
     file.write_all(&encoder.finish()).expect("a file");

@@ -1,62 +1,62 @@
-//! What must hold for any bytes at all. Shared by the fuzz target and the test that runs its corpus.
+//! The properties that hold for any bytes. Shared by the fuzz target and the test that runs its corpus.
 
 use rath_record::codec::{self, CodecError, Encoder, Report, Verifier};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Link, Parents, Record, Stamp, Step, turn, view};
+use rath_record::{BranchId, Parent, Parents, Record, Stamp, Step, turn, view};
 
-/// Takes `data` for a file, and its lines for chunks.
+/// Checks `data` as a file, and its lines as chunks.
 pub(crate) fn codec(data: &[u8]) {
-    as_file(data);
-    as_chunks(data);
+    check_file(data);
+    check_chunks(data);
     graph::verify(data);
 }
 
-fn as_file(data: &[u8]) {
+fn check_file(data: &[u8]) {
     let opened = codec::read(data);
-    let verified = verified(data);
+    let verified = verify(data);
     match (&opened, &verified) {
         (Ok(opened), Ok(report)) => assert_eq!(opened.report.is_whole(), report.is_whole()),
         (Err(one), Err(other)) => assert_eq!(one, other),
         _ => panic!("the reader and the verifier disagree"),
     }
     let Ok(opened) = opened else { return };
-    look(&opened.record);
+    check_views(&opened.record);
 
-    // What was read can be written, and then reads as the same steps.
-    let lineage = Lineage::of(opened.heads.clone());
-    let again = codec::read(&encoded(&lineage)).expect("just written");
-    assert_eq!(again.heads, opened.heads);
+    // The steps that were read can be written, and are the same when read again.
+    let lineage = Lineage::new(opened.heads.clone());
+    let reread = codec::read(&encode(&lineage)).expect("just written");
+    assert_eq!(reread.heads, opened.heads);
 }
 
-/// Seals keep nearly every mutation from getting further than the row; so here the lines are chunks to be sealed.
-fn as_chunks(data: &[u8]) {
+/// Checks the lines of `data` as chunks: seals stop nearly every mutation of a file at its row.
+fn check_chunks(data: &[u8]) {
     let mut steps: Vec<Step> = Vec::new();
     for line in data.split(|byte| *byte == b'\n') {
         let Ok(json) = std::str::from_utf8(line) else { continue };
-        let link = |back: usize| steps.len().checked_sub(back).map(|at| Link::Step(steps[at].clone()));
-        let parents = match (json.len() % 5, link(1), link(2)) {
+        let parent = |back: usize| steps.len().checked_sub(back).map(|at| Parent::Loaded(steps[at].clone()));
+        let parents = match (json.len() % 5, parent(1), parent(2)) {
             (0, Some(ours), Some(theirs)) => Parents::Two([ours, theirs]),
             (1, _, Some(earlier)) => Parents::One(earlier),
             (_, Some(last), _) => Parents::One(last),
             _ => Parents::None,
         };
         let branch = BranchId([json.len() as u8 % 3; 16]);
-        steps.extend(Step::read(parents, json, Stamp::on(branch)));
+        steps.extend(Step::from_json(parents, json, Stamp::on(branch)));
     }
     let Some(head) = steps.last() else { return };
     let record = Record::at(head.clone());
     if record.chunk_count() < 10_000 {
-        look(&record);
+        check_views(&record);
     }
     let lineage = record.lineage();
-    let file = encoded(&lineage);
+    let file = encode(&lineage);
     let opened = codec::read(&file).expect("just written");
     assert_eq!(opened.record.head(), record.head());
-    assert_eq!(encoded(&Lineage::of(opened.heads)), file);
+    assert_eq!(encode(&Lineage::new(opened.heads)), file);
 }
 
-fn look(record: &Record) {
+fn check_views(record: &Record) {
     let messages = view::messages(record);
     assert_eq!(messages.head, record.head().map(Step::id));
     view::files(record);
@@ -69,24 +69,24 @@ fn look(record: &Record) {
     assert_eq!(graph::verify(export.as_bytes()).problems, []);
 }
 
-fn encoded(lineage: &Lineage) -> Vec<u8> {
+fn encode(lineage: &Lineage) -> Vec<u8> {
     let mut encoder = Encoder::new();
     for step in lineage.walk() {
-        encoder.step(step).expect("inputs are short");
+        encoder.push_step(step).expect("inputs are short");
     }
     encoder.finish()
 }
 
-fn verified(data: &[u8]) -> Result<Report, CodecError> {
+fn verify(data: &[u8]) -> Result<Report, CodecError> {
     let mut verifier = Verifier::new();
     let mut passes = 0;
     loop {
-        // Another size of block at every pass: how a file is read must not matter.
+        // Another block size in every pass: the size must not matter.
         for block in data.chunks([61, 1, 4096][passes % 3]) {
             verifier.feed(block);
         }
         passes += 1;
-        assert!(passes < 10, "the verifier comes to an end");
+        assert!(passes < 10, "the verifier terminates");
         if let Some(report) = verifier.end()? {
             return Ok(report);
         }

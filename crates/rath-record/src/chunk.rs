@@ -1,4 +1,6 @@
-//! What a step says. One closed enum; a kind or field that this version does not know survives as its exact JSON.
+//! The content of a step, as one closed enum.
+//!
+//! A kind or field that this version does not know survives as its exact JSON.
 
 mod json;
 mod kinds;
@@ -10,30 +12,30 @@ use crate::id::CallId;
 use crate::payload::Text;
 
 pub use kinds::*;
-pub use rewrite::Part;
+pub use rewrite::TextKind;
 pub use wire::ChunkError;
 pub use workspace::*;
 
-/// What a step says.
+/// The content of a step: one thing that happened.
 ///
 /// In JSON a chunk is an object whose first member, `kind`, is the variant's name in snake case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Chunk {
-    /// An agent's prompt with its tools and provider: the frame in which the model reads what follows.
+    /// An agent's prompt with its tools and its provider: the context in which the model reads the steps that follow.
     Instructions(Instructions),
-    /// What the user said.
+    /// A message from the user.
     User(User),
-    /// What the model answered.
+    /// An answer of the model.
     Assistant(Assistant),
     /// A tool call is about to take effect.
     ToolStarted(ToolStarted),
-    /// A tool call ended, and what it changed.
+    /// A tool call ended; holds its result and the changes it made.
     ToolResult(ToolResult),
     /// The session was bound to a sandbox.
     Placed(Placed),
-    /// The workspace was found like this, and no call on this record left it so.
+    /// The workspace was found in this state, and no call on this record caused it.
     Observed(Observed),
-    /// Something went into a memory or came out of one.
+    /// Something was written to a memory or read from one.
     Memory(Memory),
     /// Earlier steps were folded into a summary.
     Compressed(Compressed),
@@ -41,80 +43,82 @@ pub enum Chunk {
     Selected(Selected),
     /// A check ran.
     Checked(Checked),
-    /// A branch left its parent here.
+    /// A branch was forked from its parent here.
     Forked(Forked),
-    /// Two branches were joined here.
+    /// Two branches were merged here.
     Merged(Merged),
-    /// A person said what a file that two branches changed is to be.
+    /// A person resolved a file conflict of a merge.
     Decided(Decided),
-    /// A branch cut its lineage here.
+    /// A branch was detached from its parent branch here.
     Detached(Detached),
     /// A model call failed and will be tried again.
     Retry(Retry),
     /// The run was stopped from outside.
     Interrupted(Interrupted),
-    /// A person let a call go ahead.
+    /// A person approved a call.
     Approved(Approved),
-    /// A person refused a call.
+    /// A person denied a call.
     Denied(Denied),
     /// The run failed.
     Failed(Failed),
-    /// A person went on though something was not as it was left.
+    /// A person continued the session although something had changed since it was left.
     Resumed(Resumed),
     /// A remark that no model sees.
     Note(Note),
-    /// A chunk this version cannot read, kept as it was written.
+    /// A chunk that this version cannot read, kept exactly as it was written.
     Other(Other),
 }
 
 impl Chunk {
-    /// The user says `text`.
+    /// Makes a user message.
     pub fn user(text: impl Into<Text>) -> Self {
         Chunk::User(User { text: text.into(), images: Vec::new() })
     }
 
-    /// The agent is told `text`.
+    /// Makes the instructions of an agent without tools.
     pub fn instructions(text: impl Into<Text>) -> Self {
         Chunk::Instructions(Instructions { text: text.into(), ..Instructions::default() })
     }
 
-    /// The model answers `text` and is done.
+    /// Makes a final answer of the model, without tool calls.
     pub fn assistant(text: impl Into<Text>) -> Self {
         Chunk::Assistant(Assistant { text: text.into(), ..Assistant::default() })
     }
 
-    /// The model asks for `calls`.
+    /// Makes an answer of the model that asks for `calls`.
     pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
         let calls = calls.into_iter().collect();
         Chunk::Assistant(Assistant { calls, finish: Finish::Calls, ..Assistant::default() })
     }
 
-    /// A call did what it was asked, and this is what the model reads.
+    /// Makes the result of a call that succeeded.
     pub fn result(call: impl Into<CallId>, output: impl Into<Text>) -> Self {
         Chunk::ToolResult(ToolResult::new(call, Outcome::Ok, output))
     }
 
-    /// A remark that no model sees.
+    /// Makes a remark that no model sees.
     pub fn note(text: impl Into<Text>) -> Self {
         Chunk::Note(Note { text: text.into() })
     }
 
-    /// Whether this only marks where branches part or meet: views of the content pass over it.
+    /// Returns whether this chunk only marks where branches part or meet.
+    ///
+    /// Views of the content skip markers.
     pub fn is_marker(&self) -> bool {
         matches!(self, Chunk::Forked(_) | Chunk::Merged(_) | Chunk::Detached(_))
     }
 
-    /// Whether the workspace may differ after this step, so that earlier checks no longer cover it.
+    /// Returns whether the workspace may differ after this step, so that earlier checks no longer cover it.
     pub fn changes_workspace(&self) -> bool {
         match self {
-            // What a call changed is observed; only where nobody was left to look, anything may have.
+            // The changes of a call are observed when it ends; after an unknown outcome anything may have changed.
             Chunk::ToolResult(result) => !result.effects.is_empty() || result.outcome == Outcome::Unknown,
             Chunk::Placed(_) | Chunk::Other(_) => true,
             _ => !self.effects().is_empty(),
         }
     }
 
-    /// What changed in the workspace, as observed there.
+    /// The changes to files in the workspace that this step recorded.
     pub fn effects(&self) -> &[Effect] {
         match self {
             Chunk::ToolResult(it) => &it.effects,
@@ -125,7 +129,7 @@ impl Chunk {
         }
     }
 
-    /// The workspace tree after this step, where the step says it.
+    /// The workspace tree after this step, if the step records it.
     pub fn tree(&self) -> Option<&Tree> {
         match self {
             Chunk::ToolResult(it) => it.tree.as_ref(),

@@ -1,46 +1,47 @@
-//! The record as a file: one JSON object a line, each sealed, each naming the one before.
+//! The record as a file: one JSON object per line, each sealed and each with the seal of the line before.
 //!
-//! `docs/format.md` specifies every byte. Here is only what the bytes mean; whoever calls does the reading and
-//! writing: [`Encoder`] turns steps into lines, [`Reader`] turns lines back into steps, and [`Verifier`] checks a file
-//! of any length in memory that does not grow with it. None of them stops at damage: it is reported, with its place,
-//! and everything undamaged is read.
+//! `docs/format.md` specifies every byte. This module does no IO; the caller reads and writes the file. [`Encoder`]
+//! turns steps into lines, [`Reader`] turns lines back into steps, and [`Verifier`] checks a file of any length in
+//! constant memory. None of them stops at damage: it is reported with its location, and everything undamaged is read.
 
 mod damage;
 mod encoder;
-mod lines;
 mod reader;
 mod row;
+mod scanner;
 mod verifier;
 
-pub use damage::{Damage, Ending, Fault, LISTED_MAX, Report};
+pub use damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
 pub use encoder::Encoder;
-pub use lines::Position;
-pub use reader::{Opened, Reader, read};
-pub use row::Writer;
+pub use reader::{FileContents, Reader, read};
+pub use row::WriterInfo;
+pub use scanner::AppendPosition;
 pub use verifier::Verifier;
 
-/// The version of the format that is written. Every version up to it is read.
-pub const VERSION: u64 = 1;
+/// The version of the format that is written. Every version up to it can be read.
+pub const FORMAT_VERSION: u64 = 1;
 
-/// The longest row, in bytes. A payload that does not fit cannot be stored; a line that is longer is not a row.
-pub const ROW_MAX: usize = 1 << 30;
+/// The length of the longest row, in bytes.
+///
+/// A payload that does not fit cannot be stored, and a longer line is not a row.
+pub const MAX_ROW_BYTES: usize = 1 << 30;
 
-/// Why a file cannot be read at all.
+/// The reason why a file cannot be read or written at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// It was written by a newer program.
-    #[error("the file has format version {found}; this program reads versions up to {VERSION}")]
+    /// The file was written by a newer program.
+    #[error("the file has format version {found}; this program reads versions up to {FORMAT_VERSION}")]
     NewerVersion {
-        /// Its version.
+        /// The version of the file.
         found: u64,
     },
-    /// It is something else.
+    /// The file is not a session file.
     #[error("not a rath session file: no line of it is a row")]
     NotARecord,
     /// A payload is too long.
-    #[error("a row of {bytes} bytes is too long; the most is {ROW_MAX}")]
+    #[error("a row of {bytes} bytes is too long, the limit is {MAX_ROW_BYTES}")]
     RowTooLong {
-        /// How long it would be.
+        /// The length that the row would have, in bytes.
         bytes: usize,
     },
 }

@@ -1,35 +1,36 @@
-//! The record as text for people: one line a chunk, and the graph of steps.
+//! The record as text for people: one line per chunk, and the graph of steps.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use renderdag::{Ancestor, GraphRowRenderer, Renderer};
 use unicode_width::UnicodeWidthStr;
 
 use crate::chunk::{
-    Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Strategy, Taken, Verdict,
+    Assistant, Call, Change, Choice, Chunk, Effect, Finish, MemoryEvent, Outcome, Resolution, Strategy, Verdict,
 };
 use crate::id::{BranchId, StepId};
 use crate::lineage::{self, Lineage};
 use crate::payload::Text;
 use crate::step::Step;
 
-/// How many columns of a text a headline shows.
-const PREVIEW: usize = 60;
+/// The number of columns that a preview of a text may take.
+const PREVIEW_COLUMNS: usize = 60;
 
-/// Draws the graph, newest first: for every step its id, its branch, and what it says.
+/// Draws the graph, newest step first, with id, branch and content of every step.
 pub fn graph(lineage: &Lineage) -> String {
-    let names = Names::of(lineage);
-    let mut drawn = String::new();
-    rows(lineage, |step| format!("{} {}  {}", step.id().short(), names.shown(step), headline(step)))
-        .for_each(|row| drawn.push_str(&row));
-    drawn
+    let names = BranchNames::new(lineage);
+    let mut text = String::new();
+    rows(lineage, |step| format!("{} {}  {}", step.id().short(), names.display_name(step), headline(step)))
+        .for_each(|row| text.push_str(&row));
+    text
 }
 
-/// Draws the graph row by row, newest first, with a text of the caller's for every step.
+/// Draws the graph row by row, newest step first, with a text of the caller's for every step.
 pub fn rows(lineage: &Lineage, mut text: impl FnMut(&Step) -> String) -> impl Iterator<Item = String> {
     let mut renderer = GraphRowRenderer::<StepId>::new().output().with_min_row_height(1).build_box_drawing();
     lineage.walk().into_iter().rev().map(move |step| {
-        let parents = step.parents().iter().map(|link| match link.step() {
+        let parents = step.parents().iter().map(|parent| match parent.step() {
             Some(parent) => Ancestor::Parent(parent.id()),
             None => Ancestor::Anonymous,
         });
@@ -38,34 +39,47 @@ pub fn rows(lineage: &Lineage, mut text: impl FnMut(&Step) -> String) -> impl It
     })
 }
 
-/// What the branches of a lineage are called.
-pub struct Names(HashMap<BranchId, String>);
-
-impl Names {
-    /// Names the branches of `lineage`.
-    pub fn of(lineage: &Lineage) -> Self {
-        Names(lineage::branches(&lineage.walk()).into_iter().map(|branch| (branch.id, branch.name)).collect())
-    }
-
-    /// The name of the branch that `step` is on.
-    pub fn of_step(&self, step: &Step) -> &str {
-        self.of_branch(step.stamp().branch)
-    }
-
-    /// The name of a branch.
-    pub fn of_branch(&self, branch: BranchId) -> &str {
-        self.0.get(&branch).map_or("?", String::as_str)
-    }
-
-    /// The same as it is shown: control characters made visible.
-    pub fn shown(&self, step: &Step) -> String {
-        self.of_step(step).chars().map(visible).collect()
+/// Shows the graph as text, newest step first.
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(graph(self).trim_end())
     }
 }
 
-/// What a step says, who said it and what it cost, on one line.
+impl fmt::Debug for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The names of the branches of a lineage.
+pub struct BranchNames(HashMap<BranchId, String>);
+
+impl BranchNames {
+    /// Collects the names of the branches of `lineage`.
+    pub fn new(lineage: &Lineage) -> Self {
+        BranchNames(lineage::branches(&lineage.walk()).into_iter().map(|branch| (branch.id, branch.name)).collect())
+    }
+
+    /// Returns the name of the branch that `step` is on.
+    pub fn name_of_step(&self, step: &Step) -> &str {
+        self.name_of(step.stamp().branch)
+    }
+
+    /// Returns the name of a branch, or `?` if it is not in the lineage.
+    pub fn name_of(&self, branch: BranchId) -> &str {
+        self.0.get(&branch).map_or("?", String::as_str)
+    }
+
+    /// Returns the name of the branch that `step` is on, with control characters escaped.
+    pub fn display_name(&self, step: &Step) -> String {
+        self.name_of_step(step).chars().map(escape_invisible).collect()
+    }
+}
+
+/// Describes a step on one line: its content, the module that appended it and its usage.
 pub fn headline(step: &Step) -> String {
-    let mut line = says(step.chunk());
+    let mut line = describe(step.chunk());
     if let Some(by) = &step.stamp().by {
         line.push_str(&format!("  [{}]", preview(by)));
     }
@@ -75,8 +89,8 @@ pub fn headline(step: &Step) -> String {
     line
 }
 
-/// How a call ended, in words.
-pub fn outcome(outcome: Outcome) -> &'static str {
+/// Returns the outcome of a call in words.
+pub fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Ok => "ok",
         Outcome::UnknownTool => "unknown tool",
@@ -90,8 +104,8 @@ pub fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Why the model stopped, in words.
-pub fn finish(finish: Finish) -> &'static str {
+/// Returns the reason why the model stopped in words.
+pub fn finish_text(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
         Finish::Calls => "calls",
@@ -100,8 +114,8 @@ pub fn finish(finish: Finish) -> &'static str {
     }
 }
 
-/// What a call changed, in a word.
-pub fn changed(effect: &Effect) -> String {
+/// Describes the change of a file: a sign for the kind of change, and the path.
+pub fn describe_effect(effect: &Effect) -> String {
     let path = preview(&effect.path);
     match &effect.change {
         Change::Created => format!("+{path}"),
@@ -111,67 +125,72 @@ pub fn changed(effect: &Effect) -> String {
     }
 }
 
-/// What changed, path by path, as far as it fits on a line.
-fn changes(effects: &[Effect]) -> String {
-    let mut line: String = effects.iter().take(CHANGES).map(|effect| format!(" {}", changed(effect))).collect();
-    if effects.len() > CHANGES {
-        line.push_str(&format!(" and {} more", effects.len() - CHANGES));
+/// Describes changes of files on one line, as far as they fit.
+fn describe_effects(effects: &[Effect]) -> String {
+    let mut line: String =
+        effects.iter().take(MAX_LISTED_CHANGES).map(|effect| format!(" {}", describe_effect(effect))).collect();
+    if effects.len() > MAX_LISTED_CHANGES {
+        line.push_str(&format!(" and {} more", effects.len() - MAX_LISTED_CHANGES));
     }
     line
 }
 
-/// How many changed paths are named on one line.
-const CHANGES: usize = 20;
+/// The number of changed paths that are named on one line.
+const MAX_LISTED_CHANGES: usize = 20;
 
-/// What a chunk says, on one line.
-pub fn says(chunk: &Chunk) -> String {
+/// Describes a chunk on one line.
+pub fn describe(chunk: &Chunk) -> String {
     let kind = chunk.kind();
     match chunk {
-        Chunk::Instructions(it) if it.tools.is_empty() => format!("{kind}: {}", text(&it.text)),
+        Chunk::Instructions(it) if it.tools.is_empty() => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::Instructions(it) => {
-            format!("{kind}: {} (tools: {})", text(&it.text), names(it.tools.iter().map(|tool| &tool.name)))
+            format!(
+                "{kind}: {} (tools: {})",
+                preview_text(&it.text),
+                join_names(it.tools.iter().map(|tool| &tool.name))
+            )
         }
-        Chunk::User(it) if it.images.is_empty() => format!("{kind}: {}", text(&it.text)),
-        Chunk::User(it) => format!("{kind}: {} (images: {})", text(&it.text), it.images.len()),
-        Chunk::Assistant(it) => format!("{kind}{}", answer(it)),
+        Chunk::User(it) if it.images.is_empty() => format!("{kind}: {}", preview_text(&it.text)),
+        Chunk::User(it) => format!("{kind}: {} (images: {})", preview_text(&it.text), it.images.len()),
+        Chunk::Assistant(it) => format!("{kind}{}", describe_answer(it)),
         Chunk::ToolStarted(it) => format!("tool started: {}", preview(&it.call.0)),
         Chunk::ToolResult(it) => {
-            let (output, outcome) = (text(&it.output), outcome(it.outcome));
+            let (output, outcome) = (preview_text(&it.output), outcome_text(it.outcome));
             let mut line = format!("tool result: {} {outcome}", preview(&it.call.0));
             if !output.is_empty() {
-                // What a model reads of a failure begins with these words too.
+                // The text that a model reads of a failure begins with the outcome too.
                 let rest = output.strip_prefix(outcome).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&output);
                 line.push_str(&format!(": {rest}"));
             }
-            line + &changes(&it.effects)
+            line + &describe_effects(&it.effects)
         }
         Chunk::Placed(it) => format!("{kind}: {}", preview(&it.place)),
-        Chunk::Observed(it) if it.effects.is_empty() => format!("{kind}: {}", preview(&it.tree.0)),
-        Chunk::Observed(it) => format!("{kind}:{}", changes(&it.effects)),
+        Chunk::Observed(it) if it.effects.is_empty() => format!("files: {}", preview(&it.tree.0)),
+        Chunk::Observed(it) => format!("changed outside the agent:{}", describe_effects(&it.effects)),
         Chunk::Decided(it) => {
             let taken = match it.taken {
-                Taken::Ours => "ours",
-                Taken::Theirs => "theirs",
-                Taken::Edited => "edited",
-                Taken::Markers => "both, with marks",
+                Resolution::Ours => "ours",
+                Resolution::Theirs => "theirs",
+                Resolution::Edited => "edited",
+                Resolution::Markers => "both, with conflict markers",
             };
             format!("{kind}: {} {taken}", preview(&it.path))
         }
         Chunk::Memory(it) => match &it.event {
-            MemoryEvent::Remember { text: fact } => format!("remember: {}", text(fact)),
-            MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", text(query), found.len()),
-            MemoryEvent::Commit { entries } => format!("commit: {}", names(entries)),
-            MemoryEvent::Forget { entries } => format!("forget: {}", names(entries)),
+            MemoryEvent::Remember { text: fact } => format!("remember: {}", preview_text(fact)),
+            MemoryEvent::Recall { query, found } => format!("recall: {} ({} found)", preview_text(query), found.len()),
+            MemoryEvent::Commit { entries } => format!("commit: {}", join_names(entries)),
+            MemoryEvent::Forget { entries } => format!("forget: {}", join_names(entries)),
         },
         Chunk::Compressed(it) => {
-            format!("{kind}: {} into: {}", count(it.hidden.len() as u64, "step"), text(&it.summary))
+            format!("{kind}: {} into: {}", count(it.hidden.len() as u64, "step"), preview_text(&it.summary))
         }
         Chunk::Selected(it) => {
             let choice = match &it.choice {
                 Choice::Chosen { route } => preview(route),
                 Choice::Done => "done".to_owned(),
-                Choice::OutOfRange => format!("out of range: {}", text(&it.reply)),
-                Choice::Unparseable => format!("unparseable: {}", text(&it.reply)),
+                Choice::OutOfRange => format!("out of range: {}", preview_text(&it.reply)),
+                Choice::Unparseable => format!("unparseable: {}", preview_text(&it.reply)),
                 Choice::Empty => "empty reply".to_owned(),
             };
             format!("{kind}: {choice} (of {})", it.menu.len())
@@ -187,95 +206,97 @@ pub fn says(chunk: &Chunk) -> String {
         Chunk::Forked(_) | Chunk::Detached(_) => kind.to_owned(),
         Chunk::Merged(it) => match it.strategy {
             Strategy::Ancestor if !it.conflicts.is_empty() => {
-                format!("{kind} (conflicts: {})", names(it.conflicts.iter().map(|conflict| &conflict.path)))
+                format!("{kind} (conflicts: {})", join_names(it.conflicts.iter().map(|conflict| &conflict.path)))
             }
             Strategy::Ancestor => kind.to_owned(),
             Strategy::Concat => format!("{kind} (concat)"),
             Strategy::Aside => "kept aside".to_owned(),
         },
-        Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, text(&it.error)),
-        Chunk::Interrupted(it) => format!("{kind}: {}", text(&it.reason)),
+        Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, preview_text(&it.error)),
+        Chunk::Interrupted(it) => format!("{kind}: {}", preview_text(&it.reason)),
         Chunk::Approved(it) => format!("{kind}: {}", preview(&it.call.0)),
-        Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), text(&it.reason)),
-        Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), text(&it.message)),
+        Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), preview_text(&it.reason)),
+        Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), preview_text(&it.message)),
         Chunk::Resumed(it) => format!("{kind}: {}", preview(&it.differences.join("; "))),
-        Chunk::Note(it) => format!("{kind}: {}", text(&it.text)),
+        Chunk::Note(it) => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),
     }
 }
 
-/// A number of things in words: `1 step`, `2 steps`.
+/// Formats a number with its noun: `1 step`, `2 steps`.
 pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A text on one line: white space folded, control characters made visible, cut where it gets wide.
+/// Shortens a text to one line: white space folded, control characters escaped, cut after sixty columns.
 pub fn preview(text: &str) -> String {
     let mut line = String::new();
     let mut width = 0;
-    // Where to cut if the next piece does not fit: a column is left for the mark.
+    // The place to cut if the next piece does not fit: one column is left for the ellipsis.
     let mut cut = 0;
     let words = text.split_whitespace().enumerate();
-    // No more is looked at than fits: a text of ten megabytes must not be folded for sixty columns.
+    // Only as much as fits is read: a text of ten megabytes must not be folded for sixty columns.
     let chars = words.flat_map(|(nth, word)| (nth > 0).then_some(' ').into_iter().chain(word.chars()));
     for c in chars {
-        let piece = visible(c);
+        let piece = escape_invisible(c);
         width += UnicodeWidthStr::width(&*piece);
-        if width > PREVIEW {
+        if width > PREVIEW_COLUMNS {
             line.truncate(cut);
             line.push('…');
             break;
         }
         line.push_str(&piece);
-        if width < PREVIEW {
+        if width < PREVIEW_COLUMNS {
             cut = line.len();
         }
     }
     line
 }
 
-/// A text in full, but that control characters are made visible: what a model wrote must not drive a terminal.
+/// Escapes the control characters of a text: the output of a model must not control a terminal.
 pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut printable = String::with_capacity(text.len());
     for c in text.chars() {
-        if matches!(c, '\n' | '\t') { shown.push(c) } else { shown.push_str(&visible(c)) }
+        if matches!(c, '\n' | '\t') { printable.push(c) } else { printable.push_str(&escape_invisible(c)) }
     }
-    shown
+    printable
 }
 
-/// The character, or its escape if it would do something else than be seen: control characters, and those that turn the
-/// direction of what follows and so could make a line read as another.
-fn visible(c: char) -> String {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if c.is_control() || turns { c.escape_default().to_string() } else { c.to_string() }
+/// Returns the character, or its escape if it is not visible.
+///
+/// This covers control characters, and those that change the direction of the text after them, so that a line could be
+/// read as another.
+fn escape_invisible(c: char) -> String {
+    let changes_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || changes_direction { c.escape_default().to_string() } else { c.to_string() }
 }
 
-fn text(text: &Text) -> String {
+fn preview_text(text: &Text) -> String {
     match text {
-        Text::Here(here) => preview(here),
-        Text::Away(_) => text.to_string(),
+        Text::Present(content) => preview(content),
+        Text::Missing(_) => text.to_string(),
     }
 }
 
-fn names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+fn join_names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     preview(&names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
-fn answer(answer: &Assistant) -> String {
+fn describe_answer(answer: &Assistant) -> String {
     let mut line = String::new();
     if !answer.text.is_empty() || answer.calls.is_empty() {
-        line.push_str(&format!(": {}", text(&answer.text)));
+        line.push_str(&format!(": {}", preview_text(&answer.text)));
     }
     if matches!(answer.finish, Finish::Length | Finish::Filtered) {
-        line.push_str(&format!(" ({})", finish(answer.finish)));
+        line.push_str(&format!(" ({})", finish_text(answer.finish)));
     }
     for (nth, call) in answer.calls.iter().enumerate() {
         line.push_str(if nth == 0 { " calls " } else { ", " });
-        line.push_str(&called(call));
+        line.push_str(&describe_call(call));
     }
     line
 }
 
-fn called(call: &Call) -> String {
-    format!("{}({})", preview(&call.tool), text(&call.arguments))
+fn describe_call(call: &Call) -> String {
+    format!("{}({})", preview(&call.tool), preview_text(&call.arguments))
 }

@@ -1,4 +1,4 @@
-//! The graph of branches as data: one JSON line a branch, under the names that the Python OpenRath exports.
+//! The graph of branches as data: one JSON line per branch, with the member names of the Python OpenRath's export.
 
 mod verify;
 
@@ -12,14 +12,14 @@ use crate::lineage::{self, Lineage};
 use crate::step::Step;
 use crate::usage::Usage;
 
-pub use verify::{GraphFault, GraphReport, Problem, verify};
+pub use verify::{GraphFault, GraphProblem, GraphReport, verify};
 
-/// Which ids an export shows.
+/// The ids that an export shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
-    /// Those that the branches have.
-    Given,
-    /// Ids that follow from what was recorded: the same program run twice exports the same bytes.
+    /// The ids of the branches.
+    Original,
+    /// Ids derived from the recorded content: the same program run twice exports the same bytes.
     Canonical,
 }
 
@@ -27,24 +27,24 @@ pub enum Ids {
 pub fn export(lineage: &Lineage, ids: Ids) -> String {
     let walk = lineage.walk();
     let branches = lineage::branches(&walk);
-    let renamed: HashMap<BranchId, BranchId> = match ids {
-        Ids::Given => HashMap::new(),
+    let canonical_ids: HashMap<BranchId, BranchId> = match ids {
+        Ids::Original => HashMap::new(),
         Ids::Canonical => branches.iter().map(|branch| (branch.id, BranchId::canonical(branch.first.id()))).collect(),
     };
-    let shown = |id: BranchId| renamed.get(&id).copied().unwrap_or(id);
-    // By the step's name: of twins that two branches made alike, the walk holds one.
-    let on: HashMap<StepId, BranchId> = walk.iter().map(|step| (step.id(), step.stamp().branch)).collect();
+    let exported_id = |id: BranchId| canonical_ids.get(&id).copied().unwrap_or(id);
+    // By id: of two equal steps that two branches recorded, the walk holds only one.
+    let branch_of: HashMap<StepId, BranchId> = walk.iter().map(|step| (step.id(), step.stamp().branch)).collect();
     let mut out = String::new();
     for branch in &branches {
-        let origin = Origin::of(branch.first, &on);
-        let row = Row {
-            id: shown(branch.id),
-            parent_session_ids: origin.parents.into_iter().map(shown).collect(),
+        let origin = Origin::from_first_step(branch.first, &branch_of);
+        let row = BranchRow {
+            id: exported_id(branch.id),
+            parent_session_ids: origin.parents.into_iter().map(exported_id).collect(),
             lineage_operator: origin.operator,
             lineage_kind: origin.kind,
             lineage_extras: origin.extras,
             chunk_count: branch.head.chunk_count(),
-            cumulative_usage: TokenUsage::of(branch.head.cumulative_usage()),
+            cumulative_usage: TokenUsage::from_usage(branch.head.cumulative_usage()),
             head: branch.head.id(),
         };
         push_sealed(&mut out, &row);
@@ -52,9 +52,9 @@ pub fn export(lineage: &Lineage, ids: Ids) -> String {
     out
 }
 
-/// One branch, as it is exported.
+/// The row of one branch in an export.
 #[derive(Serialize)]
-struct Row {
+struct BranchRow {
     id: BranchId,
     parent_session_ids: Vec<BranchId>,
     lineage_operator: &'static str,
@@ -73,8 +73,8 @@ struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Nothing where no model was asked.
-    fn of(usage: Usage) -> Option<Self> {
+    /// Returns `None` if no model was called.
+    fn from_usage(usage: Usage) -> Option<Self> {
         (usage != Usage::default()).then(|| TokenUsage {
             prompt_tokens: usage.input,
             completion_tokens: usage.output,
@@ -83,7 +83,7 @@ impl TokenUsage {
     }
 }
 
-/// Where a branch comes from, told by the step that opened it.
+/// The origin of a branch, taken from its first step.
 struct Origin {
     parents: Vec<BranchId>,
     operator: &'static str,
@@ -92,9 +92,9 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(first: &Step, on: &HashMap<StepId, BranchId>) -> Self {
+    fn from_first_step(first: &Step, branch_of: &HashMap<StepId, BranchId>) -> Self {
         let mut parents: Vec<BranchId> = Vec::new();
-        for parent in first.parents().iter().filter_map(|parent| on.get(&parent.id()).copied()) {
+        for parent in first.parents().iter().filter_map(|parent| branch_of.get(&parent.id()).copied()) {
             if !parents.contains(&parent) {
                 parents.push(parent);
             }
@@ -120,7 +120,7 @@ impl Origin {
                 extras.push(("strategy", strategy.into()));
                 ("Session.merge", "op_merge")
             }
-            // Two handles on one branch, or the same beginning made twice.
+            // Two handles on one branch, or two branches that begin with the same steps.
             _ if !first.parents().is_empty() => ("implicit", "unknown"),
             Chunk::User(_) => ("Session.user", "leaf_user"),
             Chunk::Instructions(_) => ("Session.system", "leaf_system"),
@@ -130,13 +130,13 @@ impl Origin {
     }
 }
 
-/// The last member of a row, up to the seal of all that stands before it.
-const SEAL_LAST: &str = r#","seal":""#;
+/// The start of the last member of a row, up to the digits of the seal. The seal covers everything before it.
+const SEAL_MEMBER: &str = r#","seal":""#;
 
-fn push_sealed(out: &mut String, row: &Row) {
+fn push_sealed(out: &mut String, row: &BranchRow) {
     let start = out.len();
     out.push_str(&serde_json::to_string(row).expect("a row has string keys and finite numbers"));
     out.pop();
-    let seal = Seal::of(&out.as_bytes()[start..]);
-    out.push_str(&format!("{SEAL_LAST}{seal}\"}}\n"));
+    let seal = Seal::compute(&out.as_bytes()[start..]);
+    out.push_str(&format!("{SEAL_MEMBER}{seal}\"}}\n"));
 }

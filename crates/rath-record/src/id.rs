@@ -1,4 +1,4 @@
-//! Names: every one a newtype, every one with a single text form.
+//! Ids and digests: each is a newtype with exactly one text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +6,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// How many hexadecimal digits stand for an id where a person reads it.
-pub const SHORT: usize = 8;
+/// The number of hexadecimal digits that are shown of an id.
+pub const SHORT_ID_DIGITS: usize = 8;
 
 /// A BLAKE3 digest of some bytes, written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Digests `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    /// Computes the digest of `bytes`.
+    pub fn compute(bytes: &[u8]) -> Self {
         Digest(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Reads the 64-digit form, and only that: upper case is refused, so that one digest has one text.
+    /// Parses the 64-digit form.
+    ///
+    /// Upper case is refused, so that a digest has only one text.
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         parse_hex(hex).map(Digest)
     }
@@ -39,15 +41,15 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The name of a step: a hash of its parents and its chunk, so equal history means equal id.
+/// The id of a step: a hash of its parents and its chunk, so that equal history has equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(pub [u8; 32]);
 
 impl StepId {
-    /// Names the step that says `chunk` (the digest of its JSON) after `parents`.
+    /// Computes the id of a step from its parents and the digest of its chunk's JSON.
     ///
-    /// The chunk enters as a digest, so that a payload can be withheld later and the id still checks.
-    pub fn of(parents: &[StepId], chunk: Digest) -> Self {
+    /// The chunk enters as a digest, so that its text can be withheld later and the id can still be checked.
+    pub fn compute(parents: &[StepId], chunk: Digest) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"rath step 1\n");
         hasher.update(&[parents.len() as u8]);
@@ -58,14 +60,14 @@ impl StepId {
         StepId(*hasher.finalize().as_bytes())
     }
 
-    /// Reads the 64-digit form, and only that.
+    /// Parses the 64-digit form; upper case is refused.
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         parse_hex(hex).map(StepId)
     }
 
-    /// The first eight digits: enough for a person to tell steps apart.
+    /// Returns the first [`SHORT_ID_DIGITS`] digits, enough for a person to tell steps apart.
     pub fn short(&self) -> String {
-        format!("{self:.SHORT$}")
+        format!("{self:.SHORT_ID_DIGITS$}")
     }
 }
 
@@ -77,28 +79,28 @@ impl fmt::Display for StepId {
 
 impl fmt::Debug for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:.SHORT$}")
+        write!(f, "{self:.SHORT_ID_DIGITS$}")
     }
 }
 
-/// The check value of one stored row: the first 16 bytes of a BLAKE3 digest.
+/// The checksum of one stored row: the first 16 bytes of a BLAKE3 digest.
 ///
-/// It guards against damage and quiet edits, not against forgers, who could reseal a whole file.
+/// It protects against damage and accidental edits, not against forgery: a whole file can be sealed anew.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seal(pub [u8; 16]);
 
 impl Seal {
-    /// How many characters a seal has in text.
-    pub const HEX: usize = 32;
+    /// The number of hexadecimal digits in the text form.
+    pub const HEX_DIGITS: usize = 32;
 
-    /// Seals `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    /// Computes the seal of `bytes`.
+    pub fn compute(bytes: &[u8]) -> Self {
         let mut seal = [0; 16];
         seal.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
         Seal(seal)
     }
 
-    /// Reads the 32-digit form, and only that.
+    /// Parses the 32-digit form; upper case is refused.
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         parse_hex(hex).map(Seal)
     }
@@ -106,7 +108,7 @@ impl Seal {
 
 impl fmt::Display for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut hex = [0; Self::HEX];
+        let mut hex = [0; Self::HEX_DIGITS];
         write_hex(&self.0, &mut hex);
         f.pad(ascii(&hex))
     }
@@ -114,28 +116,30 @@ impl fmt::Display for Seal {
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:.SHORT$}")
+        write!(f, "{self:.SHORT_ID_DIGITS$}")
     }
 }
 
-/// The stable name of a branch: a UUID, given by whoever starts the branch.
+/// The stable id of a branch: a UUID, chosen when the branch is started.
 ///
 /// It is outside the content hash: two runs of one program have equal steps on different branches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId(pub [u8; 16]);
 
 impl BranchId {
-    /// Derives a branch id from the step that opened the branch, for canonical exports.
-    pub fn canonical(opened_by: StepId) -> Self {
+    /// Derives a branch id from the first step of the branch, for canonical exports.
+    pub fn canonical(first_step: StepId) -> Self {
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&opened_by.0[..16]);
+        bytes.copy_from_slice(&first_step.0[..16]);
         BranchId(uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes())
     }
 
-    /// The last eight digits: enough for a person to tell branches apart. The first ones say when it began.
+    /// Returns the last [`SHORT_ID_DIGITS`] digits, enough for a person to tell branches apart.
+    ///
+    /// The first digits encode the time, so that they are similar for branches started together.
     pub fn short(&self) -> String {
         let text = self.to_string();
-        text[text.len() - SHORT..].to_owned()
+        text[text.len() - SHORT_ID_DIGITS..].to_owned()
     }
 }
 
@@ -151,7 +155,9 @@ impl fmt::Debug for BranchId {
     }
 }
 
-/// The name of one tool call, as the provider gave it. Unique within a turn, not within a session.
+/// The id of a tool call, as the provider gave it.
+///
+/// It is unique within a turn, not within a session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallId(pub Arc<str>);
@@ -180,27 +186,27 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// A moment, in microseconds since 1970-01-01T00:00:00Z.
+/// A point in time, in microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// What was found where an id was wanted.
+/// A text that could not be parsed as an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("wanted {wanted}, found `{found}`")]
+#[error("expected {expected}, found `{found}`")]
 pub struct IdError {
-    wanted: &'static str,
+    expected: &'static str,
     found: String,
 }
 
-/// Gives an id type the text traits: `FromStr`, and serde as that text.
+/// Implements `FromStr` for an id type, and serde as that text.
 macro_rules! text_id {
-    ($name:ident, $wanted:literal, $parse:expr) => {
+    ($name:ident, $expected:literal, $parse:expr) => {
         impl FromStr for $name {
             type Err = IdError;
 
             fn from_str(text: &str) -> Result<Self, IdError> {
-                $parse(text).ok_or_else(|| IdError { wanted: $wanted, found: text.chars().take(80).collect() })
+                $parse(text).ok_or_else(|| IdError { expected: $expected, found: text.chars().take(80).collect() })
             }
         }
 
@@ -221,7 +227,7 @@ macro_rules! text_id {
 text_id!(Digest, "a digest of 64 lower-case hexadecimal digits", |t: &str| Digest::from_hex(t.as_bytes()));
 text_id!(StepId, "a step id of 64 lower-case hexadecimal digits", |t: &str| StepId::from_hex(t.as_bytes()));
 text_id!(Seal, "a seal of 32 lower-case hexadecimal digits", |t: &str| Seal::from_hex(t.as_bytes()));
-// The round trip refuses the other spellings a UUID has (braces, upper case, no hyphens).
+// The round trip refuses the other spellings of a UUID (braces, upper case, no hyphens).
 text_id!(BranchId, "a branch id: a lower-case UUID with hyphens", |t: &str| {
     uuid::Uuid::try_parse(t).ok().map(|id| BranchId(id.into_bytes())).filter(|id| id.to_string() == t)
 });
@@ -244,7 +250,7 @@ fn parse_hex<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
     // One flag for the whole text: a branch on every digit would double the cost of reading a file.
     let mut bad = 0;
     for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        let (high, low) = (VALUES[pair[0] as usize], VALUES[pair[1] as usize]);
+        let (high, low) = (DIGIT_VALUES[pair[0] as usize], DIGIT_VALUES[pair[1] as usize]);
         bad |= high | low;
         *byte = high << 4 | (low & 15);
     }
@@ -252,7 +258,7 @@ fn parse_hex<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
 }
 
 /// The value of each lower-case hexadecimal digit; 0xff for every other byte.
-const VALUES: [u8; 256] = {
+const DIGIT_VALUES: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut i = 0;
     while i < 16 {
@@ -272,12 +278,13 @@ mod tests {
 
     #[test]
     fn an_id_has_exactly_one_text_form() {
-        let digest = Digest::of(b"rath");
+        let digest = Digest::compute(b"rath");
         let text = digest.to_string();
         assert_eq!(text.parse(), Ok(digest));
-        for wrong in [text.to_uppercase(), text[1..].to_owned(), format!("{text}0"), text.replacen(&text[..1], "g", 1)]
+        for invalid in
+            [text.to_uppercase(), text[1..].to_owned(), format!("{text}0"), text.replacen(&text[..1], "g", 1)]
         {
-            assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
+            assert!(invalid.parse::<Digest>().is_err(), "{invalid}");
         }
         let branch = "0190a5c2-7b1e-7000-8000-0000000000ff";
         assert_eq!(branch.parse::<BranchId>().map(|id| id.to_string()), Ok(branch.to_owned()));

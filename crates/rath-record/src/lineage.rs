@@ -1,24 +1,22 @@
-//! The graph of steps: order, ancestry, and what two heads have in common.
+//! The graph of steps: reading order, ancestry, and the comparison of two heads.
 //!
-//! Nothing here recurses, and a walk visits every step once, so a line of a million steps and a chain of diamonds both
-//! take linear time.
+//! Nothing here recurses, and a walk visits every step once, so that a line of a million steps and a chain of diamonds
+//! both take linear time.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::chunk::Chunk;
-use crate::draw;
 use crate::id::{BranchId, StepId};
 use crate::naming;
-use crate::step::{Link, Step};
+use crate::step::{Parent, Step};
 
-/// A set of steps that are here, by name.
+/// A set of steps that are present, by id.
 pub(crate) type StepSet = HashSet<StepId, BuildHasherDefault<IdHasher>>;
 
-/// Takes the first bytes of a step's name for its hash: it is one already.
+/// Uses the first bytes of a step id as its hash: the id is a hash already.
 ///
-/// Only for names of steps that are here, which were computed. Names that a file gives could be chosen to collide.
+/// Only for ids of present steps, which were computed here. Ids that a file gives could be chosen to collide.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -29,7 +27,7 @@ impl Hasher for IdHasher {
         }
     }
 
-    /// The length of a name, which is always the same.
+    /// Ignores the length of an id, which is always the same.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {
@@ -37,42 +35,42 @@ impl Hasher for IdHasher {
     }
 }
 
-/// The lineage of one or more heads: everything they descend from.
+/// The lineage of one or more heads: everything that they descend from.
 #[derive(Clone)]
 pub struct Lineage {
     heads: Vec<Step>,
 }
 
 impl Lineage {
-    /// The lineage of `heads`.
-    pub fn of(heads: impl IntoIterator<Item = Step>) -> Self {
+    /// Makes the lineage of `heads`.
+    pub fn new(heads: impl IntoIterator<Item = Step>) -> Self {
         Lineage { heads: heads.into_iter().collect() }
     }
 
-    /// The heads it was made of.
+    /// The heads of the lineage.
     pub fn heads(&self) -> &[Step] {
         &self.heads
     }
 
-    /// Every step once, parents before children, a merge's ours before its theirs.
+    /// Returns every step once, parents before children, and at a merge ours before theirs.
     pub fn walk(&self) -> Vec<&Step> {
-        Order::once(self.heads.iter()).collect()
+        ReadingOrder::each_once(self.heads.iter()).collect()
     }
 
-    /// The step with this id.
+    /// Returns the step with this id.
     pub fn find(&self, id: StepId) -> Option<&Step> {
         self.walk().into_iter().find(|step| step.id() == id)
     }
 
-    /// Every step that `id` descends from, oldest first. Empty where there is no such step.
+    /// Returns every step that `id` descends from, oldest first; nothing if there is no such step.
     pub fn ancestors(&self, id: StepId) -> Vec<&Step> {
         let Some(step) = self.find(id) else { return Vec::new() };
-        let mut ancestors = Order::once([step].into_iter()).collect();
+        let mut ancestors = ReadingOrder::each_once([step].into_iter()).collect();
         ancestors.pop();
         ancestors
     }
 
-    /// Every step that descends from `id`, oldest first.
+    /// Returns every step that descends from `id`, oldest first.
     pub fn descendants(&self, id: StepId) -> Vec<&Step> {
         let mut line = HashSet::from([id]);
         let mut descendants = Vec::new();
@@ -85,69 +83,56 @@ impl Lineage {
         descendants
     }
 
-    /// The steps that are named as parents and not here, because their rows were lost.
+    /// Returns the ids of parents that are not present, because their rows were lost.
     pub fn missing(&self) -> Vec<StepId> {
         let mut seen = HashSet::new();
-        let links = self.walk().into_iter().flat_map(Step::parents);
-        let gone = links.filter(|link| link.step().is_none()).map(Link::id);
-        gone.filter(|id| seen.insert(*id)).collect()
+        let parents = self.walk().into_iter().flat_map(Step::parents);
+        let missing = parents.filter(|parent| parent.step().is_none()).map(Parent::id);
+        missing.filter(|id| seen.insert(*id)).collect()
     }
 }
 
-/// The graph as text, newest first.
-impl fmt::Display for Lineage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(draw::graph(self).trim_end())
-    }
-}
-
-impl fmt::Debug for Lineage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Returns the nearest step that both descend from: of all that qualify, the one furthest from the start.
+/// Returns the nearest common ancestor: of all common ancestors, the one furthest from the start.
 pub fn common_ancestor<'a>(ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
     compare(ours, theirs).base
 }
 
-/// Says what each of two heads has that the other has not.
+/// Returns the steps that each of two heads has and the other has not.
 pub fn diff<'a>(ours: &'a Step, theirs: &'a Step) -> Diff<'a> {
-    let split = compare(ours, theirs);
+    let comparison = compare(ours, theirs);
     Diff {
-        base: split.base,
-        ours: Order::part(ours, split.ours.iter().map(|step| step.id()).collect()).collect(),
-        theirs: Order::part(theirs, split.theirs).collect(),
+        base: comparison.base,
+        ours: ReadingOrder::subset(ours, comparison.ours.iter().map(|step| step.id()).collect()).collect(),
+        theirs: ReadingOrder::subset(theirs, comparison.theirs).collect(),
     }
 }
 
-/// What each of two heads has that the other has not.
+/// The difference between two heads.
 pub struct Diff<'a> {
-    /// The nearest step both descend from.
+    /// The nearest common ancestor.
     pub base: Option<&'a Step>,
-    /// What only the first has, oldest first.
+    /// The steps that only the first head has, oldest first.
     pub ours: Vec<&'a Step>,
-    /// What only the second has, oldest first.
+    /// The steps that only the second head has, oldest first.
     pub theirs: Vec<&'a Step>,
 }
 
-/// One branch, as the record tells it.
+/// A branch of a lineage.
 #[derive(Clone, Debug)]
 pub struct Branch<'a> {
-    /// Its stable id.
+    /// The stable id.
     pub id: BranchId,
-    /// The name its maker gave it, `main` for the first, and otherwise `b` with its place among the branches.
+    /// The name given to the branch; without one, `main` for the first branch and `b` with its number for others.
     pub name: String,
-    /// The step that opened it.
+    /// The first step of the branch.
     pub first: &'a Step,
-    /// Its newest step.
+    /// The newest step of the branch.
     pub head: &'a Step,
 }
 
-/// The branches that steps in `walk` order belong to, in order of appearance.
+/// Returns the branches that the steps of a walk belong to, in order of appearance.
 ///
-/// A longer walk that begins with a shorter one gives the branches of the shorter one the same names.
+/// A walk that continues a shorter one gives the branches of the shorter one the same names.
 pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
     let mut index: HashMap<BranchId, usize> = HashMap::new();
     let mut names: HashMap<String, u64> = HashMap::new();
@@ -159,86 +144,86 @@ pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
             continue;
         }
         let nth = branches.len();
-        let given = match step.chunk() {
+        let given_name = match step.chunk() {
             Chunk::Forked(forked) => forked.name.clone(),
             _ => None,
         };
-        let name = given.unwrap_or_else(|| if nth == 0 { "main".to_owned() } else { format!("b{nth}") });
-        let name = naming::unique(&mut names, name);
+        let name = given_name.unwrap_or_else(|| if nth == 0 { "main".to_owned() } else { format!("b{nth}") });
+        let name = naming::make_unique(&mut names, name);
         index.insert(id, nth);
         branches.push(Branch { id, name, first: step, head: step });
     }
     branches
 }
 
-/// What two heads share and what they do not.
-pub(crate) struct Split<'a> {
+/// The steps that two heads share, and those that they do not.
+pub(crate) struct Comparison<'a> {
     pub(crate) base: Option<&'a Step>,
-    /// What only ours has, in no order worth knowing.
+    /// The steps that only ours has, in no particular order.
     pub(crate) ours: Vec<&'a Step>,
-    /// What only theirs has.
+    /// The steps that only theirs has.
     pub(crate) theirs: StepSet,
-    /// How many steps were looked at to find out.
+    /// The number of steps that were visited.
     visited: usize,
 }
 
-/// Walks back from both heads until everything left is known to be shared.
+/// Walks back from both heads until all steps that are left are known to be shared.
 ///
-/// Steps are taken by falling generation, so when one is taken all its descendants have been, and which side it
-/// belongs to is final. The cost is the steps that differ; the shared line below is not touched.
-pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
-    // Behind a lost row generations start anew, so a step may have two of them.
-    if ours.line().gap || theirs.line().gap {
-        return compare_whole(ours, theirs);
+/// Steps are taken by descending generation: when a step is taken, all its descendants have been, so it is final which
+/// sides it belongs to. The cost is the number of steps that differ; the shared history is not visited.
+pub(crate) fn compare<'a>(ours: &'a Step, theirs: &'a Step) -> Comparison<'a> {
+    // After a lost row generations start again from zero, so they do not order the steps.
+    if ours.totals().gap || theirs.totals().gap {
+        return compare_fully(ours, theirs);
     }
-    let mut split = Split { base: None, ours: Vec::new(), theirs: StepSet::default(), visited: 0 };
+    let mut comparison = Comparison { base: None, ours: Vec::new(), theirs: StepSet::default(), visited: 0 };
     let mut frontier = Frontier::default();
     frontier.mark(ours, Sides::OURS);
     frontier.mark(theirs, Sides::THEIRS);
     while frontier.undecided > 0 {
-        let Some((step, sides)) = frontier.take() else { break };
+        let Some((step, sides)) = frontier.pop() else { break };
         match sides {
-            Sides::OURS => split.ours.push(step),
-            Sides::THEIRS => _ = split.theirs.insert(step.id()),
-            _ => split.base = split.base.or(Some(step)),
+            Sides::OURS => comparison.ours.push(step),
+            Sides::THEIRS => _ = comparison.theirs.insert(step.id()),
+            _ => comparison.base = comparison.base.or(Some(step)),
         }
-        for parent in step.parents().iter().filter_map(Link::step) {
+        for parent in step.parents().iter().filter_map(Parent::step) {
             frontier.mark(parent, sides);
         }
     }
-    split.base = split.base.or_else(|| frontier.take().map(|(step, _)| step));
-    split.visited = frontier.sides.len();
-    split
+    comparison.base = comparison.base.or_else(|| frontier.pop().map(|(step, _)| step));
+    comparison.visited = frontier.sides.len();
+    comparison
 }
 
-/// The same by walking all of both.
-fn compare_whole<'a>(ours: &'a Step, theirs: &'a Step) -> Split<'a> {
-    let walk = |head: &'a Step| Order::once([head].into_iter()).collect();
+/// Compares two heads by walking all of both.
+fn compare_fully<'a>(ours: &'a Step, theirs: &'a Step) -> Comparison<'a> {
+    let walk = |head: &'a Step| ReadingOrder::each_once([head].into_iter()).collect();
     let (our_steps, their_steps) = (walk(ours), walk(theirs));
     let ids = |steps: &[&Step]| steps.iter().map(|step| step.id()).collect::<StepSet>();
     let (our_ids, their_ids) = (ids(&our_steps), ids(&their_steps));
     let shared = our_steps.iter().copied().filter(|step| their_ids.contains(&step.id()));
-    Split {
-        base: shared.max_by_key(|step| (step.line().generation, step.id())),
+    Comparison {
+        base: shared.max_by_key(|step| (step.totals().generation, step.id())),
         ours: our_steps.iter().copied().filter(|step| !their_ids.contains(&step.id())).collect(),
         theirs: their_ids.difference(&our_ids).copied().collect(),
         visited: our_steps.len() + their_steps.len(),
     }
 }
 
-/// Whether the reading order of `longer` begins with that of `shorter`.
-pub(crate) fn begins_with(longer: &Step, shorter: &Step) -> bool {
-    let ends_later = |step: &&Step| step.line().generation >= shorter.line().generation;
-    let mut ends = std::iter::successors(Some(longer), |step| step.first_parent()).take_while(ends_later);
-    ends.any(|step| step.id() == shorter.id())
+/// Returns whether the reading order of `longer` begins with that of `shorter`.
+pub(crate) fn has_prefix(longer: &Step, shorter: &Step) -> bool {
+    let is_later = |step: &&Step| step.totals().generation >= shorter.totals().generation;
+    let mut first_parents = std::iter::successors(Some(longer), |step| step.first_parent()).take_while(is_later);
+    first_parents.any(|step| step.id() == shorter.id())
 }
 
-/// Whether everything behind `part` is behind `whole` too.
-pub(crate) fn contains(whole: &Step, part: &Step) -> bool {
+/// Returns whether every ancestor of `part` is an ancestor of `whole`.
+pub(crate) fn contains_history(whole: &Step, part: &Step) -> bool {
     compare(whole, part).theirs.is_empty()
 }
 
-/// The sides that a step is known to belong to.
+/// The set of sides that a step is known to belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sides(u8);
 
@@ -248,12 +233,12 @@ impl Sides {
     const BOTH: Sides = Sides(3);
 }
 
-/// The steps that a walk back from two heads has reached and not yet passed.
+/// The steps that a walk back from two heads has reached and not yet taken.
 #[derive(Default)]
 struct Frontier<'a> {
-    queue: BinaryHeap<Queued<'a>>,
+    queue: BinaryHeap<QueuedStep<'a>>,
     sides: HashMap<StepId, Sides, BuildHasherDefault<IdHasher>>,
-    /// How many queued steps belong to one side only.
+    /// The number of queued steps that belong to one side only.
     undecided: usize,
 }
 
@@ -266,69 +251,70 @@ impl<'a> Frontier<'a> {
         }
         self.sides.insert(step.id(), after);
         if before.is_none() {
-            self.queue.push(Queued { key: (step.line().generation, step.id()), step });
+            self.queue.push(QueuedStep { key: (step.totals().generation, step.id()), step });
             self.undecided += usize::from(after != Sides::BOTH);
         } else {
             self.undecided -= 1;
         }
     }
 
-    fn take(&mut self) -> Option<(&'a Step, Sides)> {
-        let Queued { step, .. } = self.queue.pop()?;
+    fn pop(&mut self) -> Option<(&'a Step, Sides)> {
+        let QueuedStep { step, .. } = self.queue.pop()?;
         let sides = self.sides[&step.id()];
         self.undecided -= usize::from(sides != Sides::BOTH);
         Some((step, sides))
     }
 }
 
-/// A step that waits for its turn: the furthest from the start first, ties by id so that both ways round agree.
-struct Queued<'a> {
+/// A step in the queue: the highest generation first, ties by id, so that the order does not depend on which side is
+/// ours.
+struct QueuedStep<'a> {
     key: (u64, StepId),
     step: &'a Step,
 }
 
-impl PartialEq for Queued<'_> {
+impl PartialEq for QueuedStep<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Queued<'_> {}
+impl Eq for QueuedStep<'_> {}
 
-impl PartialOrd for Queued<'_> {
+impl PartialOrd for QueuedStep<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Queued<'_> {
+impl Ord for QueuedStep<'_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
 }
 
-/// The order in which a record is read: parents before children; at a merge all of ours, then what only theirs has.
+/// The order in which a record is read: parents before children; at a merge all of ours, then the steps that only
+/// theirs has.
 ///
-/// Merging therefore appends to what ours already said, which is what keeps a provider's prompt cache warm. And
-/// because what comes later in the order never moves what came before, nesting merges one way or the other gives the
-/// same order: that is why every view is associative.
+/// A merge therefore only appends to what ours has read, which keeps a provider's prompt cache valid. Because later
+/// steps never move earlier ones, nesting merges one way or the other gives the same order: this is why every view is
+/// associative.
 ///
-/// What is kept aside is passed over where a line is read, and given where every step is wanted.
-pub(crate) struct Order<'a> {
+/// Branches that are kept aside are skipped in the reading order of a line, and included where every step is wanted.
+pub(crate) struct ReadingOrder<'a> {
     tasks: Vec<Task<'a>>,
     only: Option<StepSet>,
-    wanted: Wanted,
+    asides: Asides,
 }
 
+/// Tells whether branches that are kept aside are walked.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
-    /// Only what is read.
-    Read,
-    /// What is kept aside too.
-    All,
+enum Asides {
+    Skipped,
+    Included,
 }
 
-/// Whether a concatenating merge shows what both its sides have twice, as it was asked to.
+/// Tells whether a concatenating merge shows shared steps twice.
 #[derive(Clone, Copy, PartialEq)]
 enum Repeats {
     Shown,
@@ -336,81 +322,82 @@ enum Repeats {
 }
 
 enum Task<'a> {
-    /// Emit the line of this step, then the step.
+    /// Emit the line up to this step, then the step.
     Visit(&'a Step, Repeats),
-    /// Its parents are out: emit it.
+    /// Emit the step; its parents have been emitted.
     Emit(&'a Step),
-    /// Forget for a while what was emitted before.
-    Again,
-    /// Remember it.
-    Enough,
+    /// Start a new set of emitted steps, so that earlier ones are emitted again.
+    PushEmitted,
+    /// Join the newest set of emitted steps with the one before.
+    PopEmitted,
 }
 
-impl<'a> Order<'a> {
-    /// The reading order of the line that ends at `head`.
-    pub(crate) fn of(head: &'a Step) -> Self {
-        Order { tasks: vec![Task::Visit(head, Repeats::Shown)], only: None, wanted: Wanted::Read }
+impl<'a> ReadingOrder<'a> {
+    /// Walks the line that ends at `head` in reading order.
+    pub(crate) fn new(head: &'a Step) -> Self {
+        ReadingOrder { tasks: vec![Task::Visit(head, Repeats::Shown)], only: None, asides: Asides::Skipped }
     }
 
-    /// Every step behind `heads` once, whatever the merges on the way repeat.
-    pub(crate) fn once(heads: impl DoubleEndedIterator<Item = &'a Step>) -> Self {
+    /// Walks every step behind `heads` once, even if merges repeat it, including branches kept aside.
+    pub(crate) fn each_once(heads: impl DoubleEndedIterator<Item = &'a Step>) -> Self {
         let tasks = heads.rev().map(|head| Task::Visit(head, Repeats::Hidden));
-        Order { tasks: tasks.collect(), only: None, wanted: Wanted::All }
+        ReadingOrder { tasks: tasks.collect(), only: None, asides: Asides::Included }
     }
 
-    /// What is read on the line that ends at `head`, each step once.
+    /// Returns the steps that are read on the line that ends at `head`, each once.
     fn read_once(head: &'a Step) -> Vec<&'a Step> {
-        Order { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: None, wanted: Wanted::Read }.collect()
+        ReadingOrder { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: None, asides: Asides::Skipped }.collect()
     }
 
-    /// The part of `head`'s line that is in `steps`, each step once. With a step `steps` holds its descendants on the
-    /// line, as the sides of a [`Split`] do.
-    pub(crate) fn part(head: &'a Step, steps: StepSet) -> Self {
-        Order { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: Some(steps), wanted: Wanted::All }
+    /// Walks the steps of `head`'s line that are in `steps`, each once.
+    ///
+    /// With a step, `steps` must hold its descendants on the line, as the sides of a [`Comparison`] do.
+    pub(crate) fn subset(head: &'a Step, steps: StepSet) -> Self {
+        ReadingOrder { tasks: vec![Task::Visit(head, Repeats::Hidden)], only: Some(steps), asides: Asides::Included }
     }
 
-    /// The steps, in order.
+    /// Returns the steps in order.
     pub(crate) fn collect(mut self) -> Vec<&'a Step> {
         if let [Task::Visit(head, _)] = self.tasks[..]
             && self.only.is_none()
-            && !head.line().merged
-            && (self.wanted == Wanted::Read || !head.line().asides)
+            && !head.totals().merged
+            && (self.asides == Asides::Skipped || !head.totals().asides)
         {
-            return straight(head);
+            return unmerged_line(head);
         }
         let mut out = Vec::new();
-        // One set for each `Again` that waits for its `Enough`, and one for the whole.
-        let mut seen = vec![StepSet::default()];
+        // One set for the whole, and one more for each `PushEmitted` without its `PopEmitted`.
+        let mut emitted_sets = vec![StepSet::default()];
         while let Some(task) = self.tasks.pop() {
-            let emitted = seen.last_mut().expect("every `Enough` has its `Again`");
+            let emitted = emitted_sets.last_mut().expect("every `PopEmitted` has its `PushEmitted`");
             match task {
                 Task::Visit(step, repeats) => {
                     if self.only.as_ref().is_some_and(|only| !only.contains(&step.id())) || !emitted.insert(step.id()) {
                         continue;
                     }
                     self.tasks.push(Task::Emit(step));
-                    match (step.joined(), repeats, step.line().repeats) {
+                    match (step.merged_parents(), repeats, step.totals().repeats) {
                         (Some((ours, theirs)), Repeats::Shown, true) => self.tasks.extend([
-                            Task::Enough,
+                            Task::PopEmitted,
                             Task::Visit(theirs, Repeats::Shown),
-                            Task::Again,
+                            Task::PushEmitted,
                             Task::Visit(ours, Repeats::Shown),
                         ]),
                         (Some((ours, theirs)), _, _) => {
                             self.tasks.extend([Task::Visit(theirs, Repeats::Hidden), Task::Visit(ours, repeats)]);
                         }
                         (None, _, _) => {
-                            let aside = step.kept_aside().filter(|_| self.wanted == Wanted::All);
+                            let aside = step.aside_head().filter(|_| self.asides == Asides::Included);
                             self.tasks.extend(aside.map(|aside| Task::Visit(aside, Repeats::Hidden)));
                             self.tasks.extend(step.first_parent().map(|parent| Task::Visit(parent, repeats)));
                         }
                     }
                 }
                 Task::Emit(step) => out.push(step),
-                Task::Again => seen.push(StepSet::default()),
-                Task::Enough => {
-                    let again = seen.pop().unwrap_or_default();
-                    seen.last_mut().expect("every `Enough` has its `Again`").extend(again);
+                Task::PushEmitted => emitted_sets.push(StepSet::default()),
+                Task::PopEmitted => {
+                    let newest = emitted_sets.pop().unwrap_or_default();
+                    emitted_sets.last_mut().expect("every `PopEmitted` has its `PushEmitted`").extend(newest);
                 }
             }
         }
@@ -418,71 +405,72 @@ impl<'a> Order<'a> {
     }
 }
 
-/// What is read on their line and not on ours, oldest first, where something was kept aside on either.
+/// Returns the steps that are read on their line and not on ours, oldest first; for lines with branches kept aside.
 ///
-/// What ours keeps aside theirs may read, and what both have may be read by neither: only a look at all of it tells.
+/// Theirs may read what ours keeps aside, and neither may read a step that both have, so all steps are visited.
 pub(crate) fn read_by_theirs_only<'a>(ours: &Step, theirs: &'a Step) -> Vec<&'a Step> {
-    let ours: StepSet = Order::read_once(ours).into_iter().map(Step::id).collect();
-    Order::read_once(theirs).into_iter().filter(|step| !ours.contains(&step.id())).collect()
+    let ours: StepSet = ReadingOrder::read_once(ours).into_iter().map(Step::id).collect();
+    ReadingOrder::read_once(theirs).into_iter().filter(|step| !ours.contains(&step.id())).collect()
 }
 
-/// The line of a head on which no two branches are read together.
-fn straight(head: &Step) -> Vec<&Step> {
-    let mut out = Vec::with_capacity(usize::try_from(head.line().generation).unwrap_or_default());
+/// Returns the line of a head that has no merge of two branches.
+fn unmerged_line(head: &Step) -> Vec<&Step> {
+    let mut out = Vec::with_capacity(usize::try_from(head.totals().generation).unwrap_or_default());
     out.extend(std::iter::successors(Some(head), |step| step.first_parent()));
     out.reverse();
     out
 }
 
-/// The reading order backwards, as far as it is asked for: the last turns of a long line cost only themselves.
-pub struct Newest<'a> {
+/// The reading order backwards, computed on demand: the last steps of a long line cost only themselves.
+pub struct NewestFirst<'a> {
     next: Option<&'a Step>,
-    /// What stands before `next`, oldest first: what a merge brought in.
+    /// The steps before `next` that a merge added, oldest first.
     rest: Vec<&'a Step>,
-    given: usize,
-    /// How many steps were looked at to find out what merges brought in.
+    returned: usize,
+    /// The number of steps that comparisons at merges visited.
     visited: usize,
 }
 
-/// How many steps a backward walk may look at beyond those it gives, before it reads the line forwards instead.
-const LOOKED_AT: usize = 1 << 12;
+/// The number of steps that a backward walk may visit beyond those it returns, before it reads the line forwards
+/// instead.
+const MAX_EXTRA_VISITS: usize = 1 << 12;
 
-impl<'a> Newest<'a> {
-    pub(crate) fn of(head: Option<&'a Step>) -> Self {
-        Newest { next: head, rest: Vec::new(), given: 0, visited: 0 }
+impl<'a> NewestFirst<'a> {
+    pub(crate) fn new(head: Option<&'a Step>) -> Self {
+        NewestFirst { next: head, rest: Vec::new(), returned: 0, visited: 0 }
     }
 
-    /// What comes before a merge.
-    fn before(&mut self, step: &'a Step, ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
-        if step.line().repeats {
-            self.rest = Order::of(theirs).collect();
+    /// Returns the step before a merge, and queues the steps that the merge added.
+    fn step_before_merge(&mut self, step: &'a Step, ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
+        if step.totals().repeats {
+            self.rest = ReadingOrder::new(theirs).collect();
             return Some(ours);
         }
-        // A few merges are best looked into one by one; very many would each look through those before, and where something
-        // was kept aside each would look through everything.
-        if self.visited > self.given + LOOKED_AT || step.line().asides {
-            self.rest = Order::of(step).collect();
+        // A few merges are compared one by one. With very many each comparison would visit the merges before it, and
+        // with branches kept aside each would visit everything.
+        if self.visited > self.returned + MAX_EXTRA_VISITS || step.totals().asides {
+            self.rest = ReadingOrder::new(step).collect();
             self.rest.pop();
             return None;
         }
-        let split = compare(ours, theirs);
-        self.visited += split.visited;
-        self.rest = Order::part(theirs, split.theirs).collect();
+        let comparison = compare(ours, theirs);
+        self.visited += comparison.visited;
+        self.rest = ReadingOrder::subset(theirs, comparison.theirs).collect();
         Some(ours)
     }
 }
 
-impl<'a> Iterator for Newest<'a> {
+impl<'a> Iterator for NewestFirst<'a> {
     type Item = &'a Step;
 
     fn next(&mut self) -> Option<&'a Step> {
-        self.given += 1;
+        self.returned += 1;
         if let Some(step) = self.rest.pop() {
             return Some(step);
         }
         let step = self.next?;
-        self.next = match step.joined() {
-            Some((ours, theirs)) => self.before(step, ours, theirs),
+        self.next = match step.merged_parents() {
+            Some((ours, theirs)) => self.step_before_merge(step, ours, theirs),
             None => step.first_parent(),
         };
         Some(step)

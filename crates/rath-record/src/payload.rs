@@ -1,4 +1,4 @@
-//! Payloads: text and bytes that a chunk carries, in the row while short and beside it, by digest, when long.
+//! Payloads: the texts and bytes of a chunk that are too long for its row and are stored by digest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,67 +7,71 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::Digest;
 
-/// Text of up to this many bytes stands in the row; longer text is stored beside it, by digest.
+/// The length of the longest text that stands in its row; a longer text is stored as a payload, by digest.
 ///
-/// Part of the format: the same text must always be written the same way, or equal chunks would get different ids.
-pub const INLINE_MAX: usize = 16 * 1024;
+/// This is part of the format: a text must always be written the same way, or equal chunks would get different ids.
+pub const MAX_INLINE_BYTES: usize = 16 * 1024;
 
 /// Text in a chunk.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Text {
-    /// The text itself.
-    Here(Arc<str>),
-    /// Only its name: the payload was withheld, lost, or has not been fetched. Boxed, since nearly every text is here.
-    Away(Box<Reference>),
+    /// The text is in memory.
+    Present(Arc<str>),
+    /// Only the reference is known: the payload was withheld, lost, or has not been loaded.
+    ///
+    /// Boxed, since nearly every text is present.
+    Missing(Box<Reference>),
 }
 
 impl Text {
-    /// The text, unless it is away.
+    /// Returns the text, unless it is missing.
     pub fn as_str(&self) -> Option<&str> {
         match self {
-            Text::Here(text) => Some(text),
-            Text::Away(_) => None,
+            Text::Present(text) => Some(text),
+            Text::Missing(_) => None,
         }
     }
 
-    /// Whether there is no text: an empty one, not one that is away.
+    /// Returns whether the text is present and empty.
     pub fn is_empty(&self) -> bool {
         self.as_str() == Some("")
     }
 
-    /// The digest under which this text is stored beside its row, if it is too long to stand in it.
-    pub fn beside(&self) -> Option<Digest> {
+    /// Returns the digest under which the text is stored, if it is too long for its row.
+    pub fn payload_digest(&self) -> Option<Digest> {
         match self {
-            Text::Here(text) => (text.len() > INLINE_MAX).then(|| Digest::of(text.as_bytes())),
-            Text::Away(away) => Some(away.digest),
+            Text::Present(text) => (text.len() > MAX_INLINE_BYTES).then(|| Digest::compute(text.as_bytes())),
+            Text::Missing(reference) => Some(reference.digest),
         }
     }
 }
 
 impl Default for Text {
     fn default() -> Self {
-        Text::Here("".into())
+        Text::Present("".into())
     }
 }
 
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
-        Text::Here(text.into())
+        Text::Present(text.into())
     }
 }
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Text::Here(text.into())
+        Text::Present(text.into())
     }
 }
 
-/// Shows the text, or says that it is away.
+/// Shows the text, or its length and digest if it is missing.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Text::Here(text) => f.pad(text),
-            Text::Away(away) => write!(f, "[{} bytes not here, digest {:.8}]", away.bytes, away.digest),
+            Text::Present(text) => f.pad(text),
+            Text::Missing(reference) => {
+                write!(f, "[{} bytes missing, digest {:.8}]", reference.bytes, reference.digest)
+            }
         }
     }
 }
@@ -75,53 +79,53 @@ impl fmt::Display for Text {
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Text::Here(text) => fmt::Debug::fmt(text, f),
-            Text::Away(_) => fmt::Display::fmt(self, f),
+            Text::Present(text) => fmt::Debug::fmt(text, f),
+            Text::Missing(_) => fmt::Display::fmt(self, f),
         }
     }
 }
 
-/// Bytes in a chunk, an image for one: always stored beside the row, by digest.
+/// Bytes in a chunk, for example an image. They are always stored as a payload.
 #[derive(Clone)]
 pub struct Blob {
-    name: Reference,
+    reference: Reference,
     data: Option<Arc<[u8]>>,
 }
 
 impl Blob {
-    /// Takes bytes in.
+    /// Takes ownership of bytes and computes their digest.
     pub fn new(data: impl Into<Arc<[u8]>>) -> Self {
         let data = data.into();
-        Blob { name: Reference { digest: Digest::of(&data), bytes: data.len() as u64 }, data: Some(data) }
+        Blob { reference: Reference { digest: Digest::compute(&data), bytes: data.len() as u64 }, data: Some(data) }
     }
 
     /// The digest of the bytes.
     pub fn digest(&self) -> Digest {
-        self.name.digest
+        self.reference.digest
     }
 
-    /// How many bytes it has.
+    /// The number of bytes.
     pub fn bytes(&self) -> u64 {
-        self.name.bytes
+        self.reference.bytes
     }
 
-    /// The bytes, where they are at hand.
+    /// The bytes, if they are in memory.
     pub fn data(&self) -> Option<&Arc<[u8]>> {
         self.data.as_ref()
     }
 
-    /// Takes the bytes in, if they are its own.
+    /// Sets the bytes, if they match the digest.
     pub(crate) fn fill(&mut self, data: &[u8]) {
-        if self.data.is_none() && Digest::of(data) == self.name.digest {
+        if self.data.is_none() && Digest::compute(data) == self.reference.digest {
             self.data = Some(data.into());
         }
     }
 }
 
-/// Equal bytes, whether or not they are at hand.
+/// Two blobs are equal if their references are, whether or not the bytes are in memory.
 impl PartialEq for Blob {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.reference == other.reference
     }
 }
 
@@ -129,11 +133,11 @@ impl Eq for Blob {}
 
 impl fmt::Debug for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{} bytes, digest {:.8}]", self.name.bytes, self.name.digest)
+        write!(f, "[{} bytes, digest {:.8}]", self.reference.bytes, self.reference.digest)
     }
 }
 
-/// A payload that stands beside its row.
+/// The content of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// Text that was too long for its row.
@@ -143,7 +147,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The bytes that its digest names.
+    /// The bytes that the digest was computed from.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Payload::Text(text) => text.as_bytes(),
@@ -151,7 +155,9 @@ impl Payload {
         }
     }
 
-    /// The text, if it is one: one payload may serve as both, and is stored in either form.
+    /// Returns the payload as text, if it is valid UTF-8.
+    ///
+    /// One payload may serve as text in one chunk and as bytes in another, and is stored in either form.
     pub fn into_text(self) -> Option<Arc<str>> {
         match self {
             Payload::Text(text) => Some(text),
@@ -160,24 +166,24 @@ impl Payload {
     }
 }
 
-/// How a payload beside the row is named in it.
+/// The reference to a payload, as it stands in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// The digest of the payload's bytes; of a text, those of its UTF-8 form.
+    /// The digest of the payload's bytes; for a text, of its UTF-8 form.
     pub digest: Digest,
-    /// How many bytes it has.
+    /// The length of the payload in bytes.
     pub bytes: u64,
 }
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Text::Here(text) if text.len() <= INLINE_MAX => serializer.serialize_str(text),
-            Text::Here(text) => {
-                Reference { digest: Digest::of(text.as_bytes()), bytes: text.len() as u64 }.serialize(serializer)
+            Text::Present(text) if text.len() <= MAX_INLINE_BYTES => serializer.serialize_str(text),
+            Text::Present(text) => {
+                Reference { digest: Digest::compute(text.as_bytes()), bytes: text.len() as u64 }.serialize(serializer)
             }
-            Text::Away(away) => away.serialize(serializer),
+            Text::Missing(reference) => reference.serialize(serializer),
         }
     }
 }
@@ -194,15 +200,19 @@ impl<'de> Deserialize<'de> for Text {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
-                if text.len() > INLINE_MAX { Err(E::custom("too long to stand in a row")) } else { Ok(text.into()) }
+                if text.len() > MAX_INLINE_BYTES {
+                    Err(E::custom("too long to be stored in its row"))
+                } else {
+                    Ok(text.into())
+                }
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Text, A::Error> {
-                let away = Reference::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                if away.bytes <= INLINE_MAX as u64 {
-                    return Err(serde::de::Error::custom("short enough to stand in its row"));
+                let reference = Reference::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                if reference.bytes <= MAX_INLINE_BYTES as u64 {
+                    return Err(serde::de::Error::custom("short enough to be stored in its row"));
                 }
-                Ok(Text::Away(Box::new(away)))
+                Ok(Text::Missing(Box::new(reference)))
             }
         }
 
@@ -212,12 +222,12 @@ impl<'de> Deserialize<'de> for Text {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.name.serialize(serializer)
+        self.reference.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Blob { name: Reference::deserialize(deserializer)?, data: None })
+        Ok(Blob { reference: Reference::deserialize(deserializer)?, data: None })
     }
 }

@@ -1,34 +1,32 @@
-//! One head and everything it descends from.
+//! A record: one head and everything it descends from.
 
 use std::fmt;
 
 use crate::chunk::{Chunk, Merged, Strategy};
 use crate::id::{CallId, StepId};
-use crate::lineage::{self, Lineage, Newest, Order};
-use crate::step::{Link, Parents, Stamp, Step};
+use crate::lineage::{self, Lineage, NewestFirst, ReadingOrder};
+use crate::step::{Parent, Parents, Stamp, Step};
+use crate::totals::MAX_CONCAT_STEPS;
 use crate::turn::{self, OpenCalls};
 use crate::usage::Usage;
 
-/// A concatenating merge may not make a line longer than this many steps: doubling gets out of hand quickly.
-pub const CONCAT_MAX: u64 = 1 << 24;
-
 /// One head and everything it descends from.
 ///
-/// Cheap to clone and never changed in place: pushing moves this head and leaves every clone where it was.
+/// A record is cheap to clone and never changed in place: pushing moves this head and leaves every clone where it was.
 #[derive(Clone, Default)]
 pub struct Record {
     head: Option<Step>,
-    /// The calls that wait for a result at the head, if they have been found before.
+    /// The calls without a result at the head, if they have been computed before.
     open: Option<OpenCalls>,
 }
 
 impl Record {
-    /// A record of nothing.
+    /// Makes an empty record.
     pub fn new() -> Self {
         Record::default()
     }
 
-    /// The record that ends at `head`.
+    /// Makes the record that ends at `head`.
     pub fn at(head: Step) -> Self {
         Record { head: Some(head), open: None }
     }
@@ -43,10 +41,12 @@ impl Record {
         self.push_with_json(chunk, stamp).0
     }
 
-    /// Appends a step, and gives its JSON, which was made to name it: whoever stores it need not make it again.
+    /// Appends a step and returns it with its JSON.
+    ///
+    /// The JSON was made to compute the id, so a store need not encode the step again.
     pub fn push_with_json(&mut self, chunk: Chunk, stamp: Stamp) -> (&Step, Vec<u8>) {
         let parents = match self.head.take() {
-            Some(head) => Parents::One(Link::Step(head)),
+            Some(head) => Parents::One(Parent::Loaded(head)),
             None => Parents::None,
         };
         let open = self.open.get_or_insert_with(|| OpenCalls::before(&parents));
@@ -54,22 +54,24 @@ impl Record {
         (self.head.insert(step), json)
     }
 
-    /// Joins two records: what they share once, then ours, then theirs.
+    /// Merges two records: shared steps once, then ours, then theirs.
     ///
-    /// Where ours holds all of theirs, or theirs goes on from where ours ends, that is the result and no step is added.
-    pub fn merge(&self, theirs: &Record, how: impl Into<Merged>, stamp: Stamp) -> Result<Record, MergeError> {
-        let how = how.into();
+    /// If ours contains all of theirs, or theirs continues from the head of ours, that record is the result and no
+    /// step is added.
+    pub fn merge(&self, theirs: &Record, merged: impl Into<Merged>, stamp: Stamp) -> Result<Record, MergeError> {
+        let merged = merged.into();
         let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else {
             return Ok(if self.head.is_some() { self.clone() } else { theirs.clone() });
         };
-        // What is kept aside is not read, so its calls are nobody's business, and it cannot part ours from their results.
-        let sides = if how.strategy == Strategy::Aside {
+        // A branch that is kept aside is not read: its open calls do not matter, and it cannot come between our calls
+        // and their results.
+        let sides = if merged.strategy == Strategy::Aside {
             &[][..]
         } else {
             &[(Side::Ours, our_head), (Side::Theirs, their_head)]
         };
         for &(side, head) in sides {
-            if let [open, ..] = &turn::open_calls(head)[..] {
+            if let [open, ..] = &turn::pending_calls(head)[..] {
                 return Err(MergeError::OpenCall {
                     side,
                     call: open.call.id.clone(),
@@ -78,84 +80,85 @@ impl Record {
                 });
             }
         }
-        let split = lineage::compare(our_head, their_head);
-        match how.strategy {
+        let comparison = lineage::compare(our_head, their_head);
+        match merged.strategy {
             Strategy::Ancestor => {
-                // What ours keeps aside is here, and still to be read.
+                // Steps that ours keeps aside are present, and not read yet.
                 let unread =
-                    || our_head.line().asides && !lineage::read_by_theirs_only(our_head, their_head).is_empty();
-                if split.theirs.is_empty() && !unread() {
+                    || our_head.totals().asides && !lineage::read_by_theirs_only(our_head, their_head).is_empty();
+                if comparison.theirs.is_empty() && !unread() {
                     return Ok(self.clone());
                 }
-                // Theirs can stand for both only if it is read as ours was, up to where ours ends. Otherwise ours would
-                // be reordered, and merging three sessions one way or the other would show different things.
-                if split.ours.is_empty() && lineage::begins_with(their_head, our_head) {
+                // Theirs can be the result only if its reading order begins with ours. Otherwise ours would be
+                // reordered, and merging three sessions in different orders would show different things.
+                if comparison.ours.is_empty() && lineage::has_prefix(their_head, our_head) {
                     return Ok(theirs.clone());
                 }
             }
             Strategy::Aside => {
-                if split.theirs.is_empty() {
+                if comparison.theirs.is_empty() {
                     return Ok(self.clone());
                 }
             }
             Strategy::Concat => {
-                let steps = our_head.line().steps.saturating_add(their_head.line().steps);
-                if steps >= CONCAT_MAX {
+                let steps = our_head.totals().steps.saturating_add(their_head.totals().steps);
+                if steps >= MAX_CONCAT_STEPS {
                     return Err(MergeError::TooLong { steps });
                 }
             }
         }
-        Ok(Record::at(Step::merge(our_head, their_head, how, stamp, split)))
+        Ok(Record::at(Step::merge(our_head, their_head, merged, stamp, comparison)))
     }
 
-    /// The steps in reading order, markers included.
+    /// Returns the steps in reading order, including markers.
     pub fn steps(&self) -> Vec<&Step> {
-        self.head().map(|head| Order::of(head).collect()).unwrap_or_default()
+        self.head().map(|head| ReadingOrder::new(head).collect()).unwrap_or_default()
     }
 
-    /// The steps in reading order, each once even where a merge repeats it, with what is kept aside.
-    pub(crate) fn lineage_order(&self) -> Vec<&Step> {
-        Order::once(self.head().into_iter()).collect()
+    /// Returns the steps in reading order, each once even if a merge repeats it, including branches kept aside.
+    pub(crate) fn all_steps(&self) -> Vec<&Step> {
+        ReadingOrder::each_once(self.head().into_iter()).collect()
     }
 
-    /// The steps from the newest back, computed as they are asked for.
-    pub fn newest_first(&self) -> Newest<'_> {
-        Newest::of(self.head())
+    /// Iterates over the steps from the newest back, computed on demand.
+    pub fn newest_first(&self) -> NewestFirst<'_> {
+        NewestFirst::new(self.head())
     }
 
-    /// What `pick` makes of the newest step that it takes. Where no branches meet, what is fetched from a shelf on the way
-    /// is let go again: looking far back costs no memory.
+    /// Calls `pick` from the newest step back, and returns the first result that is `Some`.
+    ///
+    /// On a line without merges, steps that are loaded on the way are dropped again: looking far back costs no memory.
     pub fn find_newest<T>(&self, mut pick: impl FnMut(&Step) -> Option<T>) -> Option<T> {
         let mut step = self.head()?.clone();
-        if step.line().merged {
+        if step.totals().merged {
             return self.newest_first().find_map(pick);
         }
         loop {
-            if let Some(found) = pick(&step) {
-                return Some(found);
+            if let Some(picked) = pick(&step) {
+                return Some(picked);
             }
-            let before = match step.parents().first()? {
-                Link::Step(step) => step.clone(),
-                Link::Shelved(shelved) => shelved.look()?,
-                Link::Gone(_) => return None,
+            step = match step.parents().first()? {
+                Parent::Loaded(parent) => parent.clone(),
+                Parent::Lazy(parent) => parent.load_once()?,
+                Parent::Missing(_) => return None,
             };
-            step = before;
         }
     }
 
-    /// The steps read after `earlier`, oldest first, where this record goes on from it: what was read up to it is read
-    /// first, and these then.
-    pub fn after(&self, earlier: &Step) -> Option<Vec<&Step>> {
+    /// Returns the steps that are read after `earlier`, oldest first.
+    ///
+    /// `None` if the reading order of this record does not begin with that of `earlier`.
+    pub fn steps_after(&self, earlier: &Step) -> Option<Vec<&Step>> {
         let head = self.head()?;
-        let mut ours = std::iter::successors(Some(head), |step| step.first_parent());
-        // Along the first parents lines only grow, so a shorter one lies behind it.
-        if ours.find(|step| step.line().steps <= earlier.line().steps)? != earlier {
+        let mut first_parents = std::iter::successors(Some(head), |step| step.first_parent());
+        // Lines only grow along the first parents, so `earlier` cannot come after a shorter line.
+        if first_parents.find(|step| step.totals().steps <= earlier.totals().steps)? != earlier {
             return None;
         }
         let mut after = Vec::new();
         for step in self.newest_first().take_while(|step| *step != earlier) {
-            // It reads all of theirs, and `earlier` may be among it.
-            if step.line().repeats {
+            // The merge reads all of theirs, which may contain `earlier`.
+            if step.totals().repeats {
                 return None;
             }
             after.push(step);
@@ -164,25 +167,25 @@ impl Record {
         Some(after)
     }
 
-    /// The step with this id, if it is part of this record, kept aside or not.
+    /// Returns the step with this id, if it is part of this record, kept aside or not.
     pub fn find(&self, id: StepId) -> Option<&Step> {
-        let read = self.newest_first().find(|step| step.id() == id);
-        read.or_else(|| self.lineage_order().into_iter().find(|step| step.id() == id))
+        let on_line = self.newest_first().find(|step| step.id() == id);
+        on_line.or_else(|| self.all_steps().into_iter().find(|step| step.id() == id))
     }
 
-    /// How many chunks there are, markers left out.
+    /// The number of chunks, without markers.
     pub fn chunk_count(&self) -> u64 {
         self.head().map(Step::chunk_count).unwrap_or_default()
     }
 
-    /// What all model calls cost together, each counted once.
+    /// The usage of all model calls, each counted once.
     pub fn usage(&self) -> Usage {
         self.head().map(Step::cumulative_usage).unwrap_or_default()
     }
 
     /// The graph of steps behind the head.
     pub fn lineage(&self) -> Lineage {
-        Lineage::of(self.head.clone())
+        Lineage::new(self.head.clone())
     }
 }
 
@@ -195,9 +198,9 @@ impl fmt::Debug for Record {
 /// A side of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that was asked to merge.
+    /// The record that `merge` was called on.
     Ours,
-    /// The one it was given.
+    /// The record that was passed to `merge`.
     Theirs,
 }
 
@@ -210,25 +213,25 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why two records cannot be joined.
+/// The reason why two records cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// A call has no result: joined now, its result could land anywhere.
+    /// A call has no result. After a merge its result could be recorded anywhere.
     #[error("{side} has a call without a result: `{call}` ({tool}), asked for in step {}", step.short())]
     OpenCall {
-        /// Which side has it.
+        /// The side that the call is on.
         side: Side,
         /// The call.
         call: CallId,
-        /// Its tool.
+        /// The tool that the call is for.
         tool: String,
-        /// The answer that asked for it.
+        /// The answer that asked for the call.
         step: StepId,
     },
-    /// Concatenation would make the line too long.
-    #[error("concatenated, the line would have {steps} steps; the most is {CONCAT_MAX}")]
+    /// The concatenated line would be too long.
+    #[error("the concatenated session would have {steps} steps, the limit is {MAX_CONCAT_STEPS}")]
     TooLong {
-        /// How long it would be.
+        /// The length that the line would have, in steps.
         steps: u64,
     },
 }

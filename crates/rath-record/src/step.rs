@@ -1,4 +1,4 @@
-//! One immutable thing that happened.
+//! Steps: the immutable nodes of the record.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Merged, Strategy};
 use crate::id::{BranchId, Digest, StepId, Timestamp};
-use crate::line::Line;
-use crate::lineage::{self, Split};
-use crate::shelf::{Kept, Mark, Shelved};
+use crate::lazy::{LazyStep, StorageMark, StorageState};
+use crate::lineage::{self, Comparison};
+use crate::totals::LineTotals;
 use crate::turn::OpenCalls;
 use crate::usage::Usage;
 
 /// One immutable thing that happened, with its parents.
 ///
-/// A step is a shared pointer: cloning one costs a counter, and a million forks of a long line share it.
+/// A step is a shared pointer: cloning one increments a counter, and a million forks of a long history share it.
 #[derive(Clone)]
 pub struct Step(Arc<Node>);
 
@@ -22,149 +22,154 @@ struct Node {
     id: StepId,
     parents: Parents,
     chunk: Chunk,
-    /// The chunk as it was read, where writing it anew would give other bytes (members this version does not know).
+    /// The chunk's JSON as it was read, if encoding the chunk again would give other bytes: it has members that this
+    /// version does not know.
     json: Option<Box<str>>,
-    /// The digest that the id was made with, where the chunk is only what is left of the one that was said.
+    /// The digest of the original chunk, which the id was computed from, if the chunk here is a redacted copy.
     withheld: Option<Box<Digest>>,
     stamp: Stamp,
-    line: Line,
-    mark: Mark,
+    totals: LineTotals,
+    storage: StorageMark,
 }
 
-/// Who, what it cost and when: outside the content hash, so that a replay can equal its original.
+/// The author, cost and time of a step.
+///
+/// The stamp is outside the content hash, so that a replay can have the same ids as its original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The branch that the step was appended to.
     pub branch: BranchId,
-    /// The path of the module that appended it, `readme.agent` for one.
+    /// The path of the module that appended the step, for example `readme.agent`.
     pub by: Option<Arc<str>>,
-    /// What the model call behind it cost.
+    /// The token usage of the model call behind the step.
     pub usage: Option<Usage>,
-    /// When it was appended.
+    /// The time at which the step was appended.
     pub at: Option<Timestamp>,
 }
 
 impl Stamp {
-    /// A stamp that only says which branch.
+    /// Makes a stamp with only a branch.
     pub fn on(branch: BranchId) -> Self {
         Stamp { branch, by: None, usage: None, at: None }
     }
 
-    /// Adds what the model call cost.
+    /// Sets the token usage of the model call.
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// Adds the module that appends.
+    /// Sets the module that appends the step.
     pub fn by(mut self, module: impl Into<Arc<str>>) -> Self {
         self.by = Some(module.into());
         self
     }
 
-    /// Adds the time.
+    /// Sets the time.
     pub fn at(mut self, at: Timestamp) -> Self {
         self.at = Some(at);
         self
     }
 }
 
-/// What a step says, as it was read.
-pub struct Stored<'a> {
-    /// The chunk.
+/// A chunk as it was read from a file or a store.
+pub struct StoredChunk<'a> {
+    /// The decoded chunk.
     pub chunk: Chunk,
-    /// Its JSON, from which it was decoded.
+    /// The JSON that the chunk was decoded from.
     pub json: &'a str,
-    /// The digest of the JSON that the step was named by, where this is only what is left of it.
+    /// The digest of the original JSON, which the step's id was computed from, if this is a redacted copy.
     pub withheld: Option<Digest>,
 }
 
-/// The same, as a step holds it.
-struct Said {
+/// The chunk of a step as its node holds it.
+struct NodeChunk {
     chunk: Chunk,
     json: Option<Box<str>>,
     withheld: Option<Box<Digest>>,
 }
 
-impl Stored<'_> {
-    /// The digest that the step is named by.
+impl StoredChunk<'_> {
+    /// The digest that the step's id is computed from.
     fn digest(&self) -> Digest {
-        self.withheld.unwrap_or_else(|| Digest::of(self.json.as_bytes()))
+        self.withheld.unwrap_or_else(|| Digest::compute(self.json.as_bytes()))
     }
 
-    fn into_said(self) -> Said {
-        let mut again = Vec::with_capacity(self.json.len());
-        self.chunk.encode(&mut again);
-        let json = (again != self.json.as_bytes()).then(|| self.json.into());
-        Said { chunk: self.chunk, json, withheld: self.withheld.map(Box::new) }
+    fn into_node_chunk(self) -> NodeChunk {
+        let mut encoded = Vec::with_capacity(self.json.len());
+        self.chunk.encode(&mut encoded);
+        let json = (encoded != self.json.as_bytes()).then(|| self.json.into());
+        NodeChunk { chunk: self.chunk, json, withheld: self.withheld.map(Box::new) }
     }
 }
 
-/// A parent: the step itself or, where its row was lost, its name.
+/// A parent of a step: the step itself or, if its row was lost, its id.
 #[derive(Clone)]
-pub enum Link {
-    /// The step.
-    Step(Step),
-    /// A step that is kept elsewhere and fetched when it is looked at.
-    Shelved(Arc<Shelved>),
-    /// A step that is named and not here. Boxed, since nearly every parent is.
-    Gone(Box<StepId>),
+pub enum Parent {
+    /// The step is in memory.
+    Loaded(Step),
+    /// The step is loaded from a store when it is first read.
+    Lazy(Arc<LazyStep>),
+    /// Only the id is known. Boxed, since nearly every parent is present.
+    Missing(Box<StepId>),
 }
 
-impl Link {
-    /// The parent's name.
+impl Parent {
+    /// The id of the parent.
     pub fn id(&self) -> StepId {
         match self {
-            Link::Step(step) => step.id(),
-            Link::Shelved(shelved) => shelved.id(),
-            Link::Gone(id) => **id,
+            Parent::Loaded(step) => step.id(),
+            Parent::Lazy(lazy) => lazy.id(),
+            Parent::Missing(id) => **id,
         }
     }
 
-    /// The parent, where it is here.
+    /// Returns the parent, unless it is missing; a lazy one is loaded.
     pub fn step(&self) -> Option<&Step> {
         match self {
-            Link::Step(step) => Some(step),
-            Link::Shelved(shelved) => shelved.step(),
-            Link::Gone(_) => None,
+            Parent::Loaded(step) => Some(step),
+            Parent::Lazy(lazy) => lazy.step(),
+            Parent::Missing(_) => None,
         }
     }
 
-    /// Whether a shelf keeps it, found out without fetching it.
-    pub fn kept_by(&self, shelf: u64) -> Kept {
+    /// Returns whether the source with this token has stored the parent.
+    ///
+    /// A lazy parent of the same source is not loaded for this.
+    pub fn storage_state(&self, source: u64) -> StorageState {
         match self {
-            Link::Step(step) => step.kept_by(shelf),
-            Link::Shelved(shelved) => match shelved.place_on(shelf) {
-                Some(place) => Kept::At(place),
-                None => shelved.step().map_or(Kept::No, |step| step.kept_by(shelf)),
+            Parent::Loaded(step) => step.storage_state(source),
+            Parent::Lazy(lazy) => match lazy.location_in(source) {
+                Some(location) => StorageState::At(location),
+                None => lazy.step().map_or(StorageState::NotStored, |step| step.storage_state(source)),
             },
-            Link::Gone(_) => Kept::No,
+            Parent::Missing(_) => StorageState::NotStored,
         }
     }
 }
 
-/// None for the first step of a record, two for a merge (ours, theirs), one for every other step.
+/// The parents of a step: none for the first step of a record, two for a merge, one for every other step.
 #[derive(Clone)]
 pub enum Parents {
-    /// A first step.
+    /// No parent: a first step.
     None,
-    /// The step before.
-    One(Link),
-    /// Ours and theirs.
-    Two([Link; 2]),
+    /// The previous step.
+    One(Parent),
+    /// The heads that a merge joins: ours, then theirs.
+    Two([Parent; 2]),
 }
 
 impl Parents {
     /// The parents as a slice, ours first.
-    pub fn as_slice(&self) -> &[Link] {
+    pub fn as_slice(&self) -> &[Parent] {
         match self {
             Parents::None => &[],
-            Parents::One(link) => std::slice::from_ref(link),
-            Parents::Two(links) => links,
+            Parents::One(parent) => std::slice::from_ref(parent),
+            Parents::Two(parents) => parents,
         }
     }
 
-    /// Ours and theirs, where there are two and both are here.
+    /// Returns ours and theirs, if there are two parents and both are present.
     pub(crate) fn both(&self) -> Option<(&Step, &Step)> {
         match self {
             Parents::Two([ours, theirs]) => Some((ours.step()?, theirs.step()?)),
@@ -174,103 +179,119 @@ impl Parents {
 }
 
 impl Step {
-    /// The step that says `chunk` after `parents`.
+    /// Makes a step with this content after `parents`.
     pub fn new(parents: Parents, chunk: Chunk, stamp: Stamp) -> Self {
         let mut open = OpenCalls::before(&parents);
         Self::next(parents, chunk, stamp, &mut open).0
     }
 
-    /// The step that says the chunk whose JSON is `json` after `parents`, kept as it is written.
-    pub fn read(parents: Parents, json: &str, stamp: Stamp) -> Result<Self, ChunkError> {
+    /// Makes a step from the JSON of its chunk, which is kept as it is written.
+    pub fn from_json(parents: Parents, json: &str, stamp: Stamp) -> Result<Self, ChunkError> {
         let mut open = OpenCalls::before(&parents);
-        Ok(Self::stored(parents, Stored { chunk: Chunk::decode(json)?, json, withheld: None }, stamp, &mut open))
+        Ok(Self::from_stored_chunk(
+            parents,
+            StoredChunk { chunk: Chunk::decode(json)?, json, withheld: None },
+            stamp,
+            &mut open,
+        ))
     }
 
-    /// A new step, and its JSON. `open` holds the calls that wait on the line it goes on from, and is brought up to date.
+    /// Makes a step, and returns it with its JSON.
+    ///
+    /// `open` holds the calls without a result before the step, and is updated to those after it.
     pub(crate) fn next(parents: Parents, chunk: Chunk, stamp: Stamp, open: &mut OpenCalls) -> (Self, Vec<u8>) {
         let mut json = Vec::with_capacity(chunk.size_hint());
         chunk.encode(&mut json);
-        let line = Self::line_before(&parents, &chunk, open);
-        let said = Said { chunk, json: None, withheld: None };
-        (Self::make(parents, said, Digest::of(&json), stamp, line, open), json)
+        let totals = Self::totals_before(&parents, &chunk, open);
+        let content = NodeChunk { chunk, json: None, withheld: None };
+        (Self::build(parents, content, Digest::compute(&json), stamp, totals, open), json)
     }
 
-    /// A step as it was read.
-    pub(crate) fn stored(parents: Parents, said: Stored<'_>, stamp: Stamp, open: &mut OpenCalls) -> Self {
-        let line = Self::line_before(&parents, &said.chunk, open);
-        let digest = said.digest();
-        Self::make(parents, said.into_said(), digest, stamp, line, open)
+    /// Makes a step from a chunk that was read.
+    pub(crate) fn from_stored_chunk(
+        parents: Parents,
+        stored: StoredChunk<'_>,
+        stamp: Stamp,
+        open: &mut OpenCalls,
+    ) -> Self {
+        let totals = Self::totals_before(&parents, &stored.chunk, open);
+        let digest = stored.digest();
+        Self::build(parents, stored.into_node_chunk(), digest, stamp, totals, open)
     }
 
-    /// A step as a shelf keeps it, with what was known of its line when it was put there: nothing before it is looked at.
+    /// Makes a step from a store, with the totals that were stored with it, so that no earlier step is loaded.
     ///
-    /// None where `totals` cannot be read.
-    pub fn shelved(parents: Parents, said: Stored<'_>, stamp: Stamp, totals: &[u8]) -> Option<Self> {
-        let line = Line::decode(totals)?;
-        let id = Self::name(&parents, said.digest());
-        let Said { chunk, json, withheld } = said.into_said();
-        Some(Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, line, mark: Mark::default() })))
+    /// Returns `None` if `totals` cannot be decoded.
+    pub fn from_store(parents: Parents, stored: StoredChunk<'_>, stamp: Stamp, totals: &[u8]) -> Option<Self> {
+        let totals = LineTotals::decode(totals)?;
+        let id = Self::compute_id(&parents, stored.digest());
+        let NodeChunk { chunk, json, withheld } = stored.into_node_chunk();
+        let storage = StorageMark::default();
+        Some(Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, totals, storage })))
     }
 
-    /// The merge of two, whose difference is known.
-    pub(crate) fn merge(ours: &Step, theirs: &Step, how: Merged, stamp: Stamp, split: Split<'_>) -> Self {
-        let strategy = how.strategy;
-        let chunk = Chunk::Merged(how);
+    /// Makes the merge of two steps that have been compared already.
+    pub(crate) fn merge(ours: &Step, theirs: &Step, merged: Merged, stamp: Stamp, comparison: Comparison<'_>) -> Self {
+        let strategy = merged.strategy;
+        let chunk = Chunk::Merged(merged);
         let mut json = Vec::new();
         chunk.encode(&mut json);
-        let parents = Parents::Two([Link::Step(ours.clone()), Link::Step(theirs.clone())]);
-        let (line, mut open) = Line::joining(ours, theirs, strategy, split);
-        Self::make(parents, Said { chunk, json: None, withheld: None }, Digest::of(&json), stamp, line, &mut open)
+        let parents = Parents::Two([Parent::Loaded(ours.clone()), Parent::Loaded(theirs.clone())]);
+        let (totals, mut open) = LineTotals::before_merge(ours, theirs, strategy, comparison);
+        let content = NodeChunk { chunk, json: None, withheld: None };
+        Self::build(parents, content, Digest::compute(&json), stamp, totals, &mut open)
     }
 
-    fn line_before(parents: &Parents, chunk: &Chunk, open: &mut OpenCalls) -> Line {
+    /// Returns the totals of the line that a step with these parents continues, and sets `open` for a merge.
+    fn totals_before(parents: &Parents, chunk: &Chunk, open: &mut OpenCalls) -> LineTotals {
         let strategy = match chunk {
             Chunk::Merged(merged) => merged.strategy,
             _ => Strategy::Ancestor,
         };
         let Some((ours, theirs)) = parents.both() else {
             return match (strategy, parents) {
-                (Strategy::Aside, Parents::Two(_)) => Line::before_aside(parents),
-                _ => Line::before(parents),
+                (Strategy::Aside, Parents::Two(_)) => LineTotals::before_incomplete_aside(parents),
+                _ => LineTotals::before_step(parents),
             };
         };
-        let (line, joined) = Line::joining(ours, theirs, strategy, lineage::compare(ours, theirs));
-        *open = joined;
-        line
+        let comparison = lineage::compare(ours, theirs);
+        let (totals, open_on_both) = LineTotals::before_merge(ours, theirs, strategy, comparison);
+        *open = open_on_both;
+        totals
     }
 
-    fn make(
+    fn build(
         parents: Parents,
-        Said { chunk, json, withheld }: Said,
+        NodeChunk { chunk, json, withheld }: NodeChunk,
         digest: Digest,
         stamp: Stamp,
-        mut line: Line,
+        mut totals: LineTotals,
         open: &mut OpenCalls,
     ) -> Self {
-        let id = Self::name(&parents, digest);
-        line.follow(&chunk, stamp.usage, open);
-        Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, line, mark: Mark::default() }))
+        let id = Self::compute_id(&parents, digest);
+        totals.append(&chunk, stamp.usage, open);
+        Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, totals, storage: StorageMark::default() }))
     }
 
-    fn name(parents: &Parents, digest: Digest) -> StepId {
+    fn compute_id(parents: &Parents, digest: Digest) -> StepId {
         match parents {
-            Parents::None => StepId::of(&[], digest),
-            Parents::One(parent) => StepId::of(&[parent.id()], digest),
-            Parents::Two([ours, theirs]) => StepId::of(&[ours.id(), theirs.id()], digest),
+            Parents::None => StepId::compute(&[], digest),
+            Parents::One(parent) => StepId::compute(&[parent.id()], digest),
+            Parents::Two([ours, theirs]) => StepId::compute(&[ours.id(), theirs.id()], digest),
         }
     }
 
-    /// The step's name.
+    /// The id of the step.
     pub fn id(&self) -> StepId {
         self.0.id
     }
 
-    /// The steps it came after, ours before theirs.
-    pub fn parents(&self) -> &[Link] {
+    /// The parents of the step, ours before theirs.
+    pub fn parents(&self) -> &[Parent] {
         self.0.parents.as_slice()
     }
 
-    /// What it says.
+    /// The content of the step.
     pub fn chunk(&self) -> &Chunk {
         &self.0.chunk
     }
@@ -287,53 +308,58 @@ impl Step {
         }
     }
 
-    /// The digest of the chunk that was said, where only a part of it is left.
+    /// The digest of the original chunk, if this step is a redacted copy.
     pub fn withheld(&self) -> Option<Digest> {
         self.0.withheld.as_deref().copied()
     }
 
-    /// The same step with what it says forgotten: its name, its place and its shape stay.
-    pub fn without_words(&self) -> Self {
+    /// Returns a copy of the step without its content: id, parents and the shape of the chunk stay.
+    pub fn redacted(&self) -> Self {
         let mut json = Vec::new();
         self.encode_chunk(&mut json);
-        let withheld = Some(Box::new(self.withheld().unwrap_or_else(|| Digest::of(&json))));
-        let (id, parents, chunk) = (self.0.id, self.0.parents.clone(), self.0.chunk.forgotten());
-        let (stamp, line) = (self.0.stamp.clone(), self.0.line.clone());
-        Step(Arc::new(Node { id, parents, chunk, json: None, withheld, stamp, line, mark: Mark::default() }))
+        let withheld = Some(Box::new(self.withheld().unwrap_or_else(|| Digest::compute(&json))));
+        let (id, parents, chunk) = (self.0.id, self.0.parents.clone(), self.0.chunk.redacted());
+        let (stamp, totals) = (self.0.stamp.clone(), self.0.totals.clone());
+        let storage = StorageMark::default();
+        Step(Arc::new(Node { id, parents, chunk, json: None, withheld, stamp, totals, storage }))
     }
 
-    /// What is known of the line up to this step, for a shelf that gives it back without what is before it.
-    pub fn totals(&self) -> Vec<u8> {
-        self.0.line.encode()
+    /// Encodes the totals of the line up to this step, for a store that loads the step without the steps before it.
+    ///
+    /// [`Step::from_store`] and [`Totals::decode`](crate::Totals::decode) read them.
+    pub fn encode_totals(&self) -> Vec<u8> {
+        self.0.totals.encode()
     }
 
-    /// Whether a shelf keeps this step.
-    pub fn kept_by(&self, shelf: u64) -> Kept {
-        self.0.mark.get(shelf)
+    /// Returns whether the source with this token has stored the step.
+    pub fn storage_state(&self, source: u64) -> StorageState {
+        self.0.storage.get(source)
     }
 
-    /// Writes down whether a shelf keeps this step. False if another shelf does, which is remembered here already.
-    pub fn keep(&self, shelf: u64, kept: Kept) -> bool {
-        self.0.mark.set(shelf, kept)
+    /// Sets whether the source with this token has stored the step.
+    ///
+    /// Returns false, and changes nothing, if the step remembers another source already.
+    pub fn set_storage_state(&self, source: u64, state: StorageState) -> bool {
+        self.0.storage.set(source, state)
     }
 
-    /// Who, what it cost and when.
+    /// The author, cost and time of the step.
     pub fn stamp(&self) -> &Stamp {
         &self.0.stamp
     }
 
-    /// How many chunks the line up to this step has, markers left out.
+    /// The number of chunks on the line up to this step, without markers.
     pub fn chunk_count(&self) -> u64 {
-        self.0.line.chunks
+        self.0.totals.chunks
     }
 
-    /// What the model calls up to this step cost, each counted once.
+    /// The usage of all model calls up to this step, each counted once.
     pub fn cumulative_usage(&self) -> Usage {
-        self.0.line.usage
+        self.0.totals.usage
     }
 
-    pub(crate) fn line(&self) -> &Line {
-        &self.0.line
+    pub(crate) fn totals(&self) -> &LineTotals {
+        &self.0.totals
     }
 
     /// Appends the JSON of the chunk to `out`.
@@ -344,24 +370,24 @@ impl Step {
         }
     }
 
-    /// The parent whose line comes first, of those that are here to be read.
+    /// Returns the parent that this step is read after: the first one that is present and not kept aside.
     pub(crate) fn first_parent(&self) -> Option<&Step> {
-        let read = if self.line().aside { &self.parents()[..1] } else { self.parents() };
-        read.iter().find_map(Link::step)
+        let readable = if self.totals().aside { &self.parents()[..1] } else { self.parents() };
+        readable.iter().find_map(Parent::step)
     }
 
-    /// The two parents of a merge that are read together, where both are here.
-    pub(crate) fn joined(&self) -> Option<(&Step, &Step)> {
-        if self.line().aside { None } else { self.0.parents.both() }
+    /// Returns the two parents of a merge that reads both, if both are present.
+    pub(crate) fn merged_parents(&self) -> Option<(&Step, &Step)> {
+        if self.totals().aside { None } else { self.0.parents.both() }
     }
 
-    /// The head of what this step keeps aside, where it is here.
-    pub(crate) fn kept_aside(&self) -> Option<&Step> {
-        self.line().aside.then(|| self.parents().get(1).and_then(Link::step)).flatten()
+    /// Returns the head of the branch that this step keeps aside, if it is present.
+    pub(crate) fn aside_head(&self) -> Option<&Step> {
+        self.totals().aside.then(|| self.parents().get(1).and_then(Parent::step)).flatten()
     }
 }
 
-/// Equal ids: equal content and equal history.
+/// Two steps are equal if their ids are: then content and history are equal too.
 impl PartialEq for Step {
     fn eq(&self, other: &Self) -> bool {
         self.id() == other.id()
@@ -376,31 +402,32 @@ impl fmt::Debug for Step {
     }
 }
 
-/// Unlinks a line step by step: a recursive drop of a million parents would overflow the stack.
+/// Drops ancestors in a loop: a recursive drop of a million parents would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut open = Vec::new();
-        unlink(&mut self.parents, &mut open);
-        while let Some(step) = open.pop() {
+        let mut queue = Vec::new();
+        take_parents(&mut self.parents, &mut queue);
+        while let Some(step) = queue.pop() {
             if let Some(mut node) = Arc::into_inner(step.0) {
-                unlink(&mut node.parents, &mut open);
+                take_parents(&mut node.parents, &mut queue);
             }
         }
     }
 }
 
-fn unlink(parents: &mut Parents, open: &mut Vec<Step>) {
+/// Moves the parents that are in memory to `queue`.
+fn take_parents(parents: &mut Parents, queue: &mut Vec<Step>) {
     match std::mem::replace(parents, Parents::None) {
         Parents::None => {}
-        Parents::One(link) => open.extend(into_step(link)),
-        Parents::Two(links) => open.extend(links.into_iter().filter_map(into_step)),
+        Parents::One(parent) => queue.extend(into_step(parent)),
+        Parents::Two(parents) => queue.extend(parents.into_iter().filter_map(into_step)),
     }
 }
 
-fn into_step(link: Link) -> Option<Step> {
-    match link {
-        Link::Step(step) => Some(step),
-        Link::Shelved(shelved) => Arc::into_inner(shelved).and_then(Shelved::into_step),
-        Link::Gone(_) => None,
+fn into_step(parent: Parent) -> Option<Step> {
+    match parent {
+        Parent::Loaded(step) => Some(step),
+        Parent::Lazy(lazy) => Arc::into_inner(lazy).and_then(LazyStep::into_step),
+        Parent::Missing(_) => None,
     }
 }

@@ -1,14 +1,14 @@
-//! What model calls cost, in tokens.
+//! Token counts of model calls.
 
 use std::fmt;
 use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens, counted the same way for every provider.
+/// Token counts, defined the same way for every provider.
 ///
-/// `input` is everything the model read, cached or not, so `cached_read` and `cache_write` are parts of it;
-/// `output` is everything it wrote, so `reasoning` is a part of it.
+/// `input` is everything the model read, cached or not, so `cached_read` and `cache_write` are parts of it; `output`
+/// is everything it wrote, so `reasoning` is a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
@@ -21,7 +21,7 @@ pub struct Usage {
     /// The part of `input` that came from the provider's prompt cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached_read: u64,
-    /// The part of `input` that was put into the cache.
+    /// The part of `input` that was written to the cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write: u64,
     /// The part of `output` that was reasoning.
@@ -30,13 +30,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Input and output of one call, with nothing cached.
+    /// Makes the usage of a call with nothing cached.
     pub fn new(input: u64, output: u64) -> Self {
         Usage { input, output, ..Usage::default() }
     }
 
-    /// The same, with no number above `max`.
-    pub(crate) fn within(&self, max: u64) -> Self {
+    /// Returns a copy in which no number is above `max`.
+    pub(crate) fn capped_at(&self, max: u64) -> Self {
         Usage {
             input: self.input.min(max),
             output: self.output.min(max),
@@ -46,7 +46,7 @@ impl Usage {
         }
     }
 
-    /// Tokens read and written.
+    /// The sum of tokens read and written.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
@@ -55,7 +55,7 @@ impl Usage {
 impl Add for Usage {
     type Output = Usage;
 
-    /// Adds up, stopping at the largest number: a damaged count must not wrap round to a small one.
+    /// Saturates at the largest number: a damaged count must not wrap round to a small one.
     fn add(self, other: Usage) -> Usage {
         Usage {
             input: self.input.saturating_add(other.input),

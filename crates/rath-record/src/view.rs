@@ -1,4 +1,6 @@
-//! Projections of a record. Each is rebuilt from the record alone and says which head it reflects.
+//! Views: projections of a record.
+//!
+//! Each view is built from the record alone and names the head that it reflects.
 
 mod checks;
 mod files;
@@ -8,8 +10,8 @@ mod spending;
 mod workspace;
 
 pub use checks::{Check, Checks, Freshness, checks, covers};
-pub use files::{File, Files, files};
+pub use files::{ChangedFile, ChangedFiles, files};
 pub use folds::{Fold, folds};
-pub use messages::{Carry, Closing, Exchange, Message, Messages, instructions, messages, messages_after};
-pub use spending::{Spending, Spent, spending};
-pub use workspace::{TreeAt, Trees, asked, conflicts, tree, trees};
+pub use messages::{CallResult, Continuation, Exchange, Message, Messages, instructions, messages, messages_after};
+pub use spending::{CallUsage, Spending, spending};
+pub use workspace::{RecordedTree, Trees, conflicts, find_call, tree, trees};

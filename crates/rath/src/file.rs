@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
-use rath_record::{Digest, Link, Step, StepId};
+use rath_record::{Digest, Parent, Step, StepId};
 
 use crate::error::ErrorKind;
 use crate::session::Session;
@@ -65,7 +65,7 @@ impl Session {
         let contents = reader.finish().map_err(|error| format_error(path, &error))?;
         Ok(SessionFile {
             session: Session::resume(contents.record),
-            lineage: Lineage::of(contents.heads),
+            lineage: Lineage::new(contents.heads),
             report: contents.report,
         })
     }
@@ -110,13 +110,13 @@ impl SalvageReport {
     fn add(&mut self, step: &Step, marked: &mut HashSet<Digest>) -> Vec<Digest> {
         self.steps += 1;
         let mut missing = Vec::new();
-        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Link::id) {
+        for id in step.parents().iter().filter(|link| link.step().is_none()).map(Parent::id) {
             if marked.insert(Digest(id.0)) {
                 missing.push(Digest(id.0));
                 self.lost_steps.push(id);
             }
         }
-        let referenced = step.chunk().references();
+        let referenced = step.chunk().payload_digests();
         if !referenced.is_empty() {
             let present: HashSet<Digest> = step.chunk().payloads().into_iter().map(|(digest, _)| digest).collect();
             for digest in referenced.into_iter().filter(|digest| !present.contains(digest)) {
@@ -202,10 +202,10 @@ fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<SalvageReport, Wr
     let mut encoder = Encoder::new();
     let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
     for step in lineage.walk() {
-        report.add(step, &mut marked).into_iter().for_each(|name| encoder.gone(name, None));
-        encoder.step(step).map_err(WriteError::Codec)?;
-        if encoder.waiting() > BLOCK_BYTES {
-            out.write_all(&encoder.take())?;
+        report.add(step, &mut marked).into_iter().for_each(|name| encoder.push_gone(name, None));
+        encoder.push_step(step).map_err(WriteError::Codec)?;
+        if encoder.buffered_bytes() > BLOCK_BYTES {
+            out.write_all(&encoder.take_bytes())?;
         }
     }
     out.write_all(&encoder.finish())?;

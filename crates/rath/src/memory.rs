@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::Digest;
-use rath_record::chunk::Recalled;
+use rath_record::chunk::RecalledEntry;
 
 use crate::error::plane_error;
 
@@ -51,7 +51,8 @@ pub trait MemoryBackend: Send + Sync + 'static {
     fn commit(&self, facts: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
 
     /// Finds at most `limit` entries for a question, best first.
-    fn recall(&self, query: &str, limit: usize) -> impl Future<Output = Result<Vec<Recalled>, MemoryError>> + Send;
+    fn recall(&self, query: &str, limit: usize)
+    -> impl Future<Output = Result<Vec<RecalledEntry>, MemoryError>> + Send;
 
     /// Removes entries by name, and returns the names of those that existed.
     fn forget(&self, entries: &[String]) -> impl Future<Output = Result<Vec<String>, MemoryError>> + Send;
@@ -81,7 +82,7 @@ impl Memory {
     }
 
     /// Finds at most `limit` entries for a question, best first.
-    pub async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>, MemoryError> {
+    pub async fn recall(&self, query: &str, limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
         self.0.recall(query, limit).await
     }
 
@@ -103,7 +104,7 @@ type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> +
 trait ErasedMemory: Send + Sync {
     fn uri(&self) -> &str;
     fn commit<'a>(&'a self, facts: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
-    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Recalled>>;
+    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<RecalledEntry>>;
     fn forget<'a>(&'a self, entries: &'a [String]) -> MemoryFuture<'a, Vec<String>>;
 }
 
@@ -116,7 +117,7 @@ impl<B: MemoryBackend> ErasedMemory for B {
         Box::pin(MemoryBackend::commit(self, facts))
     }
 
-    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Recalled>> {
+    fn recall<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<RecalledEntry>> {
         Box::pin(MemoryBackend::recall(self, query, limit))
     }
 
@@ -129,12 +130,12 @@ impl<B: MemoryBackend> ErasedMemory for B {
 struct InProcess {
     uri: String,
     /// In the order in which the facts were committed.
-    entries: Mutex<Vec<Recalled>>,
+    entries: Mutex<Vec<RecalledEntry>>,
 }
 
 /// Returns the name of a fact's entry: the fact's digest, so that equal facts have one entry.
 pub(crate) fn entry_name(fact: &str) -> String {
-    format!("{:.16}", Digest::of(fact.as_bytes()))
+    format!("{:.16}", Digest::compute(fact.as_bytes()))
 }
 
 impl MemoryBackend for InProcess {
@@ -147,17 +148,17 @@ impl MemoryBackend for InProcess {
         let names = facts.iter().map(|fact| {
             let name = entry_name(fact);
             if entries.iter().all(|known| known.entry != name) {
-                entries.push(Recalled { entry: name.clone(), text: fact.as_str().into() });
+                entries.push(RecalledEntry { entry: name.clone(), text: fact.as_str().into() });
             }
             name
         });
         Ok(names.collect())
     }
 
-    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<Recalled>, MemoryError> {
+    async fn recall(&self, query: &str, limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
         let asked = keywords(query);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let score = |known: &Recalled| {
+        let score = |known: &RecalledEntry| {
             let words = keywords(known.text.as_str().unwrap_or_default());
             asked.iter().filter(|word| words.contains(word)).count()
         };

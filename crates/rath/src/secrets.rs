@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rath_record::chunk::{Chunk, Part};
+use rath_record::chunk::{Chunk, TextKind};
 use secrecy::{ExposeSecret, SecretString};
 
 use known::KnownValues;
@@ -100,10 +100,10 @@ impl Secrets {
 
     /// Replaces the secrets in a chunk.
     pub(crate) fn hide_in(&self, chunk: &mut Chunk) {
-        chunk.rewrite(|part, text| match part {
-            Part::Open => self.hide(text),
+        chunk.rewrite_texts(|part, text| match part {
+            TextKind::Plain => self.hide(text),
             // Signatures are random text, in which any pattern may occur by chance.
-            Part::Sidecar => self.has_known_value(text).then(String::new),
+            TextKind::Sidecar => self.has_known_value(text).then(String::new),
         });
     }
 

@@ -276,7 +276,7 @@ impl Session {
     }
 
     /// What changed in the workspace, and by which call.
-    pub fn files(&self) -> view::Files<'_> {
+    pub fn files(&self) -> view::ChangedFiles<'_> {
         view::files(&self.record)
     }
 
@@ -292,7 +292,7 @@ impl Session {
 
     /// The graph of sessions behind this one, one JSON line each, under the names that the Python OpenRath uses.
     ///
-    /// [`Ids::Given`] for the ids that the sessions have; [`Ids::Canonical`] for ids that follow from what was recorded,
+    /// [`Ids::Original`] for the ids that the sessions have; [`Ids::Canonical`] for ids that follow from what was recorded,
     /// so that two runs of one program can be compared.
     pub fn export(&self, ids: Ids) -> String {
         graph::export(&self.begun().lineage(), ids)

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Kept, Link, Record, Step, StepId, Text, Timestamp, Totals};
+use rath_record::{BranchId, Parent, Record, Step, StepId, StorageState, Text, Timestamp, Totals};
 
 pub use certificate::{Certificate, Difference, Resumed};
 pub use holder::Holder;
@@ -251,7 +251,7 @@ pub struct Found {
 /// It is written down in the steps themselves; for a step that another store had first, here.
 pub struct Rows {
     token: u64,
-    others: Mutex<HashMap<StepId, Kept>>,
+    others: Mutex<HashMap<StepId, StorageState>>,
     /// Whether there is any of them: nearly always there is none.
     any: AtomicBool,
 }
@@ -268,24 +268,24 @@ impl Rows {
     }
 
     /// Whether the store keeps a step, found out without fetching it.
-    pub fn of(&self, link: &Link) -> Kept {
-        match link.kept_by(self.token) {
-            Kept::No => self.other(link.id()),
+    pub fn of(&self, link: &Parent) -> StorageState {
+        match link.storage_state(self.token) {
+            StorageState::NotStored => self.other(link.id()),
             kept => kept,
         }
     }
 
     /// Whether the store keeps a step.
-    pub fn of_step(&self, step: &Step) -> Kept {
-        match step.kept_by(self.token) {
-            Kept::No => self.other(step.id()),
+    pub fn of_step(&self, step: &Step) -> StorageState {
+        match step.storage_state(self.token) {
+            StorageState::NotStored => self.other(step.id()),
             kept => kept,
         }
     }
 
     /// Writes down whether it does.
-    pub fn set(&self, step: &Step, kept: Kept) {
-        let is_noted = step.keep(self.token, kept);
+    pub fn set(&self, step: &Step, kept: StorageState) {
+        let is_noted = step.set_storage_state(self.token, kept);
         if is_noted && !self.any.load(Ordering::Acquire) {
             return;
         }
@@ -301,13 +301,13 @@ impl Rows {
     }
 
     /// The same for every copy of a step, until one of them is said to be kept elsewhere.
-    fn set_copies(&self, id: StepId, kept: Kept) {
+    fn set_copies(&self, id: StepId, kept: StorageState) {
         self.any.store(true, Ordering::Release);
         self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
     }
 
-    fn other(&self, id: StepId) -> Kept {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied().unwrap_or(Kept::No)
+    fn other(&self, id: StepId) -> StorageState {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied().unwrap_or(StorageState::NotStored)
     }
 }
 
@@ -397,7 +397,7 @@ impl Store {
 
     /// Everything of a session that can be read. Where damage parts it, that is more than [`Store::read`] gives.
     pub fn pieces(&self, branch: BranchId) -> Result<Lineage> {
-        Ok(Lineage::of(self.0.backend.pieces(branch, &self.0.rows)?))
+        Ok(Lineage::new(self.0.backend.pieces(branch, &self.0.rows)?))
     }
 
     /// Checks all there is.
@@ -461,10 +461,10 @@ fn title(text: &Text) -> Option<Arc<str>> {
 fn orphan(write: &Write, rows: &Rows) -> Option<StepId> {
     let own: HashSet<StepId> =
         if write.steps.len() > 1 { write.steps.iter().map(Step::id).collect() } else { HashSet::new() };
-    let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Link::Gone(_)));
-    let mut lost = links.filter(|link| !matches!(rows.of(link), Kept::At(_)) && !own.contains(&link.id()));
+    let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Parent::Missing(_)));
+    let mut lost = links.filter(|link| !matches!(rows.of(link), StorageState::At(_)) && !own.contains(&link.id()));
     // What another store cannot give out was lost before.
-    lost.find(|link| link.step().is_some()).map(Link::id)
+    lost.find(|link| link.step().is_some()).map(Parent::id)
 }
 
 /// Makes a folder and those above it. One called `.rath` is kept out of version control.

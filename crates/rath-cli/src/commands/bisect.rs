@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let found = agent::block_on(async { Ok(named.session.bisect(&args.command).await?) })?;
     let record = named.session.as_record();
     let step = found.step.and_then(|step| record.find(step));
-    let asked = step.and_then(view::asked);
+    let asked = step.and_then(view::find_call);
     if args.json {
         let (call, answer) = asked.map(|(call, answer)| (call, answer.id())).unzip();
         let json = json!({

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rath::provider::{Cost, Money, Prices, ProviderError};
-use rath::record::draw::{Names, printable};
+use rath::record::draw::{BranchNames, printable};
 use rath::record::{BranchId, StepId, Usage};
 
 use crate::output::{self, Done, Failure};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let named = args.session.read()?;
     let exit = named.warn();
     let cost = named.session.cost(&prices);
-    let names = Names::of(&named.lineage);
+    let names = BranchNames::new(&named.lineage);
     if args.json {
         output::data(|out| output::json_line(out, &CostJson::of(&cost, &names)))?;
     } else {
@@ -55,7 +55,7 @@ fn named(path: &Path, error: &ProviderError) -> Failure {
     Failure::told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default())
 }
 
-fn print(out: &mut dyn Write, cost: &Cost, names: &Names) -> io::Result<()> {
+fn print(out: &mut dyn Write, cost: &Cost, names: &BranchNames) -> io::Result<()> {
     let unpriced = cost.by_model.iter().any(|(_, _, money)| money.is_none());
     let mut rows: Vec<[String; 3]> = Vec::new();
     for (model, usage, money) in &cost.by_model {
@@ -68,7 +68,7 @@ fn print(out: &mut dyn Write, cost: &Cost, names: &Names) -> io::Result<()> {
     if cost.by_branch.len() > 1 && cost.total > Money::default() {
         let branches = cost.by_branch.iter();
         rows.extend(branches.map(|(branch, money)| {
-            [format!("  on {}", printable(names.of_branch(*branch))), String::new(), money.to_string()]
+            [format!("  on {}", printable(names.name_of(*branch))), String::new(), money.to_string()]
         }));
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
@@ -111,7 +111,7 @@ struct BranchJson<'a> {
 }
 
 impl<'a> CostJson<'a> {
-    fn of(cost: &'a Cost, names: &'a Names) -> Self {
+    fn of(cost: &'a Cost, names: &'a BranchNames) -> Self {
         let by_model = cost.by_model.iter().map(|(identity, usage, money)| ModelJson {
             provider: identity.as_ref().map(|identity| &*identity.provider),
             model: identity.as_ref().map(|identity| &*identity.model),
@@ -120,7 +120,7 @@ impl<'a> CostJson<'a> {
         });
         let by_branch = cost.by_branch.iter().map(|(branch, money)| BranchJson {
             branch: *branch,
-            branch_name: names.of_branch(*branch),
+            branch_name: names.name_of(*branch),
             dollars: money.as_dollars(),
         });
         CostJson {

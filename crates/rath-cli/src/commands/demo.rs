@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rath::prelude::*;
-use rath::record::draw::{self, Names};
+use rath::record::draw::{self, BranchNames};
 
 use crate::output::{self, BRANCH, Done, Exit};
 
@@ -64,9 +64,9 @@ pub(crate) fn run(args: &Args) -> Done {
         writeln!(out, "A workflow of four agents, the last of which can hand tasks to a fifth:\n\n{}\n", demo.tree())?;
         writeln!(out, "What happened, newest first:\n")?;
         let lineage = session.lineage();
-        let names = Names::of(&lineage);
+        let names = BranchNames::new(&lineage);
         for row in draw::rows(&lineage, |step| {
-            let branch = names.shown(step);
+            let branch = names.display_name(step);
             format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
         }) {
             out.write_all(row.as_bytes())?;

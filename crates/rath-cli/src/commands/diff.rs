@@ -1,6 +1,6 @@
 //! `rath diff`: what differs between the files of two steps.
 
-use rath::record::draw::{changed, count};
+use rath::record::draw::{count, describe_effect};
 use serde_json::json;
 
 use crate::output::{self, Done};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     anstream::eprintln!("new: {} changed", count(changes.len() as u64, "file"));
     if args.names {
-        output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", changed(effect))))?;
+        output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
     } else {
         let text = from.session.patch(&to.session)?;
         output::data(|out| out.write_all(text.as_bytes()))?;

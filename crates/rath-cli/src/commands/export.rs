@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Done {
     // The one place where the formats of others are written.
     match (args.format, &args.output) {
         (Format::Graph, to) => {
-            let ids = if args.canonical { Ids::Canonical } else { Ids::Given };
+            let ids = if args.canonical { Ids::Canonical } else { Ids::Original };
             put(graph::export(&named.lineage, ids).as_bytes(), to.as_deref())?;
         }
         (Format::Bundle, Some(path)) => named.session.save(path)?,

@@ -1,6 +1,6 @@
 //! `rath log`: what happened, as a graph.
 
-use rath::record::draw::{self, Names};
+use rath::record::draw::{self, BranchNames};
 
 use super::show::StepJson;
 use crate::output::{self, BRANCH, Done};
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = args.session.read()?;
     let lineage = &named.lineage;
-    let names = Names::of(lineage);
+    let names = BranchNames::new(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);
     if args.json {
         let mut newest = lineage.walk().into_iter().rev().take(limit);
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     output::text(|out| {
         let mut rows = draw::rows(lineage, |step| {
-            let branch = names.shown(step);
+            let branch = names.display_name(step);
             format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
         });
         rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;

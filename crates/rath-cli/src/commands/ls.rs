@@ -6,7 +6,7 @@ use rath::Usage;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
 use rath::store::{Holder, Listed};
-use rath::turn::Due;
+use rath::turn::PendingWork;
 
 use crate::output::{self, BRANCH, Done, Exit};
 use crate::sessions::StoreArg;
@@ -64,11 +64,11 @@ fn tokens(listed: &Listed) -> u64 {
 }
 
 fn state(listed: &Listed, holders: &mut Holders) -> String {
-    match (&listed.holder, listed.totals.due) {
+    match (&listed.holder, listed.totals.pending) {
         (Some(holder), _) if holders.is_alive(holder) => format!("being written by {holder}"),
-        (_, Due::Nothing) => "done".to_owned(),
-        (_, Due::Model) => "model's turn".to_owned(),
-        (_, Due::Tools { open }) => format!("{} open", count(open, "call")),
+        (_, PendingWork::Nothing) => "done".to_owned(),
+        (_, PendingWork::Model) => "model's turn".to_owned(),
+        (_, PendingWork::Tools { open }) => format!("{} open", count(open, "call")),
     }
 }
 
@@ -113,10 +113,10 @@ struct WriterJson<'a> {
 
 impl<'a> ListedJson<'a> {
     fn of(listed: &'a Listed, holders: &mut Holders) -> Self {
-        let (next, open_calls) = match listed.totals.due {
-            Due::Nothing => ("done", 0),
-            Due::Model => ("model", 0),
-            Due::Tools { open } => ("tools", open),
+        let (next, open_calls) = match listed.totals.pending {
+            PendingWork::Nothing => ("done", 0),
+            PendingWork::Model => ("model", 0),
+            PendingWork::Tools { open } => ("tools", open),
         };
         let written_by = listed.holder.as_ref().map(|holder| WriterJson {
             process: holder.pid,

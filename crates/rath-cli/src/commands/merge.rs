@@ -2,7 +2,7 @@
 
 use rath::ErrorKind;
 use rath::chunk::Strategy;
-use rath::record::draw::{changed, count, preview};
+use rath::record::draw::{count, describe_effect, preview};
 use rath::store::Store;
 use serde_json::json;
 
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Done {
     } else {
         let changes = ours.tree().and(merged.tree()).map(|_| ours.changes(&merged)).transpose()?.unwrap_or_default();
         output::text(|out| {
-            changes.iter().try_for_each(|effect| writeln!(out, "{}", changed(effect)))?;
+            changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect)))?;
             let clash = |out: &mut dyn std::io::Write, path: &str, what: &str| {
                 writeln!(out, "conflict: {} ({what})", preview(path))
             };

@@ -1,7 +1,7 @@
 //! `rath restore`: a session's own files, as they were.
 
-use rath::record::draw::{changed, count};
-use rath::record::{SHORT, Step};
+use rath::record::draw::{count, describe_effect};
+use rath::record::{SHORT_ID_DIGITS, Step};
 use serde_json::json;
 
 use super::show;
@@ -49,9 +49,9 @@ pub(crate) fn run(args: &Args) -> Done {
     } else {
         anstream::eprintln!("shared: up to {}", output::short(&step));
         anstream::eprintln!("new: {} changed", count(effects.len() as u64, "file"));
-        output::text(|out| effects.iter().try_for_each(|effect| writeln!(out, "{}", changed(effect))))?;
+        output::text(|out| effects.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
         if let Some(before) = before {
-            let again = named.command("restore", &format!("@{before:.SHORT$}"));
+            let again = named.command("restore", &format!("@{before:.SHORT_ID_DIGITS$}"));
             anstream::eprintln!("what was changed by hand is kept: {again} brings it back");
         }
     }

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use rath::chunk::{Chunk, Taken};
+use rath::chunk::{Chunk, Resolution};
 use rath::record::draw::{count, printable};
 use rath::store::{Difference, Holder};
-use rath::turn::{Next, Pending, Progress};
+use rath::turn::{Next, PendingCall, Progress};
 use rath::{CallId, Session, StepId, Timestamp};
 use serde_json::json;
 
@@ -97,7 +97,7 @@ enum Decision {
     Deny(String, String),
     Skip(String),
     Settle(String, String),
-    Take(String, Taken),
+    Take(String, Resolution),
     Edited(String, Vec<u8>),
 }
 
@@ -117,9 +117,9 @@ impl Args {
         }
         for pair in self.take.chunks_exact(2) {
             let taken = match pair[0].as_str() {
-                "ours" => Taken::Ours,
-                "theirs" => Taken::Theirs,
-                "markers" => Taken::Markers,
+                "ours" => Resolution::Ours,
+                "theirs" => Resolution::Theirs,
+                "markers" => Resolution::Markers,
                 other => {
                     let what = format!("wanted `ours`, `theirs` or `markers`, found `{other}`");
                     return Err(Failure::told(what, "`--edited PATH FILE` takes your own version").exit(Exit::Misused));
@@ -178,7 +178,7 @@ impl Waits {
         calls.into_iter().filter_map(|pending| Waits::of(session, pending)).collect()
     }
 
-    fn of(session: &Session, pending: Pending) -> Option<Waits> {
+    fn of(session: &Session, pending: PendingCall) -> Option<Waits> {
         let state = match pending.progress {
             Progress::New => "not begun",
             Progress::Unknown => "in doubt",
@@ -196,7 +196,7 @@ impl Waits {
 }
 
 /// When a call was started, or asked for.
-fn since(session: &Session, pending: &Pending) -> Option<Timestamp> {
+fn since(session: &Session, pending: &PendingCall) -> Option<Timestamp> {
     let started = |chunk: &Chunk| matches!(chunk, Chunk::ToolStarted(started) if started.call == pending.call.id);
     let mut newest = session.as_record().newest_first();
     newest.find(|step| step.id() == pending.step || started(step.chunk()))?.stamp().at

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use rath::chunk::{Chunk, Finish};
-use rath::record::draw::{self, Names, printable};
+use rath::record::draw::{self, BranchNames, printable};
 use rath::record::lineage;
-use rath::record::{BranchId, Digest, Link, Payload, SHORT, Step, StepId, Usage};
+use rath::record::{BranchId, Digest, Parent, Payload, SHORT_ID_DIGITS, Step, StepId, Usage};
 use serde_json::value::RawValue;
 
 use super::render;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Done {
     let named = args.session.read()?;
     let exit = named.warn();
-    let names = Names::of(&named.lineage);
+    let names = BranchNames::new(&named.lineage);
     let step = find(&named, &args.step)?;
     if args.as_sent {
         let request = render::as_sent(&named, step, &format!(" {}", args.step))?;
@@ -63,13 +63,13 @@ pub(crate) struct StepJson<'a> {
 }
 
 impl<'a> StepJson<'a> {
-    pub(crate) fn of(step: &'a Step, names: Option<&'a Names>) -> Self {
+    pub(crate) fn of(step: &'a Step, names: Option<&'a BranchNames>) -> Self {
         let stamp = step.stamp();
         StepJson {
             id: step.id(),
-            parents: step.parents().iter().map(Link::id).collect(),
+            parents: step.parents().iter().map(Parent::id).collect(),
             branch: stamp.branch,
-            branch_name: names.map(|names| names.of_step(step)),
+            branch_name: names.map(|names| names.name_of_step(step)),
             by: stamp.by.as_deref(),
             usage: stamp.usage,
             at: stamp.at.map(output::time),
@@ -109,7 +109,7 @@ pub(crate) fn find<'a>(named: &'a Named, wanted: &str) -> Result<&'a Step, Failu
         ),
         (None, _) => match lineage.missing().into_iter().find(|id| begins(*id)) {
             Some(lost) => told(
-                format!("step {lost:.SHORT$} is named as a parent, and its row is damaged or missing"),
+                format!("step {lost:.SHORT_ID_DIGITS$} is named as a parent, and its row is damaged or missing"),
                 &format!("{} says which", named.command("verify", "")),
             ),
             None => told(format!("no step `{wanted}` in {name}"), &list),
@@ -117,11 +117,11 @@ pub(crate) fn find<'a>(named: &'a Named, wanted: &str) -> Result<&'a Step, Failu
     }
 }
 
-fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
+fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
     writeln!(out, "kind     {}", printable(step.chunk().kind()))?;
-    writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.shown(step), stamp.branch)?;
+    writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.display_name(step), stamp.branch)?;
     for parent in step.parents() {
         let lost = if parent.step().is_none() { " (not there)" } else { "" };
         writeln!(out, "parent   {}{lost}", output::short(&parent.id()))?;
@@ -146,7 +146,7 @@ fn print(out: &mut dyn Write, step: &Step, names: &Names) -> io::Result<()> {
             writeln!(out, "facts    {}", printable(facts.as_str()))?;
         }
         if answer.finish != Finish::Stop {
-            writeln!(out, "finish   {}", draw::finish(answer.finish))?;
+            writeln!(out, "finish   {}", draw::finish_text(answer.finish))?;
         }
     }
     writeln!(out, "\n{}", printable(&body(step)))
@@ -170,8 +170,8 @@ fn body(step: &Step) -> String {
             reasoning.into_iter().chain(text).chain(calls).collect::<Vec<_>>().join("\n")
         }
         Chunk::ToolResult(it) => {
-            let effects = it.effects.iter().map(|effect| format!("\n{}", draw::changed(effect)));
-            let head = format!("call {}: {}{}", it.call, draw::outcome(it.outcome), effects.collect::<String>());
+            let effects = it.effects.iter().map(|effect| format!("\n{}", draw::describe_effect(effect)));
+            let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects.collect::<String>());
             format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
         }
         Chunk::Resumed(it) => it.differences.join("\n"),

@@ -139,7 +139,7 @@ fn verify_names_what_is_damaged() {
     flipped[at] ^= 1;
     let (out, code) = verified(&flipped, &["verify", "s.rath"]);
     let row = whole[..at].iter().filter(|byte| **byte == b'\n').count();
-    assert!(out.contains(&format!("row {row}: the row was changed: its seal does not fit its bytes\n")), "{out}");
+    assert!(out.contains(&format!("row {row}: the row was changed: its seal does not match its bytes\n")), "{out}");
     assert!(out.lines().last().is_some_and(|last| last.starts_with("damaged: 9 rows, 7 steps")), "{out}");
     assert_eq!(code, 3);
     let (out, code) = verified(&flipped, &["log", "s.rath"]);
@@ -325,7 +325,7 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["show", "s.rath", "head"],
         expect![[r#"
-        ! warning: s.rath: ends without its closing row: cut there, or still being written
+        ! warning: s.rath: ends without its closing row: cut off there, or still being written
         ! error: s.rath holds no step
         ! hint: a session file that was cut at its beginning holds none
         exit 1
@@ -335,7 +335,7 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["log", "s.rath"],
         expect![[r#"
-        ! warning: s.rath: ends without its closing row: cut there, or still being written
+        ! warning: s.rath: ends without its closing row: cut off there, or still being written
         exit 0
     "#]],
     );
@@ -652,7 +652,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ○  4788ab20 main  tool started: call_2_2  [agent]
             ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
             ○  90233110 main  tool started: call_2_1  [agent]
-            ○  d6132b7d main  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
             ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work

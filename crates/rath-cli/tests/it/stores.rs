@@ -105,7 +105,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         let sent = shop.out(&["show", &id, "head", "--as-sent"]);
         assert_eq!(shop.out(&["render", &id]), format!("{sent}\n"));
         let head = &shop.json(&["show", &id, "head", "--json"])[0];
-        assert_eq!(head["chunk"]["request"], rath::Digest::of(sent.as_bytes()).to_string());
+        assert_eq!(head["chunk"]["request"], rath::Digest::compute(sent.as_bytes()).to_string());
         shop.check(
             &["show", &id, "8f73", "--as-sent"],
             &expect![[r#"
@@ -484,7 +484,7 @@ fn damage_is_named_and_the_rest_is_copied() {
             ○  4788ab20 main  tool started: call_2_2  [agent]
             ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
             ○  90233110 main  tool started: call_2_1  [agent]
-            ○  d6132b7d main  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
             ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  placed: local:work
@@ -641,7 +641,7 @@ fn replay_does_again_what_a_session_did() {
             - f3d6eadc  placed: local:work
             - d9f198f1  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             - 15cf3422  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
-            - d6132b7d  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - d6132b7d  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             - 90233110  tool started: call_2_1  [agent]
             - d559b680  tool result: call_2_1 ok: hello  [agent]
             - 4788ab20  tool started: call_2_2  [agent]

@@ -264,7 +264,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         shop.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-            a709a73a  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            a709a73a  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             ! 9 versions of the files, 4 runs of the command
             ! note: it failed before the session changed anything
             exit 0

@@ -1,29 +1,31 @@
-//! The members of an object as JSON: byte for byte as serde_json writes them, and much quicker where they are long texts.
+//! A JSON writer for the members of a struct: byte for byte like serde_json, and much faster for long texts.
 
 use std::fmt;
 
 use serde::ser::{Error, Impossible, Serialize, SerializeStruct, Serializer};
 
-/// Appends the members of a struct, each after a comma. False, and nothing is appended, if it is not one.
-pub(super) fn members(out: &mut Vec<u8>, value: &impl Serialize) -> bool {
-    value.serialize(Object(out)).is_ok()
+/// Appends the members of a struct, each after a comma.
+///
+/// Returns false, and appends nothing, if `value` is not a struct.
+pub(super) fn write_members(out: &mut Vec<u8>, value: &impl Serialize) -> bool {
+    value.serialize(StructWriter(out)).is_ok()
 }
 
-/// Appends a text in quotes.
-fn text(out: &mut Vec<u8>, text: &str) {
+/// Appends a text as a JSON string.
+fn write_text(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 16);
     out.push(b'"');
     let mut written = 0;
-    for (nth, block) in bytes.chunks(BLOCK).enumerate() {
-        // One answer for a whole block: nearly all have nothing to escape.
-        if !block.iter().fold(false, |found, byte| found | is_escaped(*byte)) {
+    for (index, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        // One test for a whole block: nearly all blocks have nothing to escape.
+        if !block.iter().fold(false, |any, byte| any | is_escaped(*byte)) {
             continue;
         }
         for (at, byte) in block.iter().enumerate().filter(|(_, byte)| is_escaped(**byte)) {
-            let at = nth * BLOCK + at;
+            let at = index * BLOCK_BYTES + at;
             out.extend_from_slice(&bytes[written..at]);
-            escape(out, *byte);
+            write_escape(out, *byte);
             written = at + 1;
         }
     }
@@ -31,13 +33,13 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-const BLOCK: usize = 64;
+const BLOCK_BYTES: usize = 64;
 
 fn is_escaped(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-fn escape(out: &mut Vec<u8>, byte: u8) {
+fn write_escape(out: &mut Vec<u8>, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let short = match byte {
         0x08 => b'b',
@@ -54,55 +56,55 @@ fn escape(out: &mut Vec<u8>, byte: u8) {
     out.extend([b'\\', short]);
 }
 
-/// Takes a struct.
-struct Object<'a>(&'a mut Vec<u8>);
+/// Writes the fields of a struct.
+struct StructWriter<'a>(&'a mut Vec<u8>);
 
-impl SerializeStruct for Object<'_> {
+impl SerializeStruct for StructWriter<'_> {
     type Ok = ();
-    type Error = Other;
+    type Error = Unsupported;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), Other> {
+    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), Unsupported> {
         let out = &mut *self.0;
         out.push(b',');
-        text(out, key);
+        write_text(out, key);
         out.push(b':');
-        if value.serialize(Member(out)).is_err() {
+        if value.serialize(TextWriter(out)).is_err() {
             serde_json::to_writer(out, value).expect("chunks have string keys and a Vec takes every write");
         }
         Ok(())
     }
 
-    fn end(self) -> Result<(), Other> {
+    fn end(self) -> Result<(), Unsupported> {
         Ok(())
     }
 }
 
-/// Takes a text.
-struct Member<'a>(&'a mut Vec<u8>);
+/// Writes a value that is a text.
+struct TextWriter<'a>(&'a mut Vec<u8>);
 
-/// It is something else, and nothing was written.
+/// The value is of another type, and nothing was written.
 #[derive(Debug)]
-struct Other;
+struct Unsupported;
 
-impl fmt::Display for Other {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("something else")
+        f.write_str("not a struct or a text")
     }
 }
 
-impl std::error::Error for Other {}
+impl std::error::Error for Unsupported {}
 
-impl Error for Other {
+impl Error for Unsupported {
     fn custom<T: fmt::Display>(_: T) -> Self {
-        Other
+        Unsupported
     }
 }
 
-/// Everything that is left to serde_json.
-macro_rules! others {
-    ($($name:ident($($type:ty),*) -> $made:ty;)*) => {
-        $(fn $name(self, $(_: $type),*) -> Result<$made, Other> {
-            Err(Other)
+/// Declares the methods for every type that is left to serde_json.
+macro_rules! unsupported {
+    ($($name:ident($($type:ty),*) -> $ok:ty;)*) => {
+        $(fn $name(self, $(_: $type),*) -> Result<$ok, Unsupported> {
+            Err(Unsupported)
         })*
     };
 }
@@ -111,18 +113,18 @@ macro_rules! serializer {
     ($name:ident, $structs:ty, $($own:item)*) => {
         impl Serializer for $name<'_> {
             type Ok = ();
-            type Error = Other;
-            type SerializeSeq = Impossible<(), Other>;
-            type SerializeTuple = Impossible<(), Other>;
-            type SerializeTupleStruct = Impossible<(), Other>;
-            type SerializeTupleVariant = Impossible<(), Other>;
-            type SerializeMap = Impossible<(), Other>;
+            type Error = Unsupported;
+            type SerializeSeq = Impossible<(), Unsupported>;
+            type SerializeTuple = Impossible<(), Unsupported>;
+            type SerializeTupleStruct = Impossible<(), Unsupported>;
+            type SerializeTupleVariant = Impossible<(), Unsupported>;
+            type SerializeMap = Impossible<(), Unsupported>;
             type SerializeStruct = $structs;
-            type SerializeStructVariant = Impossible<(), Other>;
+            type SerializeStructVariant = Impossible<(), Unsupported>;
 
             $($own)*
 
-            others! {
+            unsupported! {
                 serialize_bool(bool) -> ();
                 serialize_i8(i8) -> ();
                 serialize_i16(i16) -> ();
@@ -148,12 +150,12 @@ macro_rules! serializer {
                 serialize_struct_variant(&'static str, u32, &'static str, usize) -> Self::SerializeStructVariant;
             }
 
-            fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<(), Other> {
-                Err(Other)
+            fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<(), Unsupported> {
+                Err(Unsupported)
             }
 
-            fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, _: &T) -> Result<(), Other> {
-                Err(Other)
+            fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, _: &T) -> Result<(), Unsupported> {
+                Err(Unsupported)
             }
 
             fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -162,34 +164,34 @@ macro_rules! serializer {
                 _: u32,
                 _: &'static str,
                 _: &T,
-            ) -> Result<(), Other> {
-                Err(Other)
+            ) -> Result<(), Unsupported> {
+                Err(Unsupported)
             }
 
-            fn collect_str<T: fmt::Display + ?Sized>(self, _: &T) -> Result<(), Other> {
-                Err(Other)
+            fn collect_str<T: fmt::Display + ?Sized>(self, _: &T) -> Result<(), Unsupported> {
+                Err(Unsupported)
             }
         }
     };
 }
 
-serializer! { Object, Self,
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Other> {
+serializer! { StructWriter, Self,
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Unsupported> {
         Ok(self)
     }
 
-    fn serialize_str(self, _: &str) -> Result<(), Other> {
-        Err(Other)
+    fn serialize_str(self, _: &str) -> Result<(), Unsupported> {
+        Err(Unsupported)
     }
 }
 
-serializer! { Member, Impossible<(), Other>,
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct, Other> {
-        Err(Other)
+serializer! { TextWriter, Impossible<(), Unsupported>,
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct, Unsupported> {
+        Err(Unsupported)
     }
 
-    fn serialize_str(self, value: &str) -> Result<(), Other> {
-        text(self.0, value);
+    fn serialize_str(self, value: &str) -> Result<(), Unsupported> {
+        write_text(self.0, value);
         Ok(())
     }
 }
@@ -201,10 +203,10 @@ mod tests {
     #[test]
     fn texts_are_escaped_as_serde_json_does() {
         let every: String = (0..0x300_u32).filter_map(char::from_u32).collect();
-        let long = "x".repeat(3 * BLOCK);
+        let long = "x".repeat(3 * BLOCK_BYTES);
         let mut texts =
             vec![String::new(), long.clone(), every.clone(), format!("{long}\n"), "\u{2028} ☀️ 你好".repeat(50)];
-        for at in 0..=2 * BLOCK {
+        for at in 0..=2 * BLOCK_BYTES {
             for byte in ["\n", "\"", "\\", "\0", "\u{1f}", "\u{7f}", "é"] {
                 let mut text = long.clone();
                 text.insert_str(at, byte);
@@ -213,7 +215,7 @@ mod tests {
         }
         for text in texts {
             let mut out = Vec::new();
-            super::text(&mut out, &text);
+            super::write_text(&mut out, &text);
             assert_eq!(String::from_utf8_lossy(&out), serde_json::to_string(&text).expect("a text"));
         }
     }

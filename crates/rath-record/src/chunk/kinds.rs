@@ -18,114 +18,116 @@ pub struct Instructions {
     /// The tools the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// The provider that will be asked.
+    /// The provider that answers under these instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Identity>,
 }
 
-/// A tool as the model is told about it.
+/// The description of a tool that is sent to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// Its name.
+    /// The name that the model calls the tool by.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the tool, for the model to read.
     pub description: String,
-    /// The JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub parameters: Json,
 }
 
-/// Which provider and model: a name to compare, never a credential.
+/// The name of a provider and its model: something to compare, never a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The kind of provider: `openai`, `anthropic`, `script`, ..
     pub provider: String,
-    /// The model asked for.
+    /// The name of the model, as it is requested.
     pub model: String,
 }
 
-/// What the user said.
+/// A message from the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct User {
-    /// The words.
+    /// The text of the message.
     pub text: Text,
-    /// The pictures.
+    /// The images in the message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
 }
 
-/// A picture, by digest.
+/// An image. The chunk holds its digest; the bytes are stored as a payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Image {
-    /// Its media type, `image/png` for one.
+    /// The media type, for example `image/png`.
     pub media_type: String,
-    /// Its bytes.
+    /// The image's bytes.
     pub blob: Blob,
 }
 
-/// What the model answered.
+/// An answer of the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assistant {
-    /// The words.
+    /// The text of the answer.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub text: Text,
-    /// The reasoning that the provider let us see.
+    /// The reasoning, as far as the provider shows it.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub reasoning: Text,
-    /// The tool calls it asked for.
+    /// The tool calls that the model asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
-    /// Why it stopped.
+    /// The reason why the model stopped.
     pub finish: Finish,
-    /// The digest of the request as sent.
+    /// The digest of the request, exactly as it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Digest>,
-    /// What the request held beside what is in the record: its shape and its options.
+    /// The parts of the request that are not on the record: its wire format and its options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Json>,
-    /// Who answered.
+    /// The provider and model that answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Identity>,
-    /// What the provider said about its answer: its id, the model that served it, its own count of tokens, ..
+    /// Facts about the answer as the provider reports them: its id, the model that served it, its own token count, ..
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Json>,
-    /// State that only this provider can read (signatures, encrypted reasoning), never sent to another.
+    /// State that only this provider can read (signatures, encrypted reasoning); never sent to another provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Json>,
 }
 
-/// A tool call, as the model asked for it.
+/// A tool call, as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// The provider's name for it.
+    /// The id that the provider gave the call.
     pub id: CallId,
-    /// The tool.
+    /// The name of the tool.
     pub tool: Arc<str>,
     /// The arguments exactly as the model wrote them, which need not be valid JSON.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub arguments: Text,
 }
 
-/// Why the model stopped.
+/// The reason why a model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// It was done.
+    /// The model was done.
     #[default]
     Stop,
-    /// It wants tools to run.
+    /// The model asks for tool calls.
     Calls,
-    /// It ran out of tokens.
+    /// The model reached its token limit.
     Length,
-    /// The provider withheld the rest.
+    /// The provider withheld the rest of the answer.
     Filtered,
 }
 
-/// A tool call is about to take effect. Written before the effect starts.
+/// A tool call is about to take effect.
+///
+/// This is recorded before the effect starts, so that a crash cannot hide a call that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolStarted {
-    /// The call.
+    /// The call that starts.
     pub call: CallId,
-    /// The key under which an idempotent tool may run again.
+    /// The idempotency key: a tool that supports one may run again under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -133,125 +135,127 @@ pub struct ToolStarted {
 /// A tool call ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The call.
+    /// The call that ended.
     pub call: CallId,
-    /// How it ended.
+    /// The way in which the call ended.
     pub outcome: Outcome,
-    /// What the model reads.
+    /// The output that the model reads.
     pub output: Text,
-    /// All that the tool said, where the model reads only a part of it.
+    /// The full output of the tool, if the model reads only a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<Text>,
-    /// What changed in the workspace, as observed there.
+    /// The changes to files in the workspace, as observed after the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
-    /// The workspace tree afterwards.
+    /// The workspace tree after the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
 }
 
-/// How a tool call ended.
+/// The way in which a tool call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It did what it was asked.
+    /// The tool succeeded.
     Ok,
     /// There is no such tool.
     UnknownTool,
     /// The arguments were not JSON.
     BadJson,
-    /// The arguments did not fit the schema.
+    /// The arguments do not match the schema.
     BadArguments,
-    /// It failed inside.
+    /// The tool reported an error.
     Failed,
-    /// It ran out of time.
+    /// The call reached its time limit.
     TimedOut,
-    /// A person refused it.
+    /// A person denied the call.
     Denied,
-    /// The run was stopped before it ended.
+    /// The run was stopped before the call ended.
     Cancelled,
-    /// Whether it took effect is not known: the process died on the way.
+    /// The call may or may not have taken effect: the process died before the result was recorded.
     Unknown,
 }
 
 /// The session was bound to a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
-    /// The sandbox's URI, `local:./` for one.
+    /// The sandbox's URI, for example `local:./`.
     pub place: String,
-    /// The workspace tree there, where that is known already.
+    /// The workspace tree in the sandbox, if it is known already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
 }
 
-/// Something went into a memory or came out of one.
+/// Something was written to a memory or read from one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// The memory's URI.
     pub memory: String,
-    /// What happened.
+    /// The operation on the memory.
     pub event: MemoryEvent,
 }
 
-/// What happened to a memory.
+/// An operation on a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryEvent {
-    /// A fact was handed over.
+    /// A fact was added.
     Remember {
         /// The fact.
         text: Text,
     },
-    /// The memory was asked.
+    /// The memory was searched.
     Recall {
-        /// The question.
+        /// The search text.
         query: Text,
-        /// What it gave back, best first.
-        found: Vec<Recalled>,
+        /// The entries that were found, best first.
+        found: Vec<RecalledEntry>,
     },
-    /// What was handed over was made durable.
+    /// The facts added so far were made durable.
     Commit {
-        /// The entries that came of it.
+        /// The names of the entries that were written.
         entries: Vec<String>,
     },
     /// Entries were removed.
     Forget {
-        /// Which.
+        /// The names of the entries.
         entries: Vec<String>,
     },
 }
 
-/// One thing that a memory gave back.
+/// An entry that a search of a memory returned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Recalled {
-    /// The memory's name for it.
+pub struct RecalledEntry {
+    /// The name of the entry in its memory.
     pub entry: String,
-    /// What it says.
+    /// The text of the entry.
     pub text: Text,
 }
 
-/// Earlier steps were folded into a summary. Nothing is removed: the views hide what is named here.
+/// Earlier steps were folded into a summary.
+///
+/// Nothing is removed from the record: views hide the steps that are named here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compressed {
     /// The steps that the model no longer sees.
     pub hidden: Vec<StepId>,
-    /// The steps that were looked at and stay visible.
+    /// The steps that the fold considered and left visible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<StepId>,
-    /// What the model reads instead, where the first hidden step stood.
+    /// The summary, which the model reads at the place of the first hidden step.
     pub summary: Text,
 }
 
-/// A selector was asked for a route.
+/// A selector asked a model to choose a route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Selected {
     /// The routes on offer.
     pub menu: Vec<Route>,
     /// The model's raw reply.
     pub reply: Text,
-    /// What came of it.
+    /// The choice that the reply was parsed into.
     pub choice: Choice,
-    /// The digest of the request as sent.
+    /// The digest of the request, exactly as it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Digest>,
 }
@@ -259,165 +263,169 @@ pub struct Selected {
 /// One route on a selector's menu.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Its name.
+    /// The name of the route.
     pub name: String,
-    /// What the selector was told about it.
+    /// The description that the selector reads.
     pub description: String,
 }
 
-/// What came of a selection.
+/// The result of parsing a selector's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// This route.
+    /// A route was chosen.
     Chosen {
-        /// Its name.
+        /// The name of the route.
         route: String,
     },
     /// No further route is needed.
     Done,
     /// The reply names a route that is not on the menu.
     OutOfRange,
-    /// The reply could not be read.
+    /// The reply could not be parsed.
     Unparseable,
-    /// There was no reply.
+    /// The reply was empty.
     Empty,
 }
 
 /// A check ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
-    /// The command or the name of the check.
+    /// The check's command, or its name.
     pub check: String,
-    /// What it found.
+    /// The result of the check.
     pub verdict: Verdict,
-    /// What it printed.
+    /// The output of the check.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub output: Text,
-    /// The workspace tree it saw.
+    /// The workspace tree that the check ran on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
-    /// The files and directories it declares to depend on; none means all.
+    /// The files and directories that the check depends on; an empty list means all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All well.
+    /// The check passed.
     Passed,
-    /// Not well.
+    /// The check ran and failed.
     Failed,
-    /// It could not be run.
+    /// The check could not be run.
     Broken,
 }
 
-/// A branch left its parent here.
+/// A branch was forked from its parent here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// How many branches had left the session from the same head before, plus one: keeps twins that do the same apart.
+    /// One more than the number of branches forked from the same head before.
+    ///
+    /// It keeps two forks apart that record the same steps.
     pub nth: u64,
-    /// The head of the session at that moment, where the branch goes on from an earlier step.
+    /// The head of the session at the time of the fork, if the branch continues from an earlier step instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StepId>,
-    /// The name its maker gave it.
+    /// The name given to the branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Two branches were joined here: the first parent is ours, the second theirs.
+/// Two branches were merged here: the first parent is ours, the second theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merged {
-    /// How.
+    /// The way in which the two were merged.
     pub strategy: Strategy,
-    /// As for [`Forked::nth`], of ours: keeps two merges of the same sides apart.
-    #[serde(default = "first", skip_serializing_if = "is_first")]
+    /// A number like [`Forked::nth`], counted on our side: it keeps two merges of the same sides apart.
+    #[serde(default = "first_nth", skip_serializing_if = "is_first_nth")]
     pub nth: u64,
-    /// As for [`Forked::from`], of ours.
+    /// A head like [`Forked::from`], on our side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StepId>,
-    /// The workspace tree that came of it, where there is one.
+    /// The workspace tree after the merge, if there is a workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
-    /// What is neither as ours left it nor as theirs did.
+    /// The changes to files that differ from both sides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
-    /// What both changed in ways that do not fit together.
+    /// The changes of the two sides that could not be combined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
 
-fn first() -> u64 {
+fn first_nth() -> u64 {
     1
 }
 
-fn is_first(nth: &u64) -> bool {
+fn is_first_nth(nth: &u64) -> bool {
     *nth == 1
 }
 
-/// The first merge of its sides.
+/// Describes the first merge of its two sides.
 impl From<Strategy> for Merged {
     fn from(strategy: Strategy) -> Self {
         Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new() }
     }
 }
 
-/// How two branches are joined.
+/// A way to merge two branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// What both share once, then ours, then theirs.
+    /// Shared steps once, then ours, then theirs.
     #[default]
     Ancestor,
-    /// All of ours, then all of theirs, so what they share is there twice.
+    /// All of ours, then all of theirs, so that shared steps appear twice.
     Concat,
-    /// Only ours is read. Theirs is kept aside: what it cost and what it changed counts, and the log shows it.
+    /// Only ours is read.
+    ///
+    /// Theirs is kept aside: its cost and its file changes count, and the log shows it.
     Aside,
 }
 
-/// A branch cut its lineage here: it keeps what was said and has no parent branch.
+/// A branch was detached here: it keeps its steps and no longer has a parent branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// As for [`Forked::nth`].
+    /// A number like [`Forked::nth`].
     pub nth: u64,
-    /// As for [`Forked::from`].
+    /// A head like [`Forked::from`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<StepId>,
 }
 
-/// A model call failed and will be tried again.
+/// A model call failed and will be retried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// Which attempt failed, from 1.
+    /// The number of the attempt that failed, from 1.
     pub attempt: u32,
-    /// How many there may be.
+    /// The number of attempts allowed.
     pub of: u32,
-    /// What went wrong.
+    /// The error of the attempt.
     pub error: Text,
 }
 
 /// The run was stopped from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupted {
-    /// By whom or what.
+    /// The reason for stopping, and what stopped the run.
     pub reason: Text,
 }
 
-/// A person let a call go ahead.
+/// A person approved a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Approved {
-    /// The call.
+    /// The call that may run.
     pub call: CallId,
 }
 
-/// A person refused a call.
+/// A person denied a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Denied {
-    /// The call.
+    /// The call that must not run.
     pub call: CallId,
-    /// Why, for the model to read.
+    /// The reason, for the model to read.
     pub reason: Text,
 }
 
@@ -426,34 +434,36 @@ pub struct Denied {
 pub struct Failed {
     /// The kind of failure.
     pub error: String,
-    /// What a person should read.
+    /// The message for a person to read.
     pub message: Text,
 }
 
-/// A person went on though something was not as it was left.
+/// A person continued the session although something had changed since it was left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// What was different, each in words.
+    /// The differences, each as a short text.
     pub differences: Vec<String>,
 }
 
 /// A remark that no model sees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
-    /// The remark.
+    /// The text of the remark.
     pub text: Text,
 }
 
-/// A chunk this version cannot read: its kind is newer, or its members do not fit.
+/// A chunk that this version cannot read: its kind is newer, or its members do not match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     pub(super) kind: String,
     pub(super) json: String,
-    /// Whatever stood beside its row, as far as can be told: it is kept, and never missed.
+    /// The payloads of the chunk, found by looking for quoted digests. They are kept, and never reported as missing.
     pub(super) payloads: Vec<(Digest, Payload)>,
 }
 
-/// JSON kept as written, but on one line. Two are equal when their texts are.
+/// JSON text, kept as written except that it is on one line.
+///
+/// Two values are equal if their texts are.
 #[derive(Clone, Serialize)]
 #[serde(transparent)]
 pub struct Json(Arc<RawValue>);
@@ -466,7 +476,7 @@ impl<'de> Deserialize<'de> for Json {
 }
 
 impl Json {
-    /// Takes in a JSON text.
+    /// Parses a JSON text.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         // In valid JSON a raw line break can only be space between tokens, and a row must be one line.
         RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).map(|json| Json(json.into()))
@@ -490,18 +500,18 @@ impl fmt::Debug for Json {
     }
 }
 
-/// As it is written.
+/// Shows the JSON text as it is written.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Taken as it is, if it is on one line already.
+/// Takes the text without parsing it again, if it is on one line already.
 impl From<Box<RawValue>> for Json {
     fn from(json: Box<RawValue>) -> Self {
         if json.get().contains(['\n', '\r']) || json.get().starts_with([' ', '\t']) {
-            return Json::parse(json.get()).expect("it is JSON already");
+            return Json::parse(json.get()).expect("it is valid JSON already");
         }
         Json(json.into())
     }
@@ -514,28 +524,28 @@ impl From<serde_json::Value> for Json {
 }
 
 impl ToolSpec {
-    /// A tool with the JSON schema of its arguments.
+    /// Describes a tool.
     pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: impl Into<Json>) -> Self {
         ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into() }
     }
 }
 
 impl Image {
-    /// A picture from its bytes.
+    /// Makes an image from its bytes.
     pub fn new(media_type: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
         Image { media_type: media_type.into(), blob: Blob::new(bytes) }
     }
 }
 
 impl ToolResult {
-    /// A result that changed nothing in the workspace.
+    /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
         let (call, output) = (call.into(), output.into());
         ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None }
     }
 }
 
-/// As in a URI: `openai:gpt-5`.
+/// Shows the identity as in a URI: `openai:gpt-5`.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.provider, self.model)
@@ -543,19 +553,19 @@ impl fmt::Display for Identity {
 }
 
 impl Call {
-    /// A call of `tool`.
+    /// Makes a call of `tool`.
     pub fn new(id: impl Into<CallId>, tool: impl Into<Arc<str>>, arguments: impl Into<Text>) -> Self {
         Call { id: id.into(), tool: tool.into(), arguments: arguments.into() }
     }
 }
 
 impl Other {
-    /// The name of its kind.
+    /// The name of the chunk's kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The chunk as it was written.
+    /// The chunk's JSON, exactly as it was written.
     pub fn json(&self) -> &str {
         &self.json
     }

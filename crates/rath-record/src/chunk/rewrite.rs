@@ -1,75 +1,76 @@
-//! Other words for what a chunk says, before it becomes a step.
+//! Rewriting the texts of a chunk before it becomes a step, to take secrets out.
 
 use serde_json::Value;
 
 use super::{Chunk, Json, MemoryEvent};
 use crate::payload::Text;
 
-/// Which kind of text it is that stands in a chunk.
+/// The kind of a text that [`Chunk::rewrite_texts`] visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Words or JSON that anybody may read.
-    Open,
-    /// State of a provider's, which goes back byte for byte or not at all.
+pub enum TextKind {
+    /// Text or JSON that can be replaced.
+    Plain,
+    /// State of a provider, which is sent back byte for byte or not at all.
     Sidecar,
 }
 
 impl Chunk {
-    /// Puts every text for which `rewrite` has other words into those; `None` leaves it as it is.
+    /// Replaces every text for which `rewrite` returns a new one; `None` leaves the text unchanged.
     ///
-    /// What others are found by stays: ids, the names of tools, routes and models, entries of a memory, paths of files, and
-    /// so do images, texts that are away, and chunks that this version cannot read. A sidecar for which there are other
-    /// words is dropped, and so is one that speaks for words that are no longer there: changed, it would be refused.
-    pub fn rewrite(&mut self, mut rewrite: impl FnMut(Part, &str) -> Option<String>) {
-        let mut open = |text: &str| rewrite(Part::Open, text);
+    /// Names that other steps or systems refer to stay: ids, the names of tools, routes and models, entries of a memory,
+    /// file paths. Images, missing texts and chunks that this version cannot read stay too. A sidecar is dropped if
+    /// `rewrite` returns a text for it, or if the text or reasoning that it belongs to was replaced: a provider would
+    /// refuse a changed one.
+    pub fn rewrite_texts(&mut self, mut rewrite: impl FnMut(TextKind, &str) -> Option<String>) {
+        let mut plain = |text: &str| rewrite(TextKind::Plain, text);
         match self {
             Chunk::Instructions(it) => {
-                mend(&mut it.text, &mut open);
+                it.text.rewrite(&mut plain);
                 for tool in &mut it.tools {
-                    mend(&mut tool.description, &mut open);
-                    mend(&mut tool.parameters, &mut open);
+                    tool.description.rewrite(&mut plain);
+                    tool.parameters.rewrite(&mut plain);
                 }
             }
-            Chunk::User(it) => mend(&mut it.text, &mut open),
+            Chunk::User(it) => it.text.rewrite(&mut plain),
             Chunk::Assistant(it) => {
-                let spoken = [&mut it.text, &mut it.reasoning].map(|text| text.mend(&mut open));
-                it.calls.iter_mut().for_each(|call| mend(&mut call.arguments, &mut open));
-                [&mut it.settings, &mut it.facts].into_iter().flatten().for_each(|json| mend(json, &mut open));
-                let stale = |sidecar: &Json| rewrite(Part::Sidecar, sidecar.as_str()).is_some();
-                if spoken.contains(&Mended::Yes) || it.sidecar.as_ref().is_some_and(stale) {
+                let was_replaced = [&mut it.text, &mut it.reasoning].map(|text| text.replace(&mut plain));
+                it.calls.iter_mut().for_each(|call| call.arguments.rewrite(&mut plain));
+                [&mut it.settings, &mut it.facts].into_iter().flatten().for_each(|json| json.rewrite(&mut plain));
+                let is_rewritten = |sidecar: &Json| rewrite(TextKind::Sidecar, sidecar.as_str()).is_some();
+                if was_replaced.contains(&true) || it.sidecar.as_ref().is_some_and(is_rewritten) {
                     it.sidecar = None;
                 }
             }
-            Chunk::ToolStarted(it) => it.key.iter_mut().for_each(|key| mend(key, &mut open)),
+            Chunk::ToolStarted(it) => it.key.iter_mut().for_each(|key| key.rewrite(&mut plain)),
             Chunk::ToolResult(it) => {
-                mend(&mut it.output, &mut open);
-                it.whole.iter_mut().for_each(|whole| mend(whole, &mut open));
+                it.output.rewrite(&mut plain);
+                it.whole.iter_mut().for_each(|whole| whole.rewrite(&mut plain));
             }
-            Chunk::Placed(it) => mend(&mut it.place, &mut open),
+            Chunk::Placed(it) => it.place.rewrite(&mut plain),
             Chunk::Memory(it) => match &mut it.event {
-                MemoryEvent::Remember { text } => mend(text, &mut open),
+                MemoryEvent::Remember { text } => text.rewrite(&mut plain),
                 MemoryEvent::Recall { query, found } => {
-                    mend(query, &mut open);
-                    found.iter_mut().for_each(|found| mend(&mut found.text, &mut open));
+                    query.rewrite(&mut plain);
+                    found.iter_mut().for_each(|entry| entry.text.rewrite(&mut plain));
                 }
                 MemoryEvent::Commit { .. } | MemoryEvent::Forget { .. } => {}
             },
-            Chunk::Compressed(it) => mend(&mut it.summary, &mut open),
+            Chunk::Compressed(it) => it.summary.rewrite(&mut plain),
             Chunk::Selected(it) => {
-                it.menu.iter_mut().for_each(|route| mend(&mut route.description, &mut open));
-                mend(&mut it.reply, &mut open);
+                it.menu.iter_mut().for_each(|route| route.description.rewrite(&mut plain));
+                it.reply.rewrite(&mut plain);
             }
             Chunk::Checked(it) => {
-                mend(&mut it.check, &mut open);
-                mend(&mut it.output, &mut open);
+                it.check.rewrite(&mut plain);
+                it.output.rewrite(&mut plain);
             }
-            Chunk::Forked(it) => it.name.iter_mut().for_each(|name| mend(name, &mut open)),
-            Chunk::Resumed(it) => it.differences.iter_mut().for_each(|one| mend(one, &mut open)),
-            Chunk::Retry(it) => mend(&mut it.error, &mut open),
-            Chunk::Interrupted(it) => mend(&mut it.reason, &mut open),
-            Chunk::Denied(it) => mend(&mut it.reason, &mut open),
-            Chunk::Failed(it) => mend(&mut it.message, &mut open),
-            Chunk::Note(it) => mend(&mut it.text, &mut open),
+            Chunk::Forked(it) => it.name.iter_mut().for_each(|name| name.rewrite(&mut plain)),
+            Chunk::Resumed(it) => it.differences.iter_mut().for_each(|difference| difference.rewrite(&mut plain)),
+            Chunk::Retry(it) => it.error.rewrite(&mut plain),
+            Chunk::Interrupted(it) => it.reason.rewrite(&mut plain),
+            Chunk::Denied(it) => it.reason.rewrite(&mut plain),
+            Chunk::Failed(it) => it.message.rewrite(&mut plain),
+            Chunk::Note(it) => it.text.rewrite(&mut plain),
             Chunk::Merged(_)
             | Chunk::Detached(_)
             | Chunk::Observed(_)
@@ -80,60 +81,56 @@ impl Chunk {
     }
 }
 
-/// Whether there were other words.
-#[derive(Clone, Copy, PartialEq)]
-enum Mended {
-    Yes,
-    No,
-}
+/// A field of a chunk that holds text.
+trait Rewrite {
+    /// The text, unless it is missing.
+    fn text(&self) -> Option<&str>;
 
-/// Something that says words.
-trait Words {
-    fn words(&self) -> Option<&str>;
-    fn say(&mut self, words: String);
+    fn set_text(&mut self, text: String);
 
-    fn mend(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) -> Mended {
-        match self.words().and_then(rewrite) {
-            Some(words) => {
-                self.say(words);
-                Mended::Yes
+    /// Replaces the text if `rewrite` returns a new one, and returns whether it did.
+    fn replace(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) -> bool {
+        match self.text().and_then(rewrite) {
+            Some(text) => {
+                self.set_text(text);
+                true
             }
-            None => Mended::No,
+            None => false,
         }
+    }
+
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        self.replace(rewrite);
     }
 }
 
-fn mend(words: &mut impl Words, rewrite: &mut impl FnMut(&str) -> Option<String>) {
-    words.mend(rewrite);
-}
-
-impl Words for Text {
-    fn words(&self) -> Option<&str> {
+impl Rewrite for Text {
+    fn text(&self) -> Option<&str> {
         self.as_str()
     }
 
-    fn say(&mut self, words: String) {
-        *self = words.into();
+    fn set_text(&mut self, text: String) {
+        *self = text.into();
     }
 }
 
-impl Words for String {
-    fn words(&self) -> Option<&str> {
+impl Rewrite for String {
+    fn text(&self) -> Option<&str> {
         Some(self)
     }
 
-    fn say(&mut self, words: String) {
-        *self = words;
+    fn set_text(&mut self, text: String) {
+        *self = text;
     }
 }
 
-impl Words for Json {
-    fn words(&self) -> Option<&str> {
+impl Rewrite for Json {
+    fn text(&self) -> Option<&str> {
         Some(self.as_str())
     }
 
-    /// Words that are no JSON, because a number or a brace was among what was replaced, become a string.
-    fn say(&mut self, words: String) {
-        *self = Json::parse(&words).unwrap_or_else(|_| Value::String(words).into());
+    /// A text that is no longer JSON, because a number or a brace was replaced, becomes a JSON string.
+    fn set_text(&mut self, text: String) {
+        *self = Json::parse(&text).unwrap_or_else(|_| Value::String(text).into());
     }
 }

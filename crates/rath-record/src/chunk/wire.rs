@@ -1,77 +1,79 @@
-//! Chunks as JSON, and the payloads that stand beside them.
+//! Encoding chunks as JSON and decoding them, with their payloads.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Chunk, Image, MemoryEvent, Other, json};
 use crate::id::Digest;
-use crate::payload::{INLINE_MAX, Payload, Text};
+use crate::payload::{MAX_INLINE_BYTES, Payload, Text};
 
 impl Chunk {
-    /// Every payload that stands beside the row and is at hand, with its digest.
+    /// Returns every payload that is stored outside the row and is present, with its digest.
     pub fn payloads(&self) -> Vec<(Digest, Payload)> {
         let texts = texts!(self, iter).into_iter().filter_map(|text| match text {
-            Text::Here(here) => Some((text.beside()?, Payload::Text(here.clone()))),
-            Text::Away(_) => None,
+            Text::Present(content) => Some((text.payload_digest()?, Payload::Text(content.clone()))),
+            Text::Missing(_) => None,
         });
         let blobs = self
             .blobs()
             .iter()
             .filter_map(|image| Some((image.blob.digest(), Payload::Bytes(image.blob.data()?.clone()))));
-        let kept = match self {
+        let unread = match self {
             Chunk::Other(other) => &other.payloads[..],
             _ => &[],
         };
-        texts.chain(blobs).chain(kept.iter().cloned()).collect()
+        texts.chain(blobs).chain(unread.iter().cloned()).collect()
     }
 
-    /// The digest of every payload that stands beside the row, at hand or not.
-    pub fn references(&self) -> Vec<Digest> {
-        let texts = texts!(self, iter).into_iter().filter_map(Text::beside);
+    /// Returns the digest of every payload that is stored outside the row, present or missing.
+    pub fn payload_digests(&self) -> Vec<Digest> {
+        let texts = texts!(self, iter).into_iter().filter_map(Text::payload_digest);
         texts.chain(self.blobs().iter().map(|image| image.blob.digest())).collect()
     }
 
-    /// Puts payloads that are away back in place, as far as `find` knows them.
-    pub fn fill(&mut self, find: impl Fn(&Digest) -> Option<Payload>) {
+    /// Fills in missing payloads, as far as `find` returns them.
+    pub fn fill_payloads(&mut self, find: impl Fn(&Digest) -> Option<Payload>) {
         for text in texts!(self, iter_mut, mut) {
-            if let Text::Away(away) = text
-                && let Some(found) = find(&away.digest).and_then(Payload::into_text)
+            if let Text::Missing(reference) = text
+                && let Some(content) = find(&reference.digest).and_then(Payload::into_text)
             {
-                *text = Text::Here(found);
+                *text = Text::Present(content);
             }
         }
         if let Chunk::Other(other) = self {
-            let named = quoted_digests(&other.json).filter_map(|digest| Some((digest, find(&digest)?)));
-            other.payloads = named.collect();
+            let payloads = quoted_digests(&other.json).filter_map(|digest| Some((digest, find(&digest)?)));
+            other.payloads = payloads.collect();
         }
         if let Chunk::User(user) = self {
             for image in &mut user.images {
-                if let Some(found) = find(&image.blob.digest()) {
-                    image.blob.fill(found.bytes());
+                if let Some(payload) = find(&image.blob.digest()) {
+                    image.blob.fill(payload.bytes());
                 }
             }
         }
     }
 
-    /// What is left of the chunk when what it says is to be forgotten: its shape, so that calls keep their results.
-    pub fn forgotten(&self) -> Chunk {
-        let mut left = self.clone();
-        for text in texts!(&mut left, iter_mut, mut) {
+    /// Returns a copy without texts, images and provider data.
+    ///
+    /// The shape stays, so that calls keep their results.
+    pub fn redacted(&self) -> Chunk {
+        let mut redacted = self.clone();
+        for text in texts!(&mut redacted, iter_mut, mut) {
             if !text.is_empty() {
-                *text = FORGOTTEN.into();
+                *text = REDACTED_TEXT.into();
             }
         }
-        match &mut left {
+        match &mut redacted {
             Chunk::Assistant(answer) => {
                 answer.calls.iter_mut().for_each(|call| call.arguments = "{}".into());
                 answer.sidecar = None;
                 answer.facts = None;
             }
             Chunk::User(user) => user.images.clear(),
-            Chunk::Other(_) => return Chunk::note(FORGOTTEN),
+            Chunk::Other(_) => return Chunk::note(REDACTED_TEXT),
             _ => {}
         }
-        left
+        redacted
     }
 
     /// The name of the chunk's kind in JSON.
@@ -87,7 +89,7 @@ impl Chunk {
         every_kind!(kind)
     }
 
-    /// About how long its JSON is, where most of that is one text.
+    /// Estimates the length of the JSON; exact enough to allocate once if most of it is one text.
     pub(crate) fn size_hint(&self) -> usize {
         let text = match self {
             Chunk::User(it) => &it.text,
@@ -96,7 +98,7 @@ impl Chunk {
             _ => return 256,
         };
         let length = text.as_str().map_or(0, str::len);
-        256 + if length <= INLINE_MAX { length + length / 32 } else { 0 }
+        256 + if length <= MAX_INLINE_BYTES { length + length / 32 } else { 0 }
     }
 
     /// Appends the chunk's JSON to `out`: the bytes that are hashed and stored.
@@ -112,9 +114,9 @@ impl Chunk {
         every_kind!(encode);
     }
 
-    /// Reads a chunk's JSON.
+    /// Decodes a chunk from its JSON.
     ///
-    /// What is a chunk but not one this version understands comes back as [`Chunk::Other`].
+    /// A chunk that this version does not understand is returned as [`Chunk::Other`].
     pub fn decode(json: &str) -> Result<Self, ChunkError> {
         let kind = json
             .strip_prefix(r#"{"kind":""#)
@@ -123,7 +125,7 @@ impl Chunk {
             .filter(|kind| !kind.is_empty() && !kind.contains('\\'))
             .ok_or(ChunkError::NoKind)?;
         if json.contains('\n') || !json.ends_with('}') {
-            return Err(ChunkError::NotJson("a chunk stands on one line and ends with its brace".to_owned()));
+            return Err(ChunkError::NotJson("it is not one line that ends with `}`".to_owned()));
         }
         macro_rules! decode {
             ($($variant:ident $kind:literal,)*) => {
@@ -148,28 +150,28 @@ impl Chunk {
     }
 }
 
-/// Why a text is not a chunk.
+/// The reason why a text is not a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// Its first member is not a kind.
-    #[error("a chunk is a JSON object whose first member is `kind`")]
+    /// The first member is not a kind.
+    #[error("the chunk is not a JSON object whose first member is `kind`")]
     NoKind,
-    /// It is not JSON.
-    #[error("a chunk is JSON: {0}")]
+    /// The text is not JSON.
+    #[error("the chunk is not valid JSON: {0}")]
     NotJson(String),
 }
 
-/// Every digest that stands between quotes.
+/// Returns every digest that stands between quotes.
 fn quoted_digests(json: &str) -> impl Iterator<Item = Digest> {
     json.split('"').filter_map(|between| Digest::from_hex(between.as_bytes()))
 }
 
-/// What stands where something was to be forgotten.
-const FORGOTTEN: &str = "[forgotten]";
+/// The text that replaces a redacted one.
+const REDACTED_TEXT: &str = "[forgotten]";
 
 fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(head.as_bytes());
-    if json::members(out, it) {
+    if json::write_members(out, it) {
         return out.push(b'}');
     }
     let at = out.len();
@@ -178,7 +180,7 @@ fn encode_tagged(head: &str, it: &impl Serialize, out: &mut Vec<u8>) {
     out[at] = b',';
 }
 
-/// Every text in a chunk that may be long enough to stand beside the row, shared or mutable.
+/// Returns every text of a chunk that may be long enough to be stored as a payload, as shared or mutable references.
 macro_rules! texts {
     ($chunk:expr, $iter:ident $(, $mut:tt)?) => {
         match $chunk {
@@ -192,7 +194,7 @@ macro_rules! texts {
             Chunk::Memory(it) => match &$($mut)? it.event {
                 MemoryEvent::Remember { text } => vec![text],
                 MemoryEvent::Recall { query, found } => {
-                    [query].into_iter().chain(found.$iter().map(|found| &$($mut)? found.text)).collect()
+                    [query].into_iter().chain(found.$iter().map(|entry| &$($mut)? entry.text)).collect()
                 }
                 MemoryEvent::Commit { .. } | MemoryEvent::Forget { .. } => vec![],
             },

@@ -1,54 +1,54 @@
-//! What is said of files: trees, what changed from one to the next, and what two branches disagree on.
+//! The parts of chunks that describe files: trees, the changes between them, and merge conflicts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Digest;
 
-/// One path that a tool call changed.
+/// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// The path, relative to the workspace.
     pub path: String,
-    /// What happened to it.
+    /// The kind of change.
     pub change: Change,
-    /// The digest of the file before.
+    /// The digest of the file before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Digest>,
-    /// The digest of the file after.
+    /// The digest of the file after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Digest>,
-    /// Why no version of it is kept, where none is: that it changed is all that is known.
+    /// The reason why no version of the file is kept, if none is. Then only the fact of the change is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unkept: Option<Unkept>,
+    pub unkept: Option<UnkeptReason>,
 }
 
-/// Why no version of a path is kept.
+/// The reason why no version of a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unkept {
-    /// A `.gitignore` names it, or it belongs to version control itself.
+pub enum UnkeptReason {
+    /// A `.gitignore` file matches the path, or the path belongs to version control itself.
     Ignored,
-    /// It is too large.
+    /// The file is too large.
     TooLarge,
-    /// It is a directory with nothing in it.
+    /// The path is an empty directory.
     EmptyDirectory,
-    /// It is a pipe, a socket or a device, or it cannot be read.
+    /// The path is a pipe, a socket or a device, or it cannot be read.
     Special,
 }
 
-/// What happened to a path.
+/// A kind of change to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It is new.
+    /// The path is new.
     Created,
-    /// It differs.
+    /// The content or the mode changed.
     Modified,
-    /// It is gone.
+    /// The path was deleted.
     Deleted,
-    /// It stood elsewhere before.
+    /// The path was moved here from another one.
     Renamed {
-        /// Where.
+        /// The old path.
         from: String,
     },
 }
@@ -58,69 +58,69 @@ pub enum Change {
 #[serde(transparent)]
 pub struct Tree(pub String);
 
-/// The workspace was found like this, and no call on this record left it so.
+/// The workspace was found in this state, and no call on this record caused it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The workspace tree.
     pub tree: Tree,
-    /// What is different from what the record knew of it; nothing, where it was not known before.
+    /// The differences from the state that the record knew; empty if it knew none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
 }
 
-/// A person said what a file that two branches changed is to be.
+/// A person resolved a file conflict of a merge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
     /// The path of the conflict.
     pub path: String,
-    /// Which version was taken.
-    pub taken: Taken,
-    /// The workspace tree afterwards.
+    /// The version that was chosen.
+    pub taken: Resolution,
+    /// The workspace tree after the resolution.
     pub tree: Tree,
-    /// What that changed.
+    /// The changes to files that the resolution made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
 }
 
-/// Which version of a file was taken.
+/// The version of a file that resolves a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Taken {
-    /// Ours.
+pub enum Resolution {
+    /// Our version.
     Ours,
-    /// Theirs.
+    /// Their version.
     Theirs,
-    /// Another, which somebody wrote.
+    /// Another version, edited by a person.
     Edited,
-    /// Both, with marks between them, as the merge left it.
+    /// Both versions with conflict markers between them, as the merge left the file.
     Markers,
 }
 
-/// A path that both sides of a merge changed in ways that do not fit together.
+/// A path that both sides of a merge changed in ways that cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The path.
     pub path: String,
-    /// What does not fit, in a word or two.
+    /// The kind of conflict, in a word or two.
     pub what: String,
-    /// The file as both had it before; none if it was not there.
+    /// The file in the merge base; `None` if it did not exist there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<Version>,
-    /// As ours left it; none if it is gone there.
+    pub base: Option<FileVersion>,
+    /// The file on our side; `None` if it does not exist there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ours: Option<Version>,
-    /// As theirs left it.
+    pub ours: Option<FileVersion>,
+    /// The file on their side; `None` if it does not exist there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub theirs: Option<Version>,
+    pub theirs: Option<FileVersion>,
 }
 
 /// One version of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
-    /// Where it stood.
+pub struct FileVersion {
+    /// The path of the file in this version.
     pub path: String,
-    /// The name of its content among the objects of the workspace.
+    /// The id of the content in the workspace's object store.
     pub object: String,
-    /// What git calls its mode: `100644`, `100755` for what can be run, `120000` for a link.
+    /// The file mode as git writes it: `100644`, `100755` for an executable, `120000` for a symlink.
     pub mode: String,
 }

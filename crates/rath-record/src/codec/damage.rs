@@ -1,82 +1,92 @@
-//! What a check of a file found.
+//! The result of checking a file: its damage, with locations.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::id::{Digest, SHORT, StepId};
+use crate::id::{Digest, SHORT_ID_DIGITS, StepId};
 
-/// How many damages a report lists; it counts the rest. A file of nonsense must not fill the memory.
-pub const LISTED_MAX: usize = 1_000;
+/// The number of damages that a report lists; it counts the rest.
+///
+/// A file of random bytes must not fill the memory.
+pub const MAX_LISTED_DAMAGE: usize = 1_000;
 
-/// What a check of a file found.
+/// The result of checking a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many bytes it has.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// How many lines it has.
+    /// The number of lines.
     pub lines: u64,
-    /// How many of its lines are undamaged rows.
+    /// The number of lines that are undamaged rows.
     pub rows: u64,
-    /// How many of those are steps.
+    /// The number of rows that are steps.
     pub steps: u64,
-    /// What is wrong with it, in file order, the first [`LISTED_MAX`].
+    /// The damage, in file order, up to [`MAX_LISTED_DAMAGE`].
     pub damage: Vec<Damage>,
-    /// How much damage is not listed.
+    /// The number of damages that are not listed.
     pub unlisted: u64,
-    /// How many names are known not to be in it: lost before, or forgotten.
+    /// The number of ids and digests that the file declares as absent: lost before, or forgotten.
     pub gone: u64,
-    /// How many steps are there in part only, because the rest was to be forgotten.
+    /// The number of steps with a redacted chunk.
     pub withheld: u64,
-    /// How many rows were cut when a writer died, and were not gone on from. Nobody was told that they were kept.
+    /// The number of rows that were cut off when a writer died.
+    ///
+    /// They are no damage: such a row was never acknowledged.
     pub cuts: u64,
-    /// How it ends.
+    /// The way in which the file ends.
     pub ending: Ending,
-    /// Chunks that this version cannot read, by kind. They are kept; it is no damage.
+    /// The number of chunks that this version cannot read, by kind.
+    ///
+    /// They are kept, and are no damage.
     pub unread: BTreeMap<String, u64>,
 }
 
 impl Report {
-    /// Whether the file is closed and all of it is as it was written.
+    /// Returns whether the file is closed and undamaged.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty() && self.ending == Ending::Closed
     }
 
-    /// How many places are damaged: what only follows from damage elsewhere is not counted, unless there is no other.
-    pub fn places(&self) -> u64 {
-        let follows = |damage: &&Damage| matches!(damage.fault, Fault::MissingParent(_) | Fault::MissingPayload(_));
-        let following = self.damage.iter().filter(follows).count();
+    /// Returns the number of damaged places.
+    ///
+    /// Missing parents and payloads are not counted, since they follow from damage elsewhere, unless there is no other
+    /// damage.
+    pub fn damaged_places(&self) -> u64 {
+        let is_consequence =
+            |damage: &&Damage| matches!(damage.fault, Fault::MissingParent(_) | Fault::MissingPayload(_));
+        let consequences = self.damage.iter().filter(is_consequence).count();
         let all = self.damage.len();
-        (if following == all { all } else { all - following }) as u64 + self.unlisted
+        (if consequences == all { all } else { all - consequences }) as u64 + self.unlisted
     }
 
     pub(crate) fn add(&mut self, damage: Damage) {
-        if self.damage.len() < LISTED_MAX {
+        if self.damage.len() < MAX_LISTED_DAMAGE {
             self.damage.push(damage);
         } else {
             self.unlisted += 1;
         }
     }
 
-    pub(crate) fn unread(&mut self, kind: &str) {
-        // A kind is a name; what is longer is kept short here so that a report stays one.
+    pub(crate) fn add_unread(&mut self, kind: &str) {
+        // A kind is a short name; a longer one is cut, so that the report stays small.
         let kind: String = kind.chars().take(64).collect();
-        if self.unread.len() < LISTED_MAX || self.unread.contains_key(&kind) {
+        if self.unread.len() < MAX_LISTED_DAMAGE || self.unread.contains_key(&kind) {
             *self.unread.entry(kind).or_default() += 1;
         }
     }
 }
 
-/// How a file ends.
+/// The way in which a file ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// With its closing row.
+    /// The file ends with its closing row.
     Closed,
-    /// After a whole row that is not the closing one: it was cut there, or is still being written.
+    /// The file ends after another whole row: it was cut off there, or is still being written.
     #[default]
     Open,
-    /// In the middle of a row.
+    /// The file ends in the middle of a row.
     Cut {
-        /// How many bytes of that row are there.
+        /// The number of bytes of that row that are present.
         bytes: u64,
     },
 }
@@ -85,24 +95,24 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ending::Closed => f.write_str("closed"),
-            Ending::Open => f.write_str("ends without its closing row: cut there, or still being written"),
+            Ending::Open => f.write_str("ends without its closing row: cut off there, or still being written"),
             Ending::Cut { bytes } => write!(f, "cut off {bytes} bytes into a row; read up to the last whole row"),
         }
     }
 }
 
-/// One thing that is wrong with a file, and where.
+/// One damage of a file, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// Where the line begins, in bytes.
+    /// The offset of the line in the file, in bytes.
     pub offset: u64,
-    /// The row's number, where it is known.
+    /// The number of the row, if it is known.
     pub row: Option<u64>,
-    /// The step, where the row is one and can be read.
+    /// The id of the step, if the row is a readable step.
     pub step: Option<StepId>,
-    /// What is wrong.
+    /// The kind of damage.
     pub fault: Fault,
 }
 
@@ -113,75 +123,75 @@ impl fmt::Display for Damage {
             write!(f, ", row {row}")?;
         }
         if let Some(step) = self.step {
-            write!(f, ", step {step:.SHORT$}")?;
+            write!(f, ", step {step:.SHORT_ID_DIGITS$}")?;
         }
         write!(f, ": {}", self.fault)
     }
 }
 
-/// What is wrong with a row.
+/// A kind of damage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It does not read as a row.
+    /// The line is not a row.
     #[error("not a row")]
     NotARow,
-    /// Its bytes are not those that were sealed.
-    #[error("the row was changed: its seal does not fit its bytes")]
-    Seal,
-    /// The line break after it is something else.
-    #[error("the line break after the row was changed")]
+    /// The bytes do not match the seal.
+    #[error("the row was changed: its seal does not match its bytes")]
+    SealMismatch,
+    /// The line break after the row was overwritten.
+    #[error("the line break after the row was overwritten")]
     LineBreak,
-    /// There is no header, or not where it should be.
+    /// The header is missing or not at the start.
     #[error("the header is missing")]
     NoHeader,
-    /// Rows before this one are gone.
-    #[error("{} missing before it", rows(*.first, *.last))]
+    /// Rows before this one are missing.
+    #[error("{} missing before it", missing_rows(*.first, *.last))]
     Missing {
-        /// The first that is gone.
+        /// The number of the first missing row.
         first: u64,
-        /// The last that is gone.
+        /// The number of the last missing row.
         last: u64,
     },
-    /// It stands after a later row.
+    /// The row stands after a later row.
     #[error("the row is out of order: row {after} stands before it")]
     OutOfOrder {
-        /// The row before it.
+        /// The number of that later row.
         after: u64,
     },
-    /// It is there twice.
-    #[error("the row is there twice")]
-    Twice,
-    /// The row before it is not the one it was written after.
-    #[error("it was not written after the row before: one of the two was replaced or sealed anew")]
-    Chain,
-    /// It stands after the closing row.
-    #[error("it stands after the closing row")]
+    /// The row appears twice.
+    #[error("the row appears twice")]
+    Duplicate,
+    /// The row names another row as the one before it.
+    #[error("the row does not follow the row before it: one of the two was replaced or sealed anew")]
+    BrokenChain,
+    /// The row stands after the closing row.
+    #[error("the row stands after the closing row")]
     AfterEnd,
-    /// Its id does not follow from its parents and its chunk.
-    #[error("the step's id does not fit its parents and its chunk")]
-    Id,
-    /// Its chunk is not JSON, or has no kind.
+    /// The id does not match the parents and the chunk.
+    #[error("the step's id does not match its parents and its chunk")]
+    IdMismatch,
+    /// The chunk is not JSON, or has no kind.
     #[error("{0}")]
     Chunk(#[from] crate::chunk::ChunkError),
-    /// A parent stands nowhere before it.
-    #[error("parent {0:.SHORT$} is not in the file before it")]
+    /// A parent does not stand before the step.
+    #[error("parent {0:.SHORT_ID_DIGITS$} is not in the file before it")]
     MissingParent(StepId),
-    /// A payload stands nowhere before it.
-    #[error("payload {0:.SHORT$} is not in the file before it")]
+    /// A payload does not stand before the step.
+    #[error("payload {0:.SHORT_ID_DIGITS$} is not in the file before it")]
     MissingPayload(Digest),
-    /// A payload is not what its digest says.
-    #[error("the payload does not fit its digest")]
-    Payload,
-    /// The closing row counts other steps than there are.
-    #[error("the closing row counts {counted} steps; {found} are there")]
-    Count {
-        /// What it says.
+    /// The payload does not match its digest.
+    #[error("the payload does not match its digest")]
+    DigestMismatch,
+    /// The closing row has a wrong number of steps.
+    #[error("the closing row counts {counted} steps, the file has {found}")]
+    StepCount {
+        /// The number in the closing row.
         counted: u64,
-        /// What there is.
+        /// The number of steps in the file.
         found: u64,
     },
 }
 
-fn rows(first: u64, last: u64) -> String {
+fn missing_rows(first: u64, last: u64) -> String {
     if first == last { format!("row {first} is") } else { format!("rows {first} to {last} are") }
 }

@@ -1,17 +1,17 @@
-//! Steps into lines.
+//! Encoding steps as the lines of a file.
 
 use std::collections::HashSet;
 
-use super::lines::Position;
-use super::row::{RowWriter, Writer};
-use super::{CodecError, ROW_MAX};
+use super::row::{RowWriter, WriterInfo};
+use super::scanner::AppendPosition;
+use super::{CodecError, MAX_ROW_BYTES};
 use crate::id::{BranchId, Digest};
 use crate::record::Record;
 use crate::step::Step;
 
-/// Turns steps into the lines of a file.
+/// Encodes steps as the lines of a file.
 ///
-/// Whoever holds it writes out what [`Encoder::take`] gives, as often as it likes.
+/// The lines are buffered; [`Encoder::take_bytes`] returns what is to be written next.
 pub struct Encoder {
     out: Vec<u8>,
     rows: RowWriter,
@@ -27,62 +27,69 @@ impl Encoder {
         Encoder { out, rows, steps: 0, payloads: HashSet::new() }
     }
 
-    /// Goes on with a file, and says first who does.
+    /// Continues a file, beginning with a row that names the writer.
     ///
-    /// What is taken next belongs after the last byte of the file, whatever that is.
-    pub fn go_on(from: Position, by: impl Into<String>, payloads: impl IntoIterator<Item = Digest>) -> Self {
+    /// The bytes belong directly after the last byte of the file, even if it ends in the middle of a row. `payloads` are
+    /// those that the file has already.
+    pub fn append_at(
+        position: AppendPosition,
+        writer: impl Into<String>,
+        payloads: impl IntoIterator<Item = Digest>,
+    ) -> Self {
         let mut out = Vec::new();
-        // What was cut gets a line of its own; after a whole row that lacks its line break it is the line break.
-        if from.cut > 0 || from.unbroken {
+        // Ends the line of a row that was cut off; after a whole row without its line break, adds the line break.
+        if position.cut > 0 || position.lacks_line_break {
             out.push(b'\n');
         }
-        let mut rows = RowWriter::after(from.n, from.seal);
-        rows.open(&mut out, from.cut, &Writer { epoch: from.epoch + 1, by: by.into() });
-        Encoder { out, rows, steps: from.steps, payloads: payloads.into_iter().collect() }
+        let mut rows = RowWriter::after(position.n, position.seal);
+        rows.open(&mut out, position.cut, &WriterInfo { epoch: position.epoch + 1, by: writer.into() });
+        Encoder { out, rows, steps: position.steps, payloads: payloads.into_iter().collect() }
     }
 
-    /// Says of a file that was just begun who writes it.
-    pub fn opened_by(mut self, by: impl Into<String>) -> Self {
-        self.rows.open(&mut self.out, 0, &Writer { epoch: 1, by: by.into() });
+    /// Adds a row that names the writer of a new file.
+    pub fn with_writer(mut self, writer: impl Into<String>) -> Self {
+        self.rows.open(&mut self.out, 0, &WriterInfo { epoch: 1, by: writer.into() });
         self
     }
 
-    /// Says that a step or a payload is not in this file, and in the file of which session it is, if in any.
-    pub fn gone(&mut self, name: Digest, elsewhere: Option<BranchId>) {
+    /// Adds a row that declares a step or a payload as absent from this file.
+    ///
+    /// `elsewhere` is the session whose file has it, if any.
+    pub fn push_gone(&mut self, name: Digest, elsewhere: Option<BranchId>) {
         self.rows.gone(&mut self.out, name.0, elsewhere);
     }
 
     /// Encodes all of `record` as one closed file.
-    pub fn record(record: &Record) -> Result<Vec<u8>, CodecError> {
+    pub fn encode_record(record: &Record) -> Result<Vec<u8>, CodecError> {
         let mut encoder = Encoder::new();
-        for step in record.lineage_order() {
-            encoder.step(step)?;
+        for step in record.all_steps() {
+            encoder.push_step(step)?;
         }
         Ok(encoder.finish())
     }
 
-    /// Appends a step and, before it, every payload of it that the file has not got yet.
+    /// Adds a step and, before it, every payload of it that the file does not have yet.
     ///
-    /// Parents come before their children: that is the caller's to keep.
-    pub fn step(&mut self, step: &Step) -> Result<(), CodecError> {
+    /// The caller must add parents before their children.
+    pub fn push_step(&mut self, step: &Step) -> Result<(), CodecError> {
         for (digest, payload) in step.chunk().payloads() {
             if !self.payloads.contains(&digest) {
-                self.row(|rows, out| rows.payload(out, digest, &payload))?;
+                self.push_row(|rows, out| rows.payload(out, digest, &payload))?;
                 self.payloads.insert(digest);
             }
         }
-        self.row(|rows, out| rows.step(out, step))?;
+        self.push_row(|rows, out| rows.step(out, step))?;
         self.steps += 1;
         Ok(())
     }
 
-    fn row(&mut self, write: impl FnOnce(&mut RowWriter, &mut Vec<u8>)) -> Result<(), CodecError> {
+    fn push_row(&mut self, write: impl FnOnce(&mut RowWriter, &mut Vec<u8>)) -> Result<(), CodecError> {
         let start = self.out.len();
         let mut rows = self.rows;
         write(&mut rows, &mut self.out);
         let bytes = self.out.len() - start;
-        if bytes > ROW_MAX {
-            // As if it had not been tried: what is encoded so far stays good, and so does what comes.
+        if bytes > MAX_ROW_BYTES {
+            // Removes the row, so that the rows before and after it stay valid.
             self.out.truncate(start);
             return Err(CodecError::RowTooLong { bytes });
         }
@@ -90,22 +97,22 @@ impl Encoder {
         Ok(())
     }
 
-    /// How many bytes wait to be taken.
-    pub fn waiting(&self) -> usize {
+    /// The number of buffered bytes.
+    pub fn buffered_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// What has been encoded since the last time.
-    pub fn take(&mut self) -> Vec<u8> {
+    /// Takes the bytes that were encoded since the last call.
+    pub fn take_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// Says that whoever writes has written all there is. Somebody may go on later.
+    /// Adds the closing row. The file can still be continued later.
     pub fn close(&mut self) {
         self.rows.end(&mut self.out, self.steps);
     }
 
-    /// Closes the file and gives what has been encoded since the last time.
+    /// Closes the file and returns the bytes that were encoded since the last call of [`Encoder::take_bytes`].
     pub fn finish(mut self) -> Vec<u8> {
         self.close();
         self.out

@@ -1,4 +1,6 @@
-//! One line of a file. The layout is fixed, so a row has exactly one spelling, but for the JSON of its chunk or payload.
+//! Parsing and writing one line of a file.
+//!
+//! The layout is fixed, so that a row has exactly one spelling, except for the JSON of its chunk or payload.
 
 use std::sync::Arc;
 
@@ -11,75 +13,78 @@ use crate::payload::Payload;
 use crate::step::{Stamp, Step};
 use crate::usage::Usage;
 
-/// How a row begins, up to its seal.
-pub(crate) const SEAL_OPEN: &str = r#"{"seal":""#;
-/// Where what the seal covers begins.
-const SEALED: usize = SEAL_OPEN.len() + Seal::HEX + r#"","#.len();
+/// The bytes at the start of a row, up to the digits of its seal.
+pub(crate) const ROW_START: &str = r#"{"seal":""#;
+/// The offset of the first byte that the seal covers.
+const SEALED_START: usize = ROW_START.len() + Seal::HEX_DIGITS + r#"","#.len();
 /// The largest number in a row.
-const NUMBER_MAX: u64 = i64::MAX as u64;
-/// How the header goes on after its seal.
-const FORMAT: &str = r#""format":"rath record","version":"#;
+const MAX_NUMBER: u64 = i64::MAX as u64;
+/// The bytes of the header after its seal, up to the version.
+const HEADER_START: &str = r#""format":"rath record","version":"#;
 
-/// A row whose seal is right.
+/// A row whose seal matches.
 pub(crate) struct Row<'a> {
     pub(crate) seal: Seal,
-    pub(crate) body: Body<'a>,
+    pub(crate) body: RowBody<'a>,
 }
 
 impl Row<'_> {
     /// The row's number.
     pub(crate) fn n(&self) -> u64 {
         match self.body {
-            Body::Header { .. } => 0,
-            Body::Link { n, .. } => n,
+            RowBody::Header { .. } => 0,
+            RowBody::Chained { n, .. } => n,
         }
     }
 }
 
+/// The layout of a row.
 #[allow(clippy::large_enum_variant, reason = "every row but the first is the large one, and none is kept")]
-pub(crate) enum Body<'a> {
+pub(crate) enum RowBody<'a> {
     /// The first line.
     Header { version: u64 },
-    /// A line of the chain: its number, the seal of the line before, and what it holds.
-    Link { n: u64, prev: Seal, holds: Holds<'a> },
+    /// A line of the chain: its number, the seal of the line before, and its content.
+    Chained { n: u64, prev: Seal, content: RowContent<'a> },
 }
 
-pub(crate) enum Holds<'a> {
+/// The content of a row of the chain.
+pub(crate) enum RowContent<'a> {
     Step(StepRow<'a>),
     Payload(Digest, PayloadText<'a>),
-    /// A name that is known not to be in this file: lost, withheld, or in the file of another session.
+    /// An id or digest that is declared as absent: lost, withheld, or in the file of another session.
     Gone(Digest, Option<BranchId>),
-    /// Somebody begins to write, for which time, after so many bytes of a row that was cut.
+    /// A writer opened the file, after `cut` bytes of a row that was cut off.
     Open {
         cut: u64,
-        writer: Writer,
+        writer: WriterInfo,
     },
-    /// The last line: how many steps there are.
+    /// The last line, with the number of steps.
     End {
         steps: u64,
     },
 }
 
-/// Who writes, and for which time somebody does.
+/// The writer of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// From 1: every time a file is written on, the next number.
+pub struct WriterInfo {
+    /// The number of times that the file was opened for writing, this time included.
     pub epoch: u64,
-    /// In words of the writer's own.
+    /// A name that the writer gives itself.
     pub by: String,
 }
 
+/// A step as its row holds it.
 pub(crate) struct StepRow<'a> {
     pub(crate) id: StepId,
     pub(crate) parents: ParentIds,
     pub(crate) stamp: Stamp,
-    /// The digest that the id follows from, where the chunk is only what is left of the one that was said.
+    /// The digest that the id was computed from, if the chunk is a redacted copy.
     pub(crate) withheld: Option<Digest>,
-    /// The chunk's JSON: not yet known to be any.
+    /// The chunk's JSON, not validated yet.
     pub(crate) chunk: &'a str,
 }
 
-/// The names of up to two parents.
+/// The ids of up to two parents.
 #[derive(Clone, Copy)]
 pub(crate) struct ParentIds {
     ids: [StepId; 2],
@@ -92,11 +97,11 @@ impl ParentIds {
     }
 }
 
-/// A payload as it stands in its row.
+/// A payload as its row holds it.
 pub(crate) enum PayloadText<'a> {
     /// The JSON string of a text.
     Text(&'a str),
-    /// The JSON string of the base64 of bytes.
+    /// The JSON string of base64-encoded bytes.
     Base64(&'a str),
 }
 
@@ -112,126 +117,126 @@ impl PayloadText<'_> {
     }
 }
 
-/// Reads one line, without its line break.
+/// Parses one line, without its line break.
 pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
-    let rest = line.strip_prefix(SEAL_OPEN.as_bytes()).ok_or(Fault::NotARow)?;
-    let (seal, rest) = rest.split_at_checked(Seal::HEX).ok_or(Fault::NotARow)?;
+    let rest = line.strip_prefix(ROW_START.as_bytes()).ok_or(Fault::NotARow)?;
+    let (seal, rest) = rest.split_at_checked(Seal::HEX_DIGITS).ok_or(Fault::NotARow)?;
     let seal = Seal::from_hex(seal).ok_or(Fault::NotARow)?;
     let sealed = rest.strip_prefix(b"\",").ok_or(Fault::NotARow)?;
-    if Seal::of(sealed) != seal {
-        return Err(Fault::Seal);
+    if Seal::compute(sealed) != seal {
+        return Err(Fault::SealMismatch);
     }
-    // From here on the bytes are as they were written; what does not fit was written so.
-    let mut rest = Rest(std::str::from_utf8(sealed).map_err(|_| Fault::NotARow)?);
-    if rest.skip(FORMAT).is_ok() {
-        let version = rest.number()?;
+    // The seal matches, so the bytes are as they were written: a row that cannot be parsed was written so.
+    let mut row = RowCursor(std::str::from_utf8(sealed).map_err(|_| Fault::NotARow)?);
+    if row.skip(HEADER_START).is_ok() {
+        let version = row.parse_number()?;
         if version == 0 {
             return Err(Fault::NotARow);
         }
-        // What else a newer header holds is not for this version to say.
-        if version <= super::VERSION {
-            rest.last("}")?;
+        // The other members of a newer header are unknown to this version.
+        if version <= super::FORMAT_VERSION {
+            row.expect_end("}")?;
         }
-        return Ok(Row { seal, body: Body::Header { version } });
+        return Ok(Row { seal, body: RowBody::Header { version } });
     }
-    rest.skip(r#""prev":""#)?;
-    let prev = Seal::from_hex(rest.take(Seal::HEX)?.as_bytes()).ok_or(Fault::NotARow)?;
-    rest.skip(r#"","n":"#)?;
-    let n = rest.number()?;
-    rest.skip(",")?;
-    let holds = if rest.skip(r#""id":""#).is_ok() {
-        Holds::Step(step(rest)?)
-    } else if rest.skip(r#""payload":""#).is_ok() {
-        payload(rest)?
-    } else if rest.skip(r#""gone":""#).is_ok() {
-        gone(rest)?
-    } else if rest.skip(r#""open":"#).is_ok() {
-        open(rest)?
+    row.skip(r#""prev":""#)?;
+    let prev = Seal::from_hex(row.take(Seal::HEX_DIGITS)?.as_bytes()).ok_or(Fault::NotARow)?;
+    row.skip(r#"","n":"#)?;
+    let n = row.parse_number()?;
+    row.skip(",")?;
+    let content = if row.skip(r#""id":""#).is_ok() {
+        RowContent::Step(parse_step(row)?)
+    } else if row.skip(r#""payload":""#).is_ok() {
+        parse_payload(row)?
+    } else if row.skip(r#""gone":""#).is_ok() {
+        parse_gone(row)?
+    } else if row.skip(r#""open":"#).is_ok() {
+        parse_open(row)?
     } else {
-        rest.skip(r#""end":"#)?;
-        let steps = rest.number()?;
-        rest.last("}")?;
-        Holds::End { steps }
+        row.skip(r#""end":"#)?;
+        let steps = row.parse_number()?;
+        row.expect_end("}")?;
+        RowContent::End { steps }
     };
-    Ok(Row { seal, body: Body::Link { n, prev, holds } })
+    Ok(Row { seal, body: RowBody::Chained { n, prev, content } })
 }
 
-fn step(mut rest: Rest<'_>) -> Result<StepRow<'_>, Fault> {
-    let id = rest.step_id()?;
-    rest.skip(r#"","parents":["#)?;
+fn parse_step(mut row: RowCursor<'_>) -> Result<StepRow<'_>, Fault> {
+    let id = row.parse_step_id()?;
+    row.skip(r#"","parents":["#)?;
     let mut parents = ParentIds { ids: [id; 2], count: 0 };
-    if rest.skip("]").is_err() {
+    if row.skip("]").is_err() {
         loop {
-            rest.skip("\"")?;
-            *parents.ids.get_mut(parents.count).ok_or(Fault::NotARow)? = rest.step_id()?;
+            row.skip("\"")?;
+            *parents.ids.get_mut(parents.count).ok_or(Fault::NotARow)? = row.parse_step_id()?;
             parents.count += 1;
-            rest.skip("\"")?;
-            if rest.skip("]").is_ok() {
+            row.skip("\"")?;
+            if row.skip("]").is_ok() {
                 break;
             }
-            rest.skip(",")?;
+            row.skip(",")?;
         }
     }
-    rest.skip(r#","branch":""#)?;
-    let mut stamp = Stamp::on(rest.take(36)?.parse::<BranchId>().map_err(|_| Fault::NotARow)?);
-    rest.skip("\"")?;
-    if rest.skip(r#","by":"#).is_ok() {
-        stamp.by = Some(rest.json()?);
+    row.skip(r#","branch":""#)?;
+    let mut stamp = Stamp::on(row.take(36)?.parse::<BranchId>().map_err(|_| Fault::NotARow)?);
+    row.skip("\"")?;
+    if row.skip(r#","by":"#).is_ok() {
+        stamp.by = Some(row.parse_json()?);
     }
-    if rest.skip(r#","usage":"#).is_ok() {
-        stamp.usage = Some(rest.json::<Usage>()?).filter(|usage| *usage == usage.within(NUMBER_MAX));
+    if row.skip(r#","usage":"#).is_ok() {
+        stamp.usage = Some(row.parse_json::<Usage>()?).filter(|usage| *usage == usage.capped_at(MAX_NUMBER));
         stamp.usage.ok_or(Fault::NotARow)?;
     }
-    if rest.skip(r#","at":"#).is_ok() {
-        stamp.at = Some(rest.json()?);
+    if row.skip(r#","at":"#).is_ok() {
+        stamp.at = Some(row.parse_json()?);
     }
     let mut withheld = None;
-    if rest.skip(r#","withheld":""#).is_ok() {
-        withheld = Some(rest.digest()?);
-        rest.skip("\"")?;
+    if row.skip(r#","withheld":""#).is_ok() {
+        withheld = Some(row.parse_digest()?);
+        row.skip("\"")?;
     }
-    rest.skip(r#","chunk":"#)?;
-    Ok(StepRow { id, parents, stamp, withheld, chunk: rest.to_brace()? })
+    row.skip(r#","chunk":"#)?;
+    Ok(StepRow { id, parents, stamp, withheld, chunk: row.up_to_brace()? })
 }
 
-fn gone(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
-    let name = rest.digest()?;
-    rest.skip("\"")?;
+fn parse_gone(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
+    let name = row.parse_digest()?;
+    row.skip("\"")?;
     let mut elsewhere = None;
-    if rest.skip(r#","in":""#).is_ok() {
-        elsewhere = Some(rest.take(36)?.parse().map_err(|_| Fault::NotARow)?);
-        rest.skip("\"")?;
+    if row.skip(r#","in":""#).is_ok() {
+        elsewhere = Some(row.take(36)?.parse().map_err(|_| Fault::NotARow)?);
+        row.skip("\"")?;
     }
-    rest.last("}")?;
-    Ok(Holds::Gone(name, elsewhere))
+    row.expect_end("}")?;
+    Ok(RowContent::Gone(name, elsewhere))
 }
 
-fn open(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
+fn parse_open(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
     let above_zero = |number: u64| if number > 0 { Ok(number) } else { Err(Fault::NotARow) };
-    let epoch = rest.number().and_then(above_zero)?;
-    let cut = if rest.skip(r#","cut":"#).is_ok() { rest.number().and_then(above_zero)? } else { 0 };
-    rest.skip(r#","by":"#)?;
-    let by = rest.json()?;
-    rest.last("}")?;
-    Ok(Holds::Open { cut, writer: Writer { epoch, by } })
+    let epoch = row.parse_number().and_then(above_zero)?;
+    let cut = if row.skip(r#","cut":"#).is_ok() { row.parse_number().and_then(above_zero)? } else { 0 };
+    row.skip(r#","by":"#)?;
+    let by = row.parse_json()?;
+    row.expect_end("}")?;
+    Ok(RowContent::Open { cut, writer: WriterInfo { epoch, by } })
 }
 
-fn payload(mut rest: Rest<'_>) -> Result<Holds<'_>, Fault> {
-    let digest = rest.digest()?;
-    let text = if rest.skip(r#"","text":"#).is_ok() {
-        PayloadText::Text(rest.to_brace()?)
+fn parse_payload(mut row: RowCursor<'_>) -> Result<RowContent<'_>, Fault> {
+    let digest = row.parse_digest()?;
+    let text = if row.skip(r#"","text":"#).is_ok() {
+        PayloadText::Text(row.up_to_brace()?)
     } else {
-        rest.skip(r#"","base64":"#)?;
-        PayloadText::Base64(rest.to_brace()?)
+        row.skip(r#"","base64":"#)?;
+        PayloadText::Base64(row.up_to_brace()?)
     };
-    Ok(Holds::Payload(digest, text))
+    Ok(RowContent::Payload(digest, text))
 }
 
-/// What is left of a line.
+/// A cursor over the part of a line that is not parsed yet.
 #[derive(Clone, Copy)]
-struct Rest<'a>(&'a str);
+struct RowCursor<'a>(&'a str);
 
-impl<'a> Rest<'a> {
+impl<'a> RowCursor<'a> {
     fn skip(&mut self, expected: &str) -> Result<(), Fault> {
         self.0 = self.0.strip_prefix(expected).ok_or(Fault::NotARow)?;
         Ok(())
@@ -243,35 +248,37 @@ impl<'a> Rest<'a> {
         Ok(taken)
     }
 
-    /// All that is left, but for the brace that closes the row.
-    fn to_brace(self) -> Result<&'a str, Fault> {
+    /// Returns everything up to the brace that closes the row.
+    fn up_to_brace(self) -> Result<&'a str, Fault> {
         self.0.strip_suffix('}').ok_or(Fault::NotARow)
     }
 
-    fn last(&self, expected: &str) -> Result<(), Fault> {
+    fn expect_end(&self, expected: &str) -> Result<(), Fault> {
         if self.0 == expected { Ok(()) } else { Err(Fault::NotARow) }
     }
 
-    fn digest(&mut self) -> Result<Digest, Fault> {
+    fn parse_digest(&mut self) -> Result<Digest, Fault> {
         Digest::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
 
-    fn step_id(&mut self) -> Result<StepId, Fault> {
+    fn parse_step_id(&mut self) -> Result<StepId, Fault> {
         StepId::from_hex(self.take(64)?.as_bytes()).ok_or(Fault::NotARow)
     }
 
-    /// A number without sign or leading zeros. Below 2^63, so that counting on from it cannot overflow.
-    fn number(&mut self) -> Result<u64, Fault> {
+    /// Parses a number without sign or leading zeros.
+    ///
+    /// It must be below 2^63, so that counting on from it cannot overflow.
+    fn parse_number(&mut self) -> Result<u64, Fault> {
         let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
         let text = self.take(digits)?;
         if text.len() > 1 && text.starts_with('0') {
             return Err(Fault::NotARow);
         }
-        text.parse().ok().filter(|number| *number <= NUMBER_MAX).ok_or(Fault::NotARow)
+        text.parse().ok().filter(|number| *number <= MAX_NUMBER).ok_or(Fault::NotARow)
     }
 
-    /// A JSON value that has a type of its own here, in the one spelling that it is written in.
-    fn json<T: serde::de::DeserializeOwned + serde::Serialize>(&mut self) -> Result<T, Fault> {
+    /// Parses a JSON value of a known type, and accepts only the spelling that this program writes.
+    fn parse_json<T: serde::de::DeserializeOwned + serde::Serialize>(&mut self) -> Result<T, Fault> {
         let mut values = serde_json::Deserializer::from_str(self.0).into_iter::<T>();
         let value = values.next().and_then(Result::ok).ok_or(Fault::NotARow)?;
         let mut spelling = Vec::new();
@@ -281,7 +288,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Appends rows to a buffer, each sealed and chained to the one before.
+/// Appends rows to a buffer, each sealed and chained to the row before.
 #[derive(Clone, Copy)]
 pub(crate) struct RowWriter {
     prev: Seal,
@@ -289,7 +296,7 @@ pub(crate) struct RowWriter {
 }
 
 impl RowWriter {
-    /// Goes on after row `n`, whose seal is `prev`.
+    /// Continues after row `n`, whose seal is `prev`.
     pub(crate) fn after(n: u64, prev: Seal) -> Self {
         RowWriter { prev, n }
     }
@@ -297,15 +304,15 @@ impl RowWriter {
     /// Writes the header.
     pub(crate) fn start(out: &mut Vec<u8>) -> Self {
         let mut writer = RowWriter { prev: Seal([0; 16]), n: 0 };
-        writer.sealed(out, |out| {
-            push(out, FORMAT);
-            push_number(out, super::VERSION);
+        writer.push_sealed(out, |out| {
+            push(out, HEADER_START);
+            push_number(out, super::FORMAT_VERSION);
         });
         writer
     }
 
     pub(crate) fn step(&mut self, out: &mut Vec<u8>, step: &Step) {
-        self.link(out, |out| {
+        self.push_chained(out, |out| {
             push(out, r#""id":""#);
             push_hex(out, &step.id().0);
             push(out, r#"","parents":["#);
@@ -327,7 +334,7 @@ impl RowWriter {
     }
 
     pub(crate) fn payload(&mut self, out: &mut Vec<u8>, digest: Digest, payload: &Payload) {
-        self.link(out, |out| {
+        self.push_chained(out, |out| {
             push(out, r#""payload":""#);
             push_hex(out, &digest.0);
             match payload {
@@ -345,7 +352,7 @@ impl RowWriter {
     }
 
     pub(crate) fn gone(&mut self, out: &mut Vec<u8>, name: [u8; 32], elsewhere: Option<BranchId>) {
-        self.link(out, |out| {
+        self.push_chained(out, |out| {
             push(out, r#""gone":""#);
             push_hex(out, &name);
             out.push(b'"');
@@ -357,8 +364,8 @@ impl RowWriter {
         });
     }
 
-    pub(crate) fn open(&mut self, out: &mut Vec<u8>, cut: u64, writer: &Writer) {
-        self.link(out, |out| {
+    pub(crate) fn open(&mut self, out: &mut Vec<u8>, cut: u64, writer: &WriterInfo) {
+        self.push_chained(out, |out| {
             push(out, r#""open":"#);
             push_number(out, writer.epoch);
             if cut > 0 {
@@ -371,16 +378,16 @@ impl RowWriter {
     }
 
     pub(crate) fn end(&mut self, out: &mut Vec<u8>, steps: u64) {
-        self.link(out, |out| {
+        self.push_chained(out, |out| {
             push(out, r#""end":"#);
             push_number(out, steps);
         });
     }
 
-    fn link(&mut self, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    fn push_chained(&mut self, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
         self.n += 1;
         let (prev, n) = (self.prev, self.n);
-        self.sealed(out, |out| {
+        self.push_sealed(out, |out| {
             push(out, r#""prev":""#);
             push_hex(out, &prev.0);
             push(out, r#"","n":"#);
@@ -390,15 +397,15 @@ impl RowWriter {
         });
     }
 
-    fn sealed(&mut self, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    fn push_sealed(&mut self, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
-        push(out, SEAL_OPEN);
-        out.extend_from_slice(&[0; Seal::HEX]);
+        push(out, ROW_START);
+        out.extend_from_slice(&[0; Seal::HEX_DIGITS]);
         push(out, r#"","#);
         body(out);
         out.push(b'}');
-        self.prev = Seal::of(&out[start + SEALED..]);
-        id::write_hex(&self.prev.0, &mut out[start + SEAL_OPEN.len()..][..Seal::HEX]);
+        self.prev = Seal::compute(&out[start + SEALED_START..]);
+        id::write_hex(&self.prev.0, &mut out[start + ROW_START.len()..][..Seal::HEX_DIGITS]);
         out.push(b'\n');
     }
 }
@@ -413,7 +420,7 @@ fn push_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
     }
     if let Some(usage) = &stamp.usage {
         push(out, r#","usage":"#);
-        push_json(out, &usage.within(NUMBER_MAX));
+        push_json(out, &usage.capped_at(MAX_NUMBER));
     }
     if let Some(Timestamp(at)) = &stamp.at {
         push(out, r#","at":"#);

@@ -1,24 +1,24 @@
-//! A check of a file of any length, in memory that does not grow with it.
+//! Verification of a file of any length in constant memory.
 
 use std::collections::HashMap;
 
 use super::CodecError;
 use super::damage::{Damage, Fault, Report};
-use super::lines::{Found, FoundStep, Lines};
+use super::scanner::{IntactRow, IntactStep, RowScanner};
 use crate::id::{Digest, StepId};
 
-/// How many names are looked for in one pass.
-const WANTED_MAX: usize = 1 << 16;
-/// How many payload rows a step may follow and still find its own without a second pass.
-const RECENT_MAX: usize = 1 << 10;
+/// The number of names that are searched for in one pass.
+const MAX_NAMES_PER_PASS: usize = 1 << 16;
+/// The number of payload rows before a step that are remembered, so that its payloads need no second pass.
+const MAX_RECENT_PAYLOADS: usize = 1 << 10;
 
-/// Checks a file of any length.
-///
-/// Of several rows that want the same missing name, the first is reported.
+/// Verifies a file of any length in constant memory.
 ///
 /// Nearly every row can be checked where it stands: its bytes, its chain, its id, and that its parent is the step just
-/// before. Only a parent or payload from further up has to be looked for, and that is done by reading the file again,
-/// some tens of thousands of names at a time, rather than by remembering every name in it.
+/// before. A parent or payload from further up is searched for by reading the file again, tens of thousands of names
+/// at a time, rather than by remembering every name in it.
+///
+/// If several rows refer to the same missing name, the first of them is reported.
 ///
 /// ```
 /// # use rath_record::codec::{Encoder, Verifier};
@@ -37,64 +37,66 @@ const RECENT_MAX: usize = 1 << 10;
 /// # Ok::<(), rath_record::codec::CodecError>(())
 /// ```
 pub struct Verifier {
-    lines: Lines,
-    names: Names,
-    /// What the first pass found; the later ones only look for names.
+    scanner: RowScanner,
+    references: ReferenceTracker,
+    /// The report of the first pass; later passes only search for names.
     report: Option<Report>,
 }
 
-/// The name of a step or a payload: no digest is both.
+/// The id of a step or the digest of a payload. No two are equal.
 type Name = [u8; 32];
 
-struct Names {
-    /// What is looked for in this pass, with the first row that wants it.
-    sought: HashMap<Name, Damage>,
-    /// What will be looked for in the next.
-    wanted: HashMap<Name, Damage>,
-    /// How often the file has been read.
+struct ReferenceTracker {
+    /// The names searched for in this pass, each with the first row that refers to it.
+    searched: HashMap<Name, Damage>,
+    /// The names to search for in the next pass.
+    next_pass: HashMap<Name, Damage>,
+    /// The number of passes so far.
     pass: u64,
-    /// Rows from this one on have not been asked yet what they want.
-    asked_to: u64,
+    /// The references of rows from this number on have not been collected yet.
+    collected_up_to: u64,
     full: bool,
-    /// The step before, and the payloads since.
-    step: Option<StepId>,
-    recent: Vec<Digest>,
+    /// The previous step, and the payloads after it.
+    last_step: Option<StepId>,
+    recent_payloads: Vec<Digest>,
 }
 
 impl Verifier {
-    /// A verifier at the beginning of a file.
+    /// Makes a verifier at the beginning of a file.
     pub fn new() -> Self {
         Verifier {
-            lines: Lines::default(),
-            names: Names {
-                sought: HashMap::new(),
-                wanted: HashMap::new(),
+            scanner: RowScanner::default(),
+            references: ReferenceTracker {
+                searched: HashMap::new(),
+                next_pass: HashMap::new(),
                 pass: 0,
-                asked_to: 0,
+                collected_up_to: 0,
                 full: false,
-                step: None,
-                recent: Vec::new(),
+                last_step: None,
+                recent_payloads: Vec::new(),
             },
             report: None,
         }
     }
 
-    /// Takes in the next bytes.
+    /// Processes the next bytes.
     pub fn feed(&mut self, block: &[u8]) {
-        self.lines.feed(block, &mut |_, found| self.names.take(&found));
+        self.scanner.feed(block, &mut |_, row| self.references.add(&row));
     }
 
-    /// Takes in the end of the file. Gives the report, or nothing if the file has to be read again from its beginning.
+    /// Processes the end of the file.
+    ///
+    /// Returns the report, or `None` if the file has to be read again from its beginning.
     pub fn end(&mut self) -> Result<Option<Report>, CodecError> {
-        self.lines.finish(&mut |_, found| self.names.take(&found))?;
-        let pass = std::mem::take(&mut self.lines).report;
-        let report = self.report.get_or_insert(pass);
-        let mut missing = self.names.turn();
+        self.scanner.finish(&mut |_, row| self.references.add(&row))?;
+        let scanned = std::mem::take(&mut self.scanner).report;
+        let report = self.report.get_or_insert(scanned);
+        let mut missing = self.references.end_pass();
         missing.sort_by_key(|damage| (damage.line, damage.fault.to_string()));
         for damage in missing {
             report.add(damage);
         }
-        if !self.names.sought.is_empty() {
+        if !self.references.searched.is_empty() {
             return Ok(None);
         }
         report.damage.sort_by_key(|damage| damage.line);
@@ -108,49 +110,50 @@ impl Default for Verifier {
     }
 }
 
-impl Names {
-    fn take(&mut self, found: &Found<'_>) {
-        match found {
-            Found::Payload(place, digest, _) => {
-                self.met(digest.0, place.n);
-                if self.recent.len() < RECENT_MAX {
-                    self.recent.push(*digest);
+impl ReferenceTracker {
+    fn add(&mut self, row: &IntactRow<'_>) {
+        match row {
+            IntactRow::Payload(location, digest, _) => {
+                self.found(digest.0, location.n);
+                if self.recent_payloads.len() < MAX_RECENT_PAYLOADS {
+                    self.recent_payloads.push(*digest);
                 }
             }
-            Found::Gone(place, name, _) => self.met(name.0, place.n),
-            Found::Step(FoundStep { place, id, parents, chunk, .. }) => {
-                self.met(id.0, place.n);
-                if !self.full && (self.pass == 0 || place.n >= self.asked_to) {
-                    let far = parents.as_slice().iter().filter(|parent| Some(**parent) != self.step);
-                    let parents = far.map(|parent| (parent.0, Fault::MissingParent(*parent)));
-                    let away = chunk.references().into_iter().filter(|digest| !self.recent.contains(digest));
-                    let payloads = away.map(|digest| (digest.0, Fault::MissingPayload(digest)));
+            IntactRow::Gone(location, name, _) => self.found(name.0, location.n),
+            IntactRow::Step(IntactStep { location, id, parents, chunk, .. }) => {
+                self.found(id.0, location.n);
+                if !self.full && (self.pass == 0 || location.n >= self.collected_up_to) {
+                    let distant = parents.as_slice().iter().filter(|parent| Some(**parent) != self.last_step);
+                    let parents = distant.map(|parent| (parent.0, Fault::MissingParent(*parent)));
+                    let distant =
+                        chunk.payload_digests().into_iter().filter(|digest| !self.recent_payloads.contains(digest));
+                    let payloads = distant.map(|digest| (digest.0, Fault::MissingPayload(digest)));
                     for (name, fault) in parents.chain(payloads).collect::<Vec<_>>() {
-                        self.wanted.entry(name).or_insert_with(|| place.damage(Some(*id), fault));
+                        self.next_pass.entry(name).or_insert_with(|| location.damage(Some(*id), fault));
                     }
-                    self.asked_to = self.asked_to.max(place.n + 1);
-                    self.full = self.wanted.len() >= WANTED_MAX;
+                    self.collected_up_to = self.collected_up_to.max(location.n + 1);
+                    self.full = self.next_pass.len() >= MAX_NAMES_PER_PASS;
                 }
-                self.step = Some(*id);
-                self.recent.clear();
+                self.last_step = Some(*id);
+                self.recent_payloads.clear();
             }
         }
     }
 
-    /// A name counts if it stands before the row that wants it.
-    fn met(&mut self, name: Name, n: u64) {
-        if self.sought.get(&name).is_some_and(|wanting| wanting.row > Some(n)) {
-            self.sought.remove(&name);
+    /// Handles a name in row `n`: it counts if it stands before the row that refers to it.
+    fn found(&mut self, name: Name, n: u64) {
+        if self.searched.get(&name).is_some_and(|damage| damage.row > Some(n)) {
+            self.searched.remove(&name);
         }
     }
 
-    /// Ends a pass: what is still sought is missing, what is wanted is sought next.
-    fn turn(&mut self) -> Vec<Damage> {
-        let missing = std::mem::replace(&mut self.sought, std::mem::take(&mut self.wanted));
+    /// Ends a pass, and returns the damage for names that were not found.
+    fn end_pass(&mut self) -> Vec<Damage> {
+        let missing = std::mem::replace(&mut self.searched, std::mem::take(&mut self.next_pass));
         self.pass += 1;
         self.full = false;
-        self.step = None;
-        self.recent.clear();
+        self.last_step = None;
+        self.recent_payloads.clear();
         missing.into_values().collect()
     }
 }

@@ -1,17 +1,17 @@
-//! A check of an exported graph.
+//! Verification of an exported graph.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
 
-use super::SEAL_LAST;
+use super::SEAL_MEMBER;
 use crate::id::Seal;
 
-/// Checks an exported graph, rows in any order.
+/// Verifies an exported graph; its rows may be in any order.
 pub fn verify(export: &[u8]) -> GraphReport {
     let mut report = GraphReport::default();
-    let mut rows: Vec<Known> = Vec::new();
+    let mut rows: Vec<BranchParents> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
     for (nth, bytes) in export.split(|byte| *byte == b'\n').enumerate() {
         let line = nth as u64 + 1;
@@ -19,7 +19,7 @@ pub fn verify(export: &[u8]) -> GraphReport {
             continue;
         }
         report.rows += 1;
-        let row: ReadRow = match serde_json::from_slice(bytes) {
+        let row: ParsedRow = match serde_json::from_slice(bytes) {
             Ok(row) => row,
             Err(error) => {
                 report.add(line, None, GraphFault::NotARow(error.to_string()));
@@ -27,21 +27,21 @@ pub fn verify(export: &[u8]) -> GraphReport {
             }
         };
         if !is_sealed(bytes) {
-            report.add(line, Some(&row.id), GraphFault::Seal);
+            report.add(line, Some(&row.id), GraphFault::SealMismatch);
         }
         if index.contains_key(&row.id) {
-            report.add(line, Some(&row.id), GraphFault::Twice);
+            report.add(line, Some(&row.id), GraphFault::Duplicate);
             continue;
         }
         index.insert(row.id.clone(), rows.len());
-        rows.push(Known { line, id: row.id, parents: row.parent_session_ids });
+        rows.push(BranchParents { line, id: row.id, parents: row.parent_session_ids });
     }
     for row in &rows {
         for parent in row.parents.iter().filter(|parent| !index.contains_key(*parent)) {
             report.add(row.line, Some(&row.id), GraphFault::MissingParent(parent.clone()));
         }
     }
-    for cycle in cycles(&rows, &index) {
+    for cycle in find_cycles(&rows, &index) {
         let row = &rows[cycle[0]];
         let through = cycle.iter().map(|at| rows[*at].id.clone()).collect();
         report.add(row.line, Some(&row.id), GraphFault::Cycle(through));
@@ -50,33 +50,33 @@ pub fn verify(export: &[u8]) -> GraphReport {
     report
 }
 
-/// What a check of an exported graph found.
+/// The result of verifying an exported graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphReport {
-    /// How many rows it has.
+    /// The number of rows.
     pub rows: u64,
-    /// What is wrong with it, in file order.
-    pub problems: Vec<Problem>,
+    /// The problems, in file order.
+    pub problems: Vec<GraphProblem>,
 }
 
 impl GraphReport {
     fn add(&mut self, line: u64, id: Option<&str>, fault: GraphFault) {
-        self.problems.push(Problem { line, id: id.map(str::to_owned), fault });
+        self.problems.push(GraphProblem { line, id: id.map(str::to_owned), fault });
     }
 }
 
-/// One thing that is wrong with an exported graph, and where.
+/// A problem in an exported graph, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The line, from 1.
+pub struct GraphProblem {
+    /// The line number, from 1.
     pub line: u64,
-    /// The branch, where its row can be read.
+    /// The id of the branch, if its row can be read.
     pub id: Option<String>,
-    /// What is wrong.
+    /// The kind of problem.
     pub fault: GraphFault,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for GraphProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}", self.line)?;
         if let Some(id) = &self.id {
@@ -86,18 +86,18 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong with a row of an exported graph.
+/// A kind of problem in a row of an exported graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphFault {
-    /// It does not read as a row.
+    /// The line is not a row.
     #[error("not a row: {0}")]
     NotARow(String),
-    /// Its bytes are not those that were sealed.
-    #[error("the row was changed: its seal is missing or does not fit its bytes")]
-    Seal,
-    /// There is a row for this branch already.
-    #[error("the session is there twice")]
-    Twice,
+    /// The bytes do not match the seal.
+    #[error("the row was changed: its seal is missing or does not match its bytes")]
+    SealMismatch,
+    /// The branch has a row already.
+    #[error("the session appears twice")]
+    Duplicate,
     /// A parent has no row.
     #[error("parent {0} is missing")]
     MissingParent(String),
@@ -107,54 +107,54 @@ pub enum GraphFault {
 }
 
 #[derive(Deserialize)]
-struct ReadRow {
+struct ParsedRow {
     id: String,
     parent_session_ids: Vec<String>,
 }
 
-struct Known {
+struct BranchParents {
     line: u64,
     id: String,
     parents: Vec<String>,
 }
 
 fn is_sealed(line: &[u8]) -> bool {
-    let Some(at) = line.len().checked_sub(SEAL_LAST.len() + Seal::HEX + r#""}"#.len()) else { return false };
+    let Some(at) = line.len().checked_sub(SEAL_MEMBER.len() + Seal::HEX_DIGITS + r#""}"#.len()) else { return false };
     let (sealed, seal) = line.split_at(at);
-    seal == format!("{SEAL_LAST}{}\"}}", Seal::of(sealed)).as_bytes()
+    seal == format!("{SEAL_MEMBER}{}\"}}", Seal::compute(sealed)).as_bytes()
 }
 
-/// One cycle for every knot in the graph, each named from its first row on.
-fn cycles(rows: &[Known], index: &HashMap<String, usize>) -> Vec<Vec<usize>> {
+/// Returns one cycle for every set of rows that form cycles, each starting at its first row.
+fn find_cycles(rows: &[BranchParents], index: &HashMap<String, usize>) -> Vec<Vec<usize>> {
     let parents: Vec<Vec<usize>> =
         rows.iter().map(|row| row.parents.iter().filter_map(|id| index.get(id).copied()).collect()).collect();
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
-    let mut waits_for: Vec<usize> = parents.iter().map(Vec::len).collect();
+    let mut parents_left: Vec<usize> = parents.iter().map(Vec::len).collect();
     for (row, parents) in parents.iter().enumerate() {
         for parent in parents {
             children[*parent].push(row);
         }
     }
-    // Take away, again and again, what has no parent left. What stays descends from a cycle.
-    let mut free: Vec<usize> = (0..rows.len()).filter(|row| waits_for[*row] == 0).collect();
-    while let Some(row) = free.pop() {
+    // Repeatedly remove the rows that have no parent left. Every row that stays descends from a cycle.
+    let mut without_parents: Vec<usize> = (0..rows.len()).filter(|row| parents_left[*row] == 0).collect();
+    while let Some(row) = without_parents.pop() {
         for child in &children[row] {
-            waits_for[*child] -= 1;
-            if waits_for[*child] == 0 {
-                free.push(*child);
+            parents_left[*child] -= 1;
+            if parents_left[*child] == 0 {
+                without_parents.push(*child);
             }
         }
     }
-    // So from any of it the way up never ends: following it must come back to where it was.
-    let mut found = Vec::new();
+    // From such a row the way to its parents never ends, so following it must come back to a row visited before.
+    let mut cycles = Vec::new();
     let mut visited_from: Vec<Option<usize>> = vec![None; rows.len()];
-    for start in (0..rows.len()).filter(|row| waits_for[*row] > 0) {
+    for start in (0..rows.len()).filter(|row| parents_left[*row] > 0) {
         let mut path = Vec::new();
         let mut at = start;
         while visited_from[at].is_none() {
             visited_from[at] = Some(start);
             path.push(at);
-            at = parents[at].iter().copied().find(|parent| waits_for[*parent] > 0).unwrap_or(at);
+            at = parents[at].iter().copied().find(|parent| parents_left[*parent] > 0).unwrap_or(at);
         }
         if visited_from[at] == Some(start)
             && let Some(from) = path.iter().position(|step| *step == at)
@@ -162,8 +162,8 @@ fn cycles(rows: &[Known], index: &HashMap<String, usize>) -> Vec<Vec<usize>> {
             let mut cycle = path.split_off(from);
             let first = cycle.iter().enumerate().min_by_key(|(_, row)| **row).map_or(0, |(nth, _)| nth);
             cycle.rotate_left(first);
-            found.push(cycle);
+            cycles.push(cycle);
         }
     }
-    found
+    cycles
 }

@@ -1,4 +1,4 @@
-//! Which checks ran, and whether they still cover the current state.
+//! The checks that ran, and whether they still cover the current state of the workspace.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::turn::{self, Progress};
 /// The newest run of every check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checks<'a> {
-    /// The head it reflects.
+    /// The head that the view reflects.
     pub head: Option<StepId>,
     /// The checks, by name.
     pub list: BTreeMap<&'a str, Check<'a>>,
@@ -22,27 +22,27 @@ pub struct Checks<'a> {
 /// The newest run of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check<'a> {
-    /// The step that recorded it.
+    /// The step that recorded the run.
     pub step: &'a Step,
-    /// What it found.
+    /// The recorded run.
     pub checked: &'a Checked,
-    /// Whether it covers the current state.
+    /// The freshness of the run.
     pub freshness: Freshness,
 }
 
-/// Whether a check covers the current state.
+/// Tells whether a check covers the current state of the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// The workspace is as the check saw it, or what it declares to depend on is.
+    /// The workspace, or the part of it that the check depends on, is as the check saw it.
     Fresh,
-    /// The workspace changed after it, or on a branch that it did not see, or a call is running that may change it.
+    /// The workspace changed after the check or on a branch that it did not see, or a running call may change it.
     Stale,
 }
 
-/// The newest run of every check up to the head of `record`.
+/// Returns the newest run of every check up to the head of `record`.
 pub fn checks(record: &Record) -> Checks<'_> {
     let mut list = BTreeMap::new();
-    let steps = record.lineage_order();
+    let steps = record.all_steps();
     let newest: BTreeMap<&str, &Step> = steps
         .iter()
         .filter_map(|step| match step.chunk() {
@@ -50,58 +50,59 @@ pub fn checks(record: &Record) -> Checks<'_> {
             _ => None,
         })
         .collect();
-    let now = (!newest.is_empty()).then(|| Now::of(record));
+    let current = (!newest.is_empty()).then(|| CurrentState::new(record));
     for (name, step) in newest {
-        let (Chunk::Checked(checked), Some(now)) = (step.chunk(), &now) else { continue };
-        let freshness = if now.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
+        let (Chunk::Checked(checked), Some(current)) = (step.chunk(), &current) else { continue };
+        let freshness = if current.is_covered_by(step, checked) { Freshness::Fresh } else { Freshness::Stale };
         list.insert(name, Check { step, checked, freshness });
     }
     Checks { head: record.head().map(Step::id), list }
 }
 
-/// The state that checks are held against.
-struct Now<'a> {
+/// The state that checks are compared with.
+struct CurrentState<'a> {
     head: Option<&'a Step>,
     tree: Option<Tree>,
-    /// A call that was started may be changing anything right now.
+    /// True if a call was started and has no result: it may be changing anything right now.
     running: bool,
 }
 
-impl<'a> Now<'a> {
-    fn of(record: &'a Record) -> Self {
+impl<'a> CurrentState<'a> {
+    fn new(record: &'a Record) -> Self {
         let head = record.head();
-        let running = |head| turn::open_calls(head).iter().any(|pending| pending.progress == Progress::Unknown);
-        Now { head, tree: workspace::tree(record), running: head.is_some_and(running) }
+        let running = |head| turn::pending_calls(head).iter().any(|pending| pending.progress == Progress::Unknown);
+        CurrentState { head, tree: workspace::tree(record), running: head.is_some_and(running) }
     }
 
     fn is_covered_by(&self, step: &Step, checked: &Checked) -> bool {
         let Some(head) = self.head.filter(|_| !self.running) else { return false };
-        // The changes behind a check are among those behind the head: equal in number, they are the same.
-        if step.line().changes == head.line().changes {
+        // All changes before the check are also before the head, so equal counts mean the same changes.
+        if step.totals().changes == head.totals().changes {
             return true;
         }
-        let (Some(saw), Some(tree)) = (&checked.tree, &self.tree) else { return false };
-        saw == tree || (!checked.inputs.is_empty() && self.spares(head, step, &checked.inputs))
+        let (Some(checked_tree), Some(tree)) = (&checked.tree, &self.tree) else { return false };
+        checked_tree == tree
+            || (!checked.inputs.is_empty() && self.leaves_inputs_unchanged(head, step, &checked.inputs))
     }
 
-    /// Whether all that changed since, or elsewhere, is none of what a check depends on.
-    fn spares(&self, head: &Step, check: &Step, inputs: &[String]) -> bool {
+    /// Returns whether no change since the check, or on another branch, concerns its inputs.
+    fn leaves_inputs_unchanged(&self, head: &Step, check: &Step, inputs: &[String]) -> bool {
         let depends_on = |path: &str| inputs.iter().any(|input| covers(input, path));
         let touches = |effect: &Effect| match &effect.change {
             Change::Renamed { from } => depends_on(from) || depends_on(&effect.path),
             _ => depends_on(&effect.path),
         };
         let since = lineage::diff(head, check).ours;
-        // What nobody looked at may have changed anything.
+        // A change that was not observed may concern anything.
         since.iter().all(|step| {
             let chunk = step.chunk();
-            let seen = !chunk.changes_workspace() || chunk.tree().is_some();
-            seen && !chunk.effects().iter().any(touches)
+            let is_observed = !chunk.changes_workspace() || chunk.tree().is_some();
+            is_observed && !chunk.effects().iter().any(touches)
         })
     }
 }
 
-/// Whether a path is what a check names as something that it depends on, or is below it.
+/// Returns whether `path` is the input that a check depends on, or lies below it.
 pub fn covers(input: &str, path: &str) -> bool {
     let input = input.trim_start_matches("./").trim_end_matches('/');
     let below = path.strip_prefix(input).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

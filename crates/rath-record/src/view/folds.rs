@@ -1,4 +1,4 @@
-//! What was folded into summaries.
+//! The folds of a record.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use crate::id::StepId;
 use crate::record::Record;
 use crate::step::Step;
 
-/// A summary, and what it stands for.
+/// A summary, and the steps that it stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold<'a> {
     /// The step that holds the summary.
     pub step: &'a Step,
-    /// The summary, and the names of what it hides.
+    /// The summary, and the ids of the hidden steps.
     pub compressed: &'a Compressed,
-    /// The steps that it hides, as they were.
+    /// The hidden steps.
     pub hidden: Vec<&'a Step>,
 }
 
-/// Every summary in `record` with what it stands for, oldest first.
+/// Returns every fold in `record`, oldest first.
 pub fn folds(record: &Record) -> Vec<Fold<'_>> {
     let steps = record.steps();
     let by_id: HashMap<StepId, &Step> = steps.iter().map(|step| (step.id(), *step)).collect();

@@ -1,47 +1,48 @@
-//! What a model sees.
+//! The conversation that a model sees.
 
 use std::collections::{HashMap, HashSet};
 
-use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, Recalled, ToolResult, User};
+use crate::call_queue::CallQueue;
+use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, RecalledEntry, ToolResult, User};
 use crate::id::{CallId, StepId};
 use crate::lineage;
 use crate::naming;
-use crate::pairing::Waiting;
 use crate::payload::Text;
 use crate::record::Record;
 use crate::step::Step;
 
-/// What a model sees of a record.
+/// The conversation that a model sees of a record.
 ///
-/// A call and its result are one value here, so no view can hold one without the other.
+/// A call and its result are one value here, so that no view can hold one without the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Messages<'a> {
-    /// The head it reflects.
+    /// The head that the view reflects.
     pub head: Option<StepId>,
-    /// The newest instructions on our side of every merge: what theirs was told is not what ours is told. Where ours has
-    /// none, the newest of all.
+    /// The newest instructions on our side of every merge; if ours has none, the newest of all.
+    ///
+    /// The instructions of a branch that was merged in do not apply to ours.
     pub instructions: Option<(&'a Step, &'a Instructions)>,
     /// The conversation.
     pub list: Vec<Message<'a>>,
-    /// What whoever goes on from it has to know.
-    pub carry: Carry,
+    /// The state that is needed to continue this view.
+    pub continuation: Continuation,
 }
 
-/// One message, with the step it comes from, whose stamp says on which branch it was said.
+/// One message, with the step it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message<'a> {
-    /// The user speaks.
+    /// A message of the user.
     User(&'a Step, &'a User),
-    /// A memory gave this back. It is data: never sent as system.
-    Recalled(&'a Step, &'a [Recalled]),
-    /// A summary stands for what it hides.
+    /// Entries that a memory returned. They are data, and never sent as system text.
+    Recalled(&'a Step, &'a [RecalledEntry]),
+    /// A summary that stands for the steps it hides.
     Summary(&'a Step, &'a Text),
-    /// The model answered, and this came of its calls.
+    /// An answer of the model, with its calls and their results.
     Assistant(&'a Step, &'a Assistant, Vec<Exchange<'a>>),
 }
 
 impl<'a> Message<'a> {
-    /// The step it comes from.
+    /// Returns the step that the message comes from.
     pub fn step(&self) -> &'a Step {
         match self {
             Message::User(step, _)
@@ -52,150 +53,161 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A call and what closed it.
+/// A call and its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange<'a> {
-    /// The call's name, unique in the view: providers refuse a request that uses one twice.
+    /// The id of the call, unique in the view: providers refuse a request that uses an id twice.
     pub id: CallId,
     /// The call.
     pub call: &'a Call,
-    /// What closed it.
-    pub closing: Closing<'a>,
+    /// The result of the call.
+    pub result: CallResult<'a>,
 }
 
-/// What closed a call.
+/// The end of a call, as far as it is recorded.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Closing<'a> {
-    /// Its result.
-    Result(&'a ToolResult),
-    /// Nothing was recorded: the model is to be told so.
-    Nothing,
+pub enum CallResult<'a> {
+    /// The result that was recorded.
+    Recorded(&'a ToolResult),
+    /// No result was recorded; the model has to be told so.
+    Missing,
 }
 
-/// What a model sees of `record`.
+/// Returns the conversation that a model sees of `record`.
 pub fn messages(record: &Record) -> Messages<'_> {
     let steps = record.steps();
-    let folds = Folds::of(&steps);
-    let mut seen = Seen::default();
-    for (at, step) in steps.iter().enumerate() {
-        for (fold, compressed) in folds.at(at) {
-            seen.list.push(Message::Summary(fold, &compressed.summary));
+    let folds = FoldIndex::new(&steps);
+    let mut builder = MessageBuilder::default();
+    for (index, step) in steps.iter().enumerate() {
+        for (fold, compressed) in folds.summaries_before(index) {
+            builder.list.push(Message::Summary(fold, &compressed.summary));
         }
-        seen.follow(step, folds.hidden.contains(&step.id()));
+        builder.append(step, folds.hidden.contains(&step.id()));
     }
     let instructions = newest_instructions(&steps, &folds.hidden);
-    Messages { head: record.head().map(Step::id), instructions, list: seen.list, carry: Carry { ids: seen.ids } }
+    Messages {
+        head: record.head().map(Step::id),
+        instructions,
+        list: builder.list,
+        continuation: Continuation { ids: builder.ids },
+    }
 }
 
-/// What a model sees of the steps that are read after a head at which no call was open; `carry` is from the view there.
+/// Returns the messages of the steps that are read after a head at which no call was open.
 ///
-/// `None` where more than the end of the view changes: instructions are given or steps hidden.
-pub fn messages_after<'a>(steps: &[&'a Step], carry: Carry) -> Option<(Vec<Message<'a>>, Carry)> {
-    let mut seen = Seen { ids: carry.ids, ..Seen::default() };
+/// `continuation` is from the view at that head.
+///
+/// Returns `None` if more than the end of the view changes: there are new instructions, or steps are hidden.
+pub fn messages_after<'a>(steps: &[&'a Step], continuation: Continuation) -> Option<(Vec<Message<'a>>, Continuation)> {
+    let mut builder = MessageBuilder { ids: continuation.ids, ..MessageBuilder::default() };
     for step in steps {
         if matches!(step.chunk(), Chunk::Instructions(_) | Chunk::Compressed(_)) {
             return None;
         }
-        seen.follow(step, false);
+        builder.append(step, false);
     }
-    Some((seen.list, Carry { ids: seen.ids }))
+    Some((builder.list, Continuation { ids: builder.ids }))
 }
 
-/// What has to be known of a view to go on from it.
+/// The state of a view that is needed to continue it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Carry {
-    /// The names of its calls, with how often each was asked for.
+pub struct Continuation {
+    /// The ids of the calls, with the number of times each was used.
     ids: HashMap<CallId, u64>,
 }
 
-/// What a model that goes on from `record` is told.
+/// Returns the instructions for a model that continues `record`.
 pub fn instructions(record: &Record) -> Option<(&Step, &Instructions)> {
     let steps = record.steps();
-    newest_instructions(&steps, &Folds::of(&steps).hidden)
+    newest_instructions(&steps, &FoldIndex::new(&steps).hidden)
 }
 
-/// Our newest instructions; where there are none, the newest of all.
+/// Returns our newest instructions; if there are none, the newest of all.
 fn newest_instructions<'a>(steps: &[&'a Step], hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
     let visible = |step: &'a Step| match step.chunk() {
         Chunk::Instructions(instructions) if !hidden.contains(&step.id()) => Some((step, instructions)),
         _ => None,
     };
-    let mut ours = std::iter::successors(steps.last().copied(), |step| our_side(step));
-    ours.find_map(visible).or_else(|| steps.iter().rev().copied().find_map(visible))
+    let mut our_steps = std::iter::successors(steps.last().copied(), |step| continued_parent(step));
+    our_steps.find_map(visible).or_else(|| steps.iter().rev().copied().find_map(visible))
 }
 
-/// The side that a step goes on from. Of a merge that is ours, unless theirs is ours and more: merging sessions one way or
-/// the other must show the same, and this way round ours would just have been theirs.
-fn our_side(step: &Step) -> Option<&Step> {
-    let Some((ours, mut theirs)) = step.joined() else { return step.first_parent() };
-    while let Some((first, second)) = theirs.joined()
-        && lineage::contains(ours, first)
+/// Returns the parent that a step continues.
+///
+/// For a merge that is ours, unless theirs contains ours and continues it: merging sessions in different orders must
+/// show the same, and in another order ours would have been theirs.
+fn continued_parent(step: &Step) -> Option<&Step> {
+    let Some((ours, mut theirs)) = step.merged_parents() else { return step.first_parent() };
+    while let Some((first, second)) = theirs.merged_parents()
+        && lineage::contains_history(ours, first)
     {
         theirs = second;
     }
-    Some(if lineage::begins_with(theirs, ours) { theirs } else { ours })
+    Some(if lineage::has_prefix(theirs, ours) { theirs } else { ours })
 }
 
-/// Which steps are hidden, and where what stands for them goes.
-struct Folds<'a> {
+/// The hidden steps, and the summaries that stand for them.
+struct FoldIndex<'a> {
     hidden: HashSet<StepId>,
-    /// The summaries that stand before each place.
+    /// The summaries, by the index of the step that they stand before.
     summaries: HashMap<usize, Vec<(&'a Step, &'a Compressed)>>,
 }
 
-impl<'a> Folds<'a> {
-    fn of(steps: &[&'a Step]) -> Self {
+impl<'a> FoldIndex<'a> {
+    fn new(steps: &[&'a Step]) -> Self {
         let compressed = || {
             steps.iter().enumerate().filter_map(|(at, step)| match step.chunk() {
                 Chunk::Compressed(compressed) => Some((at, *step, compressed)),
                 _ => None,
             })
         };
-        // What is hidden stays hidden when a later summary hides the one that hid it. Only what is read before a summary
-        // can be hidden by it: what a merge brings in later must not change what was shown before.
-        let named: HashSet<StepId> = compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
-        let mut first: HashMap<StepId, usize> = HashMap::new();
-        if !named.is_empty() {
-            for (at, step) in steps.iter().enumerate().filter(|(_, step)| named.contains(&step.id())) {
-                first.entry(step.id()).or_insert(at);
+        // Hidden steps stay hidden when a later summary hides the summary that hid them. A summary hides only steps
+        // that are read before it: steps that a merge adds later must not change what was shown before.
+        let hidden_ids: HashSet<StepId> =
+            compressed().flat_map(|(_, _, compressed)| &compressed.hidden).copied().collect();
+        let mut first_positions: HashMap<StepId, usize> = HashMap::new();
+        if !hidden_ids.is_empty() {
+            for (at, step) in steps.iter().enumerate().filter(|(_, step)| hidden_ids.contains(&step.id())) {
+                first_positions.entry(step.id()).or_insert(at);
             }
         }
-        let before = |id: &&StepId, at: usize| first.get(id).is_some_and(|first| *first < at);
+        let is_before = |id: &&StepId, at: usize| first_positions.get(id).is_some_and(|first| *first < at);
         let hidden: HashSet<StepId> = compressed()
-            .flat_map(|(at, _, compressed)| compressed.hidden.iter().filter(move |id| before(id, at)))
+            .flat_map(|(at, _, compressed)| compressed.hidden.iter().filter(move |id| is_before(id, at)))
             .copied()
             .collect();
-        let mut places = first.clone();
+        let mut positions = first_positions.clone();
         let mut summaries: HashMap<usize, Vec<_>> = HashMap::new();
         for (at, step, compressed) in compressed() {
-            let place = compressed.hidden.iter().filter_map(|id| places.get(id)).min().copied().unwrap_or(at).min(at);
-            // What hides this summary later stands where it stood.
-            places.insert(step.id(), place);
+            let position =
+                compressed.hidden.iter().filter_map(|id| positions.get(id)).min().copied().unwrap_or(at).min(at);
+            // A later summary that hides this one takes its place.
+            positions.insert(step.id(), position);
             if !hidden.contains(&step.id()) {
-                summaries.entry(place).or_default().push((step, compressed));
+                summaries.entry(position).or_default().push((step, compressed));
             }
         }
-        Folds { hidden, summaries }
+        FoldIndex { hidden, summaries }
     }
 
-    fn at(&self, place: usize) -> &[(&'a Step, &'a Compressed)] {
-        self.summaries.get(&place).map(Vec::as_slice).unwrap_or_default()
+    fn summaries_before(&self, index: usize) -> &[(&'a Step, &'a Compressed)] {
+        self.summaries.get(&index).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// The view as far as it has been built.
+/// The view while it is built.
 #[derive(Default)]
-struct Seen<'a> {
+struct MessageBuilder<'a> {
     list: Vec<Message<'a>>,
-    /// Calls that wait for their result, with where their exchange stands: message and place in it. Hidden ones stand
-    /// nowhere, and wait too, lest their results be taken for another's.
-    waiting: Waiting<'a, Option<(usize, usize)>>,
-    /// Every call's name, with how often it was asked for.
+    /// The calls without a result, each with the message of its exchange and the index in it. Calls of hidden answers
+    /// have neither; they wait too, so that their results are not taken for those of another call.
+    open: CallQueue<'a, Option<(usize, usize)>>,
+    /// The ids of all calls, with the number of times each was used.
     ids: HashMap<CallId, u64>,
 }
 
-impl<'a> Seen<'a> {
-    fn follow(&mut self, step: &'a Step, hidden: bool) {
+impl<'a> MessageBuilder<'a> {
+    fn append(&mut self, step: &'a Step, hidden: bool) {
         match step.chunk() {
             Chunk::Assistant(answer) => self.answer(step, answer, hidden),
             Chunk::ToolResult(result) => self.close(result),
@@ -214,23 +226,23 @@ impl<'a> Seen<'a> {
 
     fn answer(&mut self, step: &'a Step, answer: &'a Assistant, hidden: bool) {
         let message = self.list.len();
-        let places = answer.calls.iter().enumerate();
-        self.waiting.ask(places.map(|(nth, call)| (&call.id, (!hidden).then_some((message, nth)))));
+        let positions = answer.calls.iter().enumerate();
+        self.open.add_turn(positions.map(|(nth, call)| (&call.id, (!hidden).then_some((message, nth)))));
         if !hidden {
             let exchanges = answer.calls.iter().map(|call| Exchange {
-                id: naming::unique(&mut self.ids, call.id.clone()),
+                id: naming::make_unique(&mut self.ids, call.id.clone()),
                 call,
-                closing: Closing::Nothing,
+                result: CallResult::Missing,
             });
             self.list.push(Message::Assistant(step, answer, exchanges.collect()));
         }
     }
 
     fn close(&mut self, result: &'a ToolResult) {
-        if let Some(Some((message, nth))) = self.waiting.close(&result.call)
+        if let Some(Some((message, nth))) = self.open.close(&result.call)
             && let Message::Assistant(_, _, exchanges) = &mut self.list[message]
         {
-            exchanges[nth].closing = Closing::Result(result);
+            exchanges[nth].result = CallResult::Recorded(result);
         }
     }
 }

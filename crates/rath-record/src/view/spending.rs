@@ -1,4 +1,4 @@
-//! What the model calls cost, and who made them.
+//! The cost of model calls, by branch and by module.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,45 +9,45 @@ use crate::record::Record;
 use crate::step::Step;
 use crate::usage::Usage;
 
-/// What the model calls of a record cost, each counted once however many branches contain it.
+/// The cost of the model calls of a record; each call counts once, however many branches contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spending {
-    /// The head it reflects.
+    /// The head that the view reflects.
     pub head: Option<StepId>,
-    /// All of it.
-    pub total: Spent,
-    /// By the branch that made the call, in order of their first calls.
-    pub by_branch: Vec<(BranchId, Spent)>,
-    /// By the module that made the call, in order of their first calls.
-    pub by_module: Vec<(Option<Arc<str>>, Spent)>,
+    /// The cost of all calls.
+    pub total: CallUsage,
+    /// The cost by the branch that made the calls, in order of first call.
+    pub by_branch: Vec<(BranchId, CallUsage)>,
+    /// The cost by the module that made the calls, in order of first call.
+    pub by_module: Vec<(Option<Arc<str>>, CallUsage)>,
 }
 
-/// Calls and their tokens.
+/// A number of calls and their tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// How many model calls.
+pub struct CallUsage {
+    /// The number of model calls.
     pub calls: u64,
-    /// Their tokens.
+    /// The tokens of those calls.
     pub usage: Usage,
 }
 
-/// What the model calls up to the head of `record` cost.
+/// Returns the cost of the model calls up to the head of `record`.
 pub fn spending(record: &Record) -> Spending {
-    let mut total = Spent::default();
+    let mut total = CallUsage::default();
     let mut by_branch = Tally::default();
     let mut by_module = Tally::default();
-    for step in record.lineage_order() {
+    for step in record.all_steps() {
         let stamp = step.stamp();
         if let Some(usage) = stamp.usage {
             total.add(usage);
-            by_branch.of(&stamp.branch).add(usage);
-            by_module.of(&stamp.by).add(usage);
+            by_branch.entry(&stamp.branch).add(usage);
+            by_module.entry(&stamp.by).add(usage);
         }
     }
     Spending { head: record.head().map(Step::id), total, by_branch: by_branch.list, by_module: by_module.list }
 }
 
-impl Spent {
+impl CallUsage {
     fn add(&mut self, usage: Usage) {
         self.calls += 1;
         self.usage += usage;
@@ -56,7 +56,7 @@ impl Spent {
 
 /// Sums by key, in order of first appearance.
 struct Tally<K> {
-    list: Vec<(K, Spent)>,
+    list: Vec<(K, CallUsage)>,
     index: HashMap<K, usize>,
 }
 
@@ -67,11 +67,11 @@ impl<K> Default for Tally<K> {
 }
 
 impl<K: Clone + Eq + Hash> Tally<K> {
-    fn of(&mut self, key: &K) -> &mut Spent {
-        let at = *self.index.entry(key.clone()).or_insert_with(|| {
-            self.list.push((key.clone(), Spent::default()));
+    fn entry(&mut self, key: &K) -> &mut CallUsage {
+        let index = *self.index.entry(key.clone()).or_insert_with(|| {
+            self.list.push((key.clone(), CallUsage::default()));
             self.list.len() - 1
         });
-        &mut self.list[at].1
+        &mut self.list[index].1
     }
 }

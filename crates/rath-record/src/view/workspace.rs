@@ -1,149 +1,153 @@
-//! The trees that a workspace went through, and what is undecided in it.
+//! The trees of a workspace over time, and its unresolved conflicts.
 
 use std::collections::HashMap;
 
 use crate::chunk::{Call, Chunk, Conflict, Strategy, Tree};
 use crate::id::StepId;
 use crate::record::Record;
-use crate::step::{Link, Step};
+use crate::step::{Parent, Step};
 
-/// The trees that a record knows, each after those that it came from.
+/// The workspace trees of a record, each after the trees that it was made from.
 #[derive(Clone, Debug)]
 pub struct Trees<'a> {
-    /// The head it reflects.
+    /// The head that the view reflects.
     pub head: Option<StepId>,
     /// The trees.
-    pub list: Vec<TreeAt<'a>>,
-    /// The newest tree at every step, by its place in the list.
-    seen: HashMap<StepId, usize>,
+    pub list: Vec<RecordedTree<'a>>,
+    /// The newest tree at every step, as an index into the list.
+    by_step: HashMap<StepId, usize>,
 }
 
-/// A tree, and the step that says that the workspace was so.
+/// A workspace tree, with the step that recorded it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TreeAt<'a> {
-    /// The step.
+pub struct RecordedTree<'a> {
+    /// The step that recorded the tree.
     pub step: &'a Step,
     /// The tree.
     pub tree: &'a Tree,
-    /// The trees that it came from, by their places in the list: none for the first, two for a merge.
+    /// The trees that this one was made from, as indices into the list: none for the first, two for a merge.
     pub before: Vec<usize>,
 }
 
-/// The trees that a record knows, each after those that it came from.
+/// Returns the workspace trees of `record`, each after the trees that it was made from.
 pub fn trees(record: &Record) -> Trees<'_> {
-    let mut trees = Trees { head: record.head().map(Step::id), list: Vec::new(), seen: HashMap::new() };
-    // For every step, the first tree of the line that it is on: what is kept aside began where it is kept.
-    let mut first: HashMap<StepId, usize> = HashMap::new();
-    for step in record.lineage_order() {
-        let parents: Vec<StepId> = step.parents().iter().map(Link::id).collect();
-        let before: Vec<usize> = parents.iter().filter_map(|parent| trees.seen.get(parent).copied()).collect();
-        let aside = matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == Strategy::Aside);
-        if aside
+    let mut trees = Trees { head: record.head().map(Step::id), list: Vec::new(), by_step: HashMap::new() };
+    // For every step, the first tree of its line: a branch that is kept aside started from the tree where it is kept.
+    let mut first_trees: HashMap<StepId, usize> = HashMap::new();
+    for step in record.all_steps() {
+        let parents: Vec<StepId> = step.parents().iter().map(Parent::id).collect();
+        let before: Vec<usize> = parents.iter().filter_map(|parent| trees.by_step.get(parent).copied()).collect();
+        let is_aside = matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == Strategy::Aside);
+        if is_aside
             && let [ours, theirs] = &parents[..]
-            && let (Some(ours), Some(begun)) = (trees.seen.get(ours), first.get(theirs))
-            && begun > ours
-            && trees.list[*begun].before.is_empty()
+            && let (Some(ours), Some(first)) = (trees.by_step.get(ours), first_trees.get(theirs))
+            && first > ours
+            && trees.list[*first].before.is_empty()
         {
-            trees.list[*begun].before.push(*ours);
+            trees.list[*first].before.push(*ours);
         }
-        let now = match step.chunk().tree() {
+        let newest = match step.chunk().tree() {
             Some(tree) => {
-                trees.list.push(TreeAt { step, tree, before });
+                trees.list.push(RecordedTree { step, tree, before });
                 Some(trees.list.len() - 1)
             }
-            // What is kept aside was done in the same workspace, after what ours knew.
-            None if aside => before.last().copied(),
+            // The branch kept aside worked in the same workspace, after the trees that ours knew.
+            None if is_aside => before.last().copied(),
             None => before.first().copied(),
         };
-        if let Some(now) = now {
-            trees.seen.insert(step.id(), now);
-            let begun = parents.first().and_then(|ours| first.get(ours)).copied();
-            first.insert(step.id(), begun.unwrap_or(now));
+        if let Some(newest) = newest {
+            trees.by_step.insert(step.id(), newest);
+            let first = parents.first().and_then(|ours| first_trees.get(ours)).copied();
+            first_trees.insert(step.id(), first.unwrap_or(newest));
         }
     }
     trees
 }
 
 impl Trees<'_> {
-    /// The newest tree at a step, by its place in the list.
+    /// Returns the newest tree at a step, as an index into the list.
     pub fn at(&self, step: StepId) -> Option<usize> {
-        self.seen.get(&step).copied()
+        self.by_step.get(&step).copied()
     }
 
-    /// Whether a tree is another, or came from it.
-    pub fn came_from(&self, tree: usize, earlier: usize) -> bool {
-        let mut known = vec![false; self.list.len()];
-        let mut open = vec![tree];
-        while let Some(at) = open.pop() {
-            if at == earlier {
+    /// Returns whether `tree` is `earlier`, or was made from it.
+    pub fn descends_from(&self, tree: usize, earlier: usize) -> bool {
+        let mut visited = vec![false; self.list.len()];
+        let mut queue = vec![tree];
+        while let Some(index) = queue.pop() {
+            if index == earlier {
                 return true;
             }
-            // Trees stand after those that they came from.
-            if at > earlier && !std::mem::replace(&mut known[at], true) {
-                open.extend(&self.list[at].before);
+            // Trees stand in the list after those that they were made from.
+            if index > earlier && !std::mem::replace(&mut visited[index], true) {
+                queue.extend(&self.list[index].before);
             }
         }
         false
     }
 
-    /// The trees that led to the newest one, which is the last; one that stayed as it was is there once.
-    pub fn leading(&self) -> Vec<TreeAt<'_>> {
+    /// Returns the trees that led to the newest one, which is the last.
+    ///
+    /// A tree that several steps recorded in a row appears once.
+    pub fn history(&self) -> Vec<RecordedTree<'_>> {
         let Some(head) = self.head.and_then(|head| self.at(head)) else { return Vec::new() };
-        // What stayed as it was is known by the place of what it stayed like.
-        let mut same: Vec<usize> = (0..=head).collect();
-        for (at, here) in self.list[..=head].iter().enumerate() {
-            let like = here.before.iter().find(|before| self.list[**before].tree == here.tree);
-            like.into_iter().for_each(|before| same[at] = same[*before]);
+        // For every tree, the first one of the unchanged trees that it continues.
+        let mut first_equal: Vec<usize> = (0..=head).collect();
+        for (index, recorded) in self.list[..=head].iter().enumerate() {
+            let equal = recorded.before.iter().find(|before| self.list[**before].tree == recorded.tree);
+            equal.into_iter().for_each(|before| first_equal[index] = first_equal[*before]);
         }
-        let mut leads = vec![false; head + 1];
-        leads[same[head]] = true;
-        for at in (0..=head).rev().filter(|at| same[*at] == *at) {
-            if leads[at] {
-                self.list[at].before.iter().for_each(|before| leads[same[*before]] = true);
+        let mut leads_to_head = vec![false; head + 1];
+        leads_to_head[first_equal[head]] = true;
+        for index in (0..=head).rev().filter(|index| first_equal[*index] == *index) {
+            if leads_to_head[index] {
+                self.list[index].before.iter().for_each(|before| leads_to_head[first_equal[*before]] = true);
             }
         }
-        let mut places = vec![0; head + 1];
-        let mut leading: Vec<TreeAt<'_>> = Vec::new();
-        for at in (0..=head).filter(|at| leads[*at]) {
-            places[at] = leading.len();
-            let before = self.list[at].before.iter().map(|before| places[same[*before]]).collect();
-            leading.push(TreeAt { before, ..self.list[at].clone() });
+        let mut new_indices = vec![0; head + 1];
+        let mut history: Vec<RecordedTree<'_>> = Vec::new();
+        for index in (0..=head).filter(|index| leads_to_head[*index]) {
+            new_indices[index] = history.len();
+            let before = self.list[index].before.iter().map(|before| new_indices[first_equal[*before]]).collect();
+            history.push(RecordedTree { before, ..self.list[index].clone() });
         }
-        leading
+        history
     }
 }
 
-/// The call that a result closes, and the answer that asked for it.
-pub fn asked(result: &Step) -> Option<(&Call, &Step)> {
-    let Chunk::ToolResult(closing) = result.chunk() else { return None };
+/// Returns the call that a result closes, with the answer that asked for it.
+pub fn find_call(result: &Step) -> Option<(&Call, &Step)> {
+    let Chunk::ToolResult(tool_result) = result.chunk() else { return None };
     let mut line = std::iter::successors(result.first_parent(), |step| step.first_parent());
     line.find_map(|step| match step.chunk() {
-        Chunk::Assistant(answer) => Some((answer.calls.iter().find(|call| call.id == closing.call)?, step)),
+        Chunk::Assistant(answer) => Some((answer.calls.iter().find(|call| call.id == tool_result.call)?, step)),
         _ => None,
     })
 }
 
-/// The newest workspace tree that the record knows; none where something may have changed it since that nobody saw.
+/// Returns the newest workspace tree that the record knows.
+///
+/// `None` if the workspace may have changed since in a way that was not observed.
 pub fn tree(record: &Record) -> Option<Tree> {
-    let known = record.find_newest(|step| match step.chunk().tree() {
+    let newest = record.find_newest(|step| match step.chunk().tree() {
         Some(tree) => Some(Some(tree.clone())),
         None => step.chunk().changes_workspace().then_some(None),
     });
-    known.flatten()
+    newest.flatten()
 }
 
-/// What both sides of a merge changed in ways that do not fit together, and nobody has decided on.
+/// Returns the conflicts of merges that are not resolved yet.
 pub fn conflicts(record: &Record) -> Vec<&Conflict> {
-    let mut open: Vec<&Conflict> = Vec::new();
-    if record.head().is_none_or(|head| head.line().conflicts == 0) {
-        return open;
+    let mut unresolved: Vec<&Conflict> = Vec::new();
+    if record.head().is_none_or(|head| head.totals().conflicts == 0) {
+        return unresolved;
     }
-    for step in record.lineage_order() {
+    for step in record.all_steps() {
         match step.chunk() {
-            Chunk::Merged(merged) => open.extend(&merged.conflicts),
-            Chunk::Decided(decided) => open.retain(|conflict| conflict.path != decided.path),
+            Chunk::Merged(merged) => unresolved.extend(&merged.conflicts),
+            Chunk::Decided(decided) => unresolved.retain(|conflict| conflict.path != decided.path),
             _ => {}
         }
     }
-    open
+    unresolved
 }

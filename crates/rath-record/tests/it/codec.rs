@@ -1,25 +1,25 @@
-//! What goes into a file comes out of it.
+//! Encoding a record and reading it back.
 
 use std::sync::Arc;
 
 use expect_test::expect;
 use rath_record::chunk::{Assistant, Call, Chunk, Image, Json, ToolSpec, User};
-use rath_record::codec::{self, CodecError, Encoder, VERSION};
+use rath_record::codec::{self, CodecError, Encoder, FORMAT_VERSION};
 use rath_record::{Blob, Digest, Payload, Record, Reference, Seal, Stamp, Text, Timestamp, Usage};
 
-use crate::support::{branch, record, world};
+use crate::support::{branch, record, scenario};
 
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
-    Encoder::record(record).expect("rows that are short enough")
+    Encoder::encode_record(record).expect("rows that are short enough")
 }
 
 fn stamp() -> Stamp {
     Stamp::on(branch("main"))
 }
 
-/// Replaces the body of a line and seals it anew, as a careful forger would.
+/// Replaces the body of a line and seals it anew, as a forger would.
 pub(crate) fn reseal(line: &str) -> String {
-    format!("{{\"seal\":\"{}\",{}", Seal::of(&line.as_bytes()[43..]), &line[43..])
+    format!("{{\"seal\":\"{}\",{}", Seal::compute(&line.as_bytes()[43..]), &line[43..])
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn any_text_round_trips() {
 }
 
 #[test]
-fn a_long_payload_stands_beside_its_rows_and_only_once() {
+fn a_long_text_is_stored_as_one_payload_row() {
     let long: Text = "long".repeat(10_000).into();
     let call = Call { id: "1".into(), tool: "t".into(), arguments: long.clone() };
     let answer = Assistant { text: long.clone(), reasoning: long.clone(), calls: vec![call], ..Assistant::default() };
@@ -87,11 +87,11 @@ fn every_text_of_every_kind_finds_its_payload_again() {
     let told = record(story);
     let mut record = Record::new();
     for step in told.steps() {
-        let reference = Reference { digest: Digest::of(long.as_bytes()), bytes: long.len() as u64 };
+        let reference = Reference { digest: Digest::compute(long.as_bytes()), bytes: long.len() as u64 };
         let json = step.json().replace("\"T\"", &serde_json::to_string(&reference).expect("a reference"));
         let mut chunk = Chunk::decode(&json).expect("a chunk");
         assert!(!matches!(chunk, Chunk::Other(_)), "{}", step.json());
-        chunk.fill(|_| Some(Payload::Text(long.as_str().into())));
+        chunk.fill_payloads(|_| Some(Payload::Text(long.as_str().into())));
         record.push(chunk, stamp());
     }
     let file = encode(&record);
@@ -105,7 +105,7 @@ fn every_text_of_every_kind_finds_its_payload_again() {
 }
 
 #[test]
-fn what_this_version_does_not_know_survives_byte_for_byte() {
+fn unknown_kinds_and_members_survive_byte_for_byte() {
     let unknown = [
         r#"{"kind":"hologram"}"#,
         r#"{"kind":"hologram", "depth" : 1.50, "b":{"a":[1e3 ,-0.0]} , "s":"\u0041\/"}"#,
@@ -130,13 +130,13 @@ fn what_this_version_does_not_know_survives_byte_for_byte() {
 }
 
 fn push_json(record: &Record, json: &str) -> Record {
-    use rath_record::{Link, Parents, Step};
-    let parents = record.head().map_or(Parents::None, |head| Parents::One(Link::Step(head.clone())));
-    Record::at(Step::read(parents, json, stamp()).expect("a chunk"))
+    use rath_record::{Parent, Parents, Step};
+    let parents = record.head().map_or(Parents::None, |head| Parents::One(Parent::Loaded(head.clone())));
+    Record::at(Step::from_json(parents, json, stamp()).expect("a chunk"))
 }
 
 #[test]
-fn json_that_is_kept_as_written_stays_on_one_line() {
+fn json_stays_as_written_but_on_one_line() {
     let parameters = Json::parse("{\n  \"type\": \"object\"\r\n}\n").expect("JSON");
     let tool = ToolSpec { name: "t".to_owned(), description: "d".to_owned(), parameters };
     let mut record = Record::new();
@@ -149,7 +149,7 @@ fn json_that_is_kept_as_written_stays_on_one_line() {
 }
 
 #[test]
-fn equal_history_has_equal_ids_whoever_wrote_it_and_when() {
+fn equal_history_has_equal_ids_for_any_writer_and_time() {
     let one = record("user hi; assistant hello");
     let mut other = Record::new();
     other.push(Chunk::user("hi"), Stamp::on(branch("elsewhere")));
@@ -164,12 +164,12 @@ fn a_newer_version_gets_a_clear_error() {
     let (header, rest) = file.split_once('\n').expect("a header");
     let newer = reseal(&header.replace("\"version\":1}", "\"version\":2,\"more\":true}"));
     let error = codec::read(format!("{newer}\n{rest}").as_bytes()).expect_err("newer");
-    assert_eq!(error, CodecError::NewerVersion { found: VERSION + 1 });
+    assert_eq!(error, CodecError::NewerVersion { found: FORMAT_VERSION + 1 });
     assert_eq!(error.to_string(), "the file has format version 2; this program reads versions up to 1");
 }
 
 #[test]
-fn something_else_is_not_taken_for_a_session() {
+fn another_file_is_not_read_as_a_session() {
     for other in ["hello", "# README\n\nHello.\n", "{\"id\":1}\n{\"id\":2}\n", "\n", "\0"] {
         assert_eq!(codec::read(other.as_bytes()).map(|_| ()), Err(CodecError::NotARecord), "{other:?}");
     }
@@ -179,34 +179,35 @@ fn something_else_is_not_taken_for_a_session() {
 
 #[test]
 fn several_heads_in_one_file_are_all_found() {
-    let world = world("user hi; fork b1; user one; on main; fork b2; user two");
+    let scenario = scenario("user hi; fork b1; user one; on main; fork b2; user two");
     let mut encoder = Encoder::new();
-    let lineage =
-        rath_record::lineage::Lineage::of(["b1", "b2"].map(|name| world.branch(name).head().expect("a step").clone()));
+    let lineage = rath_record::lineage::Lineage::new(
+        ["b1", "b2"].map(|name| scenario.branch(name).head().expect("a step").clone()),
+    );
     for step in lineage.walk() {
-        encoder.step(step).expect("short rows");
+        encoder.push_step(step).expect("short rows");
     }
     let opened = codec::read(&encoder.finish()).expect("a file of ours");
     assert!(opened.report.is_whole());
     assert_eq!(opened.heads, lineage.heads());
-    assert_eq!(opened.record.head(), world.branch("b2").head());
+    assert_eq!(opened.record.head(), scenario.branch("b2").head());
 }
 
 #[test]
-fn a_payload_that_is_away_stays_away() {
+fn a_missing_payload_stays_missing() {
     let mut record = Record::new();
-    let away = Text::Away(Box::new(Reference { digest: Digest::of(b"gone"), bytes: 20_000 }));
+    let away = Text::Missing(Box::new(Reference { digest: Digest::compute(b"gone"), bytes: 20_000 }));
     record.push(Chunk::User(User { text: away.clone(), images: vec![] }), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
-    assert_eq!(opened.report.damage.len(), 1, "and the file says that it is missing");
+    assert_eq!(opened.report.damage.len(), 1, "and the file reports it as missing");
     let mut chunk = opened.record.steps()[0].chunk().clone();
-    chunk.fill(|_| Some(Payload::Text(Arc::from("found"))));
+    chunk.fill_payloads(|_| Some(Payload::Text(Arc::from("found"))));
     assert_eq!(chunk, Chunk::user("found"));
 }
 
 #[test]
-fn one_payload_serves_a_text_and_a_picture_alike() {
+fn one_payload_serves_a_text_and_an_image() {
     let text = "<svg/>".repeat(4_000);
     let image = Image { media_type: "image/svg+xml".to_owned(), blob: Blob::new(text.as_bytes().to_vec()) };
     let mut record = Record::new();
@@ -218,9 +219,9 @@ fn one_payload_serves_a_text_and_a_picture_alike() {
 }
 
 #[test]
-fn a_text_that_is_not_where_it_belongs_is_kept_and_not_read() {
+fn a_text_in_the_wrong_place_is_kept_and_not_read() {
     let long = format!(r#"{{"kind":"note","text":"{}"}}"#, "x".repeat(20_000));
-    let short = format!(r#"{{"kind":"note","text":{{"digest":"{}","bytes":2}}}}"#, Digest::of(b"hi"));
+    let short = format!(r#"{{"kind":"note","text":{{"digest":"{}","bytes":2}}}}"#, Digest::compute(b"hi"));
     for json in [long, short] {
         let record = push_json(&Record::new(), &json);
         let file = encode(&record);
@@ -251,7 +252,7 @@ fn how_a_file_is_cut_into_blocks_does_not_matter() {
 }
 
 #[test]
-fn the_payloads_of_what_cannot_be_read_survive_too() {
+fn the_payloads_of_unreadable_chunks_survive_too() {
     let long = "thought ".repeat(3_000);
     let mut told = Record::new();
     told.push(Chunk::note(long.as_str()), stamp());
@@ -262,7 +263,7 @@ fn the_payloads_of_what_cannot_be_read_survive_too() {
         let mut file = lines_of(&encode(&told));
         let record = push_json(&Record::new(), &newer);
         let row = lines_of(&encode(&record))[1].clone();
-        // The row as an encoder that could read it would have written it: after its payload.
+        // The row stands after its payload, as an encoder that knows its kind would have written it.
         let seal = |line: &str| line[9..41].to_owned();
         file[2] = reseal(&row.replace("\"n\":1,", "\"n\":2,").replacen(&seal(&file[0]), &seal(&file[1]), 1));
         file[3] = reseal(&file[3].replacen(&file[3][51..83], &seal(&file[2]), 1));

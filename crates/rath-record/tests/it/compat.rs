@@ -14,7 +14,7 @@ fn files_of_every_version_open_whole() {
         assert!(opened.report.is_whole(), "{version}: {:?}", opened.report.damage);
         assert_eq!(opened.record.head().map(|head| head.id().to_string()).as_deref(), Some(head), "{version}");
         assert_eq!(reachable(&opened.record).len(), steps, "{version}");
-        let written = codec::Encoder::record(&opened.record).expect("short rows");
+        let written = codec::Encoder::encode_record(&opened.record).expect("short rows");
         assert!(written == file, "{version} is written again byte for byte");
     }
 }

@@ -1,21 +1,22 @@
-//! Damage is detected, placed, and costs no more than what it hit.
+//! Damage is detected and located, and loses only the rows that it hit.
 
 use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use rath_record::chunk::{Chunk, Image, User};
-use rath_record::codec::{self, CodecError, Ending, Fault, Opened, Report, Verifier};
+use rath_record::codec::{self, CodecError, Ending, Fault, FileContents, Report, Verifier};
 use rath_record::lineage::Lineage;
-use rath_record::{Blob, Link, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
+use rath_record::{Blob, Parent, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
 
 use crate::codec::{encode, reseal};
-use crate::support::{branch, merge, world};
+use crate::support::{branch, merge, scenario};
 
-/// A small file with every kind of row: a merge, a payload, a kind that nobody knows.
+/// A small file with every kind of row: a merge, a payload, an unknown kind.
 fn file() -> Vec<u8> {
-    let world =
-        world("user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}");
-    let mut record = merge(world.branch("b1"), world.branch("b2")).expect("nothing is open");
+    let scenario = scenario(
+        "user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}",
+    );
+    let mut record = merge(scenario.branch("b1"), scenario.branch("b2")).expect("nothing is open");
     let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"png") };
     record.push(User { text: "look".into(), images: vec![image] }.into(), Stamp::on(branch("main")));
     record.push(Chunk::decode(r#"{"kind":"hologram"}"#).expect("a chunk"), Stamp::on(branch("main")));
@@ -30,8 +31,8 @@ fn joined(lines: &[String]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
 }
 
-fn steps(opened: &Opened) -> BTreeSet<StepId> {
-    Lineage::of(opened.heads.clone()).walk().into_iter().map(|step| step.id()).collect()
+fn steps(opened: &FileContents) -> BTreeSet<StepId> {
+    Lineage::new(opened.heads.clone()).walk().into_iter().map(|step| step.id()).collect()
 }
 
 /// The step that each line holds, if it holds one.
@@ -51,8 +52,8 @@ fn verified(file: &[u8]) -> Result<Report, CodecError> {
     }
 }
 
-/// Reads a damaged file and checks that the two ways of reading agree on what is wrong with it.
-fn read(file: &[u8]) -> Opened {
+/// Reads a damaged file and checks that reader and verifier report the same damage.
+fn read(file: &[u8]) -> FileContents {
     let opened = codec::read(file).expect("a file of ours, damaged or not");
     let report = verified(file).expect("a file of ours, damaged or not");
     let faults = |report: &Report| report.damage.iter().map(|damage| damage.fault.to_string()).collect::<BTreeSet<_>>();
@@ -62,7 +63,7 @@ fn read(file: &[u8]) -> Opened {
 }
 
 #[test]
-fn flipping_any_byte_is_detected_and_placed_and_loses_one_row_at_most() {
+fn flipping_any_byte_is_detected_and_located_and_loses_one_row_at_most() {
     let file = file();
     let lines = lines(&file);
     let all = steps(&read(&file));
@@ -79,7 +80,7 @@ fn flipping_any_byte_is_detected_and_placed_and_loses_one_row_at_most() {
             let placed = opened.report.damage.iter().any(|damage| damage.row == Some(row as u64));
             assert!(placed, "byte {at} ^ {mask:#x} of row {row}: {:?}", opened.report.damage);
             let mut expected = all.clone();
-            // A line break is no part of what it ends: both rows around it are good.
+            // A line break is no part of a row: both rows around it are intact.
             if file[at] != b'\n'
                 && let Some(lost) = step_of(&lines[row])
             {
@@ -105,14 +106,14 @@ fn a_file_cut_at_any_byte_opens_up_to_its_last_whole_row() {
         let expected: BTreeSet<_> = lines[..whole].iter().filter_map(|line| step_of(line)).collect();
         assert_eq!(steps(&opened), expected, "cut at {at}");
         assert!(opened.report.damage.is_empty(), "cut at {at}: {:?}", opened.report.damage);
-        // Only the very last line break can go without anything missing.
+        // Only the last line break may be missing from a whole file.
         let closed = at == file.len() - 1;
         assert_eq!(opened.report.ending == Ending::Closed, closed, "cut at {at}");
     }
 }
 
 #[test]
-fn dropping_repeating_and_swapping_rows_is_detected_and_placed() {
+fn dropping_repeating_and_swapping_rows_is_detected_and_located() {
     let file = file();
     let lines = lines(&file);
     let all = steps(&read(&file));
@@ -168,28 +169,28 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
         edited[row] = reseal(&edited[row].replace(from, to));
         edited
     };
-    // What was said: the id no longer fits, and the next row remembers another seal.
+    // The content: the id no longer matches, and the next row has another seal as its previous one.
     check(
         &edit(1, "hi", "ho"),
         expect![[r#"
-            line 2 (from byte 79), row 1, step bc8e3744: the step's id does not fit its parents and its chunk
-            line 3 (from byte 340), row 2, step 416fbe6d: it was not written after the row before: one of the two was replaced or sealed anew
+            line 2 (from byte 79), row 1, step bc8e3744: the step's id does not match its parents and its chunk
+            line 3 (from byte 340), row 2, step 416fbe6d: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 3 (from byte 340), row 2, step 416fbe6d: parent bc8e3744 is not in the file before it"#]],
     );
-    // What it cost.
+    // The usage.
     check(
         &edit(2, r#""input":10"#, r#""input":1"#),
         expect![
-            "line 4 (from byte 776), row 3, step e865167a: it was not written after the row before: one of the two was replaced or sealed anew"
+            "line 4 (from byte 776), row 3, step e865167a: the row does not follow the row before it: one of the two was replaced or sealed anew"
         ],
     );
-    // What it came after.
+    // The parents.
     let id = |row: usize| step_of(&whole[row]).expect("a step").to_string();
     check(
         &edit(3, &id(2), &id(1)),
         expect![[r#"
-            line 4 (from byte 777), row 3, step e865167a: the step's id does not fit its parents and its chunk
-            line 5 (from byte 1138), row 4, step 679fd880: it was not written after the row before: one of the two was replaced or sealed anew
+            line 4 (from byte 777), row 3, step e865167a: the step's id does not match its parents and its chunk
+            line 5 (from byte 1138), row 4, step 679fd880: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 5 (from byte 1138), row 4, step 679fd880: parent e865167a is not in the file before it
             line 7 (from byte 1792), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
     );
@@ -197,29 +198,29 @@ fn an_edit_that_was_sealed_anew_is_still_detected() {
     check(
         &edit(10, "cG5n", "cG5m"),
         expect![[r#"
-            line 11 (from byte 3248), row 10: the payload does not fit its digest
-            line 12 (from byte 3434), row 11, step b69ef0b0: it was not written after the row before: one of the two was replaced or sealed anew
+            line 11 (from byte 3248), row 10: the payload does not match its digest
+            line 12 (from byte 3434), row 11, step b69ef0b0: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 12 (from byte 3434), row 11, step b69ef0b0: payload bad7c9a3 is not in the file before it"#]],
     );
-    // How many steps there are.
+    // The number of steps.
     check(
         &edit(13, r#""end":11"#, r#""end":12"#),
-        expect!["line 14 (from byte 4217), row 13: the closing row counts 12 steps; 11 are there"],
+        expect!["line 14 (from byte 4217), row 13: the closing row counts 12 steps, the file has 11"],
     );
 }
 
 #[test]
-fn rows_of_another_file_are_noticed() {
+fn rows_of_another_file_are_detected() {
     let whole = lines(&file());
-    let other = lines(&encode(&world("user someone; user else").branches[0].1));
+    let other = lines(&encode(&scenario("user someone; user else").branches[0].1));
     let mut mixed = whole.clone();
     mixed[2] = other[2].clone();
     check(
         &mixed,
         expect![[r#"
-            line 3 (from byte 340), row 2, step 47c6ef8e: it was not written after the row before: one of the two was replaced or sealed anew
+            line 3 (from byte 340), row 2, step 47c6ef8e: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 3 (from byte 340), row 2, step 47c6ef8e: parent dec50901 is not in the file before it
-            line 4 (from byte 669), row 3, step e865167a: it was not written after the row before: one of the two was replaced or sealed anew
+            line 4 (from byte 669), row 3, step e865167a: the row does not follow the row before it: one of the two was replaced or sealed anew
             line 4 (from byte 669), row 3, step e865167a: parent 416fbe6d is not in the file before it"#]],
     );
     let mut longer = whole.clone();
@@ -227,14 +228,14 @@ fn rows_of_another_file_are_noticed() {
     check(
         &longer,
         expect![[r#"
-            line 15 (from byte 4319), row 1, step dec50901: it stands after the closing row
-            line 16 (from byte 4585), row 2, step 47c6ef8e: it stands after the closing row
-            line 17 (from byte 4914), row 3: it stands after the closing row"#]],
+            line 15 (from byte 4319), row 1, step dec50901: the row stands after the closing row
+            line 16 (from byte 4585), row 2, step 47c6ef8e: the row stands after the closing row
+            line 17 (from byte 4914), row 3: the row stands after the closing row"#]],
     );
 }
 
 #[test]
-fn nonsense_between_rows_costs_nothing() {
+fn random_bytes_between_rows_lose_no_row() {
     let whole = lines(&file());
     let all = steps(&read(&joined(&whole)));
     for nonsense in ["", "x", "{}", "null", "{\"seal\":\"", "\u{feff}", &"{\"seal\":\"".repeat(1000)] {
@@ -257,10 +258,10 @@ fn a_row_that_is_out_of_order_hides_no_damage_around_it() {
     check(
         &lines,
         expect![[r#"
-        line 4 (from byte 777), row 3: the row was changed: its seal does not fit its bytes
-        line 5 (from byte 1138), row 1, step bc8e3744: the row is out of order: row 2 stands before it
-        line 6 (from byte 1399), row 4, step 679fd880: parent e865167a is not in the file before it
-        line 8 (from byte 2053), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
+            line 4 (from byte 777), row 3: the row was changed: its seal does not match its bytes
+            line 5 (from byte 1138), row 1, step bc8e3744: the row is out of order: row 2 stands before it
+            line 6 (from byte 1399), row 4, step 679fd880: parent e865167a is not in the file before it
+            line 8 (from byte 2053), row 6, step 0460bc9c: parent e865167a is not in the file before it"#]],
     );
 }
 
@@ -269,17 +270,17 @@ fn a_report_of_endless_damage_stays_short() {
     let mut lines = lines(&file());
     lines.splice(3..3, (0..5_000).map(|nth| format!("nonsense {nth}")));
     let opened = read(&joined(&lines));
-    assert_eq!(opened.report.damage.len(), codec::LISTED_MAX);
+    assert_eq!(opened.report.damage.len(), codec::MAX_LISTED_DAMAGE);
     assert_eq!(opened.report.unlisted, 4_000);
 }
 
 #[test]
-fn a_step_before_its_parent_is_no_file_of_ours() {
-    let record = world("user one; user two").branches[0].1.clone();
+fn a_step_before_its_parent_is_damage() {
+    let record = scenario("user one; user two").branches[0].1.clone();
     let steps = record.steps();
     let mut encoder = codec::Encoder::new();
-    encoder.step(steps[1]).expect("short rows");
-    encoder.step(steps[0]).expect("short rows");
+    encoder.push_step(steps[1]).expect("short rows");
+    encoder.push_step(steps[0]).expect("short rows");
     let opened = read(&encoder.finish());
     let damage: Vec<_> = opened.report.damage.iter().map(|damage| damage.fault.clone()).collect();
     assert_eq!(damage, [Fault::MissingParent(steps[0].id())]);
@@ -288,12 +289,12 @@ fn a_step_before_its_parent_is_no_file_of_ours() {
 
 #[test]
 fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
-    // More forks from the same few steps than are looked for in one pass.
-    let base = world("user a; user b; user c").branches[0].1.clone();
+    // More forks from the same few steps than are searched for in one pass.
+    let base = scenario("user a; user b; user c").branches[0].1.clone();
     let points: Vec<_> = base.steps().into_iter().cloned().collect();
     let mut encoder = codec::Encoder::new();
     for step in &points {
-        encoder.step(step).expect("short rows");
+        encoder.push_step(step).expect("short rows");
     }
     let mut tips: Vec<_> = (0..70_000_u32)
         .map(|nth| {
@@ -303,12 +304,12 @@ fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
         })
         .collect();
     for fork in &tips {
-        encoder.step(fork.head().expect("a step")).expect("short rows");
+        encoder.push_step(fork.head().expect("a step")).expect("short rows");
     }
-    // Each tip is a parent from far above in its turn.
+    // Each head becomes a distant parent itself.
     for fork in &mut tips {
         fork.push(Chunk::note("more"), Stamp::on(branch("b")));
-        encoder.step(fork.head().expect("a step")).expect("short rows");
+        encoder.push_step(fork.head().expect("a step")).expect("short rows");
     }
     let file = encoder.finish();
     let mut verifier = Verifier::new();
@@ -357,8 +358,8 @@ fn a_row_has_one_spelling() {
 }
 
 #[test]
-fn what_was_recovered_merges_with_what_was_never_lost() {
-    let mut whole = world("user a; user b; assistant c; user d; assistant e").branches[0].1.clone();
+fn a_recovered_record_merges_with_an_undamaged_one() {
+    let mut whole = scenario("user a; user b; assistant c; user d; assistant e").branches[0].1.clone();
     let mut lines = lines(&encode(&whole));
     lines.remove(2);
     let mut recovered = read(&joined(&lines)).record;
@@ -371,20 +372,20 @@ fn what_was_recovered_merges_with_what_was_never_lost() {
 }
 
 #[test]
-fn a_file_may_hold_far_too_much_concatenation() {
-    let mut record = world("user a").branches[0].1.clone();
+fn a_file_with_too_many_concatenations_can_be_read() {
+    let mut record = scenario("user a").branches[0].1.clone();
     let mut encoder = codec::Encoder::new();
-    encoder.step(record.head().expect("a step")).expect("short rows");
+    encoder.push_step(record.head().expect("a step")).expect("short rows");
     for _ in 0..60 {
         let head = record.head().expect("a step").clone();
         let chunk = Chunk::decode(r#"{"kind":"merged","strategy":"concat"}"#).expect("a chunk");
-        let parents = Parents::Two([Link::Step(head.clone()), Link::Step(head)]);
+        let parents = Parents::Two([Parent::Loaded(head.clone()), Parent::Loaded(head)]);
         record = Record::at(Step::new(parents, chunk, Stamp::on(branch("main"))));
-        encoder.step(record.head().expect("a step")).expect("short rows");
+        encoder.push_step(record.head().expect("a step")).expect("short rows");
     }
     let opened = read(&encoder.finish());
     assert!(opened.report.is_whole());
-    assert!(opened.record.chunk_count() <= rath_record::CONCAT_MAX);
+    assert!(opened.record.chunk_count() <= rath_record::MAX_CONCAT_STEPS);
     assert_eq!(opened.record.newest_first().take(100).count(), 100);
     assert_eq!(opened.record.head(), record.head());
 }
@@ -392,11 +393,11 @@ fn a_file_may_hold_far_too_much_concatenation() {
 #[test]
 fn every_row_that_can_be_read_is_reachable() {
     // A child before its parent, and the grandparent lost.
-    let record = world("user a; user b; user c").branches[0].1.clone();
+    let record = scenario("user a; user b; user c").branches[0].1.clone();
     let steps = record.steps();
     let mut encoder = codec::Encoder::new();
-    encoder.step(steps[2]).expect("short rows");
-    encoder.step(steps[1]).expect("short rows");
+    encoder.push_step(steps[2]).expect("short rows");
+    encoder.push_step(steps[1]).expect("short rows");
     let opened = read(&encoder.finish());
     assert_eq!(self::steps(&opened).len(), 2);
 }

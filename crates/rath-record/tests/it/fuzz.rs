@@ -1,4 +1,4 @@
-//! The fuzz target's corpus, and small mutations of it. `cargo fuzz` goes on from here: see CONTRIBUTING.md.
+//! Runs the fuzz target on its corpus and on small mutations of it. See CONTRIBUTING.md for `cargo fuzz`.
 
 use rath_test_support::{cases, seed};
 
@@ -6,7 +6,7 @@ use rath_test_support::{cases, seed};
 mod check;
 
 #[test]
-fn the_corpus_and_what_is_near_it_never_panic() {
+fn the_corpus_and_its_mutations_never_panic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/codec");
     let mut seeds: Vec<_> = std::fs::read_dir(folder)
         .expect("the corpus")

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use rath_record::chunk::{self, Change, Checked, Chunk, Compressed, Effect, Forked, Verdict};
 use rath_record::codec::{self, Encoder};
 use rath_record::graph::{self, Ids};
-use rath_record::view::{self, Closing, Message};
+use rath_record::view::{self, CallResult, Message};
 use rath_record::{BranchId, Digest, Record, Stamp, Step, StepId, Usage, turn};
 
 use crate::support::{calls, merge, reachable, record, result};
 
-/// One thing that a random program does. The numbers choose among what there is.
+/// One action of a random program. The numbers choose among the branches and calls that exist.
 #[derive(Clone, Debug)]
 enum Act {
     Say(usize, u8),
@@ -26,14 +26,14 @@ enum Act {
     Concat(usize, usize),
 }
 
-/// Anything a program may do.
+/// Generates any action.
 fn any_act() -> impl Strategy<Value = Act> {
     let at = 0_usize..64;
     let concat = (at.clone(), at).prop_map(|(ours, theirs)| Act::Concat(ours, theirs));
     prop_oneof![19 => act(), 1 => concat]
 }
 
-/// Anything but concatenation, which repeats on purpose and obeys none of the laws.
+/// Generates any action but concatenation, which repeats steps on purpose and obeys none of the laws.
 fn act() -> impl Strategy<Value = Act> {
     let at = 0_usize..64;
     prop_oneof![
@@ -78,8 +78,8 @@ fn run(acts: &[Act]) -> Vec<Record> {
                     let effects = (call % 2 == 1).then(|| Effect {
                         path: format!("file {}", call / 2),
                         change: Change::Modified,
-                        before: Some(Digest::of(&[call])),
-                        after: Some(Digest::of(&branches.to_be_bytes())),
+                        before: Some(Digest::compute(&[call])),
+                        after: Some(Digest::compute(&branches.to_be_bytes())),
                         unkept: None,
                     });
                     let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
@@ -91,7 +91,7 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 left.push(calls("t#open"), stamp(Some(Usage::new(1, 1))));
                 pool.push(left);
             }
-            // Late, repeated or of no call at all.
+            // The result may be late, repeated, or of no call at all.
             Act::Result(at, call) => {
                 let at = pick(at);
                 pool[at].push(result(["open", "0", "none"][usize::from(*call)], "late", vec![]), stamp(None));
@@ -135,7 +135,7 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 let (ours, theirs) = (pick(ours), pick(theirs));
                 let merged = pool[ours].merge(&pool[theirs].clone(), strategy, stamp(None));
                 assert_eq!(merged.is_err(), is_open(&pool[ours]) || is_open(&pool[theirs]));
-                // One writer a branch: a merge that is one of its sides gives nobody a second handle on it.
+                // One writer per branch: if a merge returns one of its sides, there must be no second handle on it.
                 if let Ok(merged) = merged
                     && pool.iter().all(|record| record.head() != merged.head())
                 {
@@ -155,7 +155,7 @@ fn head(record: &Record) -> StepId {
     record.head().expect("a record with steps").id()
 }
 
-/// What is next, but for the names of the steps.
+/// Returns the next action, without step ids.
 fn turns(record: &Record) -> (String, Vec<(String, turn::Progress)>) {
     match turn::next(record) {
         turn::Next::RunTools(open) => {
@@ -166,19 +166,19 @@ fn turns(record: &Record) -> (String, Vec<(String, turn::Progress)>) {
     }
 }
 
-/// Whether `longer` is what `shorter` became: its head is found by going back along the first parents.
-fn goes_on_from(longer: &Record, shorter: &Record) -> bool {
+/// Returns whether `longer` continues `shorter`, whose head is then found along the first parents.
+fn continues(longer: &Record, shorter: &Record) -> bool {
     let first_parent = |step: &Step| step.parents().first().and_then(|link| link.step()).cloned();
     std::iter::successors(longer.head().cloned(), first_parent).any(|step| Some(&step) == shorter.head())
 }
 
-/// Whether everything that `part` reads is read by `whole`.
+/// Returns whether `whole` reads every step that `part` reads.
 fn reads_all(whole: &Record, part: &Record) -> bool {
     let read: std::collections::HashSet<_> = whole.steps().into_iter().map(Step::id).collect();
     part.steps().into_iter().all(|step| read.contains(&step.id()))
 }
 
-/// Everything that a view shows of a record, but for the head it names.
+/// Returns everything that the views show of a record, except their heads.
 fn views(record: &Record) -> String {
     let messages = view::messages(record);
     let files = view::files(record).list;
@@ -206,15 +206,15 @@ proptest! {
         let closed: Vec<_> = pool.iter().filter(|record| !is_open(record)).collect();
         let [a, b, c, ancestor] = pick.map(|at| closed[at % closed.len()]);
 
-        // With oneself and with an ancestor it is the identity. The other way round too, if the ancestor is what this one
-        // goes on from; if it came in from the side, it must be read first now.
+        // Merging with itself or with an ancestor is the identity. The other way round too, if the record continues the
+        // ancestor; an ancestor that was merged in must now be read first.
         prop_assert_eq!(head(&merge(a, a).expect("closed")), head(a));
         let behind = a.steps();
         let behind = Record::at((*behind[ancestor.steps().len() % behind.len()]).clone());
         if !is_open(&behind) {
             prop_assert_eq!(head(&merge(a, &behind).expect("closed")), head(a));
             let onwards = merge(&behind, a).expect("closed");
-            if goes_on_from(a, &behind) {
+            if continues(a, &behind) {
                 prop_assert_eq!(head(&onwards), head(a));
             } else {
                 prop_assert!(onwards.steps().starts_with(&behind.steps()));
@@ -227,16 +227,16 @@ proptest! {
         let right = merge(a, &merge(b, c).expect("closed")).expect("closed");
         prop_assert_eq!(views(&left), views(&right));
 
-        // Both parents are recorded, ours first, unless ours reads all of theirs or theirs goes on from ours.
+        // Both parents are recorded, ours first, unless ours reads all of theirs or theirs continues ours.
         let joined = merge(a, b).expect("closed");
         if reachable(a).contains_key(&head(b)) && reads_all(a, b) {
             prop_assert_eq!(head(&joined), head(a));
-        } else if goes_on_from(b, a) {
+        } else if continues(b, a) {
             prop_assert_eq!(head(&joined), head(b));
         } else {
             let parents: Vec<_> = joined.head().expect("a merge").parents().iter().map(|link| link.id()).collect();
             prop_assert_eq!(parents, vec![head(a), head(b)]);
-            // What ours said comes first and unmoved: a provider's prompt cache depends on it.
+            // Our steps come first and do not move: a provider's prompt cache depends on it.
             let shown: Vec<_> = joined.steps().into_iter().map(Step::id).collect();
             let ours: Vec<_> = a.steps().into_iter().map(Step::id).collect();
             prop_assert_eq!(&shown[..ours.len()], &ours[..]);
@@ -244,18 +244,18 @@ proptest! {
     }
 
     #[test]
-    fn going_on_from_an_earlier_view_gives_the_whole_one(
+    fn continuing_an_earlier_view_gives_the_whole_view(
         acts in prop::collection::vec(any_act(), 1..24),
         pick in prop::array::uniform2(0_usize..64),
     ) {
         let pool = run(&acts);
         let [record, earlier] = pick.map(|at| &pool[at % pool.len()]);
         let earlier_head = earlier.head().expect("no record is empty");
-        let Some(after) = record.after(earlier_head) else {
+        let Some(after) = record.steps_after(earlier_head) else {
             let concatenates = record.steps().iter().any(|step| {
                 matches!(step.chunk(), Chunk::Merged(merged) if merged.strategy == chunk::Strategy::Concat)
             });
-            prop_assert!(concatenates || !goes_on_from(record, earlier));
+            prop_assert!(concatenates || !continues(record, earlier));
             return Ok(());
         };
         let steps = [&earlier.steps()[..], &after].concat();
@@ -263,10 +263,10 @@ proptest! {
         if !is_open(earlier) {
             let (start, whole) = (view::messages(earlier), view::messages(record));
             let carries = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Compressed(_));
-            match view::messages_after(&after, start.carry) {
-                Some((more, carry)) => {
+            match view::messages_after(&after, start.continuation) {
+                Some((more, continuation)) => {
                     prop_assert_eq!([&start.list[..], &more].concat(), whole.list);
-                    prop_assert_eq!(carry, whole.carry);
+                    prop_assert_eq!(continuation, whole.continuation);
                     prop_assert_eq!(start.instructions, whole.instructions);
                 }
                 None => prop_assert!(after.iter().any(|step| carries(step.chunk()))),
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn every_record_keeps_its_promises(acts in prop::collection::vec(any_act(), 1..24)) {
+    fn every_record_keeps_its_invariants(acts in prop::collection::vec(any_act(), 1..24)) {
         for record in run(&acts) {
             let reachable = reachable(&record);
             let steps = record.steps();
@@ -285,7 +285,7 @@ proptest! {
             prop_assert_eq!(record.usage(), once);
             prop_assert_eq!(view::spending(&record).total.usage, once);
 
-            // The counts folded forward are those of a fresh walk, and backwards is forwards reversed.
+            // The running totals equal those of a fresh walk, and the backward walk is the forward walk reversed.
             let chunks = steps.iter().filter(|step| !step.chunk().is_marker()).count();
             prop_assert_eq!(record.chunk_count(), chunks as u64);
             let backwards: Vec<_> = record.newest_first().collect();
@@ -300,14 +300,14 @@ proptest! {
                 seen.insert(step.id());
             }
 
-            // Tool pairs are whole: every call has its result unless it is pending, and no id stands twice.
+            // Every call has its result unless it is pending, and no id appears twice.
             let mut ids = std::collections::HashSet::new();
             let mut unanswered = 0;
             for message in view::messages(&record).list {
                 if let Message::Assistant(_, _, exchanges) = message {
                     for exchange in exchanges {
                         prop_assert!(ids.insert(exchange.id.clone()), "{} twice", exchange.id);
-                        unanswered += usize::from(exchange.closing == Closing::Nothing);
+                        unanswered += usize::from(exchange.result == CallResult::Missing);
                     }
                 }
             }
@@ -317,7 +317,7 @@ proptest! {
             };
             prop_assert!(unanswered <= pending);
 
-            // Whose turn it is follows from what is read, however it came together.
+            // The next action depends only on the steps that are read.
             let mut straight = Record::new();
             for step in &steps {
                 straight.push(step.chunk().clone(), step.stamp().clone());
@@ -325,18 +325,18 @@ proptest! {
             prop_assert_eq!(turns(&record), turns(&straight));
 
             // The graph of branches has every parent and no cycle.
-            for ids in [Ids::Given, Ids::Canonical] {
+            for ids in [Ids::Original, Ids::Canonical] {
                 let export = graph::export(&record.lineage(), ids);
                 prop_assert_eq!(graph::verify(export.as_bytes()).problems, vec![]);
             }
 
-            // A file gives back what was written, to the byte.
-            let file = Encoder::record(&record).expect("short rows");
+            // Reading a file and writing it again gives the same bytes.
+            let file = Encoder::encode_record(&record).expect("short rows");
             let opened = codec::read(&file).expect("a file of ours");
             prop_assert!(opened.report.is_whole(), "{:?}", opened.report);
             prop_assert_eq!(head(&opened.record), head(&record));
             prop_assert_eq!(views(&opened.record), views(&record));
-            prop_assert_eq!(Encoder::record(&opened.record).expect("short rows"), file);
+            prop_assert_eq!(Encoder::encode_record(&opened.record).expect("short rows"), file);
         }
     }
 }
@@ -368,7 +368,7 @@ fn ten_rounds_of_fork_fork_merge_on_ten_rows_leave_ten_rows() {
 }
 
 #[test]
-fn ten_rounds_of_forks_that_say_something_add_only_what_they_said() {
+fn ten_rounds_of_forks_add_only_the_steps_of_the_forks() {
     let mut rows = record(&"user row;".repeat(10));
     for round in 0..10 {
         let fork = |nth: u64, rows: &Record| {

@@ -1,19 +1,19 @@
-//! The graph of steps: what is drawn is what is compared.
+//! The graph of steps, compared as it is drawn.
 
 use expect_test::{Expect, expect};
 use rath_record::chunk::Strategy;
 use rath_record::lineage::{self, Lineage};
 use rath_record::{MergeError, Record, Side, Stamp, Step};
 
-use crate::support::{branch, merge, record, world};
+use crate::support::{branch, merge, record, scenario};
 
 fn check(story: &str, expected: Expect) {
-    let mut world = world(story);
-    expected.assert_eq(&format!("{}\n", world.in_hand().lineage()));
+    let mut scenario = scenario(story);
+    expected.assert_eq(&format!("{}\n", scenario.current_record().lineage()));
 }
 
-fn says(steps: &[&Step]) -> Vec<String> {
-    steps.iter().map(|step| rath_record::draw::says(step.chunk())).collect()
+fn describe(steps: &[&Step]) -> Vec<String> {
+    steps.iter().map(|step| rath_record::draw::describe(step.chunk())).collect()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_line_without_branches_is_drawn_straight() {
 }
 
 #[test]
-fn a_log_line_stays_one_line_whatever_is_in_it() {
+fn a_log_line_stays_one_line_for_any_content() {
     let mut record = Record::new();
     let text = format!("a\tb\nc\u{1b}[31m\u{202e}{}", "x".repeat(10_000_000));
     record.push(rath_record::Chunk::user(text), Stamp::on(branch("main")));
@@ -61,10 +61,10 @@ fn a_log_line_stays_one_line_whatever_is_in_it() {
 
 #[test]
 fn the_common_ancestor_is_the_nearest() {
-    let world = world("user a; fork b1; user b; on main; user c; fork b2; user d");
-    let (b1, b2) = (world.branch("b1").head().expect("a step"), world.branch("b2").head().expect("a step"));
+    let scenario = scenario("user a; fork b1; user b; on main; user c; fork b2; user d");
+    let (b1, b2) = (scenario.branch("b1").head().expect("a step"), scenario.branch("b2").head().expect("a step"));
     let base = lineage::common_ancestor(b1, b2).expect("both begin with a");
-    assert_eq!(says(&[base]), ["user: a"]);
+    assert_eq!(describe(&[base]), ["user: a"]);
     assert_eq!(lineage::common_ancestor(b2, b1).map(Step::id), Some(base.id()));
     assert_eq!(lineage::common_ancestor(b1, base).map(Step::id), Some(base.id()));
     assert_eq!(lineage::common_ancestor(b1, b1).map(Step::id), Some(b1.id()));
@@ -74,22 +74,23 @@ fn the_common_ancestor_is_the_nearest() {
 
 #[test]
 fn a_diff_names_what_each_side_has() {
-    let world =
-        world("user a; fork b1; user b; on main; fork b2; user c; fork b3; user d; on b1; user e; on b3; note f");
-    let diff = lineage::diff(world.branch("b1").head().expect("a step"), world.branch("b3").head().expect("a step"));
-    assert_eq!(says(&[diff.base.expect("a")]), ["user: a"]);
-    assert_eq!(says(&diff.ours), ["forked", "user: b", "user: e"]);
-    assert_eq!(says(&diff.theirs), ["forked", "user: c", "forked", "user: d", "note: f"]);
+    let scenario =
+        scenario("user a; fork b1; user b; on main; fork b2; user c; fork b3; user d; on b1; user e; on b3; note f");
+    let diff =
+        lineage::diff(scenario.branch("b1").head().expect("a step"), scenario.branch("b3").head().expect("a step"));
+    assert_eq!(describe(&[diff.base.expect("a")]), ["user: a"]);
+    assert_eq!(describe(&diff.ours), ["forked", "user: b", "user: e"]);
+    assert_eq!(describe(&diff.theirs), ["forked", "user: c", "forked", "user: d", "note: f"]);
 }
 
 #[test]
 fn ancestors_and_descendants_are_each_others_mirror() {
-    let mut world = world("x= user a; fork b1; y= user b; on main; fork b2; z= user c; on b1; merge b2; user d");
-    let labels = world.labels.clone();
-    let lineage = world.in_hand().lineage();
-    assert_eq!(says(&lineage.ancestors(labels["y"])), ["user: a", "forked"]);
-    assert_eq!(says(&lineage.ancestors(labels["x"])), Vec::<String>::new());
-    assert_eq!(says(&lineage.descendants(labels["z"])), ["merged", "user: d"]);
+    let mut scenario = scenario("x= user a; fork b1; y= user b; on main; fork b2; z= user c; on b1; merge b2; user d");
+    let labels = scenario.labels.clone();
+    let lineage = scenario.current_record().lineage();
+    assert_eq!(describe(&lineage.ancestors(labels["y"])), ["user: a", "forked"]);
+    assert_eq!(describe(&lineage.ancestors(labels["x"])), Vec::<String>::new());
+    assert_eq!(describe(&lineage.descendants(labels["z"])), ["merged", "user: d"]);
     assert_eq!(lineage.descendants(labels["x"]).len(), 6);
     for step in lineage.walk() {
         for descendant in lineage.descendants(step.id()) {
@@ -100,8 +101,8 @@ fn ancestors_and_descendants_are_each_others_mirror() {
 
 #[test]
 fn merging_with_an_open_call_is_refused_and_the_call_is_named() {
-    let world = world("user hi; fork b1; calls ls#call_7; fork b2; on main; fork b3; user ho");
-    let (open, closed) = (world.branch("b1"), world.branch("b3"));
+    let scenario = scenario("user hi; fork b1; calls ls#call_7; fork b2; on main; fork b3; user ho");
+    let (open, closed) = (scenario.branch("b1"), scenario.branch("b3"));
     let named = |side| MergeError::OpenCall {
         side,
         call: "call_7".into(),
@@ -115,9 +116,10 @@ fn merging_with_an_open_call_is_refused_and_the_call_is_named() {
 }
 
 #[test]
-fn a_call_that_was_passed_over_long_ago_is_still_open() {
-    let world = world("user hi; calls ls#1; user never mind; assistant all right; fork b1; user x; on main; user y");
-    assert!(merge(world.branch("main"), world.branch("b1")).is_err());
+fn a_call_that_was_skipped_long_ago_is_still_open() {
+    let scenario =
+        scenario("user hi; calls ls#1; user never mind; assistant all right; fork b1; user x; on main; user y");
+    assert!(merge(scenario.branch("main"), scenario.branch("b1")).is_err());
 }
 
 #[test]
@@ -126,14 +128,14 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     let base = record("user hi; assistant hello");
     let twice = concat(&base, &base).expect("short enough");
     assert_eq!(
-        says(&twice.steps()),
+        describe(&twice.steps()),
         ["user: hi", "assistant: hello", "user: hi", "assistant: hello", "merged (concat)"]
     );
     assert_eq!((twice.chunk_count(), base.chunk_count()), (4, 2));
     assert_eq!(twice.usage(), base.usage());
-    assert_eq!(Lineage::of(twice.head().cloned()).walk().len(), 3);
+    assert_eq!(Lineage::new(twice.head().cloned()).walk().len(), 3);
 
-    // Ten rounds make ten rows 10,240, as they did in the seed; a few more and it is refused.
+    // Ten rounds turn ten rows into 10,240; a few more rounds are refused.
     let mut ten = record(&"user row;".repeat(10));
     for _ in 0..10 {
         ten = concat(&ten, &ten).expect("short enough");

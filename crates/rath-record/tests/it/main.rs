@@ -1,5 +1,6 @@
-//! What the record promises, as tests that anyone can read.
+//! The guarantees of the record, as readable tests.
 
+mod appending;
 mod codec;
 mod compat;
 mod damage;
@@ -13,4 +14,3 @@ mod scale;
 mod support;
 mod turn;
 mod views;
-mod written_on;

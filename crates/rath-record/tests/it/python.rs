@@ -1,19 +1,19 @@
-//! `docs/verify.py`, written from `docs/format.md` alone, against files that the codec wrote.
+//! Runs `docs/verify.py`, written from `docs/format.md` alone, on files of the codec.
 
 use rath_record::codec::{self, CodecError};
 
 use crate::codec::reseal;
 
-/// Every file here, whole and damaged in many ways.
+/// Returns every test file, whole and damaged in many ways.
 fn files() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/codec");
     let compat = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/v1.rath");
     let seeds = std::fs::read_dir(folder).expect("the corpus").map(|entry| entry.expect("an entry").path());
-    // Not what a fuzzer left there, which is named by its hash and may be thousands.
+    // Without the files that a fuzzer left there, which are named by their hashes and may be thousands.
     let seeds = seeds.filter(|path| path.file_name().is_some_and(|name| name.len() != 40));
     let mut whole: Vec<_> = seeds.chain([compat.into()]).map(|path| std::fs::read(path).expect("a file")).collect();
     whole.sort();
-    whole.push(crate::written_on::file());
+    whole.push(crate::appending::file());
     let mut files = Vec::new();
     for file in whole {
         for nth in 0..40 {
@@ -39,7 +39,7 @@ fn files() -> Vec<Vec<u8>> {
     files
 }
 
-/// A file whose rows are sealed and spelled in ways that no encoder writes.
+/// Returns variants of a file with valid seals and spellings that no encoder writes.
 fn spellings(file: &str) -> Vec<Vec<u8>> {
     let spelled = [
         (r#""by":"a.b""#, r#""by": "a.b""#),

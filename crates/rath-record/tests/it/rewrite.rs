@@ -1,17 +1,17 @@
-//! Other words for what a chunk says.
+//! Rewriting the texts of chunks.
 
 use expect_test::{Expect, expect};
 use rath_record::chunk::*;
 use rath_record::{Chunk, Text};
 
-/// Writes stars for every `x`, and compares the chunk's JSON.
+/// Replaces every `x`, and compares the chunk's JSON.
 #[track_caller]
 fn check(chunk: impl Into<Chunk>, expected: Expect) {
     let mut chunk = chunk.into();
     let before = chunk.clone();
-    chunk.rewrite(|_, _| None);
+    chunk.rewrite_texts(|_, _| None);
     assert_eq!(chunk, before, "nothing changes where there are no other words");
-    chunk.rewrite(|_, text| text.contains('x').then(|| text.replace('x', "*")));
+    chunk.rewrite_texts(|_, text| text.contains('x').then(|| text.replace('x', "*")));
     let mut json = Vec::new();
     chunk.encode(&mut json);
     expected.assert_eq(&String::from_utf8(json).expect("JSON is UTF-8"));
@@ -22,7 +22,7 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn words_are_rewritten_and_names_stay() {
+fn texts_are_rewritten_and_names_stay() {
     let spec = ToolSpec::new("x", "an x", json(r#"{"x":1}"#));
     check(
         Instructions { text: "be x".into(), tools: vec![spec], provider: None },
@@ -60,7 +60,7 @@ fn words_are_rewritten_and_names_stay() {
             r#"{"kind":"tool_result","call":"x","outcome":"ok","output":"*","whole":"**","effects":[{"path":"x","change":"created"}]}"#
         ]],
     );
-    let found = vec![Recalled { entry: "x".to_owned(), text: "x".into() }];
+    let found = vec![RecalledEntry { entry: "x".to_owned(), text: "x".into() }];
     check(
         Memory { memory: "x:".to_owned(), event: MemoryEvent::Recall { query: "x".into(), found } },
         expect![[
@@ -82,20 +82,20 @@ fn words_are_rewritten_and_names_stay() {
 }
 
 #[test]
-fn words_that_are_no_json_become_a_string() {
+fn a_rewritten_text_that_is_no_json_becomes_a_string() {
     let mut chunk = Chunk::from(Assistant { facts: Some(json(r#"{"n":12}"#)), ..Assistant::default() });
-    chunk.rewrite(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
+    chunk.rewrite_texts(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
     let Chunk::Assistant(answer) = chunk else { panic!("its kind stays") };
     assert_eq!(answer.facts.expect("they stay").as_str(), r#""{\"n\":[two]}""#);
 }
 
 #[test]
-fn a_text_that_is_away_stays_away() {
+fn a_missing_text_stays_missing() {
     let long = Text::from("x".repeat(20_000));
     let mut json = Vec::new();
     Chunk::note(long).encode(&mut json);
     let mut chunk = Chunk::decode(std::str::from_utf8(&json).expect("UTF-8")).expect("a chunk");
     let before = chunk.clone();
-    chunk.rewrite(|_, _| Some(String::new()));
+    chunk.rewrite_texts(|_, _| Some(String::new()));
     assert_eq!(chunk, before);
 }

@@ -1,10 +1,11 @@
-//! Long lines and many diamonds: nothing recurses, nothing is visited twice. A stack overflow or an exponential walk
-//! would end the test run; how long it takes is for the benchmarks.
+//! Long lines and many diamonds: nothing recurses, and nothing is visited twice.
+//!
+//! A stack overflow or an exponential walk would end the test run; the benchmarks measure the time.
 
 use rath_record::chunk::ToolStarted;
 use rath_record::codec::{Encoder, Verifier};
 use rath_record::turn::{self, Next};
-use rath_record::view::{self, Closing, Message};
+use rath_record::view::{self, CallResult, Message};
 use rath_record::{Chunk, Record, Stamp};
 
 use crate::support::{branch, calls, merge, record, result};
@@ -21,8 +22,8 @@ fn a_million_steps_are_walked_verified_and_dropped() {
     let mut verifier = Verifier::new();
     let mut encoder = Encoder::new();
     for step in long.steps() {
-        encoder.step(step).expect("short rows");
-        verifier.feed(&encoder.take());
+        encoder.push_step(step).expect("short rows");
+        verifier.feed(&encoder.take_bytes());
     }
     verifier.feed(&encoder.finish());
     let report = verifier.end().expect("a file of ours").expect("a straight line needs one pass");
@@ -49,7 +50,7 @@ fn sixty_diamonds_in_a_row_are_walked_in_linear_time() {
 }
 
 #[test]
-fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
+fn a_turn_of_a_hundred_thousand_calls_takes_linear_time() {
     let count = 100_000;
     let ids: Vec<_> = (0..count).map(|nth| format!("t#{}", nth / 2)).collect();
     let mut record = record("user start");
@@ -65,11 +66,11 @@ fn a_turn_of_a_hundred_thousand_calls_is_nothing_special() {
     assert_eq!((open.len(), open[0].call.id.to_string()), (1, "0".to_owned()));
     let seen = view::messages(&record).list;
     let [_, Message::Assistant(_, _, exchanges)] = &seen[..] else { panic!("a question and an answer") };
-    assert_eq!(exchanges.iter().filter(|exchange| exchange.closing == Closing::Nothing).count(), 1);
+    assert_eq!(exchanges.iter().filter(|exchange| exchange.result == CallResult::Missing).count(), 1);
 }
 
 #[test]
-fn a_call_that_is_never_closed_does_not_make_every_later_turn_dearer() {
+fn a_call_that_is_never_closed_does_not_slow_down_later_turns() {
     let mut record = record("user start; calls t#lost; user go on");
     for nth in 0..50_000 {
         let id = nth.to_string();

@@ -1,108 +1,111 @@
-//! A small language for records, so that a test can say what happened in a line.
+//! A small language for records, so that a test can describe one in a line.
 //!
-//! Statements are separated by `;` or line breaks. `user hi` pushes a step to the branch in hand (`main` at first);
-//! `on NAME` takes another branch in hand, `fork NAME` makes one and takes it, `merge NAME` merges it into the one in
-//! hand, which is then called `merge 1`. Steps can be labelled, `x= user hi`, and named in `compress x y: summary`.
+//! Statements are separated by `;` or line breaks. `user hi` pushes a step to the current branch (`main` at first);
+//! `on NAME` switches to another branch, `fork NAME` makes one and switches to it, `merge NAME` merges it into the
+//! current one, which is then called `merge 1`. Steps can be labelled, `x= user hi`, and named in
+//! `compress x y: summary`.
 
 use std::collections::HashMap;
 
 use rath_record::chunk::{
     Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied, Effect, Failed,
-    Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed, Recalled, Retry, Selected,
-    Strategy, Taken, ToolResult, ToolStarted, Tree, Verdict, Version,
+    FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed, RecalledEntry,
+    Resolution, Retry, Selected, Strategy, ToolResult, ToolStarted, Tree, Verdict,
 };
 use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
 
-/// The record that `script` tells of, as the branch in hand sees it at the end.
+/// Runs a script and returns the record of the current branch at its end.
 pub(crate) fn record(script: &str) -> Record {
-    world(script).in_hand().clone()
+    scenario(script).current_record().clone()
 }
 
-/// All the records that `script` tells of.
-pub(crate) fn world(script: &str) -> World {
-    let mut world = World::default();
+/// Runs a script and returns all its branches.
+pub(crate) fn scenario(script: &str) -> Scenario {
+    let mut scenario = Scenario::default();
     for statement in script.split([';', '\n']).map(str::trim).filter(|statement| !statement.is_empty()) {
-        world.tell(statement);
+        scenario.run(statement);
     }
-    world
+    scenario
 }
 
 #[derive(Default)]
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) branches: Vec<(String, Record)>,
     merges: u64,
     pub(crate) labels: HashMap<String, StepId>,
-    hand: usize,
+    current: usize,
     forks: u64,
 }
 
-/// Paths that changed.
-fn touched(paths: &str) -> Vec<Effect> {
+/// Returns a change of each path.
+fn effects_on(paths: &str) -> Vec<Effect> {
     let effect = |path: &str| Effect {
         path: path.to_owned(),
         change: Change::Modified,
         before: None,
-        after: Some(Digest::of(path.as_bytes())),
+        after: Some(Digest::compute(path.as_bytes())),
         unkept: None,
     };
     paths.split_whitespace().map(effect).collect()
 }
 
 fn conflict(path: &str) -> Conflict {
-    let version =
-        |object: &str| Some(Version { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() });
+    let version = |object: &str| {
+        Some(FileVersion { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() })
+    };
     let (ours, theirs) = (version("ours"), version("theirs"));
     Conflict { path: path.to_owned(), what: "content".to_owned(), base: None, ours, theirs }
 }
 
-impl World {
-    pub(crate) fn in_hand(&mut self) -> &mut Record {
+impl Scenario {
+    pub(crate) fn current_record(&mut self) -> &mut Record {
         if self.branches.is_empty() {
             self.branches.push(("main".to_owned(), Record::new()));
         }
-        &mut self.branches[self.hand].1
+        &mut self.branches[self.current].1
     }
 
     pub(crate) fn branch(&self, name: &str) -> &Record {
-        &self.branches.iter().find(|(known, _)| known == name).expect("a branch that was made").1
+        &self.branches.iter().find(|(known, _)| known == name).expect("an existing branch").1
     }
 
-    fn tell(&mut self, statement: &str) {
+    fn run(&mut self, statement: &str) {
         let (label, statement) = match statement.split_once('=') {
             Some((label, rest)) if label.chars().all(char::is_alphanumeric) => (Some(label), rest.trim()),
             _ => (None, statement),
         };
         let (verb, rest) = statement.split_once(' ').unwrap_or((statement, ""));
         match verb {
-            "on" => self.hand = self.branches.iter().position(|(name, _)| name == rest).expect("a branch"),
+            "on" => self.current = self.branches.iter().position(|(name, _)| name == rest).expect("a branch"),
             "fork" => {
-                let mut record = self.in_hand().clone();
+                let mut record = self.current_record().clone();
                 self.forks += 1;
                 let name = (!rest.starts_with('b')).then(|| rest.to_owned());
                 record.push(Chunk::Forked(Forked { nth: self.forks, name, from: None }), Stamp::on(branch(rest)));
-                self.hand = self.branches.len();
+                self.current = self.branches.len();
                 self.branches.push((rest.to_owned(), record));
             }
             "merge" => {
                 self.merges += 1;
                 let name = format!("merge {}", self.merges);
                 let stamp = Stamp::on(branch(&name));
-                let merged = self.in_hand().clone().merge(self.branch(rest), Strategy::Ancestor, stamp);
-                self.branches[self.hand] = (name, merged.expect("nothing is open"));
+                let merged = self.current_record().clone().merge(self.branch(rest), Strategy::Ancestor, stamp);
+                self.branches[self.current] = (name, merged.expect("nothing is open"));
             }
             "aside" => {
-                let name = self.branches[self.hand].0.clone();
-                let kept = self.in_hand().clone().merge(self.branch(rest), Strategy::Aside, Stamp::on(branch(&name)));
-                self.branches[self.hand].1 = kept.expect("nothing can be in the way");
+                let name = self.branches[self.current].0.clone();
+                let kept =
+                    self.current_record().clone().merge(self.branch(rest), Strategy::Aside, Stamp::on(branch(&name)));
+                self.branches[self.current].1 = kept.expect("aside merges never fail");
             }
             _ => {
                 let chunk = self.chunk(verb, rest);
-                let name = self.branches.get(self.hand).map_or("main", |(name, _)| name).to_owned();
+                let name = self.branches.get(self.current).map_or("main", |(name, _)| name).to_owned();
                 let mut stamp = Stamp::on(branch(&name));
                 if let Chunk::Assistant(_) = chunk {
                     stamp = stamp.usage(Usage::new(10, 1)).by(format!("agent.{name}"));
                 }
-                let id = self.in_hand().push(chunk, stamp).id();
+                let id = self.current_record().push(chunk, stamp).id();
                 self.labels.extend(label.map(|label| (label.to_owned(), id)));
             }
         }
@@ -120,7 +123,7 @@ impl World {
             "wrote" => {
                 let (path, content) = more.split_once(' ').expect("wrote CALL PATH CONTENT [WAS]");
                 let (content, was) = content.split_once(' ').unwrap_or((content, ""));
-                let before = (!was.is_empty()).then(|| Digest::of(was.as_bytes()));
+                let before = (!was.is_empty()).then(|| Digest::compute(was.as_bytes()));
                 result(
                     word,
                     "",
@@ -128,7 +131,7 @@ impl World {
                         path: path.to_owned(),
                         change: if before.is_some() { Change::Modified } else { Change::Created },
                         before,
-                        after: Some(Digest::of(content.as_bytes())),
+                        after: Some(Digest::compute(content.as_bytes())),
                         unkept: None,
                     }],
                 )
@@ -137,7 +140,7 @@ impl World {
                 let [from, to, content] = more.split(' ').collect::<Vec<_>>()[..] else {
                     panic!("renamed CALL FROM TO CONTENT")
                 };
-                let digest = Some(Digest::of(content.as_bytes()));
+                let digest = Some(Digest::compute(content.as_bytes()));
                 result(
                     word,
                     "",
@@ -171,14 +174,14 @@ impl World {
                 found: more
                     .split(',')
                     .filter(|found| !found.is_empty())
-                    .map(|found| Recalled { entry: format!("entry {found}"), text: found.into() })
+                    .map(|found| RecalledEntry { entry: format!("entry {found}"), text: found.into() })
                     .collect(),
             }),
-            "observed" => Observed { tree: Tree(word.to_owned()), effects: touched(more) }.into(),
+            "observed" => Observed { tree: Tree(word.to_owned()), effects: effects_on(more) }.into(),
             "clash" => Merged { conflicts: vec![conflict(word)], ..Strategy::Ancestor.into() }.into(),
             "decided" => {
-                let (tree, effects) = (Tree(more.to_owned()), touched(word));
-                Decided { path: word.to_owned(), taken: Taken::Ours, tree, effects }.into()
+                let (tree, effects) = (Tree(more.to_owned()), effects_on(word));
+                Decided { path: word.to_owned(), taken: Resolution::Ours, tree, effects }.into()
             }
             "saw" => {
                 let (tree, inputs) = more.split_once(' ').unwrap_or((more, ""));
@@ -237,10 +240,10 @@ fn memory(event: MemoryEvent) -> Chunk {
     Memory { memory: "m".to_owned(), event }.into()
 }
 
-/// A branch id that depends on nothing but the name.
+/// Derives a branch id from a name.
 pub(crate) fn branch(name: &str) -> BranchId {
     let mut id = [0; 16];
-    id.copy_from_slice(&Digest::of(name.as_bytes()).0[..16]);
+    id.copy_from_slice(&Digest::compute(name.as_bytes()).0[..16]);
     BranchId(id)
 }
 
@@ -248,14 +251,14 @@ pub(crate) fn merge(ours: &Record, theirs: &Record) -> Result<Record, MergeError
     ours.merge(theirs, Strategy::Ancestor, Stamp::on(branch("merged")))
 }
 
-/// Every step once, found without the code under test.
+/// Returns every step once, found without the code under test.
 pub(crate) fn reachable(record: &Record) -> HashMap<StepId, rath_record::Step> {
-    let mut found = HashMap::new();
-    let mut open: Vec<_> = record.head().cloned().into_iter().collect();
-    while let Some(step) = open.pop() {
-        if found.insert(step.id(), step.clone()).is_none() {
-            open.extend(step.parents().iter().filter_map(|link| link.step().cloned()));
+    let mut reached = HashMap::new();
+    let mut queue: Vec<_> = record.head().cloned().into_iter().collect();
+    while let Some(step) = queue.pop() {
+        if reached.insert(step.id(), step.clone()).is_none() {
+            queue.extend(step.parents().iter().filter_map(|parent| parent.step().cloned()));
         }
     }
-    found
+    reached
 }

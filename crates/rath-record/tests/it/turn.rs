@@ -1,4 +1,4 @@
-//! Whose turn it is, as a table.
+//! The next action of an agent, as a table.
 
 use rath_record::turn::{self, Next, Progress};
 
@@ -25,7 +25,7 @@ fn check(story: &str, expected: &str) {
 }
 
 #[test]
-fn the_model_speaks_when_someone_spoke_to_it() {
+fn the_model_answers_a_user_message() {
     check("", "done");
     check("user hi", "ask the model");
     check("user hi; assistant hello", "done");
@@ -69,7 +69,7 @@ fn a_decision_belongs_to_one_call() {
 }
 
 #[test]
-fn of_calls_with_one_name_each_needs_a_decision_of_its_own() {
+fn of_calls_with_one_id_each_needs_a_decision_of_its_own() {
     check("user hi; calls rm#1 rm#1; approved 1", "run rm#1 approved, rm#1");
     check("user hi; calls rm#1 rm#1; approved 1; approved 1", "run rm#1 approved, rm#1 approved");
     check("user hi; calls rm#1 rm#1; denied 1 no; approved 1", "run rm#1 denied: no, rm#1 approved");
@@ -84,7 +84,7 @@ fn a_call_in_doubt_can_be_decided() {
 }
 
 #[test]
-fn whoever_is_chosen_goes_on_though_nobody_else_spoke() {
+fn a_chosen_route_continues_without_a_new_message() {
     check("user hi; assistant hello; selected writer", "ask the model");
     check("user hi; assistant hello; selected writer; assistant more", "done");
     check("user hi; assistant hello; selected done", "done");
@@ -94,7 +94,7 @@ fn whoever_is_chosen_goes_on_though_nobody_else_spoke() {
 }
 
 #[test]
-fn what_is_kept_aside_changes_nobodys_turn() {
+fn a_branch_kept_aside_does_not_change_whose_turn_it_is() {
     check("user hi; fork b1; assistant hello; on main; aside b1", "ask the model");
     check("user hi; fork b1; calls ls#1; on main; aside b1", "ask the model");
     check("user hi; assistant hello; fork b1; user more; on main; aside b1", "done");
@@ -103,7 +103,7 @@ fn what_is_kept_aside_changes_nobodys_turn() {
 }
 
 #[test]
-fn a_result_closes_the_newest_call_of_its_name_once() {
+fn a_result_closes_the_newest_call_with_its_id_once() {
     check("user hi; calls ls#1; result 1; calls ls#1", "run ls#1");
     check("user hi; calls ls#1; user wait; calls ls#1; result 1", "run ls#1");
     check("user hi; calls ls#1 ls#1; started 1; started 1", "run ls#1 unknown, ls#1 unknown");
@@ -113,13 +113,13 @@ fn a_result_closes_the_newest_call_of_its_name_once() {
 }
 
 #[test]
-fn what_the_user_says_meanwhile_waits_for_the_tools() {
+fn a_user_message_during_tool_calls_waits_for_their_results() {
     check("user hi; calls ls#1; user stop", "run ls#1");
     check("user hi; calls ls#1; user stop; result 1", "ask the model");
 }
 
 #[test]
-fn what_no_model_sees_changes_nobodys_turn() {
+fn chunks_that_no_model_sees_do_not_change_whose_turn_it_is() {
     for aside in [
         "note x",
         "placed local:./",
@@ -137,13 +137,13 @@ fn what_no_model_sees_changes_nobodys_turn() {
 }
 
 #[test]
-fn after_a_merge_the_last_word_counts() {
+fn after_a_merge_the_last_message_decides() {
     check("user hi; fork b1; assistant ours; on main; fork b2; user theirs; on b1; merge b2", "ask the model");
     check("user hi; fork b1; user ours; on main; fork b2; assistant theirs; on b1; merge b2", "done");
 }
 
 #[test]
-fn a_result_that_nobody_waits_for_changes_nobodys_turn() {
+fn a_result_without_an_open_call_does_not_change_whose_turn_it_is() {
     check("user hi; assistant hello; result 9", "done");
     check("user hi; calls ls#1; note x; note x; note x; assistant x; result 1; assistant y", "done");
     check("user hi; calls ls#1; note x; note x; note x; assistant x; result 1; assistant y; result 9", "done");
@@ -152,7 +152,7 @@ fn a_result_that_nobody_waits_for_changes_nobodys_turn() {
 }
 
 #[test]
-fn after_a_concatenation_the_last_word_counts_too() {
+fn after_a_concatenation_the_last_message_decides_too() {
     let concat = |ours: &str, theirs: &str| {
         let stamp = rath_record::Stamp::on(crate::support::branch("merged"));
         let merged = record(ours).merge(&record(theirs), rath_record::chunk::Strategy::Concat, stamp);

@@ -1,8 +1,8 @@
-//! What the views show, as tables.
+//! The views of a record, as tables.
 
 use expect_test::{Expect, expect};
 use rath_record::Record;
-use rath_record::view::{self, Closing, Freshness, Message};
+use rath_record::view::{self, CallResult, Freshness, Message};
 
 use crate::support::record;
 
@@ -23,9 +23,9 @@ fn messages(record: &Record) -> String {
             Message::Assistant(_, answer, exchanges) => {
                 out.push_str(&format!("assistant: {}\n", answer.text));
                 for exchange in exchanges {
-                    let closing = match exchange.closing {
-                        Closing::Result(result) => result.output.to_string(),
-                        Closing::Nothing => "(nothing)".to_owned(),
+                    let closing = match exchange.result {
+                        CallResult::Recorded(result) => result.output.to_string(),
+                        CallResult::Missing => "(nothing)".to_owned(),
                     };
                     out.push_str(&format!("  {}#{} -> {closing}\n", exchange.call.tool, exchange.id));
                 }
@@ -96,23 +96,23 @@ fn a_call_id_is_unique_in_a_view_however_often_the_provider_used_it() {
 }
 
 #[test]
-fn what_is_kept_aside_is_read_by_nobody_until_it_is_merged() {
+fn a_branch_kept_aside_is_not_read_until_it_is_merged() {
     let kept = record("user hi; fork b1; assistant aside; on main; aside b1; assistant hello");
     assert_eq!(kept.steps().len(), 3);
     assert_eq!(kept.lineage().walk().len(), 5);
     assert_eq!(kept.usage(), rath_record::Usage::new(20, 2));
-    // Gone on with and merged, all of it is read.
+    // Continued and merged, all of the branch is read.
     let merged = record("user hi; fork b1; assistant aside; on main; aside b1; on b1; user more; on main; merge b1");
-    let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::says(step.chunk())).collect();
+    let read: Vec<_> = merged.steps().iter().map(|step| rath_record::draw::describe(step.chunk())).collect();
     assert_eq!(read, ["user: hi", "kept aside", "forked", "assistant: aside", "user: more", "merged"]);
     assert_eq!(merged.usage(), rath_record::Usage::new(10, 1));
-    // So is what was only kept.
+    // So is a branch that was only kept aside.
     let merged = record("user hi; fork b1; assistant aside; on main; aside b1; merge b1");
     assert_eq!(merged.chunk_count(), 2);
 }
 
 #[test]
-fn a_summary_stands_where_what_it_hides_stood() {
+fn a_summary_takes_the_place_of_the_steps_it_hides() {
     check(
         "user zero; x= user one; y= assistant two; user three; compress x y: one and two; assistant four",
         expect![[r#"
@@ -158,7 +158,7 @@ fn a_summary_of_a_summary_keeps_everything_below_hidden() {
 }
 
 #[test]
-fn a_summary_of_a_summary_stands_where_that_one_stood() {
+fn a_summary_of_a_summary_takes_its_place() {
     check(
         "x= user one; user two; y= compress x: first; compress y: second",
         expect![[r#"
@@ -169,7 +169,7 @@ fn a_summary_of_a_summary_stands_where_that_one_stood() {
 }
 
 #[test]
-fn what_a_memory_gave_back_is_a_message_and_never_system() {
+fn recalled_entries_are_a_message_and_never_system_text() {
     check(
         "instructions be brief; user hi; recall likes tea,cake; recall nothing; remember x",
         expect![[r#"
@@ -316,7 +316,7 @@ fn a_check_covers_the_state_it_saw_and_no_other() {
 }
 
 #[test]
-fn a_check_does_not_cover_what_the_other_branch_did() {
+fn a_check_does_not_cover_changes_on_another_branch() {
     let story = "user hi; fork b1; calls w#1; wrote 1 a.rs x; checked ours passed; on main; fork b2;";
     check_checks(&format!("{story} checked theirs passed; on b1; merge b2"), "ours passed fresh, theirs passed stale");
     check_checks(
@@ -326,7 +326,7 @@ fn a_check_does_not_cover_what_the_other_branch_did() {
 }
 
 #[test]
-fn usage_counts_each_call_once_and_says_who_made_it() {
+fn usage_counts_each_call_once_by_branch_and_module() {
     let record = record(
         "user hi; assistant shared; fork b1; assistant ours; on main; fork b2; assistant theirs; assistant more; \
          on b1; merge b2; assistant both",
@@ -355,18 +355,18 @@ fn usage_counts_each_call_once_and_says_who_made_it() {
 
 #[test]
 fn a_check_covers_the_tree_that_it_saw() {
-    // The tree says it, whatever happened on the way.
+    // The tree decides, whatever happened in between.
     check_checks("observed t1; saw test t1; observed t2 a; observed t1 a", "test passed fresh");
     check_checks("observed t1; saw test t1; observed t2 a", "test passed stale");
     check_checks("observed t1; saw test t1 src; observed t2 docs/a src2/b", "test passed fresh");
     check_checks("observed t1; saw test t1 ./src/; observed t2 src/a", "test passed stale");
     check_checks("observed t1; saw test t1 src/a.rs; observed t2 src/a.rs", "test passed stale");
     check_checks("observed t1; saw test t1 .; observed t2 docs/a", "test passed stale");
-    // What nobody looked at may have changed anything.
+    // A change that was not observed may concern anything.
     check_checks("observed t1; saw test t1 src; calls w#1; unknown 1", "test passed stale");
     check_checks("observed t1; saw test t1; calls w#1; unknown 1; observed t1", "test passed fresh");
     check_checks("observed t1; saw test t1; calls w#1; started 1", "test passed stale");
-    // On another branch it was not seen.
+    // The check did not see a change on another branch.
     check_checks(
         "observed t1; fork b1; saw test t1 src; on main; fork b2; observed t2 src/a; on b1; merge b2",
         "test passed stale",
@@ -378,7 +378,7 @@ fn a_check_covers_the_tree_that_it_saw() {
 }
 
 #[test]
-fn a_conflict_is_open_until_somebody_decides() {
+fn a_conflict_is_open_until_it_is_resolved() {
     let check = |story: &str, expected: &str| {
         let record = record(story);
         let open = view::conflicts(&record).into_iter().map(|conflict| conflict.path.as_str()).collect::<Vec<_>>();
@@ -393,7 +393,7 @@ fn a_conflict_is_open_until_somebody_decides() {
 }
 
 #[test]
-fn the_tree_is_the_newest_that_was_seen() {
+fn the_tree_is_the_newest_one_recorded() {
     let check = |story: &str, expected: Option<&str>| {
         assert_eq!(view::tree(&record(story)).as_ref().map(|tree| tree.0.as_str()), expected, "{story}");
     };

@@ -55,7 +55,7 @@ impl Bare {
         let url = format!("{url}/v1/chat/completions");
         let bare = Bare { client, url, head: head.to_vec(), tail: tail.to_vec() };
         let mut bodies = Vec::new();
-        runtime.block_on(bare.run_with(|| {}, |body| bodies.push(rath::Digest::of(body))));
+        runtime.block_on(bare.run_with(|| {}, |body| bodies.push(rath::Digest::compute(body))));
         assert_eq!(bodies, sent.collect::<Vec<_>>(), "these are not the bytes that the agent sends");
         bare
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, Recalled};
+use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, RecalledEntry};
 use rath_record::view::Message;
 use rath_record::{Record, Step, StepId, Text};
 
@@ -76,10 +76,10 @@ impl Agent {
         // Facts that are not committed yet are known to this session only.
         let uncommitted = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
-            Recalled { entry: memory::entry_name(text), text: fact.clone() }
+            RecalledEntry { entry: memory::entry_name(text), text: fact.clone() }
         });
         let visible = visible_entries(session, memory);
-        let mut found: Vec<Recalled> = Vec::new();
+        let mut found: Vec<RecalledEntry> = Vec::new();
         for recalled in uncommitted.chain(known) {
             let is_new = found.iter().all(|other| other.entry != recalled.entry);
             if is_new && !visible.contains(recalled.entry.as_str()) {

@@ -180,10 +180,10 @@ impl EmbeddedChunk {
             }
         };
         // A payload that does not have the digest it is filed under is ignored.
-        chunk.fill(|digest| {
+        chunk.fill_payloads(|digest| {
             let text = self.texts.get(digest).map(|text| Payload::Text(text.as_str().into()));
             let bytes = || Some(Payload::Bytes(BASE64.decode(self.bytes.get(digest)?).ok()?.into()));
-            text.or_else(bytes).filter(|payload| Digest::of(payload.bytes()) == *digest)
+            text.or_else(bytes).filter(|payload| Digest::compute(payload.bytes()) == *digest)
         });
         Some(chunk)
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome, ToolSpec};
-use rath_record::view::{Closing, Exchange, Message};
+use rath_record::view::{CallResult, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -256,9 +256,9 @@ impl RequestBuilder {
         exchange: &Exchange<'a>,
     ) -> Result<RenderedCall<'a>, MissingPayload> {
         let call = exchange.call;
-        let (output, failed) = match exchange.closing {
-            Closing::Result(result) => (loaded_text(step, &result.output)?, result.outcome != Outcome::Ok),
-            Closing::Nothing => (NO_RESULT, true),
+        let (output, failed) = match exchange.result {
+            CallResult::Recorded(result) => (loaded_text(step, &result.output)?, result.outcome != Outcome::Ok),
+            CallResult::Missing => (NO_RESULT, true),
         };
         Ok(RenderedCall {
             id: self.call_id(target, step, answer, nth, exchange),
@@ -445,8 +445,8 @@ fn members(json: &str) -> Option<std::collections::BTreeMap<String, &RawValue>> 
 /// Returns the text, or an error if it is not loaded.
 fn loaded_text<'a>(step: &Step, text: &'a Text) -> Result<&'a str, MissingPayload> {
     match text {
-        Text::Here(text) => Ok(text),
-        Text::Away(payload) => Err(MissingPayload { step: step.id(), digest: payload.digest, bytes: payload.bytes }),
+        Text::Present(text) => Ok(text),
+        Text::Missing(payload) => Err(MissingPayload { step: step.id(), digest: payload.digest, bytes: payload.bytes }),
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Divergence {
 
 impl Divergence {
     fn at(step: &Step, pointer: impl Into<String>, expected: Option<String>, found: Option<String>) -> Self {
-        let (step, summary) = (Some(step.id()), draw::says(step.chunk()));
+        let (step, summary) = (Some(step.id()), draw::describe(step.chunk()));
         Divergence { step, summary, pointer: pointer.into(), expected, found, detail: None }
     }
 
@@ -38,7 +38,7 @@ impl Divergence {
             let theirs = found.parents().get(1).map(|theirs| format!(" with {}", theirs.id().short()));
             Divergence::unexpected_action(
                 recorded,
-                format!("{}{}", draw::says(found.chunk()), theirs.unwrap_or_default()),
+                format!("{}{}", draw::describe(found.chunk()), theirs.unwrap_or_default()),
             )
         };
         if recorded.chunk().kind() != found.chunk().kind() {
@@ -66,13 +66,13 @@ impl Divergence {
 
     /// The program begins an action that is not the recorded one.
     pub(super) fn unexpected_action(recorded: &Step, found: String) -> Self {
-        Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), Some(found))
+        Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), Some(found))
     }
 
     /// The program continues after the recording has ended.
     pub(super) fn after_end(last: Option<StepId>, found: &Step) -> Self {
         let summary = "the last step there".to_owned();
-        let found = Some(draw::says(found.chunk()));
+        let found = Some(draw::describe(found.chunk()));
         Divergence { step: last, summary, pointer: String::new(), expected: None, found, detail: None }
     }
 
@@ -86,7 +86,7 @@ impl Divergence {
     /// The program has ended, and the recording continues.
     pub(super) fn ended_early(recorded: &Step, error: Option<&str>) -> Self {
         let detail = error.map(|error| format!("it ended with an error: {error}"));
-        Divergence { detail, ..Divergence::at(recorded, "", Some(draw::says(recorded.chunk())), None) }
+        Divergence { detail, ..Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), None) }
     }
 
     pub(super) fn with_detail(mut self, detail: Option<String>) -> Self {

@@ -91,7 +91,7 @@ fn encode_and_decode(record: &Record) -> Result<Record, codec::CodecError> {
     if record.head().is_none() {
         return Ok(Record::new());
     }
-    Ok(codec::read(&Encoder::record(record)?)?.record)
+    Ok(codec::read(&Encoder::encode_record(record)?)?.record)
 }
 
 impl RebuildReport {

@@ -64,7 +64,8 @@ pub struct Author {
 pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<Option<Blame>> {
     let trees = view::trees(record);
     let Some(head) = trees.head.and_then(|head| trees.at(head)) else { return Ok(None) };
-    let revision = |tree: &view::TreeAt<'_>| Ok(Revision { tree: tree_id(tree.tree)?, parents: tree.before.clone() });
+    let revision =
+        |tree: &view::RecordedTree<'_>| Ok(Revision { tree: tree_id(tree.tree)?, parents: tree.before.clone() });
     let revisions: Vec<Revision> = trees.list.iter().map(revision).collect::<Result<_>>()?;
     let Some(lines) = versions.objects().blame(&revisions, head, path)? else { return Ok(None) };
     let depends = |inputs: &[String]| inputs.is_empty() || inputs.iter().any(|input| view::covers(input, path));
@@ -76,7 +77,8 @@ pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<
     let lines = lines.into_iter().map(|line| {
         let at = line.revision;
         let (origin, checks) = origins.entry(at).or_insert_with(|| {
-            let saw = checks.iter().filter(|(_, saw)| trees.came_from(*saw, at)).map(|(name, _)| (*name).to_owned());
+            let saw =
+                checks.iter().filter(|(_, saw)| trees.descends_from(*saw, at)).map(|(name, _)| (*name).to_owned());
             (origin(&trees, at), saw.collect())
         });
         Line { text: line.text, step: trees.list[at].step.id(), origin: origin.clone(), checks: checks.clone() }
@@ -95,7 +97,7 @@ fn origin(trees: &Trees<'_>, at: usize) -> Origin {
 }
 
 fn author(result: &Step) -> Option<Author> {
-    let (call, answer) = view::asked(result)?;
+    let (call, answer) = view::find_call(result)?;
     let request = match answer.chunk() {
         Chunk::Assistant(answer) => answer.request,
         _ => None,

@@ -1,6 +1,6 @@
 //! Decisions about files that both sides of a merge changed.
 
-use rath_record::chunk::{Conflict, Decided, Taken};
+use rath_record::chunk::{Conflict, Decided, Resolution};
 use rath_record::{StepId, view};
 
 use super::Session;
@@ -16,16 +16,16 @@ impl Session {
     /// Decides a conflict: takes the version of one side, or the text with conflict markers that the merge left.
     ///
     /// [`decide_edited`](Session::decide_edited) takes content of your own. Blocks on the disk.
-    pub fn decide(&mut self, path: &str, taken: Taken) -> Result<StepId> {
+    pub fn decide(&mut self, path: &str, taken: Resolution) -> Result<StepId> {
         self.record_decision(path, taken, None)
     }
 
     /// Decides a conflict with new content for the file. Blocks on the disk.
     pub fn decide_edited(&mut self, path: &str, content: &[u8]) -> Result<StepId> {
-        self.record_decision(path, Taken::Edited, Some(content))
+        self.record_decision(path, Resolution::Edited, Some(content))
     }
 
-    fn record_decision(&mut self, path: &str, taken: Taken, content: Option<&[u8]>) -> Result<StepId> {
+    fn record_decision(&mut self, path: &str, taken: Resolution, content: Option<&[u8]>) -> Result<StepId> {
         let open = self.conflicts();
         let Some(conflict) = open.iter().find(|conflict| conflict.path == path) else {
             let names = open.iter().map(|conflict| format!("`{}`", conflict.path)).collect::<Vec<_>>().join(", ");
@@ -37,11 +37,11 @@ impl Session {
         let before = self.known_tree()?;
         let versions = self.versions()?;
         let tree = match (taken, content) {
-            (Taken::Markers, _) => before.clone(),
-            (Taken::Ours, _) => versions.with_version(&before, conflict, conflict.ours.as_ref())?,
-            (Taken::Theirs, _) => versions.with_version(&before, conflict, conflict.theirs.as_ref())?,
-            (Taken::Edited, Some(content)) => versions.with_content(&before, conflict, content)?,
-            (Taken::Edited, None) => {
+            (Resolution::Markers, _) => before.clone(),
+            (Resolution::Ours, _) => versions.with_version(&before, conflict, conflict.ours.as_ref())?,
+            (Resolution::Theirs, _) => versions.with_version(&before, conflict, conflict.theirs.as_ref())?,
+            (Resolution::Edited, Some(content)) => versions.with_content(&before, conflict, content)?,
+            (Resolution::Edited, None) => {
                 let message = format!("no content given for `{path}`");
                 return Err(Error::new(ErrorKind::Approval, message)
                     .with_hint("use `session.decide_edited(path, content)`")

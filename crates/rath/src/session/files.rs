@@ -88,7 +88,7 @@ impl Session {
     /// newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         let trees = view::trees(self.as_record());
-        let leading = trees.leading();
+        let leading = trees.history();
         let (versions, branch_dirs) = (self.versions()?, self.branch_dirs()?);
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
         // A tree that occurs twice is tried once.

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use rath_record::Digest;
-use rath_record::chunk::{Change, Conflict, Effect, Tree, Unkept, Version};
+use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree, UnkeptReason};
 use rath_workspace::{
     ChangeKind, ConflictKind, FileChange, Kept, Labels, Mode, ObjectId, Objects, TempCheckout, TreeId, Untracked,
 };
@@ -77,7 +77,7 @@ impl Versions {
     }
 
     /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
-    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&Version>) -> Result<Tree> {
+    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&FileVersion>) -> Result<Tree> {
         let version = version.map(kept).transpose()?;
         let sides = sides(conflict)?;
         Ok(self::tree(self.0.with_version(tree_id(tree)?, &conflict.path, &sides, version.as_ref())?))
@@ -139,10 +139,10 @@ fn effect(change: FileChange) -> Effect {
         ChangeKind::Renamed { from } => Change::Renamed { from },
     };
     let unkept = change.untracked.map(|reason| match reason {
-        Untracked::Ignored => Unkept::Ignored,
-        Untracked::TooLarge => Unkept::TooLarge,
-        Untracked::EmptyDirectory => Unkept::EmptyDirectory,
-        Untracked::Special => Unkept::Special,
+        Untracked::Ignored => UnkeptReason::Ignored,
+        Untracked::TooLarge => UnkeptReason::TooLarge,
+        Untracked::EmptyDirectory => UnkeptReason::EmptyDirectory,
+        Untracked::Special => UnkeptReason::Special,
     });
     let (before, after) = (change.before.map(digest), change.after.map(digest));
     Effect { path: change.path, change: kind, before, after, unkept }
@@ -163,7 +163,7 @@ fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
         _ => "content",
     };
     let version =
-        |kept: Kept| Version { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
+        |kept: Kept| FileVersion { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
     Conflict {
         path: conflict.path,
         what: what.to_owned(),
@@ -178,7 +178,7 @@ fn sides(conflict: &Conflict) -> Result<Vec<Kept>> {
     [&conflict.ours, &conflict.theirs].into_iter().flatten().map(kept).collect()
 }
 
-fn kept(version: &Version) -> Result<Kept> {
+fn kept(version: &FileVersion) -> Result<Kept> {
     let id = ObjectId::from_hex(&version.object);
     let mode = Mode::read(version.mode.as_bytes()).filter(|mode| *mode != Mode::Directory);
     let (Some(id), Some(mode)) = (id, mode) else {

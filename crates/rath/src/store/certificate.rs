@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
-use rath_record::turn::{Next, Pending, Progress};
+use rath_record::turn::{Next, PendingCall, Progress};
 use rath_record::{CallId, StepId, draw};
 
 use super::{Damage, Found, Holder, Recorder};
@@ -37,7 +37,7 @@ impl Resumed {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }
                 Ok(effects) if !effects.is_empty() => {
-                    differences.push(Difference::Files { paths: effects.iter().map(draw::changed).collect() });
+                    differences.push(Difference::Files { paths: effects.iter().map(draw::describe_effect).collect() });
                 }
                 Ok(_) => {}
             }
@@ -250,7 +250,7 @@ impl fmt::Display for Difference {
 const PATHS: usize = 10;
 
 /// The calls that nobody knows the end of.
-fn in_doubt(session: &Session) -> Vec<Pending> {
+fn in_doubt(session: &Session) -> Vec<PendingCall> {
     let Next::RunTools(calls) = session.next() else { return Vec::new() };
     calls.into_iter().filter(|call| call.progress == Progress::Unknown).collect()
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rath_record::{BranchId, Kept};
+use rath_record::{BranchId, StorageState};
 use tokio::sync::oneshot;
 
 use super::recorder::Line;
@@ -273,7 +273,7 @@ fn write_group(backend: &dyn StoreBackend, rows: &Rows, group: Vec<(Write, Arc<L
     });
     for ((write, line), answer) in writes.iter().zip(lines).zip(answers) {
         if let Err(error) = answer {
-            write.steps.iter().for_each(|step| rows.set(step, Kept::No));
+            write.steps.iter().for_each(|step| rows.set(step, StorageState::NotStored));
             line.lose(error);
         }
     }

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rath_record::codec::{CodecError, Encoder, Ending, Opened, Reader};
+use rath_record::codec::{CodecError, Encoder, Ending, FileContents, Reader};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Digest, Kept, Step, StepId};
+use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{branches, damage, find_step, goes_on, listed};
 use super::desk::again;
@@ -127,10 +127,10 @@ impl Jsonl {
     }
 
     /// Reads a whole file.
-    fn read_file(&self, family: BranchId) -> Result<Opened> {
+    fn read_file(&self, family: BranchId) -> Result<FileContents> {
         let path = self.path(family);
         let folder = self.folder.clone();
-        let mut reader = Reader::new().elsewhere(move |id, family| find_step(&folder, family, id));
+        let mut reader = Reader::new().with_step_finder(move |id, family| find_step(&folder, family, id));
         let mut file = File::open(&path).map_err(|error| self.trouble("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {
@@ -201,11 +201,11 @@ impl Jsonl {
         let opened = self.read_file(family)?;
         let branches = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
         let encoder = match opened.position {
-            Some(position) => Encoder::go_on(position, holder.to_json(), opened.payloads),
+            Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             // Cut in its first row: nobody was told that anything in it is kept.
             None => {
                 file.set_len(0).map_err(|error| self.trouble("write to", error))?;
-                Encoder::new().opened_by(holder.to_json())
+                Encoder::new().with_writer(holder.to_json())
             }
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
@@ -247,7 +247,7 @@ impl Jsonl {
         file.try_lock().map_err(|error| self.trouble("lock", error.into()))?;
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
         folder.map_err(|error| self.trouble("write to", error))?;
-        let encoder = Encoder::new().opened_by(holder.to_json());
+        let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
         Ok(Open { file, encoder, held, branches, elsewhere, dirty: true })
     }
@@ -295,7 +295,7 @@ impl Jsonl {
         // The file of another session can be deleted meanwhile, with what goes on from it.
         let elsewhere = |place: u64| place.checked_sub(1).and_then(|at| numbers.get(at as usize)).copied();
         for link in write.steps.iter().flat_map(Step::parents) {
-            if let Kept::At(place) = rows.of(link)
+            if let StorageState::At(place) = rows.of(link)
                 && place != number
                 && elsewhere(place).is_none_or(|family| !self.path(family).exists())
             {
@@ -309,16 +309,16 @@ impl Jsonl {
         for step in &write.steps {
             for link in step.parents() {
                 let elsewhere = match rows.of(link) {
-                    Kept::At(place) if place != number => elsewhere(place),
-                    Kept::At(_) | Kept::Soon => continue,
-                    Kept::No => None,
+                    StorageState::At(place) if place != number => elsewhere(place),
+                    StorageState::At(_) | StorageState::Pending => continue,
+                    StorageState::NotStored => None,
                 };
                 if open.elsewhere.insert(link.id()) {
-                    open.encoder.gone(Digest(link.id().0), elsewhere);
+                    open.encoder.push_gone(Digest(link.id().0), elsewhere);
                 }
             }
-            open.encoder.step(step).map_err(|error| Error::wrap(ErrorKind::Format, error))?;
-            rows.set(step, Kept::At(number));
+            open.encoder.push_step(step).map_err(|error| Error::wrap(ErrorKind::Format, error))?;
+            rows.set(step, StorageState::At(number));
             let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
             if goes_on(*at, step) {
                 *at = step.id();
@@ -335,7 +335,7 @@ impl Jsonl {
             let mut written = Vec::new();
             for open in state.open.values_mut().filter(|open| open.dirty) {
                 open.dirty = false;
-                open.file.write_all(&open.encoder.take())?;
+                open.file.write_all(&open.encoder.take_bytes())?;
                 written.push(&open.file);
             }
             written.into_iter().try_for_each(File::sync_data)
@@ -368,12 +368,12 @@ impl Jsonl {
         for step in &opened.steps {
             for link in step.parents().iter().filter(|link| !known.contains(&link.id())) {
                 let elsewhere = link.step().map(|parent| self.family_of(parent.stamp().branch)).transpose()?.flatten();
-                encoder.gone(Digest(link.id().0), elsewhere.filter(|elsewhere| *elsewhere != family));
+                encoder.push_gone(Digest(link.id().0), elsewhere.filter(|elsewhere| *elsewhere != family));
             }
             known.insert(step.id());
             let (step, withheld) = map(step).unwrap_or_else(|| (step.clone(), Vec::new()));
-            withheld.into_iter().for_each(|digest| encoder.gone(digest, None));
-            encoder.step(&step).map_err(|error| told(&path, &error))?;
+            withheld.into_iter().for_each(|digest| encoder.push_gone(digest, None));
+            encoder.push_step(&step).map_err(|error| told(&path, &error))?;
         }
         let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
         let write = || -> io::Result<()> {
@@ -478,7 +478,7 @@ impl StoreBackend for Jsonl {
         let damage = damage(&self.path(family), &opened);
         // Looked for once a branch: it may take a look at every file.
         let mut homes: HashMap<BranchId, u64> = HashMap::new();
-        for step in Lineage::of(head.clone()).walk() {
+        for step in Lineage::new(head.clone()).walk() {
             let number = match homes.entry(step.stamp().branch) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(unknown) => {
@@ -486,7 +486,7 @@ impl StoreBackend for Jsonl {
                     *unknown.insert(number_of(&mut self.lock().numbers, home))
                 }
             };
-            rows.set(step, Kept::At(number));
+            rows.set(step, StorageState::At(number));
         }
         Ok(Read { listed, head, damage })
     }
@@ -513,11 +513,11 @@ impl StoreBackend for Jsonl {
     fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         let opened = self.read_file(family)?;
-        if Lineage::of(opened.heads).find(step).is_none() {
+        if Lineage::new(opened.heads).find(step).is_none() {
             let message = format!("no step {} in the session {}", step.short(), branch.short());
             return Err(Error::new(ErrorKind::NoSuchStep, message));
         }
-        self.rewrite(family, |found| (found.id() == step).then(|| (found.without_words(), found.chunk().references())))
+        self.rewrite(family, |found| (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests())))
     }
 
     fn delete(&self, family: BranchId) -> Result<()> {
@@ -526,10 +526,10 @@ impl StoreBackend for Jsonl {
             return Err(self.no_such(family));
         }
         let own: HashSet<StepId> =
-            Lineage::of(self.read_file(family)?.heads).walk().into_iter().map(Step::id).collect();
+            Lineage::new(self.read_file(family)?.heads).walk().into_iter().map(Step::id).collect();
         for other in self.families()?.into_iter().filter(|other| *other != family) {
             let others = self.read_file(other)?;
-            let rests = Lineage::of(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
+            let rests = Lineage::new(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
             if rests {
                 let message = format!("the session {} rests on {}", other.short(), family.short());
                 return Err(Error::new(ErrorKind::Conflict, message).with_hint("delete that one first"));

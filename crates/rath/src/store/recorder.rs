@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use rath_record::chunk::Strategy;
 use rath_record::lineage::{self, Lineage};
-use rath_record::{BranchId, Chunk, Kept, Link, Step, StepId};
+use rath_record::{BranchId, Chunk, Parent, Step, StepId, StorageState};
 
 use super::desk::{Desk, again};
 use super::{FIRST, Listed, Right, Rows, Store, Write, fenced, moved, not_kept, title};
@@ -79,7 +79,7 @@ impl Recorder {
             self.astray = true;
             return;
         }
-        steps.iter().for_each(|step| rows.set(step, Kept::Soon));
+        steps.iter().for_each(|step| rows.set(step, StorageState::Pending));
         let title = match (state.titled, state.head) {
             (true, _) => None,
             (false, None) => about(branch, head, &steps),
@@ -103,16 +103,17 @@ impl Recorder {
         if self.has(theirs) || lineage::common_ancestor(ours, theirs).is_none() {
             return;
         }
-        let (ours, theirs) = (Lineage::of([ours.clone()]), Lineage::of([theirs.clone()]));
-        let kept: HashMap<StepId, Kept> = ours.walk().into_iter().map(|step| (step.id(), rows.of_step(step))).collect();
-        for step in theirs.walk().into_iter().filter(|step| rows.of_step(step) == Kept::No) {
+        let (ours, theirs) = (Lineage::new([ours.clone()]), Lineage::new([theirs.clone()]));
+        let kept: HashMap<StepId, StorageState> =
+            ours.walk().into_iter().map(|step| (step.id(), rows.of_step(step))).collect();
+        for step in theirs.walk().into_iter().filter(|step| rows.of_step(step) == StorageState::NotStored) {
             kept.get(&step.id()).into_iter().for_each(|kept| rows.set_copies(step.id(), *kept));
         }
     }
 
     /// Whether a step is in the store, or on its way there.
     pub(crate) fn has(&self, step: &Step) -> bool {
-        self.store.rows().of_step(step) != Kept::No
+        self.store.rows().of_step(step) != StorageState::NotStored
     }
 
     /// Comes when all that was handed over is durable, or is known not to be.
@@ -186,7 +187,7 @@ impl fmt::Debug for Recorder {
 
 /// The steps that lead to a head and are not in the store, parents first.
 fn unkept(head: &Step, rows: &Rows) -> Vec<Step> {
-    let is_kept = |link: &Link| matches!(link, Link::Gone(_)) || rows.of(link) != Kept::No;
+    let is_kept = |link: &Parent| matches!(link, Parent::Missing(_)) || rows.of(link) != StorageState::NotStored;
     if head.parents().iter().all(is_kept) {
         return vec![head.clone()];
     }
@@ -200,7 +201,7 @@ fn unkept(head: &Step, rows: &Rows) -> Vec<Step> {
                 entry.insert(false);
                 open.push(step);
                 let parents = step.parents().iter().rev().filter(|link| !is_kept(link));
-                open.extend(parents.filter_map(Link::step).filter(|parent| !seen.contains_key(&parent.id())));
+                open.extend(parents.filter_map(Parent::step).filter(|parent| !seen.contains_key(&parent.id())));
             }
             Entry::Occupied(mut taken) => {
                 if !taken.insert(true) {
@@ -230,7 +231,7 @@ fn said_on(branch: BranchId, steps: &[Step]) -> Option<Arc<str>> {
 
 /// Whether the user has said something on a branch that is in the store; of a long one that is taken for granted.
 fn is_titled(branch: BranchId, head: Option<&Step>) -> bool {
-    let line = std::iter::successors(head, |step| step.parents().first().and_then(Link::step));
+    let line = std::iter::successors(head, |step| step.parents().first().and_then(Parent::step));
     let own: Vec<_> = line.take(BACK).take_while(|step| step.stamp().branch == branch).collect();
     own.len() == BACK || own.into_iter().any(|step| said(step).is_some())
 }
@@ -243,7 +244,7 @@ fn said_before(head: &Step) -> Option<Arc<str>> {
                 ours.step().zip(theirs.step()).and_then(|(ours, theirs)| lineage::common_ancestor(ours, theirs));
             shared.or(ours.step())
         }
-        (parents, _) => parents.first().and_then(Link::step),
+        (parents, _) => parents.first().and_then(Parent::step),
     });
     line.take(BACK).find_map(said)
 }
@@ -301,11 +302,11 @@ impl Session {
     /// Finds out what of this session a store has already, and hands over the rest.
     async fn place_in(&self, store: &Store) -> Result<Recorder> {
         let Some(head) = self.head().cloned() else { return Ok(Recorder::new(store, self.id(), self.id())) };
-        let walk = Lineage::of([head.clone()]);
+        let walk = Lineage::new([head.clone()]);
         // What was handed over before is there to be read by then.
         store.desk().ask(|_| Ok(())).await?;
         let mut family = None;
-        let mut kept: HashMap<StepId, Kept> = HashMap::new();
+        let mut kept: HashMap<StepId, StorageState> = HashMap::new();
         let mut branches = std::collections::HashSet::new();
         for step in walk.walk() {
             let branch = step.stamp().branch;
@@ -320,7 +321,7 @@ impl Session {
         }
         for step in walk.walk() {
             // What it had once may have been deleted.
-            store.rows().set(step, kept.get(&step.id()).copied().unwrap_or(Kept::No));
+            store.rows().set(step, kept.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
         }
         let first = walk.walk().first().map_or(self.id(), |step| step.stamp().branch);
         let family = family.unwrap_or(first);

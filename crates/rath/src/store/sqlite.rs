@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use rath_record::{BranchId, Shelf, Step, StepId};
+use rath_record::{BranchId, Step, StepId, StepSource};
 use rusqlite::{Connection, params};
 
 use self::branch::BranchRow;

@@ -30,7 +30,7 @@ impl CallKey {
         match self {
             CallKey::Given(key) => key,
             CallKey::Derived { answer, call, digest } => {
-                digest.get_or_init(|| Digest::of(format!("{answer} {call}").as_bytes()).to_string())
+                digest.get_or_init(|| Digest::compute(format!("{answer} {call}").as_bytes()).to_string())
             }
         }
     }

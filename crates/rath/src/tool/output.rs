@@ -48,7 +48,7 @@ pub(super) fn truncate(text: String, limit: usize) -> (Text, Option<Text>) {
     if text.len() <= limit {
         return (text.into(), None);
     }
-    let digest = Digest::of(text.as_bytes());
+    let digest = Digest::compute(text.as_bytes());
     let end = text.floor_char_boundary(limit);
     let note = truncation_note(&digest, end, text.len());
     (format!("{}\n{note}", &text[..end]).into(), Some(text.into()))

@@ -50,7 +50,8 @@ impl Tool for ReadOutput {
         let session = cx.session();
         let texts = session.as_record().newest_first().filter_map(|step| whole_output(step.chunk()));
         // The first digits of a digest are enough.
-        let has_digest = |text: &&str| digest.len() >= 8 && Digest::of(text.as_bytes()).to_string().starts_with(digest);
+        let has_digest =
+            |text: &&str| digest.len() >= 8 && Digest::compute(text.as_bytes()).to_string().starts_with(digest);
         let Some(text) = texts.into_iter().find(has_digest) else {
             return Err(Error::new(ErrorKind::Tool, format_args!("no output has the digest `{digest}`")));
         };
@@ -58,7 +59,7 @@ impl Tool for ReadOutput {
         let end = text.floor_char_boundary(begin.saturating_add(OUTPUT_LIMIT).min(text.len()));
         let part = &text[begin..end];
         Ok(match end < text.len() {
-            true => format!("{part}\n{}", truncation_note(&Digest::of(text.as_bytes()), end, text.len())).into(),
+            true => format!("{part}\n{}", truncation_note(&Digest::compute(text.as_bytes()), end, text.len())).into(),
             false => part.into(),
         })
     }

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Text;
 use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
-use rath_record::turn::{Pending, Progress};
+use rath_record::turn::{PendingCall, Progress};
 use serde_json::Value;
 
 use self::files::{FileChanges, RoundFiles};
@@ -48,7 +48,7 @@ pub(crate) enum OutputVisibility {
 pub(crate) async fn run_calls(
     session: &mut Session,
     toolbox: &Toolbox<'_>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingCall>,
 ) -> Result<OutputVisibility> {
     let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
     if let Some(error) = undecided(&plans) {
@@ -149,8 +149,8 @@ impl CallOutcome {
 }
 
 /// Decides which action a call needs.
-fn plan(session: &Session, tools: &[ToolHandle], pending: Pending) -> CallPlan {
-    let Pending { step, call, progress } = pending;
+fn plan(session: &Session, tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
+    let PendingCall { step, call, progress } = pending;
     let action = if let Progress::Denied { reason } = &progress {
         CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
     } else {

@@ -108,7 +108,7 @@ fn another_file_is_refused_with_a_clear_error() {
 fn an_exported_graph_verifies() {
     let directory = temporary_directory();
     let path = directory.path().join("graph.jsonl");
-    std::fs::write(&path, Session::user("hi").fork().export(Ids::Given)).expect("written");
+    std::fs::write(&path, Session::user("hi").fork().export(Ids::Original)).expect("written");
     let report = verify_graph(&path).expect("read");
     assert_eq!((report.rows, report.problems.len()), (2, 0));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use rath::Origin;
-use rath::chunk::{Taken, Verdict};
+use rath::chunk::{Resolution, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
 use rath::tool::builtin::WriteFile;
@@ -51,7 +51,7 @@ fn placed(folder: &rath_test_support::TempDir) -> Session {
 fn effects(session: &Session) -> String {
     let steps = session.as_record().steps().into_iter();
     let told = steps.filter(|step| !step.chunk().effects().is_empty()).map(|step| {
-        let effects = step.chunk().effects().iter().map(draw::changed).collect::<Vec<_>>();
+        let effects = step.chunk().effects().iter().map(draw::describe_effect).collect::<Vec<_>>();
         format!("{}: {}\n", step.chunk().kind(), effects.join(" "))
     });
     told.collect()
@@ -98,7 +98,7 @@ fn what_others_change_between_calls_is_nobodys_call() {
     let session = work(session, &[&["echo three >> a.txt"]]);
     expect![[r#"
         tool_result: ~a.txt
-        observed: ~a.txt +b.txt
+        changed outside the agent: ~a.txt +b.txt
         tool_result: ~a.txt
     "#]]
     .assert_eq(&effects(&session));
@@ -150,17 +150,17 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     let error = block_on(worker::<[&str; 0], _>(&[]).run(again)).expect_err("undecided");
     assert_eq!(error.kind(), ErrorKind::Approval);
     expect!["files are in conflict: `a.txt` (content), `b.txt` (modified and deleted)"].assert_eq(&error.message());
-    assert!(merged.decide("c.txt", Taken::Ours).is_err());
+    assert!(merged.decide("c.txt", Resolution::Ours).is_err());
     let mut other = merged.clone();
-    merged.decide("a.txt", Taken::Theirs).expect("decided");
-    merged.decide("b.txt", Taken::Ours).expect("decided");
+    merged.decide("a.txt", Resolution::Theirs).expect("decided");
+    merged.decide("b.txt", Resolution::Ours).expect("decided");
     let merged = work(merged, &[&["true"]]);
     expect![[r#"
         a.txt: theirs|
         b.txt: ours|"#]]
     .assert_eq(&files(folder.path()));
     other.decide_edited("a.txt", b"both\n").expect("decided");
-    other.decide("b.txt", Taken::Theirs).expect("decided");
+    other.decide("b.txt", Resolution::Theirs).expect("decided");
     let out = rath_test_support::temp_dir();
     other.checkout(out.path().join("other")).expect("checked out");
     expect!["a.txt: both|"].assert_eq(&files(&out.path().join("other")));
@@ -227,7 +227,7 @@ fn a_planted_regression_is_found_in_few_runs_and_no_model_is_asked() {
             block_on(session.bisect(&["test".to_owned(), "!".to_owned(), "-e".to_owned(), "broken".to_owned()]))
                 .expect("a search");
         let step = session.as_record().find(found.step.expect("found")).expect("a step");
-        let (call, _) = view::asked(step).expect("a call");
+        let (call, _) = view::find_call(step).expect("a call");
         assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");
         assert!(found.runs <= 6, "{found:?}");
     }
@@ -279,11 +279,11 @@ fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     let first = view::trees(session.as_record()).list[0].step.id();
     put(folder.path(), "c.txt", "mine\n");
     let changed = block_on(session.restore(first)).expect("restored");
-    assert_eq!(changed.iter().map(draw::changed).collect::<Vec<_>>(), ["~a.txt", "-b.txt", "-c.txt"]);
+    assert_eq!(changed.iter().map(draw::describe_effect).collect::<Vec<_>>(), ["~a.txt", "-b.txt", "-c.txt"]);
     expect!["a.txt: one|"].assert_eq(&files(folder.path()));
     // What was there is on the record, mine included.
     let steps = log(&session);
-    assert!(steps.contains("observed: +c.txt"), "{steps}");
+    assert!(steps.contains("changed outside the agent: +c.txt"), "{steps}");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_regression_that_came_in_by_a_merge_is_found_where_it_was_made() {
     let argv = ["test", "!", "-e", "broken"].map(str::to_owned);
     let found = block_on(merged.bisect(&argv)).expect("a search");
     let step = merged.as_record().find(found.step.expect("found")).expect("a step");
-    let (call, _) = view::asked(step).expect("a call");
+    let (call, _) = view::find_call(step).expect("a call");
     assert!(call.arguments.to_string().contains("touch broken"), "{call:?}");
     assert_eq!((found.trees, found.runs), (9, 4));
 }
@@ -322,7 +322,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
     expect![[r#"
         tool_result: ~a.txt +b.txt
-        observed: ~a.txt -b.txt +c.txt
+        changed outside the agent: ~a.txt -b.txt +c.txt
         tool_result: ~a.txt
     "#]]
     .assert_eq(&effects(&session));

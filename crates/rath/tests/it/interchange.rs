@@ -10,7 +10,7 @@ use rath::chunk::{
 use rath::prelude::*;
 use rath::record::draw;
 use rath::turn::Next;
-use rath::view::{Closing, Message};
+use rath::view::{CallResult, Message};
 
 /// Prints the messages that a model sees, with author, time and usage, one line each. No format may lose any of it.
 pub(crate) fn visible_state(session: &Session) -> String {
@@ -26,9 +26,9 @@ pub(crate) fn visible_state(session: &Session) -> String {
             Message::Recalled(_, found) => format!("{found:?}"),
             Message::Summary(_, summary) => format!("summary {summary}"),
             Message::Assistant(_, answer, exchanges) => {
-                let closed = exchanges.iter().map(|exchange| match exchange.closing {
-                    Closing::Result(result) => format!("\n    {result:?}"),
-                    Closing::Nothing => format!("\n    {}: nothing", exchange.id),
+                let closed = exchanges.iter().map(|exchange| match exchange.result {
+                    CallResult::Recorded(result) => format!("\n    {result:?}"),
+                    CallResult::Missing => format!("\n    {}: nothing", exchange.id),
                 });
                 format!("{answer:?}{}", closed.collect::<String>())
             }

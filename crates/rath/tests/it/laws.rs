@@ -107,7 +107,7 @@ proptest! {
         }
         for Known { session, calls } in &pool {
             prop_assert_eq!(session.usage(), Usage::new(calls.len() as u64, 0), "{}", session.lineage());
-            for ids in [Ids::Given, Ids::Canonical] {
+            for ids in [Ids::Original, Ids::Canonical] {
                 let report = graph::verify(session.export(ids).as_bytes());
                 prop_assert_eq!(report.problems, vec![], "{}", session.lineage());
             }

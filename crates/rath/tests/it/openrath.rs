@@ -18,7 +18,7 @@ fn the_python_openrath_reads_our_graph() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("Python");
-    let graph = program().export(Ids::Given);
+    let graph = program().export(Ids::Original);
     child.stdin.take().expect("a pipe").write_all(graph.as_bytes()).expect("written");
     let output = child.wait_with_output().expect("Python ends");
     assert!(output.status.success());

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
-use rath::chunk::{Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, Recalled, ToolSpec};
+use rath::chunk::{
+    Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, RecalledEntry, ToolSpec,
+};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::{Blob, view};
@@ -180,7 +182,7 @@ impl Branch {
     }
 }
 
-fn open_calls(session: &Session) -> Vec<rath::turn::Pending> {
+fn open_calls(session: &Session) -> Vec<rath::turn::PendingCall> {
     match session.next() {
         Next::RunTools(calls) => calls,
         _ => vec![],
@@ -204,7 +206,7 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                 pool[index(at)].session.push(rath::chunk::User { text: "".into(), images });
             }
             Action::Recall(at) => {
-                let found = vec![Recalled { entry: "1".to_owned(), text: MEMORY.into() }];
+                let found = vec![RecalledEntry { entry: "1".to_owned(), text: MEMORY.into() }];
                 let event = MemoryEvent::Recall { query: "?".into(), found };
                 pool[index(at)].session.push(rath::chunk::Memory { memory: "house:".to_owned(), event });
             }
@@ -381,10 +383,10 @@ fn an_extended_view_equals_the_view_of_the_whole() {
     session.push(Chunk::result("a", "seen"));
     session.push(Chunk::result("a", "seen again"));
     let (whole, start) = (session.messages(), view::messages(&earlier));
-    let steps = session.as_record().after(earlier.head().expect("it has one")).expect("it goes on from it");
-    let (more, carry) = view::messages_after(&steps, start.carry).expect("nothing else changes");
+    let steps = session.as_record().steps_after(earlier.head().expect("it has one")).expect("it goes on from it");
+    let (more, carry) = view::messages_after(&steps, start.continuation).expect("nothing else changes");
     assert_eq!([&start.list[..], &more].concat(), whole.list);
-    assert_eq!(carry, whole.carry);
+    assert_eq!(carry, whole.continuation);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl MemoryBackend for MuteMemory {
         panic!("a memory was written in a replay")
     }
 
-    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
+    async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
         panic!("a memory was asked in a replay")
     }
 
@@ -76,7 +76,7 @@ fn check(session: &Session, workflow: &dyn Run, expected: Expect) {
     assert!(session.rebuild().is_exact(), "{}", session.rebuild());
     let replayed = block_on(session.replay(workflow)).expect("a replay").to_string();
     expected.assert_eq(&format!("{replayed}\n"));
-    let bytes = rath::record::codec::Encoder::record(session.as_record()).expect("bytes");
+    let bytes = rath::record::codec::Encoder::encode_record(session.as_record()).expect("bytes");
     let opened = rath::record::codec::read(&bytes).expect("a record").record;
     let again = block_on(Session::resume(opened).replay(workflow)).expect("a replay").to_string();
     assert_eq!(again, replayed);
@@ -259,7 +259,7 @@ fn a_cut_output_that_is_read_further() {
         "word ".repeat(100)
     }
     let agent = |provider: &Provider| Agent::new("Read.", provider).tool(much);
-    let digest = rath::Digest::of("word ".repeat(100).as_bytes());
+    let digest = rath::Digest::compute("word ".repeat(100).as_bytes());
     let read = json!({"calls": [{"name": "read_output", "arguments": {"digest": digest.to_string(), "offset": 100}}]});
     let provider = script([r#"{"calls": [{"name": "much"}]}"#, &read.to_string(), DONE]);
     exact(&run(&agent(&provider), Session::user("go")), &agent(&mute()));
@@ -437,7 +437,7 @@ fn a_memory_gives_its_recorded_answers() {
         async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             Err(MemoryError::new(MemoryErrorKind::Other, "the disk is full"))
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
             Ok(Vec::new())
         }
         async fn forget(&self, entries: &[String]) -> Result<Vec<String>, MemoryError> {
@@ -1216,8 +1216,8 @@ fn a_step_of_a_newer_version_is_accepted() {
         };
         let parents = head
             .take()
-            .map_or(rath::record::Parents::None, |head| rath::record::Parents::One(rath::record::Link::Step(head)));
-        head = Some(rath::record::Step::read(parents, &json, step.stamp().clone()).expect("a chunk"));
+            .map_or(rath::record::Parents::None, |head| rath::record::Parents::One(rath::record::Parent::Loaded(head)));
+        head = Some(rath::record::Step::from_json(parents, &json, step.stamp().clone()).expect("a chunk"));
     }
     let newer = Session::resume(Record::at(head.expect("steps")));
     assert_ne!(newer.head(), session.head());
@@ -1228,8 +1228,8 @@ fn a_step_of_a_newer_version_is_accepted() {
 fn a_recording_with_a_missing_step_is_refused() {
     let session = run(&counting(&script([COUNT, DONE]), &Counter::default()), Session::user("go"));
     let steps = session.as_record().steps();
-    let gone = rath::record::Parents::One(rath::record::Link::Gone(Box::new(steps[1].id())));
-    let step = rath::record::Step::read(gone, &steps[2].json(), steps[2].stamp().clone()).expect("a chunk");
+    let gone = rath::record::Parents::One(rath::record::Parent::Missing(Box::new(steps[1].id())));
+    let step = rath::record::Step::from_json(gone, &steps[2].json(), steps[2].stamp().clone()).expect("a chunk");
     let broken = Session::resume(Record::at(step));
     let error = block_on(broken.replay(&counting(&mute(), &Counter::default()))).expect_err("a gap");
     assert_eq!(error.kind(), ErrorKind::Replay);

@@ -625,7 +625,7 @@ fn every_step_is_an_event_forks_and_merges_included() {
     let lineage = session.lineage();
     let untold: Vec<_> = lineage.walk().into_iter().filter(|step| !told.contains(&step.id())).collect();
     // The first step was appended before the run, the other one in a session without a listener.
-    let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::says(step.chunk())).collect();
+    let untold: Vec<_> = untold.iter().map(|step| rath::record::draw::describe(step.chunk())).collect();
     assert_eq!(untold, ["user: go", "user: and?"]);
 }
 
@@ -674,7 +674,7 @@ fn a_memory_that_hangs_ends_with_the_time_of_the_budget() {
         async fn commit(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {
             std::future::pending().await
         }
-        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::Recalled>, MemoryError> {
+        async fn recall(&self, _: &str, _: usize) -> Result<Vec<rath::chunk::RecalledEntry>, MemoryError> {
             std::future::pending().await
         }
         async fn forget(&self, _: &[String]) -> Result<Vec<String>, MemoryError> {

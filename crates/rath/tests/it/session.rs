@@ -155,9 +155,9 @@ fn a_bad_place_is_refused_with_a_hint() {
 #[test]
 fn the_same_program_run_twice_exports_the_same_bytes() {
     let (once, twice) = (program(), program());
-    assert_ne!(once.export(Ids::Given), twice.export(Ids::Given));
+    assert_ne!(once.export(Ids::Original), twice.export(Ids::Original));
     assert_eq!(once.export(Ids::Canonical), twice.export(Ids::Canonical));
-    for ids in [Ids::Given, Ids::Canonical] {
+    for ids in [Ids::Original, Ids::Canonical] {
         let report = graph::verify(once.export(ids).as_bytes());
         assert_eq!((report.rows, report.problems), (6, vec![]));
     }
@@ -181,7 +181,7 @@ fn the_same_program_run_twice_exports_the_same_bytes() {
 fn an_untouched_fork_is_exported_as_the_fork_it_is() {
     let session = Session::user("hi");
     let fork = session.fork();
-    let export = fork.export(Ids::Given);
+    let export = fork.export(Ids::Original);
     assert!(
         export.contains(&format!(r#"{{"id":"{}","parent_session_ids":["{}"]"#, fork.id(), session.id())),
         "{export}"
@@ -210,5 +210,5 @@ fn merging_many_shows_what_merging_them_in_turn_shows() {
 fn a_fork_of_nothing_is_a_beginning() {
     let mut fork = Session::empty().fork();
     fork.push(Chunk::user("hi"));
-    assert!(fork.export(Ids::Given).contains(r#""lineage_kind":"op_create""#));
+    assert!(fork.export(Ids::Original).contains(r#""lineage_kind":"op_create""#));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rath_record::chunk::{Assistant, Chunk, MemoryEvent, Strategy, ToolResult, ToolSpec};
 use rath_record::graph::Ids;
-use rath_record::view::{Closing, Exchange, Message};
+use rath_record::view::{CallResult, Exchange, Message};
 use rath_record::{Stamp, Step, StepId, Text, Timestamp, Usage};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -133,7 +133,7 @@ fn lineage_origin(session: &Session) -> Option<SessionOrigin> {
         lineage_extras: Vec<(String, Arc<RawValue>)>,
     }
     let id = session.id().to_string();
-    let graph = session.export(Ids::Given);
+    let graph = session.export(Ids::Original);
     let rows = graph.lines().filter_map(|line| serde_json::from_str::<GraphRow>(line).ok());
     let row = rows.into_iter().find(|row| row.id == id)?;
     Some(SessionOrigin {
@@ -222,7 +222,7 @@ impl<'a> ChunkWriter<'a> {
         let mut rath = Extras { reasoning, ..Extras::from_stamp(step.stamp()).with_answer(answer, progress) };
         // Progress names calls by their recorded ids, which do not match a renamed call. Without progress a call is read as
         // started, which is always safe.
-        if exchanges.iter().any(|it| it.id != it.call.id && it.closing == Closing::Nothing) {
+        if exchanges.iter().any(|it| it.id != it.call.id && it.result == CallResult::Missing) {
             rath.progress = None;
         }
         let text = self.text(&answer.text);
@@ -244,7 +244,7 @@ impl<'a> ChunkWriter<'a> {
         if exchange.id != exchange.call.id {
             self.notes.count("call", "renamed: the id of a call is unique in a file");
         }
-        let Closing::Result(result) = exchange.closing else {
+        let CallResult::Recorded(result) = exchange.result else {
             let (id, tool) = (&exchange.id, &exchange.call.tool);
             self.notes.add(format!(
                 "call `{id}` ({tool}) has no result: most models refuse such a conversation, rath can resume it"

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rath_record::chunk::{Identity, Json};
-use rath_record::view::{self, Carry};
+use rath_record::view::{self, Continuation};
 use rath_record::{Digest, Record, Step, turn};
 
 use super::{MissingPayload, Request, RequestBuilder, RequestTarget, Role, TOKENS_PER_IMAGE, estimate_tokens};
@@ -59,7 +59,7 @@ pub(crate) struct RequestPrefix {
     settings: (Arc<Settings>, Json),
     /// The head of the rendered record.
     head: Option<Step>,
-    carry: Carry,
+    continuation: Continuation,
     builder: RequestBuilder,
     /// A hasher that has read all bytes of the builder.
     hasher: blake3::Hasher,
@@ -81,7 +81,7 @@ impl RequestPrefix {
             cache: target.settings.cache,
             settings: (target.settings.clone(), target.settings.to_json()),
             head: record.head().cloned(),
-            carry: view.carry,
+            continuation: view.continuation,
             builder,
             hasher,
         })
@@ -91,15 +91,16 @@ impl RequestPrefix {
     /// beginning.
     fn extend(earlier: Option<Arc<Self>>, record: &Record, target: RequestTarget<'_>) -> Result<Self, MissingPayload> {
         let earlier = earlier.filter(|earlier| earlier.fits(target));
-        let new_steps = earlier.as_ref().and_then(|earlier| earlier.head.as_ref()).and_then(|head| record.after(head));
+        let new_steps =
+            earlier.as_ref().and_then(|earlier| earlier.head.as_ref()).and_then(|head| record.steps_after(head));
         if let (Some(earlier), Some(steps)) = (earlier, new_steps) {
             // The last handle extends the prefix in place; any other makes a copy.
             let mut prefix = Arc::unwrap_or_clone(earlier);
             if !Arc::ptr_eq(&prefix.settings.0, target.settings) {
                 prefix.settings = (target.settings.clone(), target.settings.to_json());
             }
-            if let Some((list, carry)) = view::messages_after(&steps, std::mem::take(&mut prefix.carry)) {
-                prefix.carry = carry;
+            if let Some((list, continuation)) = view::messages_after(&steps, std::mem::take(&mut prefix.continuation)) {
+                prefix.continuation = continuation;
                 prefix.head = record.head().cloned();
                 let old_length = prefix.builder.bytes.len();
                 for message in &list {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rath_record::codec::{Ending, Opened, Reader};
+use rath_record::codec::{Ending, FileContents, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Step, StepId, Totals};
 
@@ -15,7 +15,7 @@ use super::super::{Damage, Holder, Listed};
 pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
     let bytes = std::fs::read(folder.join(format!("{family}.jsonl"))).ok()?;
     let folder = folder.to_owned();
-    let mut reader = Reader::new().elsewhere(move |id, family| find_step(&folder, family, id));
+    let mut reader = Reader::new().with_step_finder(move |id, family| find_step(&folder, family, id));
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         reader.feed(line);
         if let Some(step) = reader.step(id) {
@@ -26,7 +26,7 @@ pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<S
 }
 
 /// The branches in a file, with their heads, in the order in which they began. What is in the files of others is left out.
-pub(super) fn branches(opened: &Opened) -> Vec<(BranchId, Step)> {
+pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
     let mut index: HashMap<BranchId, usize> = HashMap::new();
     let mut found: Vec<(BranchId, Step)> = Vec::new();
     for step in &opened.steps {
@@ -54,9 +54,9 @@ pub(super) fn goes_on(head: StepId, step: &Step) -> bool {
 }
 
 /// What a list says of the branches in a file.
-pub(super) fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
+pub(super) fn listed(family: BranchId, opened: &FileContents) -> Vec<Listed> {
     let heads: HashSet<StepId> = opened.heads.iter().map(Step::id).collect();
-    let lineage = Lineage::of(opened.heads.clone());
+    let lineage = Lineage::new(opened.heads.clone());
     let walk: Vec<Step> = lineage.walk().into_iter().cloned().collect();
     let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
     let holder = writer.filter(|_| opened.report.ending != Ending::Closed).map(Arc::new);
@@ -64,7 +64,7 @@ pub(super) fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
         branch,
         family,
         head: head.id(),
-        totals: Totals::read(&head.totals()).unwrap_or_default(),
+        totals: Totals::decode(&head.encode_totals()).unwrap_or_default(),
         title: about(branch, &head, &walk).unwrap_or_default(),
         at: head.stamp().at,
         is_tip: heads.contains(&head.id()),
@@ -74,7 +74,7 @@ pub(super) fn listed(family: BranchId, opened: &Opened) -> Vec<Listed> {
 }
 
 /// What is wrong with a file, line by line.
-pub(super) fn damage(path: &Path, opened: &Opened) -> Vec<Damage> {
+pub(super) fn damage(path: &Path, opened: &FileContents) -> Vec<Damage> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let damage = opened.report.damage.iter().map(|damage| {
         let place = format!("{name}, line {} (from byte {})", damage.line, damage.offset);

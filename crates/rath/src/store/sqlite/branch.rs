@@ -47,7 +47,7 @@ impl BranchRow {
             totals: Vec::new(),
             title,
         };
-        row.move_to(place, head.id(), head.stamp().at, head.totals());
+        row.move_to(place, head.id(), head.stamp().at, head.encode_totals());
         row
     }
 
@@ -88,7 +88,7 @@ impl BranchRow {
         let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
         let head_id = StepId(fields.array()?);
         let totals = fields.0.to_vec();
-        Totals::read(&totals)?;
+        Totals::decode(&totals)?;
         Some(BranchRow { id, family, head, head_id, followed, writer, epoch, at, totals, title })
     }
 
@@ -163,7 +163,7 @@ impl BranchRow {
             let mut fields = Fields(state);
             let [head, followed, writer, _] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
             let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
-            let (head_id, totals) = (StepId(fields.array()?), Totals::read(fields.0)?);
+            let (head_id, totals) = (StepId(fields.array()?), Totals::decode(fields.0)?);
             let (title, is_tip) = (title.into(), followed != head);
             Some((b, writer, Listed { branch, family, head: head_id, totals, title, at, is_tip, holder: None }))
         };
@@ -175,7 +175,7 @@ impl BranchRow {
             branch: self.id,
             family: self.family,
             head: self.head_id,
-            totals: Totals::read(&self.totals).unwrap_or_default(),
+            totals: Totals::decode(&self.totals).unwrap_or_default(),
             title: self.title.clone(),
             at: self.at,
             is_tip: self.followed != self.head,
@@ -207,14 +207,14 @@ fn sealed(names: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] {
     let mut bytes = [0; 512];
     let length: usize = parts.iter().map(|part| part.len()).sum();
     if length > bytes.len() {
-        return Seal::of(&parts.concat()).0;
+        return Seal::compute(&parts.concat()).0;
     }
     let mut at = 0;
     for part in parts {
         bytes[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }
-    Seal::of(&bytes[..length]).0
+    Seal::compute(&bytes[..length]).0
 }
 
 /// Why what is said of a branch cannot be relied on.

@@ -8,7 +8,7 @@
 //! Numbers are little-endian. The seal is of the head before it. What follows the head is named in it by its digest: a
 //! step's id is made of its chunk.
 
-use rath_record::{BranchId, Digest, Link, Seal, Stamp, Step, StepId, Timestamp, Totals, Usage};
+use rath_record::{BranchId, Digest, Parent, Seal, Stamp, Step, StepId, Timestamp, Totals, Usage};
 
 use super::branch::BranchRow;
 
@@ -85,14 +85,14 @@ pub(super) struct Writing<'a>(pub(super) &'a mut Vec<u8>);
 impl Writing<'_> {
     pub(super) fn step(&mut self, place: u64, step: &Step, json: &[u8], totals: &[u8], beside: &Beside) {
         let parents = step.parents();
-        let ids = || parents.iter().map(Link::id).zip(beside.places);
-        let left = step.withheld().map(|withheld| (withheld, Digest::of(json)));
+        let ids = || parents.iter().map(Parent::id).zip(beside.places);
+        let left = step.withheld().map(|withheld| (withheld, Digest::compute(json)));
         self.said(place, step.id(), ids(), step.stamp(), (totals, left, json), beside);
     }
 
     /// A step that was in the log before.
     pub(super) fn row(&mut self, row: &StepRow) {
-        let left = row.withheld.map(|withheld| (withheld, Digest::of(row.chunk.as_bytes())));
+        let left = row.withheld.map(|withheld| (withheld, Digest::compute(row.chunk.as_bytes())));
         let beside = Beside { places: [0; 2], elsewhere: row.elsewhere, moves: row.moves };
         let parents = row.parents.iter().copied();
         self.said(row.place, row.id, parents, &row.stamp, (&row.totals, left, row.chunk.as_bytes()), &beside);
@@ -166,7 +166,7 @@ impl Writing<'_> {
         // Whoever appends has looked at how long it is.
         out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
         out[start + 4..start + 8].copy_from_slice(&(head as u32).to_le_bytes());
-        let seal = Seal::of(&out[start..]);
+        let seal = Seal::compute(&out[start..]);
         out.extend_from_slice(&seal.0);
         out.extend_from_slice(rest);
     }
@@ -182,7 +182,7 @@ pub(super) fn lengths(first: &[u8], place: u64) -> Option<(usize, usize)> {
 /// Whether the head of an entry is as it was written.
 pub(super) fn is_sealed(head: &[u8]) -> bool {
     let (fields, seal) = head.split_at(head.len() - SEAL);
-    Seal::of(fields).0 == *seal
+    Seal::compute(fields).0 == *seal
 }
 
 /// Reads an entry whose head is as it was written.
@@ -222,14 +222,14 @@ fn step(place: u64, flags: u8, mut fields: Fields<'_>, rest: &[u8]) -> Option<Re
         length => Some(std::str::from_utf8(fields.take(length as usize - 1)?).ok()?.into()),
     };
     let totals = fields.0.to_vec();
-    Totals::read(&totals)?;
+    Totals::decode(&totals)?;
     let fault = |what: &str| Some(Err(Fault { step: Some(id), what: what.to_owned() }));
-    let said = Digest::of(rest);
+    let said = Digest::compute(rest);
     if withheld.is_some_and(|(_, left)| left != said) {
         return fault("the row was changed: its seal does not fit");
     }
     let (ids, digest) = (parents.iter().map(|(id, _)| *id).collect::<Vec<_>>(), withheld.map_or(said, |(it, _)| it));
-    if StepId::of(&ids, digest) != id {
+    if StepId::compute(&ids, digest) != id {
         return fault("the step's id does not fit its parents and its chunk");
     }
     let Ok(chunk) = std::str::from_utf8(rest) else { return fault("the row cannot be read") };

@@ -105,14 +105,14 @@ impl Log {
             let numbers = [fields.u64()?, fields.u64()?, fields.u64()?];
             (magic == *MAGIC).then_some((store, numbers, fields.array::<16>()?))
         };
-        let known = read().filter(|_| Seal::of(said).0 == *seal);
+        let known = read().filter(|_| Seal::compute(said).0 == *seal);
         let (store, [base, table, moved], table_seal) = known.ok_or(Unfit::Damaged)?;
         (log.store, log.base) = (store, base);
         if moved > 0 {
             let room = log.bytes.len()?.saturating_sub(table) / 16;
             let mut bytes = vec![0; usize::try_from(moved.min(room)).unwrap_or_default() * 16];
             log.bytes.read(&mut bytes, table)?;
-            if moved > room || Seal::of(&bytes).0 != table_seal {
+            if moved > room || Seal::compute(&bytes).0 != table_seal {
                 return Err(Unfit::Damaged);
             }
             log.table = (table, table + bytes.len() as u64);
@@ -202,7 +202,7 @@ impl Log {
         let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&self.store);
         bytes[16..].copy_from_slice(head);
-        Seal::of(&bytes).0
+        Seal::compute(&bytes).0
     }
 
     fn header(&self) -> Vec<u8> {
@@ -212,8 +212,8 @@ impl Log {
         header.extend_from_slice(MAGIC);
         header.extend_from_slice(&self.store);
         [self.base, self.table.0, moved].iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
-        header.extend_from_slice(&Seal::of(&table).0);
-        let seal = Seal::of(&header);
+        header.extend_from_slice(&Seal::compute(&table).0);
+        let seal = Seal::compute(&header);
         header.extend_from_slice(&seal.0);
         header
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use rath_record::{BranchId, Kept, Link, Payload, Step, StepId};
+use rath_record::{BranchId, Parent, Payload, Step, StepId, StorageState};
 use rusqlite::{Connection, params};
 
 use super::super::holder::now;
@@ -168,7 +168,7 @@ impl Page<'_> {
         }
         // On a branch of its own nothing can be deleted meanwhile; elsewhere it can, with what goes on from it.
         for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| may_be_gone(link, step))) {
-            if let Kept::At(at) = rows.of(link)
+            if let StorageState::At(at) = rows.of(link)
                 && self.names(at).map(|(id, _)| id) != Some(link.id())
             {
                 return Ok(Err(not_kept(link.id())));
@@ -201,7 +201,7 @@ impl Page<'_> {
         let row = self.index.get(self.connection, write.branch)?.cloned();
         let title = || write.title.clone().unwrap_or_default();
         let mut row = row.unwrap_or_else(|| BranchRow::new(write.branch, write.family, (last, head), title()));
-        row.move_to(last, head.id(), head.stamp().at, head.totals());
+        row.move_to(last, head.id(), head.stamp().at, head.encode_totals());
         write.title.iter().for_each(|title| row.title = title.clone());
         if let Right::New(holder) = &write.right {
             (row.writer, row.epoch) = (self.own(holder), FIRST);
@@ -227,10 +227,10 @@ impl Page<'_> {
         }
         let mut beside = Beside { places: [0; 2], elsewhere: [false; 2], moves };
         for (nth, link) in step.parents().iter().enumerate().take(2) {
-            let Kept::At(at) = rows.of(link) else { continue };
+            let StorageState::At(at) = rows.of(link) else { continue };
             beside.places[nth] = at;
             let branch = match link {
-                Link::Step(parent) => Some(parent.stamp().branch),
+                Parent::Loaded(parent) => Some(parent.stamp().branch),
                 // What is on a shelf is not fetched for this.
                 _ => self.names(at).map(|(_, branch)| branch),
             };
@@ -239,9 +239,9 @@ impl Page<'_> {
                 self.index.follow(self.connection, branch, at)?;
             }
         }
-        let (place, totals) = (self.place(), step.totals());
+        let (place, totals) = (self.place(), step.encode_totals());
         Writing(self.group).step(place, step, json, &totals, &beside);
-        rows.set(step, Kept::At(place));
+        rows.set(step, StorageState::At(place));
         if moves {
             let (branch, at) = (step.stamp().branch, step.stamp().at);
             self.index.change(self.connection, branch, |row| row.move_to(place, step.id(), at, totals))?;
@@ -251,11 +251,11 @@ impl Page<'_> {
 }
 
 /// Whether a parent is known to be, or may be, on another branch than its child.
-fn may_be_gone(link: &Link, child: &Step) -> bool {
+fn may_be_gone(link: &Parent, child: &Step) -> bool {
     match link {
-        Link::Step(parent) => parent.stamp().branch != child.stamp().branch,
-        Link::Shelved(_) => true,
-        Link::Gone(_) => false,
+        Parent::Loaded(parent) => parent.stamp().branch != child.stamp().branch,
+        Parent::Lazy(_) => true,
+        Parent::Missing(_) => false,
     }
 }
 

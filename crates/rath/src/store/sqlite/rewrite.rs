@@ -36,7 +36,7 @@ impl Sqlite {
             };
             let chunk = Chunk::decode(&found.chunk).map_err(|error| Error::new(ErrorKind::Store, error))?;
             // What other steps say as well stays theirs.
-            let references = chunk.references();
+            let references = chunk.payload_digests();
             let named = walk::named(page.log, &references, found.place)?;
             let change = Transaction::new_unchecked(page.connection, TransactionBehavior::Immediate)?;
             for digest in references.iter().filter(|digest| !named.contains(digest)) {
@@ -54,9 +54,9 @@ impl Sqlite {
                 }
                 page.index.flush(page.connection, *page.own)?;
             }
-            found.withheld.get_or_insert_with(|| Digest::of(found.chunk.as_bytes()));
+            found.withheld.get_or_insert_with(|| Digest::compute(found.chunk.as_bytes()));
             let mut json = Vec::new();
-            chunk.forgotten().encode(&mut json);
+            chunk.redacted().encode(&mut json);
             found.chunk = String::from_utf8(json).expect("JSON is UTF-8");
             let mut entry = Vec::new();
             Writing(&mut entry).row(&found);

@@ -95,7 +95,7 @@ impl About {
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&self.store);
         bytes[16..].copy_from_slice(&self.reflected.to_le_bytes());
-        Seal::of(&bytes).0
+        Seal::compute(&bytes).0
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rath_record::chunk::Chunk;
-use rath_record::{BranchId, Digest, Kept, Link, Parents, Payload, Shelf, Shelved, Step, StepId, Stored};
+use rath_record::{
+    BranchId, Digest, LazyStep, Parent, Parents, Payload, Step, StepId, StepSource, StorageState, StoredChunk,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::{Check, Damage, Listed, Rows};
@@ -57,19 +59,19 @@ impl Library {
     }
 }
 
-impl Shelf for Library {
+impl StepSource for Library {
     fn token(&self) -> u64 {
         self.rows.token()
     }
 
     /// A step and some of those before it; what is before those stays on the shelf.
     fn fetch(&self, place: u64, id: StepId) -> Option<Step> {
-        let shelf: Arc<dyn Shelf> = self.own.upgrade()?;
+        let shelf: Arc<dyn StepSource> = self.own.upgrade()?;
         load(&self.shelves, &self.rows, place, id, &shelf)
     }
 }
 
-fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn Shelf>) -> Option<Step> {
+fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn StepSource>) -> Option<Step> {
     let log = shelves.log();
     let mut pages = Pages::back(&log);
     let mut run: Vec<StepRow> = Vec::new();
@@ -88,9 +90,9 @@ fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn 
     let mut step: Option<Step> = None;
     for row in run.into_iter().rev() {
         let mut links = row.parents.iter().map(|(id, place)| match (&step, place) {
-            (Some(step), _) if step.id() == *id => Link::Step(step.clone()),
-            (_, 1..) => Link::Shelved(Arc::new(Shelved::new(*id, *place, shelf.clone()))),
-            _ => Link::Gone(Box::new(*id)),
+            (Some(step), _) if step.id() == *id => Parent::Loaded(step.clone()),
+            (_, 1..) => Parent::Lazy(Arc::new(LazyStep::new(*id, *place, shelf.clone()))),
+            _ => Parent::Missing(Box::new(*id)),
         });
         let parents = match (links.next(), links.next()) {
             (None, _) => Parents::None,
@@ -98,12 +100,12 @@ fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn 
             (Some(ours), Some(theirs)) => Parents::Two([ours, theirs]),
         };
         let mut chunk = Chunk::decode(&row.chunk).ok()?;
-        if !chunk.references().is_empty() || matches!(chunk, Chunk::Other(_)) {
-            chunk.fill(|digest| shelves.payload(digest));
+        if !chunk.payload_digests().is_empty() || matches!(chunk, Chunk::Other(_)) {
+            chunk.fill_payloads(|digest| shelves.payload(digest));
         }
-        let said = Stored { chunk, json: &row.chunk, withheld: row.withheld };
-        let loaded = Step::shelved(parents, said, row.stamp, &row.totals)?;
-        rows.set(&loaded, Kept::At(row.place));
+        let said = StoredChunk { chunk, json: &row.chunk, withheld: row.withheld };
+        let loaded = Step::from_store(parents, said, row.stamp, &row.totals)?;
+        rows.set(&loaded, StorageState::At(row.place));
         step = Some(loaded);
     }
     step.filter(|step| step.id() == id)
@@ -113,7 +115,7 @@ fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn 
 fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<Payload>> {
     let found = stored_payload(connection, digest)?;
     let Some((is_text, Some(data))) = found else { return Ok(None) };
-    if Digest::of(&data) != *digest {
+    if Digest::compute(&data) != *digest {
         return Ok(None);
     }
     let bytes = |data: Vec<u8>| Payload::Bytes(data.into());
@@ -229,7 +231,7 @@ impl Checking {
         let Ok(chunk) = Chunk::decode(&row.chunk) else {
             return self.add(row.place, Some(row.id), "the row cannot be read");
         };
-        for digest in chunk.references() {
+        for digest in chunk.payload_digests() {
             let what = match payload_state(connection, &digest) {
                 Ok(State::Good | State::Forgotten) => continue,
                 Ok(State::Changed) => format!("its payload {digest:.8} was changed"),
@@ -252,7 +254,7 @@ fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<S
     Ok(match stored_payload(connection, digest)? {
         None => State::Missing,
         Some((_, None)) => State::Forgotten,
-        Some((_, Some(data))) if Digest::of(&data) == *digest => State::Good,
+        Some((_, Some(data))) if Digest::compute(&data) == *digest => State::Good,
         Some((_, Some(_))) => State::Changed,
     })
 }
@@ -427,7 +429,7 @@ pub(super) fn rested(connection: &Connection, log: &Log) -> Result<(Vec<u64>, Ha
                 Ok(Chunk::Other(other)) => {
                     named.extend(other.json().split('"').filter_map(|it| Digest::from_hex(it.as_bytes())));
                 }
-                Ok(chunk) => named.extend(chunk.references()),
+                Ok(chunk) => named.extend(chunk.payload_digests()),
                 Err(_) => {}
             },
             Err(fault) => _ = failed.get_or_insert(fault.what),

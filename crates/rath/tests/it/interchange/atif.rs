@@ -44,7 +44,7 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
         memory: "m:".to_owned(),
         event: rath::chunk::MemoryEvent::Recall {
             query: "q".into(),
-            found: vec![rath::chunk::Recalled { entry: "e".to_owned(), text: "long ".repeat(5000).into() }],
+            found: vec![rath::chunk::RecalledEntry { entry: "e".to_owned(), text: "long ".repeat(5000).into() }],
         },
     });
     work.push(Chunk::user("and?"));

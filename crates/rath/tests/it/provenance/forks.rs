@@ -48,7 +48,7 @@ fn the_call_that_broke_something_is_found_wherever_it_is() {
         let found = block_on(session.bisect(&check)).expect("a search");
         let told = format!("seed {seed}, call {bad} of {commands:#?}: {found:?}");
         let step = session.as_record().find(found.step.expect(&told)).expect("a step");
-        let (call, _) = view::asked(step).expect("a call");
+        let (call, _) = view::find_call(step).expect("a call");
         let asked = json!({ "command": commands[bad as usize] }).to_string();
         assert_eq!(call.arguments.to_string(), asked, "{told}");
         assert!(found.runs <= 2 + u64::from(found.trees.max(1).ilog2()) + 1, "{told}");

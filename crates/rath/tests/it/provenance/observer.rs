@@ -122,7 +122,7 @@ pub(crate) fn changes(before: &State, after: &State) -> Changes {
         }
         let leaf = |thing: Option<&Thing>| thing.is_some_and(|thing| *thing != Thing::Directory { is_empty: false });
         let digest = |thing: Option<&Thing>| match thing? {
-            Thing::File { content, .. } | Thing::Link(content) => Some(Digest::of(content)),
+            Thing::File { content, .. } | Thing::Link(content) => Some(Digest::compute(content)),
             Thing::Directory { .. } | Thing::Ignored(_) => None,
         };
         let (was_leaf, is_leaf) = (leaf(was), leaf(is));

@@ -47,7 +47,7 @@ fn told(session: &Session) -> String {
     let mut before = None;
     for at in view::trees(session.as_record()).list {
         let now = session.at(at.step.id()).expect("a step");
-        let drawn = |effects: &[Effect]| effects.iter().map(draw::changed).collect::<Vec<_>>().join(" ");
+        let drawn = |effects: &[Effect]| effects.iter().map(draw::describe_effect).collect::<Vec<_>>().join(" ");
         let effects = drawn(at.step.chunk().effects());
         let differs = before.map(|before: Session| drawn(&before.changes(&now).expect("versions"))).unwrap_or_default();
         if !effects.is_empty() || !differs.is_empty() {
@@ -146,7 +146,7 @@ fn what_others_do_to_ignored_files_is_told_and_nobodys_call() {
     let session = work(session, &[&[sh("true")], &[sh("echo y > y.log")]]);
     expect![[r#"
         tool_result: +x.log (the tree: )
-        observed: +mine.log (the tree: )
+        changed outside the agent: +mine.log (the tree: )
         tool_result: +y.log (the tree: )
     "#]]
     .assert_eq(&told(&session));

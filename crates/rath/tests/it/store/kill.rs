@@ -270,7 +270,7 @@ impl Stage {
 
 /// The name of a call: that of the answer that asked for it, and its own.
 fn name(answer: &Step, call: &str) -> String {
-    Digest::of(format!("{} {call}", answer.id()).as_bytes()).to_string()
+    Digest::compute(format!("{} {call}", answer.id()).as_bytes()).to_string()
 }
 
 /// The answer that a step about a call belongs to, and whether the call had been started before.

@@ -13,7 +13,7 @@ use crate::support::block_on;
 fn words(name: &str, bytes: usize) -> String {
     let mut text = String::new();
     while text.len() < bytes {
-        text.push_str(&rath::Digest::of(format!("{name} {}", text.len()).as_bytes()).to_string());
+        text.push_str(&rath::Digest::compute(format!("{name} {}", text.len()).as_bytes()).to_string());
         text.push(' ');
     }
     text.truncate(bytes);

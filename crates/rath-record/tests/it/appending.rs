@@ -1,51 +1,51 @@
-//! Files that somebody goes on with: who writes, what was cut, what is elsewhere, what was to be forgotten.
+//! Files that are continued: writers, cut rows, steps in other files, redacted steps.
 
 use expect_test::expect;
 use rath_record::chunk::Chunk;
 use rath_record::codec::{self, Encoder, Ending, Reader};
 use rath_record::lineage::Lineage;
-use rath_record::{Digest, Link, Parents, Record, Stamp, Step};
+use rath_record::{Digest, Parent, Parents, Record, Stamp, Step};
 
 use crate::support::branch;
 
-fn said(record: &mut Record, text: &str) -> Step {
+fn push_note(record: &mut Record, text: &str) -> Step {
     record.push(Chunk::user(text), Stamp::on(branch("main"))).clone()
 }
 
-/// A file that was closed, gone on with, cut in the middle of a row, and gone on with again.
+/// Returns a file that was closed, continued, cut in the middle of a row, and continued again.
 pub(crate) fn file() -> Vec<u8> {
     let mut record = Record::new();
-    let mut encoder = Encoder::new().opened_by("one");
-    encoder.step(&said(&mut record, "first")).expect("short");
+    let mut encoder = Encoder::new().with_writer("one");
+    encoder.push_step(&push_note(&mut record, "first")).expect("short");
     encoder.close();
-    let mut file = encoder.take();
-    let mut encoder = go_on(&file, "two");
-    encoder.step(&said(&mut record, "second").without_words()).expect("short");
-    let whole = file.len() + encoder.waiting();
-    file.append(&mut encoder.take());
+    let mut file = encoder.take_bytes();
+    let mut encoder = continue_file(&file, "two");
+    encoder.push_step(&push_note(&mut record, "second").redacted()).expect("short");
+    let whole = file.len() + encoder.buffered_bytes();
+    file.append(&mut encoder.take_bytes());
     let lost = record.clone();
-    encoder.step(&said(&mut record, "never kept")).expect("short");
-    file.append(&mut encoder.take());
+    encoder.push_step(&push_note(&mut record, "never kept")).expect("short");
+    file.append(&mut encoder.take_bytes());
     file.truncate(whole + 100);
     let mut record = lost;
-    let mut encoder = go_on(&file, "three");
-    encoder.step(&said(&mut record, "third")).expect("short");
-    encoder.gone(Digest([7; 32]), None);
-    let parents = Parents::One(Link::Gone(Box::new(rath_record::StepId([7; 32]))));
-    encoder.step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
-    encoder.gone(Digest([9; 32]), Some(branch("main")));
+    let mut encoder = continue_file(&file, "three");
+    encoder.push_step(&push_note(&mut record, "third")).expect("short");
+    encoder.push_gone(Digest([7; 32]), None);
+    let parents = Parents::One(Parent::Missing(Box::new(rath_record::StepId([7; 32]))));
+    encoder.push_step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
+    encoder.push_gone(Digest([9; 32]), Some(branch("main")));
     encoder.close();
-    file.append(&mut encoder.take());
+    file.append(&mut encoder.take_bytes());
     file
 }
 
-fn go_on(file: &[u8], who: &str) -> Encoder {
+fn continue_file(file: &[u8], who: &str) -> Encoder {
     let opened = codec::read(file).expect("a file of ours");
-    Encoder::go_on(opened.position.expect("it has rows"), who, opened.payloads)
+    Encoder::append_at(opened.position.expect("it has rows"), who, opened.payloads)
 }
 
 #[test]
-fn a_file_that_was_gone_on_with_is_whole() {
+fn a_continued_file_is_whole() {
     let opened = codec::read(&file()).expect("a file of ours");
     assert!(opened.report.is_whole(), "{:?}", opened.report);
     let report = &opened.report;
@@ -59,11 +59,11 @@ fn a_file_that_was_gone_on_with_is_whole() {
         ○  3f7d1221 main  user: third
         ○  427e8b6e main  user: [forgotten]
         ○  5d3b5f47 main  user: first"#]]
-    .assert_eq(&Lineage::of(opened.heads).to_string());
+    .assert_eq(&Lineage::new(opened.heads).to_string());
 }
 
 #[test]
-fn a_cut_that_nobody_went_on_from_is_told_and_one_that_somebody_did_is_no_damage() {
+fn a_cut_file_is_reported_until_a_writer_continues_it() {
     let file = file();
     for end in 0..file.len() {
         let opened = codec::read(&file[..end]).expect("a file of ours, cut");
@@ -71,11 +71,11 @@ fn a_cut_that_nobody_went_on_from_is_told_and_one_that_somebody_did_is_no_damage
         let is_cut = matches!(opened.report.ending, Ending::Cut { .. });
         assert!(is_cut || !in_a_row, "cut at {end}: {:?}", opened.report);
         assert!(opened.report.damage.len() <= 1, "cut at {end}: {:?}", opened.report.damage);
-        // Whatever was cut, somebody can go on, and the file is whole then.
+        // After any cut the file can be continued, and is whole then.
         if let Some(position) = opened.position {
-            let mut encoder = Encoder::go_on(position, "another", opened.payloads);
+            let mut encoder = Encoder::append_at(position, "another", opened.payloads);
             encoder.close();
-            let mended = [&file[..end], &encoder.take()].concat();
+            let mended = [&file[..end], &encoder.take_bytes()].concat();
             let report = codec::read(&mended).expect("a file of ours").report;
             assert!(report.damage.is_empty() || !opened.report.damage.is_empty(), "cut at {end}: {:?}", report.damage);
             assert_eq!(report.ending, Ending::Closed, "cut at {end}");
@@ -85,7 +85,7 @@ fn a_cut_that_nobody_went_on_from_is_told_and_one_that_somebody_did_is_no_damage
 }
 
 #[test]
-fn any_flipped_byte_is_told() {
+fn any_flipped_byte_is_reported() {
     let file = file();
     let whole = codec::read(&file).expect("a file of ours").report;
     for at in 0..file.len() {
@@ -94,7 +94,7 @@ fn any_flipped_byte_is_told() {
         match codec::read(&flipped) {
             Err(_) => {}
             Ok(opened) if opened.report.is_whole() => {
-                // Only in bytes of a row that was cut, which say nothing.
+                // Only a flip in the bytes of a cut row goes unseen; they hold nothing.
                 assert_eq!(opened.report, whole, "byte {at}");
             }
             Ok(_) => {}
@@ -105,12 +105,12 @@ fn any_flipped_byte_is_told() {
 #[test]
 fn a_step_in_the_file_of_another_session_is_found_there() {
     let mut record = Record::new();
-    let base = said(&mut record, "in another file");
+    let base = push_note(&mut record, "in another file");
     let mut encoder = Encoder::new();
-    encoder.gone(Digest(base.id().0), Some(branch("other")));
-    encoder.step(&said(&mut record, "here")).expect("short");
+    encoder.push_gone(Digest(base.id().0), Some(branch("other")));
+    encoder.push_step(&push_note(&mut record, "here")).expect("short");
     let file = encoder.finish();
-    let mut reader = Reader::new().elsewhere(move |id, file| {
+    let mut reader = Reader::new().with_step_finder(move |id, file| {
         assert_eq!((id, file), (base.id(), branch("other")));
         Some(base.clone())
     });
@@ -119,22 +119,22 @@ fn a_step_in_the_file_of_another_session_is_found_there() {
     assert!(opened.report.is_whole());
     assert_eq!(opened.record.chunk_count(), 2);
     assert_eq!(opened.elsewhere.len(), 1);
-    // Alone, it is whole as well: what is not here is known not to be.
+    // Without the other file it is whole as well: the missing steps are declared as absent.
     let alone = codec::read(&file).expect("a file of ours");
     assert!(alone.report.is_whole());
     assert_eq!(alone.record.chunk_count(), 1);
 }
 
 #[test]
-fn what_is_forgotten_keeps_its_name_and_its_place() {
+fn a_redacted_step_keeps_its_id_and_its_parents() {
     let mut record = Record::new();
     let call = rath_record::chunk::Call::new("c1", "send", r#"{"to":"somebody"}"#);
     record.push(Chunk::calls([call]), Stamp::on(branch("main")));
     record.push(Chunk::result("c1", "sent to somebody"), Stamp::on(branch("main")));
     let head = record.head().expect("a step").clone();
-    let steps: Vec<_> = record.steps().into_iter().map(Step::without_words).collect();
+    let steps: Vec<_> = record.steps().into_iter().map(Step::redacted).collect();
     let mut encoder = Encoder::new();
-    steps.iter().for_each(|step| encoder.step(step).expect("short"));
+    steps.iter().for_each(|step| encoder.push_step(step).expect("short"));
     let file = encoder.finish();
     assert!(!String::from_utf8_lossy(&file).contains("somebody"));
     let opened = codec::read(&file).expect("a file of ours");

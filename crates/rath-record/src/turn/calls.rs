@@ -1,0 +1,213 @@
+//! The calls without a result at the end of a line.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::call_queue::CallQueue;
+use crate::chunk::{Call, Chunk};
+use crate::id::{CallId, StepId};
+use crate::lineage::NewestFirst;
+use crate::payload::Text;
+use crate::step::{Parent, Parents, Step};
+
+/// A call without a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingCall {
+    /// The answer that asked for the call.
+    pub step: StepId,
+    /// The call.
+    pub call: Call,
+    /// The progress of the call.
+    pub progress: Progress,
+}
+
+/// The progress of a call without a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// The call was neither decided nor started.
+    New,
+    /// A person approved the call.
+    Approved,
+    /// A person denied the call; the result that tells the model is still to be recorded.
+    Denied {
+        /// The reason.
+        reason: Text,
+    },
+    /// The call was started, and its end is not known.
+    Unknown,
+}
+
+/// The number of calls without a result at the end of a line, by id.
+///
+/// Steps hold only the total: a list in every step of a turn would grow with the square of its calls. A record keeps
+/// this value for its head; it can be computed again from the steps.
+#[derive(Clone, Default)]
+pub(crate) struct OpenCalls {
+    count: u64,
+    by_id: Option<Arc<HashMap<CallId, u64>>>,
+}
+
+impl OpenCalls {
+    /// Returns the open calls of the line that ends at `head`.
+    pub(crate) fn at(head: &Step) -> Self {
+        let mut open = OpenCalls::default();
+        for step in steps_since_closed(head) {
+            open.append(step.chunk());
+        }
+        open
+    }
+
+    /// Returns the open calls before a step with these parents. A merge computes its own.
+    pub(crate) fn before(parents: &Parents) -> Self {
+        match parents {
+            Parents::Two(_) if parents.both().is_some() => OpenCalls::default(),
+            _ => parents.as_slice().iter().find_map(Parent::step).map(OpenCalls::at).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Updates the open calls by one step, and returns whether the step closed a call.
+    pub(super) fn append(&mut self, chunk: &Chunk) -> bool {
+        match chunk {
+            Chunk::Assistant(answer) => {
+                self.open(&answer.calls);
+                false
+            }
+            Chunk::ToolResult(result) => self.close(&result.call),
+            _ => false,
+        }
+    }
+
+    fn open(&mut self, calls: &[Call]) {
+        if !calls.is_empty() {
+            self.count = self.count.saturating_add(calls.len() as u64);
+            let by_id = Arc::make_mut(self.by_id.get_or_insert_default());
+            calls.iter().for_each(|call| *by_id.entry(call.id.clone()).or_default() += 1);
+        }
+    }
+
+    /// Removes one call with this id, and returns whether there was one.
+    fn close(&mut self, id: &CallId) -> bool {
+        let Some(by_id) = self.by_id.as_mut().filter(|by_id| by_id.contains_key(id)) else { return false };
+        let by_id = Arc::make_mut(by_id);
+        self.count -= 1;
+        if let Some(count) = by_id.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                by_id.remove(id);
+            }
+        }
+        if by_id.is_empty() {
+            self.by_id = None;
+        }
+        true
+    }
+
+    /// Adds the open calls of another line.
+    pub(super) fn add(&mut self, other: &OpenCalls) {
+        if let Some(others) = &other.by_id {
+            self.count = self.count.saturating_add(other.count);
+            let by_id = Arc::make_mut(self.by_id.get_or_insert_default());
+            others.iter().for_each(|(id, count)| *by_id.entry(id.clone()).or_default() += count);
+        }
+    }
+}
+
+/// Returns the calls without a result on the line that ends at `head`, in the order in which they were asked for.
+pub(crate) fn pending_calls(head: &Step) -> Vec<PendingCall> {
+    CallTracker::follow(&steps_since_closed(head)).into_pending()
+}
+
+/// Returns the end of the line at `head`, oldest first, from after the last step at which no call was open.
+fn steps_since_closed(head: &Step) -> VecDeque<&Step> {
+    // Along the first parents, the count in a step covers everything that is read up to it.
+    let mut first_parents = std::iter::successors(Some(head), |step| step.first_parent());
+    let closed = first_parents.find(|step| !step.totals().turn.has_open_calls()).map(Step::id);
+    let mut steps = VecDeque::new();
+    for step in NewestFirst::new(Some(head)).take_while(|step| Some(step.id()) != closed) {
+        steps.push_front(step);
+    }
+    steps
+}
+
+/// The calls of some steps, with the status of each.
+#[derive(Default)]
+struct CallTracker<'a> {
+    calls: Vec<(StepId, &'a Call, CallStatus<'a>)>,
+    /// The open calls, as indices into `calls`.
+    open: CallQueue<'a, usize>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum CallStatus<'a> {
+    New,
+    Approved,
+    Denied(&'a Text),
+    Started,
+    Closed,
+}
+
+impl<'a> CallTracker<'a> {
+    fn follow(steps: &VecDeque<&'a Step>) -> Self {
+        let mut tracker = CallTracker::default();
+        for step in steps {
+            match step.chunk() {
+                Chunk::Assistant(answer) => tracker.open(step.id(), &answer.calls),
+                Chunk::ToolStarted(started) => tracker.start(&started.call),
+                Chunk::Approved(approved) => tracker.decide(&approved.call, CallStatus::Approved),
+                Chunk::Denied(denied) => tracker.decide(&denied.call, CallStatus::Denied(&denied.reason)),
+                Chunk::ToolResult(result) => {
+                    if let Some(index) = tracker.open.close(&result.call) {
+                        tracker.calls[index].2 = CallStatus::Closed;
+                    }
+                }
+                _ => {}
+            }
+        }
+        tracker
+    }
+
+    fn open(&mut self, step: StepId, calls: &'a [Call]) {
+        let first = self.calls.len();
+        self.open.add_turn(calls.iter().enumerate().map(|(nth, call)| (&call.id, first + nth)));
+        self.calls.extend(calls.iter().map(|call| (step, call, CallStatus::New)));
+    }
+
+    /// Marks a call as started. Of two calls with one id, the second start belongs to the second call.
+    fn start(&mut self, id: &CallId) {
+        if let Some(&index) = self.open.with_id(id).find(|index| self.calls[**index].2 != CallStatus::Started) {
+            self.calls[index].2 = CallStatus::Started;
+        }
+    }
+
+    /// Records a decision about a call.
+    ///
+    /// Of several calls with one id, it belongs to the first undecided one, then to the first started one; if all are
+    /// decided, it replaces the decision of the first.
+    fn decide(&mut self, id: &CallId, decision: CallStatus<'a>) {
+        let find = |status: Option<CallStatus<'_>>| {
+            self.open.with_id(id).copied().find(|index| status.is_none_or(|status| self.calls[*index].2 == status))
+        };
+        let index = find(Some(CallStatus::New)).or_else(|| find(Some(CallStatus::Started))).or_else(|| find(None));
+        if let Some(index) = index {
+            self.calls[index].2 = decision;
+        }
+    }
+
+    fn into_pending(self) -> Vec<PendingCall> {
+        let pending = self.calls.into_iter().filter_map(|(step, call, status)| {
+            let progress = match status {
+                CallStatus::New => Progress::New,
+                CallStatus::Approved => Progress::Approved,
+                CallStatus::Denied(reason) => Progress::Denied { reason: reason.clone() },
+                CallStatus::Started => Progress::Unknown,
+                CallStatus::Closed => return None,
+            };
+            Some(PendingCall { step, call: call.clone(), progress })
+        });
+        pending.collect()
+    }
+}
