@@ -20,6 +20,7 @@ mod payload;
 mod record;
 mod shelf;
 mod step;
+mod timestamp;
 pub mod turn;
 mod usage;
 pub mod view;

@@ -63,6 +63,7 @@ mod walk;
 
 pub use self::bisect::{Bisect, Bisected, Verdict};
 pub use self::blame::{Author, Blame, Line, Origin};
+pub use self::ignore::IgnoreRules;
 pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
 pub use self::objects::Objects;
 pub use self::tree::{Mode, ObjectId};

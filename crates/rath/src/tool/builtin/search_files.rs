@@ -1,6 +1,5 @@
 //! Searching the files.
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rath_record::chunk::ToolSpec;
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use crate::error::ErrorKind;
 use crate::sandbox::{Kind, Part, Sandbox};
 use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
+use crate::workspace::IgnoreRules;
 
 /// Searches the files.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,10 @@ const WIDTH_MOST: usize = 300;
 /// How much memory a pattern may take.
 const PATTERN_MOST: usize = 4 * 1024 * 1024;
 const CONTEXT_MOST: u64 = 10;
+/// How many patterns the braces of a glob may stand for.
+const PATTERNS_MOST: usize = 1_000;
+/// How long a glob can be, in bytes.
+const GLOB_MOST: usize = 4_096;
 
 impl Tool for SearchFiles {
     fn spec(&self) -> ToolSpec {
@@ -219,8 +223,8 @@ fn cut(line: &[u8], at: usize) -> String {
 /// Which files are searched.
 enum Glob {
     All,
-    These(Gitignore),
-    Others(Gitignore),
+    These(IgnoreRules),
+    Others(IgnoreRules),
 }
 
 impl Glob {
@@ -229,18 +233,105 @@ impl Glob {
         if plain.is_empty() {
             return Ok(Glob::All);
         }
+        let mut patterns = Vec::new();
+        if !expand(plain, &mut patterns) {
+            let message = format!("`glob`: wanted at most {GLOB_MOST} bytes that stand for {PATTERNS_MOST} patterns");
+            return Err(Error::new(ErrorKind::Arguments, message));
+        }
         // The rules of `.gitignore` are what people mean: a name at any depth, a path from the top.
-        let mut builder = GitignoreBuilder::new("");
-        let built = builder.add_line(None, plain).and_then(|builder| builder.build());
-        let rules = built.map_err(|error| Error::new(ErrorKind::Arguments, format_args!("`glob`: {error}")))?;
+        let rules = IgnoreRules::default().below(b"", patterns.join("\n").as_bytes());
         Ok(if others { Glob::Others(rules) } else { Glob::These(rules) })
     }
 
     fn takes(&self, path: &str) -> bool {
+        let matches = |rules: &IgnoreRules| {
+            let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            above.any(|above| rules.ignores(above.as_bytes(), true)) || rules.ignores(path.as_bytes(), false)
+        };
         match self {
             Glob::All => true,
-            Glob::These(rules) => rules.matched_path_or_any_parents(path, false).is_ignore(),
-            Glob::Others(rules) => !rules.matched_path_or_any_parents(path, false).is_ignore(),
+            Glob::These(rules) => matches(rules),
+            Glob::Others(rules) => !matches(rules),
         }
+    }
+}
+
+/// Writes `*.{md,rs}` as `*.md` and `*.rs`; false if that gives too many patterns.
+///
+/// A brace without its other half stands for itself.
+fn expand(glob: &str, patterns: &mut Vec<String>) -> bool {
+    if patterns.len() >= PATTERNS_MOST || glob.len() > GLOB_MOST {
+        return false;
+    }
+    let Some((open, commas, close)) = braces(glob) else {
+        // Neither character is special in a glob, and both are at the beginning of a line in a `.gitignore`.
+        let escape = if glob.starts_with(['!', '#']) { "\\" } else { "" };
+        patterns.push(format!("{escape}{glob}"));
+        return true;
+    };
+    let ends = commas.iter().chain([&close]);
+    let starts = [&open].into_iter().chain(&commas);
+    starts
+        .zip(ends)
+        .all(|(start, end)| expand(&[&glob[..open], &glob[start + 1..*end], &glob[close + 1..]].concat(), patterns))
+}
+
+/// Finds the first pair of braces, and the commas that are directly in it.
+fn braces(glob: &str) -> Option<(usize, Vec<usize>, usize)> {
+    let bytes = glob.as_bytes();
+    let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut first: Option<(usize, Vec<usize>, usize)> = None;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 1,
+            b'{' => open.push((at, Vec::new())),
+            b',' => {
+                if let Some((_, commas)) = open.last_mut() {
+                    commas.push(at);
+                }
+            }
+            b'}' => {
+                if let Some((start, commas)) = open.pop()
+                    && first.as_ref().is_none_or(|(first, ..)| start < *first)
+                {
+                    first = Some((start, commas, at));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_stand_for_each_of_their_parts() {
+        let expanded = |glob: &str| {
+            let mut patterns = Vec::new();
+            expand(glob, &mut patterns).then(|| patterns.join(" "))
+        };
+        for (glob, expected) in [
+            ("*.rs", "*.rs"),
+            ("*.{md,rs}", "*.md *.rs"),
+            ("{a,b}/{c,d}", "a/c a/d b/c b/d"),
+            ("{a,b{c,d}}e", "ae bce bde"),
+            ("{a,}b", "ab b"),
+            ("{a}", "a"),
+            ("{a,b", "{a,b"),
+            ("{x{a,b}", "{xa {xb"),
+            ("a,b}", "a,b}"),
+            ("\\{a,b\\}", "\\{a,b\\}"),
+            ("{!a,#b}", "\\!a \\#b"),
+            ("{ä,ö}", "ä ö"),
+        ] {
+            assert_eq!(expanded(glob).as_deref(), Some(expected), "{glob}");
+        }
+        assert_eq!(expanded(&"{a,b}".repeat(30)), None);
+        assert_eq!(expanded(&"{".repeat(100_000)), None);
     }
 }
