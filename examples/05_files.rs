@@ -1,8 +1,8 @@
 //! Files as part of the session: two forks work on one project, a merge joins them, and every line knows its author.
 
+use rath::Origin;
 use rath::prelude::*;
 use rath::tool::builtin::Shell;
-use rath::workspace::Origin;
 
 /// An agent that runs these commands, one after the other.
 fn worker(commands: &[&str]) -> Result<Agent> {
@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     let theirs = worker(&["sed -i s/two/three/ trip.txt", "mv trip.txt journey.txt"])?;
     let (ours, theirs) = tokio::try_join!(ours.run(fork("Go to Lyon.")), theirs.run(fork("Three will go.")))?;
     let merged = ours.merge(&theirs)?;
-    merged.settle_files().await?;
+    merged.update_files().await?;
     println!("{}", std::fs::read_to_string(project.join("journey.txt"))?);
 
     for line in merged.blame("journey.txt")?.iter().flat_map(|blame| &blame.lines) {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use rath::prelude::*;
 use rath::sandbox::{Command, Ended, Kind, Part, Ran, Sandbox, Stream};
+use rath::sandbox::{ErrorKind, Result};
 
 /// A sandbox with an empty workspace, for one promise. It has to have `sh`, `sleep`, `cat`, `head` and `seq`.
 pub struct Case {
@@ -162,7 +162,7 @@ fn long(case: &Case) {
         assert_eq!(printed.bytes, all.len() as u64);
         assert!(all.as_bytes().starts_with(&printed.beginning) && all.as_bytes().ends_with(&printed.end));
         assert!(!printed.end.is_empty() && printed.beginning.len() + printed.end.len() < all.len());
-        assert_eq!(printed.spooled, Some(rath::Digest::of(all.as_bytes())));
+        assert_eq!(printed.spooled, Some(rath::sandbox::Digest::of(all.as_bytes())));
     }
     if let Some(file) = ran.out.spooled.and_then(|digest| case.sandbox.spooled(digest)) {
         assert_eq!(std::fs::read(file).expect("it is kept"), all.as_bytes());
@@ -294,7 +294,7 @@ fn files(case: &Case) {
     assert_eq!(wait(sandbox.look("digits")).expect("looked").map(|entry| entry.bytes), Some(10));
     for path in ["../x", "/etc/passwd", "outside", "src/../../x"] {
         let error = wait(sandbox.read(path, whole)).expect_err("it leads out");
-        assert_eq!(error.kind(), ErrorKind::Place, "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutsideWorkspace, "{error}");
         assert!(wait(sandbox.write(path, b"x")).is_err(), "{path}");
     }
     assert_eq!(wait(sandbox.read("nothing", whole)).expect_err("it is not there").kind(), ErrorKind::Io);

@@ -1,79 +1,81 @@
 //! The kinds of failure, and the errors of the planes below the session.
 
-/// The kinds of failure a caller may want to tell apart.
+/// The kinds of failure that a caller may want to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Two sessions cannot be joined.
+    /// Two sessions cannot be merged.
     Merge,
-    /// There is no such step in the session.
+    /// The session has no such step.
     NoSuchStep,
-    /// A place is not one.
+    /// A sandbox cannot be opened or used.
     Place,
     /// A file could not be read or written.
     Io,
-    /// A file is not one of ours, or from a newer version.
+    /// A file has another format, or is from a newer version.
     Format,
-    /// A provider is not named or set up as it should be.
+    /// A provider is not known or not set up.
     Provider,
-    /// There is no key, or the provider refuses it.
+    /// The key is missing, or the provider rejects it.
     Key,
     /// The provider has no such model.
     Model,
-    /// The provider refuses the request.
+    /// The provider rejects the request.
     Refused,
-    /// The provider has too much to do, or fails inside.
+    /// The provider is overloaded or has an internal error.
     Busy,
-    /// Nothing came for too long.
+    /// A time limit was reached.
     Timeout,
     /// The provider cannot be reached, or the connection broke.
     Connection,
-    /// The answer cannot be read.
+    /// The answer of a provider cannot be parsed.
     Answer,
     /// The budget is used up.
     Budget,
-    /// It is not the model's turn.
+    /// The model cannot be asked now: a call has no result, or there is nothing to answer.
     Turn,
-    /// A payload that would have to be sent is not at hand.
+    /// A payload that a request needs is missing.
     Payload,
-    /// A request cannot be rebuilt as it was sent.
+    /// A request cannot be rebuilt from the record.
     Request,
-    /// A script does not fit what happens.
+    /// A script of answers does not fit the run.
     Script,
-    /// A tool is not one that a model can be told about.
+    /// The definition of a tool is not valid, or a tool failed.
     Tool,
-    /// A call waits for a person's decision.
+    /// A call or a conflict waits for a decision.
     Approval,
-    /// A limit that is not a budget's was reached.
+    /// A limit other than the budget was reached.
     Limit,
-    /// A selector's reply names no route.
+    /// The reply of a selector names no route.
     Route,
-    /// A summary cannot stand for what it would hide.
+    /// A summary is not valid.
     Summary,
-    /// A memory could not be asked or written.
+    /// A memory cannot be read or written.
     Memory,
-    /// Arguments do not fit what they are for.
+    /// Arguments are not valid.
     Arguments,
-    /// The run was stopped from outside.
+    /// The run was cancelled.
     Cancelled,
-    /// A store could not be read or written.
+    /// A store cannot be read or written.
     Store,
-    /// What is stored was changed or is missing.
+    /// Stored data is damaged or missing.
     Damaged,
-    /// There is no such session in the store.
+    /// The store has no such session.
     NoSuchSession,
-    /// Somebody else writes, or wrote, the same session.
+    /// Another writer has, or had, the same session or file.
     Conflict,
-    /// Something is not as the session was left.
+    /// The state differs from what the session recorded.
     Differs,
-    /// A program does something else than the recording that it is replayed over.
+    /// A required check has not passed on the current files.
+    Check,
+    /// A replayed program diverges from the recording.
     Replay,
-    /// What a workflow was to do failed, for a reason of its own.
+    /// Any other failure, as of a user's workflow.
     Other,
 }
 
-/// Every kind there is.
-const EVERY_KIND: [ErrorKind; 33] = [
+/// All kinds.
+const EVERY_KIND: [ErrorKind; 34] = [
     ErrorKind::Merge,
     ErrorKind::NoSuchStep,
     ErrorKind::Place,
@@ -105,17 +107,18 @@ const EVERY_KIND: [ErrorKind; 33] = [
     ErrorKind::NoSuchSession,
     ErrorKind::Conflict,
     ErrorKind::Differs,
+    ErrorKind::Check,
     ErrorKind::Replay,
     ErrorKind::Other,
 ];
 
 impl ErrorKind {
-    /// Whether the same thing may work a moment later.
+    /// Returns true if the operation may succeed when it is tried again.
     pub fn is_temporary(self) -> bool {
         matches!(self, ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::Connection)
     }
 
-    /// The name under which it is recorded.
+    /// Returns the name under which the kind is recorded.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ErrorKind::Merge => "merge",
@@ -149,12 +152,13 @@ impl ErrorKind {
             ErrorKind::NoSuchSession => "no_such_session",
             ErrorKind::Conflict => "conflict",
             ErrorKind::Differs => "differs",
+            ErrorKind::Check => "check",
             ErrorKind::Replay => "replay",
             ErrorKind::Other => "other",
         }
     }
 
-    /// The kind that is recorded under a name.
+    /// Returns the kind that is recorded under a name.
     pub(crate) fn named(name: &str) -> Self {
         EVERY_KIND.into_iter().find(|kind| kind.name() == name).unwrap_or(ErrorKind::Other)
     }

@@ -18,12 +18,10 @@ pub mod memory;
 mod place;
 pub mod provider;
 pub mod replay;
-pub mod sandbox;
 pub mod secrets;
 mod session;
 pub mod store;
 pub mod tool;
-pub mod workspace;
 
 pub use budget::{Budget, Limits};
 pub use cancel::Cancel;
@@ -36,10 +34,12 @@ pub use provider::Provider;
 pub use rath_macros::{Module, tool};
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
-pub use sandbox::Sandbox;
+pub use rath_sandbox as sandbox;
+pub use rath_sandbox::Sandbox;
+pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Error, Result, Session};
+pub use session::{Author, Bisected, Blame, Error, Line, Origin, Result, Session};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.

@@ -107,7 +107,7 @@ impl<'a> Replaying<'a> {
                 .with_session(&session));
         }
         if let Some(sandbox) = &sandbox {
-            sandbox.look(".").await.map_err(|error| error.with_session(&session))?;
+            sandbox.look(".").await.map_err(|error| Error::from(error).with_session(&session))?;
         }
         let replay = Replay::of(session.as_record(), sandbox, session.secrets().clone());
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };

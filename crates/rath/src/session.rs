@@ -1,12 +1,15 @@
 //! The value that programs pass around.
 
+mod blame;
+mod branch_dirs;
 mod conflicts;
 mod decide;
 mod error;
 mod files;
 mod join;
 mod live;
-mod workspace;
+mod placement;
+mod versions;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,11 +32,14 @@ use crate::replay::Replay;
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
 use live::Live;
-use workspace::Where;
+use placement::Placement;
 
+pub use blame::{Author, Blame, Line, Origin};
+pub(crate) use branch_dirs::{BranchDir, BranchDirs};
 pub use error::{Error, Result};
+pub use files::Bisected;
 pub(crate) use files::checked;
-pub(crate) use workspace::is_of_workspace;
+pub(crate) use placement::{blocking, is_of_workspace};
 
 /// Everything that happened, as one value.
 ///
@@ -98,7 +104,7 @@ impl Session {
     pub fn to(self, sandbox: impl Into<Sandbox>) -> Self {
         let sandbox = sandbox.into();
         let mut session = self.and(Placed { place: sandbox.uri().to_owned(), tree: None });
-        session.live.place = Where::placed(sandbox);
+        session.live.place = Placement::placed(sandbox);
         session
     }
 
@@ -160,7 +166,7 @@ impl Session {
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.parting(None);
         let mut session = Session { branch: Branch::new(), ..self.clone() };
-        session.live.place = self.live.place.left();
+        session.live.place = self.live.place.for_fork();
         session.and(Detached { nth, from })
     }
 
@@ -429,7 +435,7 @@ impl Session {
         if let Some(replay) = &self.live.replay {
             replay.see(&step);
         }
-        self.keep(json);
+        self.hand_to_recorder(json);
         self.emit(|| EventKind::Step(step));
     }
 
@@ -452,7 +458,7 @@ impl Session {
     fn leave(&self, name: Option<String>) -> Self {
         let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
         let mut session = Session { branch, ..self.clone() };
-        session.live.place = self.live.place.left();
+        session.live.place = self.live.place.for_fork();
         session
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use rath::StepId;
 use rath::chunk::Call;
 use rath::record::draw::{count, preview, printable};
-use rath::workspace::{Line, Origin};
+use rath::{Line, Origin};
 use serde_json::json;
 
 use crate::output::{self, BRANCH, Done, Failure};

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let (merged, settled) = agent::block_on(async {
         let merged = ours.merge_by(theirs, strategy)?.record(&store).await?;
         let is_settled = merged.conflicts().is_empty() && merged.tree().is_some();
-        let settled = if is_settled { merged.settle_files().await } else { Ok(None) };
+        let settled = if is_settled { merged.update_files().await } else { Ok(None) };
         Ok((merged, settled))
     })?;
     let conflicts = merged.conflicts();

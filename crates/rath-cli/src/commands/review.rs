@@ -141,7 +141,7 @@ impl Args {
 async fn settle(named: &Named, session: &Session, decisions: &[Decision]) -> Result<(), Failure> {
     let of_files = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
     if decisions.iter().any(of_files) && session.conflicts().is_empty() {
-        let directory = session.settle_files().await.map_err(|error| named.refused(error))?;
+        let directory = session.update_files().await.map_err(|error| named.refused(error))?;
         directory.iter().for_each(|directory| anstream::eprintln!("its files are in {}", output::path(directory)));
     }
     Ok(())
@@ -153,7 +153,7 @@ fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
             Decision::Approve(call) => session.approve(call.as_str()),
             Decision::Deny(call, reason) => session.deny(call.as_str(), reason.as_str()),
             Decision::Skip(call) => session.skip(call.as_str()),
-            Decision::Settle(call, output) => session.settle(call.as_str(), output.as_str()),
+            Decision::Settle(call, output) => session.give_result(call.as_str(), output.as_str()),
             Decision::Take(path, taken) => session.decide(path, *taken),
             Decision::Edited(path, content) => session.decide_edited(path, content),
         }

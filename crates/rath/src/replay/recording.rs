@@ -10,8 +10,9 @@ use rath_record::{Record, Step, StepId};
 
 use super::divergence::Divergence;
 use crate::error::ErrorKind;
-use crate::sandbox::{Grounds, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
+use crate::session::BranchDirs;
 use crate::session::Session;
 use crate::session::{Error, Result};
 
@@ -24,7 +25,7 @@ pub(crate) struct Replay {
     /// The steps that follow each, and those that follow none, by their first parent.
     after: HashMap<Option<StepId>, Vec<StepId>>,
     /// Where tools run again, if they do.
-    grounds: Option<Arc<Grounds>>,
+    branch_dirs: Option<Arc<BranchDirs>>,
     /// What must not be shown of what tools say.
     secrets: Secrets,
     state: Mutex<State>,
@@ -63,8 +64,8 @@ impl Replay {
             after.entry(parent(step)).or_default().push(step.id());
             steps.insert(step.id(), step.clone());
         }
-        let grounds = sandbox.map(|sandbox| Arc::new(Grounds::new(sandbox)));
-        Arc::new(Replay { steps, after, grounds, secrets, state: Mutex::default() })
+        let branch_dirs = sandbox.map(|sandbox| Arc::new(BranchDirs::new(sandbox)));
+        Arc::new(Replay { steps, after, branch_dirs, secrets, state: Mutex::default() })
     }
 
     /// What must not be shown of what tools say.
@@ -195,8 +196,8 @@ impl Replay {
     }
 
     /// Where tools run again, if they do.
-    pub(crate) fn grounds(&self) -> Option<Arc<Grounds>> {
-        self.grounds.clone()
+    pub(crate) fn branch_dirs(&self) -> Option<Arc<BranchDirs>> {
+        self.branch_dirs.clone()
     }
 
     /// What came of joining these two.

@@ -1,4 +1,4 @@
-//! What a person decides about files that two branches changed.
+//! Decisions about files that both sides of a merge changed.
 
 use rath_record::chunk::{Conflict, Decided, Taken};
 use rath_record::{StepId, view};
@@ -8,52 +8,53 @@ use crate::error::ErrorKind;
 use crate::session::{Error, Result};
 
 impl Session {
-    /// What both sides of a merge changed in ways that do not fit together, and nobody has decided on.
+    /// Returns the conflicts of merges that are not decided yet.
     pub fn conflicts(&self) -> Vec<&Conflict> {
         view::conflicts(self.as_record())
     }
 
-    /// Takes one side's version of a file that both sides of a merge changed; or what the merge made of both, with marks.
+    /// Decides a conflict: takes the version of one side, or the text with conflict markers that the merge left.
     ///
-    /// One that somebody wrote is given with [`decide_edited`](Session::decide_edited).
+    /// [`decide_edited`](Session::decide_edited) takes content of your own. Blocks on the disk.
     pub fn decide(&mut self, path: &str, taken: Taken) -> Result<StepId> {
-        self.settle_conflict(path, taken, None)
+        self.record_decision(path, taken, None)
     }
 
-    /// Says that a file that both sides of a merge changed is to hold this.
+    /// Decides a conflict with new content for the file. Blocks on the disk.
     pub fn decide_edited(&mut self, path: &str, content: &[u8]) -> Result<StepId> {
-        self.settle_conflict(path, Taken::Edited, Some(content))
+        self.record_decision(path, Taken::Edited, Some(content))
     }
 
-    fn settle_conflict(&mut self, path: &str, taken: Taken, content: Option<&[u8]>) -> Result<StepId> {
+    fn record_decision(&mut self, path: &str, taken: Taken, content: Option<&[u8]>) -> Result<StepId> {
         let open = self.conflicts();
         let Some(conflict) = open.iter().find(|conflict| conflict.path == path) else {
             let names = open.iter().map(|conflict| format!("`{}`", conflict.path)).collect::<Vec<_>>().join(", ");
-            let hint = if names.is_empty() { "nothing is undecided".to_owned() } else { format!("undecided: {names}") };
-            let message = format!("no conflict about `{path}` waits for a decision");
+            let hint =
+                if names.is_empty() { "no conflict is open".to_owned() } else { format!("open conflicts: {names}") };
+            let message = format!("no open conflict in `{path}`");
             return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
         };
         let before = self.known_tree()?;
-        let objects = self.objects()?;
+        let versions = self.versions()?;
         let tree = match (taken, content) {
             (Taken::Markers, _) => before.clone(),
-            (Taken::Ours, _) => objects.with_version(&before, conflict, conflict.ours.as_ref())?,
-            (Taken::Theirs, _) => objects.with_version(&before, conflict, conflict.theirs.as_ref())?,
-            (Taken::Edited, Some(content)) => objects.with_content(&before, conflict, content)?,
+            (Taken::Ours, _) => versions.with_version(&before, conflict, conflict.ours.as_ref())?,
+            (Taken::Theirs, _) => versions.with_version(&before, conflict, conflict.theirs.as_ref())?,
+            (Taken::Edited, Some(content)) => versions.with_content(&before, conflict, content)?,
             (Taken::Edited, None) => {
-                let message = format!("what `{path}` is to hold is not said");
+                let message = format!("no content given for `{path}`");
                 return Err(Error::new(ErrorKind::Approval, message)
-                    .with_hint("`session.decide_edited(path, content)` says it")
+                    .with_hint("use `session.decide_edited(path, content)`")
                     .with_session(self));
             }
         };
-        let effects = objects.diff(Some(&before), &tree)?;
+        let effects = versions.diff(Some(&before), &tree)?;
         let path = conflict.path.clone();
         self.sync_versions()?;
         Ok(self.push(Decided { path, taken, tree, effects }))
     }
 
-    /// An error while files are in conflict: whoever goes on would take marks for content.
+    /// Fails while files are in conflict: a model or a tool would take conflict markers for content.
     pub(crate) fn refuse_conflicts(&self) -> Result<()> {
         let open = self.conflicts();
         if open.is_empty() {
@@ -62,7 +63,7 @@ impl Session {
         let names = open.iter().map(|conflict| format!("`{}` ({})", conflict.path, conflict.what));
         let message = format!("files are in conflict: {}", names.collect::<Vec<_>>().join(", "));
         Err(Error::new(ErrorKind::Approval, message)
-            .with_hint("decide on each with `session.decide(path, ..)`, and run again")
+            .with_hint("decide each with `session.decide(path, ..)`, then run again")
             .with_session(self))
     }
 }

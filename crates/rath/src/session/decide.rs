@@ -1,4 +1,4 @@
-//! What a person decides about a call.
+//! Decisions of a person about calls.
 
 use rath_record::chunk::{Approved, Denied, Outcome, ToolResult};
 use rath_record::{CallId, StepId, Text, turn};
@@ -8,32 +8,32 @@ use crate::error::ErrorKind;
 use crate::session::{Error, Result};
 
 impl Session {
-    /// Lets a call go ahead that waits for a decision, or that nobody knows the end of.
+    /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
         Ok(self.push(Approved { call }))
     }
 
-    /// Refuses such a call. The model reads the reason.
+    /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
     pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
         Ok(self.push(Denied { call, reason: reason.into() }))
     }
 
-    /// Closes a call that nobody knows the end of, without making it again. The model reads that it is not known.
+    /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.
     pub fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         const WHY: &str = "unknown: it was started, and whether it took effect is not known; it was not made again";
         let call = self.open_call(call.into())?;
         Ok(self.push(ToolResult::new(call, Outcome::Unknown, WHY)))
     }
 
-    /// Closes a call with a result that a person found out. The model reads it as what the tool said.
-    pub fn settle(&mut self, call: impl Into<CallId>, output: impl Into<Text>) -> Result<StepId> {
+    /// Closes a call in doubt with a result that a person found out. The model reads it as the output of the tool.
+    pub fn give_result(&mut self, call: impl Into<CallId>, output: impl Into<Text>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
         Ok(self.push(ToolResult::new(call, Outcome::Ok, output)))
     }
 
-    /// The name of a call that has no result.
+    /// Returns the id of a call that has no result, or an error that lists those.
     fn open_call(&self, call: CallId) -> Result<CallId> {
         let open = match self.next() {
             turn::Next::RunTools(open) => open,

@@ -108,6 +108,30 @@ impl From<std::io::Error> for Error {
     }
 }
 
+impl From<rath_workspace::Error> for Error {
+    fn from(error: rath_workspace::Error) -> Self {
+        use rath_workspace::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::Damaged => ErrorKind::Damaged,
+            Kind::Directory => ErrorKind::Place,
+            Kind::Merge => ErrorKind::Merge,
+            Kind::Format => ErrorKind::Format,
+            _ => ErrorKind::Io,
+        };
+        let (message, hint, source) = error.into_parts();
+        Details { kind, message, hint, source }.into()
+    }
+}
+
+impl From<rath_sandbox::Error> for Error {
+    fn from(error: rath_sandbox::Error) -> Self {
+        use rath_sandbox::ErrorKind as Kind;
+        let kind = if error.kind() == Kind::Io { ErrorKind::Io } else { ErrorKind::Place };
+        let (message, hint, source) = error.into_parts();
+        Details { kind, message, hint, source }.into()
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0.details, f)

@@ -1,4 +1,4 @@
-//! Views of a session's files: as they were at any step, how they differ, who wrote them, and what checks say of them.
+//! Operations on the files of a session: changes, checkouts, restores, blame, bisection and checks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,47 +7,60 @@ use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
 use rath_record::view::{self, Freshness};
 use rath_record::{Record, StepId};
 
-use super::Session;
+use super::blame::{self, Blame};
+use super::{Session, blocking};
 use crate::error::ErrorKind;
-use crate::sandbox::{Command, Ended, Ran};
+use crate::sandbox::{self, Command, Ended, Ran};
 use crate::session::{Error, Result};
-use crate::workspace::{self, Bisect, Bisected, Blame};
+use crate::workspace::{self, Bisect};
+
+/// The result of a bisection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bisected {
+    /// The first step after which the command fails; none if the command succeeds on the newest files.
+    pub step: Option<StepId>,
+    /// The number of trees.
+    pub trees: u64,
+    /// The number of runs of the command.
+    pub runs: u64,
+}
 
 impl Session {
-    /// The newest tree of the workspace that is on the record.
+    /// Returns the newest tree of the workspace on the record.
     ///
-    /// None where no tool that can write has run yet, or where something may have changed files that nobody saw.
+    /// None before the first tool call that can write, and after a call whose changes were not observed.
     pub fn tree(&self) -> Option<Tree> {
         view::tree(self.as_record())
     }
 
-    /// What differs between the files of this session and those of another, from here to there.
+    /// Returns the changes from the files of this session to those of another. Blocks on the disk.
     pub fn changes(&self, other: &Session) -> Result<Vec<Effect>> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.objects()?.diff(Some(&ours), &theirs).map_err(|error| error.with_session(self))
+        self.versions()?.diff(Some(&ours), &theirs).map_err(|error| error.with_session(self))
     }
 
-    /// The same line by line, as a patch.
+    /// Returns the changes from the files of this session to those of another as a patch that `git apply` takes. Blocks on the
+    /// disk.
     pub fn patch(&self, other: &Session) -> Result<String> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.objects()?.patch(&ours, &theirs).map_err(|error| error.with_session(self))
+        self.versions()?.patch(&ours, &theirs).map_err(|error| error.with_session(self))
     }
 
-    /// Puts the session's files into a directory, which has to be new or empty. Gives how many.
+    /// Writes the session's files to a new or empty directory, and returns their number. Blocks on the disk.
     pub fn checkout(&self, into: impl AsRef<Path>) -> Result<u64> {
-        let (tree, objects) = (self.known_tree()?, self.objects()?);
-        let written = objects.checkout(&tree, into.as_ref()).and_then(|()| objects.files(&tree));
+        let (tree, versions) = (self.known_tree()?, self.versions()?);
+        let written = versions.checkout(&tree, into.as_ref()).and_then(|()| versions.files(&tree));
         written.map(|files| files.len() as u64).map_err(|error| error.with_session(self))
     }
 
-    /// Makes the session's own files what they were at an earlier step, and gives what that changed.
+    /// Makes the files in the session's directory equal to those of an earlier step, and returns the changes.
     ///
-    /// What was changed meanwhile by others is recorded first. Files of which no version is kept stay as they are.
+    /// Changes that were made outside the session meanwhile are recorded first. Untracked files stay as they are.
     pub async fn restore(&mut self, step: StepId) -> Result<Vec<Effect>> {
         self.refuse_conflicts()?;
         let tree = Session::resume(Record::at(self.find(step)?.clone())).known_tree()?;
         self.observe().await?;
-        let (tree, effects) = self.at_work(move |_, ground| ground.restore(&tree)).await?;
+        let (tree, effects) = self.with_dir(move |_, dir| dir.restore(&tree)).await?;
         if !effects.is_empty() {
             self.push(Observed { tree, effects: effects.clone() });
         }
@@ -55,36 +68,41 @@ impl Session {
         Ok(effects)
     }
 
-    /// Brings the directory that the session works in to what the record says: after a merge, to what came of it. Gives the
-    /// directory, where it is one of this machine that is there whether or not somebody works in it.
-    pub async fn settle_files(&self) -> Result<Option<PathBuf>> {
+    /// Makes the files in the session's directory equal to the record, as after a merge, and returns the directory.
+    ///
+    /// None if the session works outside this machine, or in an overlay that is mounted only while it is in use.
+    pub async fn update_files(&self) -> Result<Option<PathBuf>> {
         self.refuse_conflicts()?;
-        Ok(self.prepare().await?.lasting_directory().map(Path::to_owned))
+        Ok(self.prepare_dir().await?.permanent_path().map(Path::to_owned))
     }
 
-    /// Which step each line of a file came from; none if there is no such file.
+    /// Returns the step that wrote each line of a file; none if there is no such file. Blocks on the disk.
     pub fn blame(&self, path: &str) -> Result<Option<Blame>> {
         let plain = path.trim_start_matches("./");
-        workspace::blame(self.as_record(), &self.objects()?, plain).map_err(|error| error.with_session(self))
+        blame::blame(self.as_record(), &self.versions()?, plain).map_err(|error| error.with_session(self))
     }
 
-    /// Finds the first step after which a command fails: it is run on recorded files, in a directory of its own, and no
-    /// model is asked. The command has to fail on the newest files.
+    /// Finds the first step after which a command fails, by a binary search over the recorded trees.
+    ///
+    /// The command runs on copies of recorded files in temporary directories; no model is asked. It has to fail on the
+    /// newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         let trees = view::trees(self.as_record());
         let leading = trees.leading();
-        let (objects, grounds) = (self.objects()?, self.grounds()?);
+        let (versions, branch_dirs) = (self.versions()?, self.branch_dirs()?);
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
-        // Files that were as they had been before are not looked at twice.
+        // A tree that occurs twice is tried once.
         let mut seen: HashMap<&Tree, workspace::Verdict> = HashMap::new();
         while let Some(at) = bisect.next() {
             let tree = leading[at].tree;
             let verdict = match seen.get(tree) {
                 Some(verdict) => *verdict,
                 None => {
-                    let fresh = objects.fresh_checkout(tree)?;
-                    let sandbox = grounds.sandbox().over(fresh.path()).ok_or_else(|| {
-                        let message = format!("the sandbox {} cannot work elsewhere", grounds.sandbox().uri());
+                    let (versions, tree) = (versions.clone(), tree.clone());
+                    let checkout = blocking(move || versions.temp_checkout(&tree)).await?;
+                    let sandbox = branch_dirs.sandbox().over(checkout.path()).ok_or_else(|| {
+                        let message =
+                            format!("the sandbox {} cannot work in another directory", branch_dirs.sandbox().uri());
                         Error::new(ErrorKind::Place, message).with_session(self)
                     })?;
                     let ran = sandbox.run(&Command::argv(argv.iter().cloned()), &mut |_, _| {}).await?;
@@ -98,51 +116,62 @@ impl Session {
         Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64 })
     }
 
-    /// Runs a command as a check, and records what it found, what it saw and what it depends on: files and directories, or
-    /// everything where none is named.
+    /// Runs a command as a check, and records its verdict, the tree that it saw and the paths that it depends on.
+    ///
+    /// `inputs` are files and directories; the check depends on all files if there are none.
     pub async fn check(&mut self, command: &str, inputs: &[String]) -> Result<Verdict> {
         self.refuse_conflicts()?;
         self.observe().await?;
-        self.refuse_strange(inputs)?;
-        let ground = self.prepare().await?;
-        let ran = ground.sandbox().run(&Command::shell(command), &mut |_, _| {}).await;
+        self.require_inputs(inputs)?;
+        let dir = self.prepare_dir().await?;
+        let ran = dir.sandbox().run(&Command::shell(command), &mut |_, _| {}).await;
         let checked = checked(command, inputs, self.tree(), &ran);
         let verdict = checked.verdict;
         self.push(checked);
-        // What the check itself left behind is nobody's call.
+        // Files that the check itself changed belong to no call.
         self.observe().await?;
         self.durable().await?;
         Ok(verdict)
     }
 
-    /// An error if a check is to depend on what is not there: it would never go stale.
-    fn refuse_strange(&self, inputs: &[String]) -> Result<()> {
+    /// Fails if an input of a check does not exist: the check would never become stale.
+    fn require_inputs(&self, inputs: &[String]) -> Result<()> {
         let Some(tree) = self.tree().filter(|_| !inputs.is_empty()) else { return Ok(()) };
-        let files = self.objects()?.files(&tree)?;
+        let files = self.versions()?.files(&tree)?;
         match inputs.iter().find(|input| !files.iter().any(|file| view::covers(input, &file.path))) {
             None => Ok(()),
-            Some(input) => Err(Error::new(ErrorKind::Place, format_args!("there is no file `{input}` to depend on"))
-                .with_hint("paths are relative to the workspace, and ignored files are not kept")
-                .with_session(self)),
+            Some(input) => Err(Error::new(
+                ErrorKind::Place,
+                format_args!("there is no file `{input}` that the check could depend on"),
+            )
+            .with_hint("paths are relative to the workspace; ignored files do not count")
+            .with_session(self)),
         }
     }
 
-    /// An error unless a check passed, and covers what is there now.
+    /// Fails unless a check has passed on the files as they are now.
     pub fn require_check(&self, name: &str) -> Result<()> {
         let checks = self.checks();
         let what = match checks.list.get(name) {
             None => "never ran",
             Some(check) if check.checked.verdict != Verdict::Passed => "did not pass",
-            Some(check) if check.freshness == Freshness::Stale => "does not cover what changed since",
+            Some(check) if check.freshness == Freshness::Stale => "passed on other files than there are now",
             Some(_) => return Ok(()),
         };
-        let message = format!("the check `{name}` {what} in the session {}", self.id().short());
-        Err(Error::new(ErrorKind::Merge, message).with_hint("run it again with `session.check(..)`").with_session(self))
+        let message = format!("the check `{name}` {what} (session {})", self.id().short());
+        Err(Error::new(ErrorKind::Check, message)
+            .with_hint("run the check with `session.check(..)`")
+            .with_session(self))
     }
 }
 
-/// What a check found, for the record.
-pub(crate) fn checked(command: &str, inputs: &[String], tree: Option<Tree>, ran: &Result<Ran>) -> Checked {
+/// Returns the step that records a check.
+pub(crate) fn checked(
+    command: &str,
+    inputs: &[String],
+    tree: Option<Tree>,
+    ran: &Result<Ran, sandbox::Error>,
+) -> Checked {
     let (verdict, output) = match ran {
         Ok(ran) => {
             let verdict = if ran.ended == Ended::Exit(0) { Verdict::Passed } else { Verdict::Failed };

@@ -1,4 +1,4 @@
-//! Two sessions made into one, and work that is kept beside a session.
+//! Merging sessions, and work that is recorded aside.
 
 use std::sync::Arc;
 
@@ -11,38 +11,38 @@ use crate::provider::Reuse;
 use crate::session::{Error, Result};
 
 impl Session {
-    /// Joins two sessions: what they share once, then ours, then theirs.
+    /// Merges two sessions: the shared steps once, then ours, then theirs.
     ///
-    /// The result is a branch of its own: an untouched fork of ours or theirs where that one holds both already.
-    /// Refused while either has a call without a result. To join many, [`merge_all`](Session::merge_all).
+    /// The result is a branch of its own; if one session contains the other, it is an untouched fork of that one. Fails while
+    /// either has a call without a result. [`merge_all`](Session::merge_all) merges many.
     ///
-    /// Files are joined as git joins them. What both changed in ways that do not fit together is on the record with both
-    /// versions, and nothing goes on before somebody [decides](Session::decide).
+    /// Files are merged as git merges them. Conflicts are recorded with both versions, and block the session until each is
+    /// [decided](Session::decide). Blocks on the disk if the sessions have files.
     pub fn merge(&self, theirs: &Session) -> Result<Self> {
         self.merge_by(theirs, Strategy::Ancestor)
     }
 
-    /// Joins two sessions by a strategy of your choice.
+    /// Merges two sessions by a given strategy.
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
-        if let Some(place) = self.place_to_come_back_to(theirs) {
-            // What comes of it is here, whatever theirs did elsewhere last.
+        if let Some(place) = self.place_after_merge(theirs) {
+            // The result stays in this place, whatever place the other session was in.
             let here = |tree| Placed { place: place.to_string(), tree };
             let ours = self.fork().and(here(self.tree()));
-            let mut merged = ours.join(theirs, strategy)?;
+            let mut merged = ours.merge_records(theirs, strategy)?;
             let tree = merged.tree();
             merged.push(here(tree));
             merged.live.place = self.live.place.merged(self, theirs);
             return Ok(merged);
         }
-        self.join(theirs, strategy)
+        self.merge_records(theirs, strategy)
     }
 
-    fn join(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
+    fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.parting(None);
-        let how = Merged { nth, from, ..self.join_files(theirs, strategy)? };
+        let step = Merged { nth, from, ..self.merge_files(theirs, strategy)? };
         self.recognise(theirs);
-        let record = self.record.merge(&theirs.record, how, self.stamp(&branch, None)).map_err(|error| {
+        let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
                 MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
@@ -59,7 +59,7 @@ impl Session {
             step.into_iter().for_each(|step| merged.tell(step));
             merged
         };
-        // However they are joined, what comes of it lies where ours lay.
+        // The result has the budget, the author and the directory of ours.
         merged.purse = self.purse.clone().or(theirs.purse.clone());
         merged.by = self.by.clone();
         let mut recorder = merged.live.recorder.take();
@@ -68,16 +68,16 @@ impl Session {
         merged.live.recorder = recorder;
         merged.live.place = self.live.place.merged(self, theirs);
         merged.hide_also(theirs.secrets());
-        // Theirs stands for both, and the store has never seen it.
-        if merged.is_unkept() {
+        // Theirs stands for both, and was never written to this store.
+        if merged.is_head_unrecorded() {
             merged.begin();
         }
         Ok(merged)
     }
 
-    /// Joins many sessions, in order. Shows what merging them one after the other shows, and costs far less.
+    /// Merges many sessions, in order. Views are the same as after merging one by one, at a far lower cost.
     pub fn merge_all(sessions: impl IntoIterator<Item = Session>) -> Result<Self> {
-        // By pairs: each step is then compared as often as the sessions can be halved, and not once for each of them.
+        // By pairs: each step is compared log2(n) times instead of n times.
         let mut sessions: Vec<_> = sessions.into_iter().collect();
         while sessions.len() > 1 {
             let pairs = sessions.chunks(2).map(|pair| match pair {
@@ -89,9 +89,9 @@ impl Session {
         Ok(sessions.pop().unwrap_or_else(Session::empty))
     }
 
-    /// A session in which nothing was said, for work beside this one: the same place, the same budget, one fork deeper.
+    /// Creates an empty session for work aside from this one: in the same place and budget, one fork deeper.
     ///
-    /// What comes of it is put on this record with [`keep_aside`](Session::keep_aside).
+    /// [`keep_aside`](Session::keep_aside) puts its steps on this record.
     pub fn aside(&self, name: impl Into<String>) -> Self {
         let mut opening = self.parting(Some(name.into()));
         opening.from = opening.from.or(self.head().map(Step::id));
@@ -111,10 +111,10 @@ impl Session {
         aside
     }
 
-    /// Keeps the work of another session on this record, aside: what it cost and what it changed counts, the log shows
-    /// it, and no model that is asked from here reads it. It may have calls without a result, and so may this one.
+    /// Records the work of another session aside: its cost and its file changes count and the log shows them, but no model
+    /// reads them. Either session may have calls without a result.
     pub fn keep_aside(&mut self, work: &Session) {
-        // There has to be a line that it can stand beside.
+        // A record needs a first step before anything can be aside from it.
         if self.head().is_none() {
             self.push(Chunk::note("begins with work that is kept aside"));
         }
@@ -123,10 +123,10 @@ impl Session {
         self.recognise(work);
         let Forked { nth, from, .. } = self.parting(None);
         let stamp = self.stamp(&self.branch, None);
-        let kept = self.record.merge(&work.record, Merged { nth, from, ..Strategy::Aside.into() }, stamp);
-        let kept = kept.expect("neither calls nor length are in the way of keeping something aside");
-        let step = kept.head().filter(|head| Some(*head) != self.head()).cloned();
-        self.record = kept;
+        let merged = self.record.merge(&work.record, Merged { nth, from, ..Strategy::Aside.into() }, stamp);
+        let merged = merged.expect("open calls and length do not matter for work aside");
+        let step = merged.head().filter(|head| Some(*head) != self.head()).cloned();
+        self.record = merged;
         step.into_iter().for_each(|step| self.tell(step));
     }
 }

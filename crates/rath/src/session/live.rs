@@ -1,9 +1,9 @@
-//! What is live around a session: who listens, what can stop it, what it hides, in whose hands it is.
+//! The live state around a session: listeners, cancellation, secrets, the recorder, the replay.
 
 use std::sync::Arc;
 
 use super::Session;
-use super::workspace::Where;
+use super::placement::Placement;
 use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
 use crate::flow::Scope;
@@ -12,34 +12,34 @@ use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
 use crate::store::Recorder;
 
-/// What is live around a session and no part of its record. A fork shares it.
+/// The state around a session that is not part of its record. A fork shares it.
 #[derive(Clone, Default)]
 pub(super) struct Live {
     pub(super) hub: Hub,
     pub(super) cancel: Option<Cancel>,
-    /// What must not be recorded.
+    /// Values that must not be recorded.
     pub(super) secrets: Secrets,
-    /// The module that runs, and those below it.
+    /// The module that runs, with its children.
     scope: Option<Arc<Scope>>,
-    /// How many tools deep this work is. In one, nobody can be asked for a decision.
+    /// The number of tool calls around this session. Inside a tool call no one can be asked for a decision.
     nested: u32,
-    /// Where its steps are kept.
+    /// The writer that stores its steps.
     pub(super) recorder: Option<Recorder>,
-    /// The recording that whatever is done is held against.
+    /// The recording that a replay compares with.
     pub(super) replay: Option<Arc<Replay>>,
-    /// Where it works.
-    pub(super) place: Where,
+    /// The directory that it works in.
+    pub(super) place: Placement,
 }
 
 impl Live {
-    /// What is live around a session that begins here.
+    /// Returns the live state of a session that begins in the current task.
     pub(super) fn here() -> Self {
         Live { replay: replay::current(), ..Live::default() }
     }
 }
 
 impl Session {
-    /// The same for reading: it tells nobody what is done with it, and does not keep the last request from being reused.
+    /// Returns a copy for reading: it emits no events and does not share the request cache.
     pub(crate) fn quiet(&self) -> Self {
         let live = Live { hub: Hub::default(), ..self.live.clone() };
         Session {
@@ -53,100 +53,100 @@ impl Session {
         }
     }
 
-    /// The same for a tool, which may tell how it gets on.
+    /// Returns a copy for a tool, which may emit progress events.
     pub(crate) fn for_tool(&self) -> Self {
         self.quiet().heard_by(self.live.hub.clone())
     }
 
-    /// Who listens.
+    /// Returns the listeners.
     pub(crate) fn hub(&self) -> &Hub {
         &self.live.hub
     }
 
-    /// The same with other listeners.
+    /// Replaces the listeners.
     pub(crate) fn heard_by(mut self, hub: Hub) -> Self {
         self.live.hub = hub;
         self
     }
 
-    /// Tells whoever listens.
+    /// Emits an event to the listeners.
     pub(crate) fn emit(&self, kind: impl FnOnce() -> EventKind) {
         self.live.hub.emit(self, kind);
     }
 
-    /// What must not be recorded.
+    /// Values that must not be recorded.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.live.secrets
     }
 
-    /// Hides these from here on too, as [`hiding`](Session::hiding) does.
+    /// Adds values that must not be recorded, as [`hiding`](Session::hiding) does.
     pub(crate) fn hide_also(&mut self, secrets: &Secrets) {
         self.live.secrets.join(secrets);
     }
 
-    /// What can stop it.
+    /// Returns the switch that cancels the session.
     pub(crate) fn cancel(&self) -> Option<&Cancel> {
         self.live.cancel.as_ref()
     }
 
-    /// The recording that whatever is done is held against.
+    /// The recording that a replay compares with.
     pub(crate) fn replaying(&self) -> Option<&Arc<Replay>> {
         self.live.replay.as_ref()
     }
 
-    /// The module that runs, and those below it.
+    /// The module that runs, with its children.
     pub(crate) fn scope(&self) -> Option<&Arc<Scope>> {
         self.live.scope.as_ref()
     }
 
-    /// The same in the hands of another module.
+    /// Hands the session to another module.
     pub(crate) fn within_scope(mut self, by: Option<Arc<str>>, scope: Option<Arc<Scope>>) -> Self {
         self.by = by;
         self.live.scope = scope;
         self
     }
 
-    /// Says on whose behalf steps are appended, and who it was before.
+    /// Sets the module path for new steps, and returns the previous one.
     pub(crate) fn set_by(&mut self, by: Option<Arc<str>>) -> Option<Arc<str>> {
         std::mem::replace(&mut self.by, by)
     }
 
-    /// Where its steps are kept.
+    /// Returns the writer that stores its steps.
     pub(crate) fn recorder(&self) -> Option<&Recorder> {
         self.live.recorder.as_ref()
     }
 
-    /// The same, kept elsewhere.
+    /// Replaces the writer that stores its steps.
     pub(crate) fn recorded_by(mut self, recorder: Option<Recorder>) -> Self {
         self.live.recorder = recorder;
         self
     }
 
-    /// Hands over what was appended, with its JSON where that is at hand.
-    pub(super) fn keep(&mut self, json: Option<Vec<u8>>) {
+    /// Hands the newest step to the recorder, with its JSON if there is one.
+    pub(super) fn hand_to_recorder(&mut self, json: Option<Vec<u8>>) {
         if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
             recorder.keep(self.branch.id, head, json);
         }
     }
 
-    /// Tells the store which steps of another session it has already, though that session has them from elsewhere.
+    /// Tells the recorder which steps of another session are already stored, although that session has its own copies.
     pub(super) fn recognise(&self, theirs: &Session) {
         if let (Some(recorder), Some(ours), Some(theirs)) = (&self.live.recorder, self.head(), theirs.head()) {
             recorder.recognise(ours, theirs);
         }
     }
 
-    /// Whether the store that it is recorded in was never given its newest step.
-    pub(super) fn is_unkept(&self) -> bool {
+    /// Returns true if the session is recorded and its newest step was never handed to the store.
+    pub(super) fn is_head_unrecorded(&self) -> bool {
         self.live.recorder.as_ref().zip(self.record.head()).is_some_and(|(recorder, head)| !recorder.has(head))
     }
 
-    /// How many tools deep this work is.
+    /// Returns the number of tool calls around this session.
     pub(crate) fn nesting(&self) -> u32 {
         self.live.nested
     }
 
-    /// The same as the work of a tool.
+    /// Marks the session as the work of a tool call.
     pub(crate) fn nested(mut self) -> Self {
         self.live.nested += 1;
         self

@@ -32,7 +32,7 @@ impl Resumed {
             differences.push(Difference::Head { recorded: listed.head });
         }
         if let Some(place) = session.place() {
-            match session.files_differ() {
+            match session.changes_since_record() {
                 Err(error) => {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }
@@ -109,7 +109,7 @@ impl Resumed {
     }
 
     /// The session, if all that is different are calls that wait for a decision: [`Session::approve`], [`Session::skip`] or
-    /// [`Session::settle`] decide, and running it stops at those that are undecided.
+    /// [`Session::give_result`] decide, and running it stops at those that are undecided.
     pub fn to_decide(self) -> Result<Session> {
         let decidable = |difference: &Difference| matches!(difference, Difference::InDoubt { .. });
         if self.certificate.differences.iter().all(decidable) { Ok(self.session) } else { self.complete() }

@@ -271,7 +271,7 @@ impl Session {
             let begun = self.clone().recorded_by(None).begun();
             let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
             self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
-            self.versions_are_durable().await?;
+            self.make_versions_durable().await?;
         }
         self.durable().await?;
         Ok(self)

@@ -81,7 +81,7 @@ impl ToolCx {
 
     /// The sandbox that the session's tools run in: its files and its commands.
     pub fn sandbox(&self) -> Result<Sandbox> {
-        self.session.ground().map(|ground| ground.sandbox().clone())
+        self.session.branch_dir().map(|dir| dir.sandbox().clone())
     }
 
     /// The file that a path means in the session's workspace, which has to be a directory on this machine.

@@ -250,7 +250,7 @@ fn undecided(plans: &[Plan]) -> Option<Error> {
         [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",
         _ => {
             "decide on each with `session.approve(call)` (make it again), `session.skip(call)` or \
-             `session.settle(call, result)`, and run again"
+             `session.give_result(call, result)`, and run again"
         }
     };
     Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use expect_test::expect;
+use rath::Origin;
 use rath::chunk::{Taken, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
 use rath::tool::builtin::WriteFile;
 use rath::view::Freshness;
-use rath::workspace::Origin;
 use serde_json::json;
 
 use crate::support::{block_on, folder, log, put, script, worker};

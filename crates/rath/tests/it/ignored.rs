@@ -148,9 +148,9 @@ fn kept(folder: &Path, root: &Path, nth: usize) -> BTreeSet<String> {
     let index = folder.join(format!("index-{nth}"));
     let mut workspace = Workspace::open(root, &objects, &index).expect("a workspace");
     let tree = workspace.snapshot().expect("a snapshot").tree;
-    let tree = tree.0.strip_prefix("git:").expect("a tree of git");
+    let tree = tree.0.to_string();
     let mut git = Command::new("git");
-    let listed = run(git.arg("--git-dir").arg(objects.folder()).args(["ls-tree", "-r", "-z", "--name-only", tree]));
+    let listed = run(git.arg("--git-dir").arg(objects.folder()).args(["ls-tree", "-r", "-z", "--name-only", &tree]));
     let paths = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with(".gitignore"));
     paths.map(str::to_owned).collect()
 }

@@ -12,6 +12,8 @@ mod flow;
 #[cfg(unix)]
 mod ignored;
 mod interchange;
+#[cfg(unix)]
+mod large;
 mod laws;
 mod openrath;
 #[cfg(target_os = "linux")]
@@ -22,8 +24,6 @@ mod render;
 mod replay;
 mod running;
 mod salvage;
-#[cfg(target_os = "linux")]
-mod sandbox;
 mod script;
 mod secrets;
 mod server;
@@ -33,5 +33,3 @@ mod store;
 mod support;
 mod tool;
 mod wire;
-#[cfg(unix)]
-mod workspace;

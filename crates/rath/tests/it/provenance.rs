@@ -18,9 +18,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rath::Origin;
 use rath::prelude::*;
 use rath::record::{Step, StepId};
-use rath::workspace::Origin;
 
 use self::authors::{Authors, Moved, texts};
 use self::model::{Event, Stretch};

@@ -144,7 +144,7 @@ fn a_bad_place_is_refused_with_a_hint() {
         assert!(Sandbox::open(wrong).is_err(), "{wrong:?}");
     }
     let error = Sandbox::open("here").expect_err("no scheme");
-    assert_eq!(error.kind(), ErrorKind::Place);
+    assert_eq!(error.kind(), rath::sandbox::ErrorKind::Config);
     assert_eq!(error.message(), "wanted a sandbox, found `here`");
     assert!(error.hint().is_some());
     assert_eq!(Sandbox::open("local:./").expect("a sandbox").uri(), Sandbox::local("./").uri());

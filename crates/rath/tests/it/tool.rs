@@ -486,7 +486,7 @@ fn a_call_that_nobody_knows_the_end_of_runs_again_only_if_that_does_no_harm() {
     let error = block_on(agent.run(crashed(&["look", "send"]))).expect_err("a letter cannot be taken back");
     expect![[r#"
         started once, and nobody knows how it ended: `send` (send)
-        hint: decide on each with `session.approve(call)` (make it again), `session.skip(call)` or `session.settle(call, result)`, and run again"#]]
+        hint: decide on each with `session.approve(call)` (make it again), `session.skip(call)` or `session.give_result(call, result)`, and run again"#]]
     .assert_eq(&format!("{error:?}"));
     let mut session = error.into_session().expect("a session");
     session.approve("send").expect("it is in doubt");

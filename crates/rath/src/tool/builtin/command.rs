@@ -22,7 +22,7 @@ pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<Ran> {
         let told: Vec<_> = waiting.drain(..whole).collect();
         cx.output(String::from_utf8_lossy(&told));
     };
-    cx.sandbox()?.run(command, &mut sink).await
+    Ok(cx.sandbox()?.run(command, &mut sink).await?)
 }
 
 /// What the model reads: what was printed, then what was printed as errors, and how it ended where that is not well.

@@ -7,7 +7,8 @@ use rath_record::Step;
 use rath_record::chunk::{Change, Effect, ToolResult, Tree};
 
 use super::{Round, State};
-use crate::sandbox::{Ground, Root, beneath};
+use crate::sandbox::{self, Root};
+use crate::session::BranchDir;
 use crate::session::Result;
 use crate::session::Session;
 use crate::tool::Nature;
@@ -17,7 +18,7 @@ use crate::workspace;
 #[derive(Default)]
 pub(super) struct Files {
     /// Where the calls are made.
-    ground: Option<Arc<Ground>>,
+    dir: Option<Arc<BranchDir>>,
     root: Option<Root>,
     /// As the results that are appended tell it.
     told: Option<Tree>,
@@ -37,7 +38,7 @@ impl Files {
 
     /// Notes how far the branch is that works there.
     pub(super) fn reached(&self, session: &Session) {
-        self.ground.iter().for_each(|ground| ground.reached(session.head().map(Step::id)));
+        self.dir.iter().for_each(|dir| dir.set_head(session.head().map(Step::id)));
     }
 
     /// What a call changed that ends now, with the files as it leaves them.
@@ -51,7 +52,7 @@ impl Files {
         let mut tree = Some(tree);
         if let (Some(told), Some(left), true) = (&self.told, &tree, self.side_by_side) {
             // The others that ran meanwhile have their own results.
-            let apart = session.told_apart(told, left, &effects).ok();
+            let apart = session.changes_of_call(told, left, &effects).ok();
             (tree, effects) = apart.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
         }
         self.told = tree.clone();
@@ -76,8 +77,8 @@ impl Round {
         });
         if needed && session.place().is_some() {
             // Tools that need no place run without one; the others say what is wrong with it.
-            self.files.ground = session.prepare().await.ok();
-            let directory = self.files.ground.as_ref().and_then(|ground| ground.sandbox().directory());
+            self.files.dir = session.prepare_dir().await.ok();
+            let directory = self.files.dir.as_ref().and_then(|dir| dir.sandbox().directory());
             self.files.root = directory.and_then(|directory| Root::open(directory).ok());
         }
     }
@@ -87,7 +88,7 @@ impl Round {
         let may_write =
             |state: &State| matches!(state, State::Waiting { ready, .. } if ready.nature != Nature::ReadOnly);
         let about_to = self.slots.iter().any(|slot| may_write(&slot.state)) && self.first_writer().is_none();
-        if about_to && !self.files.looked && self.files.ground.is_some() {
+        if about_to && !self.files.looked && self.files.dir.is_some() {
             session.observe().await?;
             self.files.looked = true;
             self.files.told = session.tree();
@@ -103,7 +104,7 @@ impl Round {
         if !self.may_write(nth) {
             return Ok(());
         }
-        let Some((tree, effects)) = session.look().await? else { return Ok(()) };
+        let Some((tree, effects)) = session.changes_since_last_look().await? else { return Ok(()) };
         self.files.seen = Some(tree);
         self.files.looked = true;
         let others: Vec<usize> =
@@ -115,7 +116,7 @@ impl Round {
                 continue;
             }
             let owner = |path: &str| {
-                let path = workspace::path_of(path);
+                let path = workspace::path_bytes(path);
                 let covers = |slot: &usize| match &self.slots[*slot].state {
                     State::Running { touches, .. } => touches.iter().any(|touch| touch.covers(&path)),
                     _ => false,
@@ -138,13 +139,13 @@ impl Round {
 
     fn may_write(&self, nth: usize) -> bool {
         let runs = matches!(&self.slots[nth].state, State::Running { nature, .. } if *nature != Nature::ReadOnly);
-        runs && self.files.ground.is_some()
+        runs && self.files.dir.is_some()
     }
 }
 
 /// Whether a path is that of a file which a tool is about to put in the place of another.
 fn is_temporary(path: &str) -> bool {
-    beneath::is_temporary(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
+    sandbox::is_temporary_name(OsStr::new(path.rsplit('/').next().unwrap_or(path)))
 }
 
 /// An effect with whose work it is. What one call removed and another made was not renamed by either.

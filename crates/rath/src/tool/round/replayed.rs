@@ -145,7 +145,7 @@ impl Slot {
 /// answers there. How long a call takes, and when it is stopped, is nothing to repeat.
 fn is_made_again(replay: &Replay, ready: &Ready, recorded: &ToolResult) -> bool {
     let ended = matches!(recorded.outcome, Outcome::Ok | Outcome::Failed | Outcome::BadArguments);
-    ended && (replay.grounds().is_some() || ready.tool.tool().only_runs_workflows())
+    ended && (replay.branch_dirs().is_some() || ready.tool.tool().only_runs_workflows())
 }
 
 /// Where what a tool says differs from what it said.

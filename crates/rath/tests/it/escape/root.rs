@@ -1,21 +1,24 @@
 //! Every path on a root itself.
 
-use rath::ErrorKind;
-use rath::sandbox::{Kind, Part, Root};
+use rath::sandbox::{self, ErrorKind, Kind, Part, Root};
 
 use super::*;
 
 const ALL: Part = Part { from: 0, most: u64::MAX };
 
 /// What came of something, in a word.
-fn told<T>(result: &rath::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
+fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
     match result {
         Ok(value) => ok(value),
         Err(error) => {
             assert!(!leaks(&format!("{error:?}")), "{error}");
             match (error.kind(), error.message()) {
-                (ErrorKind::Place, message) if message.ends_with("is outside the workspace") => "outside".to_owned(),
-                (ErrorKind::Place, message) if message.ends_with("is in rath's own folder") => "own".to_owned(),
+                (ErrorKind::OutsideWorkspace, message) if message.ends_with("is outside the workspace") => {
+                    "outside".to_owned()
+                }
+                (ErrorKind::OutsideWorkspace, message) if message.ends_with("is in rath's own folder") => {
+                    "own".to_owned()
+                }
                 (ErrorKind::Io, message) => {
                     message.rsplit_once("`: ").map_or(message.clone(), |(_, why)| why.to_owned())
                 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use expect_test::{Expect, expect};
+use rath::Origin;
 use rath::chunk::Effect;
 use rath::prelude::*;
 use rath::record::draw;
-use rath::workspace::Origin;
 use serde_json::{Value, json};
 
 use super::model::agent_of;
@@ -171,7 +171,7 @@ fn nobody_hides_behind_a_name_of_ours() {
 /// Who wrote each line of a file, by the call's arguments.
 fn blame(session: &Session, path: &str) -> String {
     let blame = session.blame(path).expect("versions").expect("a file");
-    let line = |line: &rath::workspace::Line| match &line.origin {
+    let line = |line: &rath::Line| match &line.origin {
         Origin::Call(author) => format!("{}: {}\n", line.text, author.call.arguments),
         other => format!("{}: {other:?}\n", line.text),
     };

@@ -345,7 +345,7 @@ async fn decide(store: &Store, branch: rath::BranchId, counts: &mut Counts, chan
                 match chance.below(3) {
                     0 => session.approve(pending.call.id)?,
                     1 => session.skip(pending.call.id)?,
-                    _ => session.settle(pending.call.id, "it was done")?,
+                    _ => session.give_result(pending.call.id, "it was done")?,
                 };
             }
         }

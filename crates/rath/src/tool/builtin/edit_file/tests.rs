@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::sandbox::{Command, Entry, Ran, SandboxBackend, Sink};
+use crate::sandbox::{self, Command, Entry, Ran, SandboxBackend, Sink};
 
 /// What becomes of a text; `!` and why where nothing does.
 fn check(text: &str, old: &str, new: &str, which: Which, expected: Expect) {
@@ -100,19 +100,19 @@ impl SandboxBackend for Contested {
     fn uri(&self) -> &str {
         "contested:"
     }
-    async fn run(&self, _: &Command, _: &mut Sink<'_>) -> Result<Ran> {
-        Err(cannot("run", "", "nothing runs here"))
+    async fn run(&self, _: &Command, _: &mut Sink<'_>) -> sandbox::Result<Ran> {
+        Err(sandbox::Error::new(sandbox::ErrorKind::Unavailable, "nothing runs here"))
     }
-    async fn read(&self, _: &str, _: Part) -> Result<Vec<u8>> {
+    async fn read(&self, _: &str, _: Part) -> sandbox::Result<Vec<u8>> {
         Ok(format!("read {} times", self.0.fetch_add(1, Ordering::Relaxed)).into_bytes())
     }
-    async fn write(&self, _: &str, _: &[u8]) -> Result<()> {
+    async fn write(&self, _: &str, _: &[u8]) -> sandbox::Result<()> {
         panic!("it would be lost what somebody else wrote")
     }
-    async fn list(&self, _: &str) -> Result<Vec<Entry>> {
+    async fn list(&self, _: &str) -> sandbox::Result<Vec<Entry>> {
         Ok(Vec::new())
     }
-    async fn look(&self, _: &str) -> Result<Option<Entry>> {
+    async fn look(&self, _: &str) -> sandbox::Result<Option<Entry>> {
         Ok(None)
     }
 }

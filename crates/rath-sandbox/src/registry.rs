@@ -1,0 +1,69 @@
+//! Which sandbox: by URI.
+
+use std::sync::Arc;
+
+use super::Sandbox;
+#[cfg(unix)]
+use super::{Isolated, Local};
+use crate::error::{Error, ErrorKind, Result};
+
+type Opener = Arc<dyn Fn(&str) -> Result<Sandbox> + Send + Sync>;
+
+/// The kinds of sandbox that a URI can name.
+///
+/// ```
+/// use rath_sandbox::Registry;
+///
+/// let error = Registry::new().open("dcoker:rust").unwrap_err();
+/// assert_eq!(error.message(), "unknown kind of sandbox `dcoker`; known: local, isolated");
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    kinds: Vec<(String, Opener)>,
+}
+
+impl Registry {
+    /// The kinds that rath brings.
+    pub fn new() -> Self {
+        let registry = Registry { kinds: Vec::new() };
+        #[cfg(unix)]
+        let registry = registry
+            .with("local", |rest| Ok(Sandbox::new(Local::read(rest)?)))
+            .with("isolated", |rest| Ok(Sandbox::new(Isolated::read(rest)?)));
+        registry
+    }
+
+    /// Adds a kind. `open` is given what stands after the colon.
+    pub fn with(mut self, scheme: &str, open: impl Fn(&str) -> Result<Sandbox> + Send + Sync + 'static) -> Self {
+        self.kinds.retain(|(known, _)| known != scheme);
+        self.kinds.push((scheme.to_owned(), Arc::new(open)));
+        self
+    }
+
+    /// The sandbox that a URI names. Nothing is done to it before it is used.
+    pub fn open(&self, uri: &str) -> Result<Sandbox> {
+        let Some((scheme, rest)) = uri.split_once(':') else {
+            return Err(Error::new(ErrorKind::Config, format_args!("wanted a sandbox, found `{uri}`"))
+                .with_hint("write the kind of sandbox, a colon, and where: `isolated:./`"));
+        };
+        match self.kinds.iter().find(|(known, _)| known == scheme) {
+            Some((_, open)) => open(rest),
+            None => {
+                let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+                Err(Error::new(ErrorKind::Config, format_args!("unknown kind of sandbox `{scheme}`; known: {known}")))
+            }
+        }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Registry::new()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.kinds.iter().map(|(scheme, _)| scheme)).finish()
+    }
+}

@@ -1,0 +1,82 @@
+//! Sandboxes by URI.
+
+use expect_test::expect;
+use rath_sandbox::ErrorKind;
+use rath_sandbox::{Command, Isolated, Local, Sandbox};
+
+use crate::block_on;
+
+#[test]
+fn a_uri_says_what_is_asked_for_and_opens_the_same_again() {
+    let minute = std::time::Duration::from_secs(60);
+    let rows: [(Sandbox, &str); 8] = [
+        (Sandbox::local("./"), "local:./"),
+        (Local::new("/a b").memory(1 << 30).output(10).into(), "local:/a b?memory=1g&output=10"),
+        (Sandbox::isolated("what?"), "isolated:what%3F"),
+        (Isolated::new(".").network().memory(1 << 30).into(), "isolated:.?network=on&memory=1g"),
+        (Isolated::new(".").hidden_host().processes(5).into(), "isolated:.?host=hidden&processes=5"),
+        (Isolated::new(".").hidden_host().read_only_host().into(), "isolated:."),
+        (Isolated::new(".").file_size(1025).cpu_time(minute).into(), "isolated:.?file_size=1025&cpu_time=60s"),
+        (
+            Isolated::new(".").hide("a&b").show("/opt/x").env("TOKEN", "secret").into(),
+            "isolated:.?hide=a%26b&show=/opt/x",
+        ),
+    ];
+    for (sandbox, uri) in rows {
+        assert_eq!(sandbox.uri(), uri);
+        assert_eq!(Sandbox::open(uri).expect("it was just written").uri(), uri);
+    }
+    assert_eq!(Sandbox::open("local:").expect("the current directory").uri(), "local:./");
+}
+
+#[test]
+fn what_cannot_be_opened_says_what_can() {
+    let found = ["nothing", "docker:rust", "isolated:./?netwrok=on", "isolated:./?network=yes", "local:./?memory=much"]
+        .map(|uri| {
+            let error = Sandbox::open(uri).expect_err("it is wrong");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            format!("{uri}\n  {}\n", format!("{error:?}").replace('\n', "\n  "))
+        });
+    expect![[r#"
+        nothing
+          wanted a sandbox, found `nothing`
+          hint: write the kind of sandbox, a colon, and where: `isolated:./`
+        docker:rust
+          unknown kind of sandbox `docker`; known: local, isolated
+        isolated:./?netwrok=on
+          unknown option `netwrok` of a sandbox of the kind `isolated`; known: network, host, memory, processes, file_size, cpu_time, output, hide, show, at
+        isolated:./?network=yes
+          wanted off or on as `network` of a sandbox of the kind `isolated`, found `yes`
+        local:./?memory=much
+          wanted a number of bytes such as `512m` or `4g` as `memory` of a sandbox of the kind `local`, found `much`
+    "#]]
+    .assert_eq(&found.concat());
+}
+
+#[test]
+fn nothing_is_opened_before_it_is_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("later");
+    for sandbox in [Sandbox::local(&missing), Sandbox::isolated(&missing)] {
+        let run = || block_on(sandbox.run(&Command::shell("true"), &mut |_, _| {}));
+        let error = run().expect_err("there is no such directory");
+        assert_eq!((error.kind(), error.hint()), (ErrorKind::Unavailable, Some("the directory has to be there")));
+        assert!(!missing.exists());
+        std::fs::create_dir(&missing).expect("made");
+        run().expect("it is there now");
+        drop(sandbox);
+        assert!(missing.exists(), "what the user gave stays");
+        std::fs::remove_dir(&missing).expect("it is empty");
+    }
+}
+
+#[test]
+fn a_sandbox_says_in_one_line_what_it_can_do_here() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
+    assert_eq!(told(Sandbox::local(folder.path())), "as the user, network on");
+    let isolated = Isolated::new(folder.path()).hidden_host().file_size(1 << 20);
+    let told = told(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
+    assert!(told.starts_with("host hidden, network off, "), "{told}");
+    assert!(told.ends_with("files 1 MiB by rlimit, cpu 5 s by rlimit"), "{told}");
+}

@@ -1,0 +1,296 @@
+//! What isolated commands cannot do, each next to the same done without isolation.
+
+use std::io::ErrorKind::WouldBlock;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+
+use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+
+use super::{mark, run, said, sh};
+
+/// A workspace and what lies outside of it, where the machine's own files are.
+struct Yard {
+    folder: tempfile::TempDir,
+}
+
+impl Yard {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        for path in ["work/.rath", "work/below", "outside", "home/.ssh", "home/.cargo/bin", "hidden"] {
+            std::fs::create_dir_all(folder.path().join(path)).expect("a folder");
+        }
+        let secrets = ["work/.rath/secret", "home/.ssh/secret", "home/secret", "hidden/secret", "work/below/secret"];
+        for path in secrets.iter().chain(&["outside/file", "work/file", "home/.cargo/bin/tool"]) {
+            std::fs::write(folder.path().join(path), "words\n").expect("a file");
+        }
+        Yard { folder }
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().canonicalize().expect("a folder").join(below)
+    }
+
+    fn home(&self) -> String {
+        self.path("home").display().to_string()
+    }
+
+    fn isolated(&self) -> Isolated {
+        Isolated::new(self.path("work")).env("HOME", self.home()).hide(self.path("hidden")).hide("below")
+    }
+
+    /// The same, with what lies outside in sight, wherever on the machine that is.
+    fn in_sight(&self) -> Sandbox {
+        self.isolated().show(self.path("outside")).into()
+    }
+
+    fn local(&self) -> Sandbox {
+        Local::new(self.path("work")).env("HOME", self.home()).into()
+    }
+}
+
+/// Whether a line does what it is for.
+fn does(sandbox: &Sandbox, line: &str, yard: &Yard) -> bool {
+    let mut command = Command::shell(line);
+    command.env = vec![
+        ("OUT".to_owned(), yard.path("outside").display().to_string()),
+        ("HIDDEN".to_owned(), yard.path("hidden").display().to_string()),
+    ];
+    let ran = run(sandbox, &command);
+    eprintln!("{:?} {line}\n{}", ran.ended, said(&ran));
+    ran.ended == Ended::Exit(0)
+}
+
+#[test]
+fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
+    let rows = [
+        "echo x > $OUT/new",
+        "echo x >> $OUT/file",
+        "rm $OUT/file",
+        "mkdir $OUT/folder",
+        "chmod 777 $OUT",
+        "touch $OUT/file",
+        "ln file $OUT/link",
+        "mv file $OUT/moved && mv $OUT/moved file",
+        "cat ~/.ssh/secret",
+        "cat ~/secret",
+        "ls ~ | grep secret",
+        "cat $HIDDEN/secret",
+        "cat below/secret",
+        "cat .rath/secret",
+        "echo x > .rath/new",
+        "mv .rath moved && mv moved .rath",
+        // The mark is in a file, lest whoever looks for it is found.
+        "grep -aqf mark /proc/[0-9]*/cmdline",
+        "kill -0 $(grep -alf mark /proc/[0-9]*/cmdline | head -1 | tr -dc 0-9)",
+        "cat /proc/1/cmdline",
+        "ls /run/* /var/lib/*",
+    ];
+    let mark = mark();
+    let mut other = std::process::Command::new("sleep").arg(&mark).spawn().expect("it starts");
+    let marked = || {
+        let yard = Yard::new();
+        std::fs::write(yard.path("work/mark"), &mark).expect("a file");
+        yard
+    };
+    for row in rows {
+        let yard = marked();
+        assert!(does(&yard.local(), row, &yard), "without isolation it works: {row}");
+        let yard = marked();
+        assert!(!does(&yard.in_sight(), row, &yard), "isolated: {row}");
+        assert_eq!(std::fs::read_dir(yard.path("outside")).expect("a folder").count(), 1, "{row}");
+    }
+    other.kill().expect("it still runs");
+    other.wait().expect("it has ended");
+}
+
+#[test]
+fn what_an_isolated_command_needs_is_there() {
+    let rows = [
+        "echo x > new && rm new && mkdir folder && mv file folder/",
+        "echo x > /tmp/new && cat /tmp/new && echo x > /var/tmp/new",
+        "echo x > ~/new && cat ~/new",
+        "cat ~/.cargo/bin/tool",
+        "cat $OUT/file",
+        "echo x > /dev/null && echo x > /dev/stderr && echo x > /dev/shm/new && head -c 1 /dev/urandom > x",
+        "cat /proc/meminfo /proc/self/status && [ \"$(cat /proc/sys/kernel/hostname)\" = rath ]",
+        "perl -MIO::Socket::INET -e '$l = IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1\") or exit 1; \
+         IO::Socket::INET->new(PeerAddr => \"127.0.0.1\", PeerPort => $l->sockport) or exit 2'",
+        "sh -c 'kill $$; sleep 10' ; [ $? = 143 ]",
+        "cd below/.. && pwd && git --version",
+        "script -qc 'echo a terminal' /dev/null || true",
+    ];
+    for row in rows {
+        let yard = Yard::new();
+        assert!(does(&yard.in_sight(), row, &yard), "{row}");
+    }
+    // What it wrote outside of the workspace is gone with the command.
+    let yard = Yard::new();
+    let sandbox = Sandbox::from(yard.isolated());
+    sh(&sandbox, "echo x > /tmp/new; echo x > ~/new; echo x > /dev/shm/new; echo x > kept");
+    assert_eq!(said(&sh(&sandbox, "ls /tmp ~ /dev/shm | grep new; ls kept")), "kept\n");
+}
+
+#[test]
+fn a_hidden_machine_shows_its_programs_only() {
+    let yard = Yard::new();
+    let sandbox = Sandbox::from(yard.isolated().hidden_host());
+    assert!(does(&sandbox, "echo x > new && ls /usr/bin > /dev/null && cat /etc/passwd > /dev/null", &yard));
+    assert!(!does(&sandbox, "cat $OUT/file", &yard));
+    let shown = Sandbox::from(yard.isolated().hidden_host().show(yard.path("outside")));
+    assert!(does(&shown, "cat $OUT/file && ! echo x > $OUT/new", &yard));
+}
+
+#[test]
+fn a_fork_has_the_path_of_what_it_was_forked_from() {
+    let yard = Yard::new();
+    let sandbox = Sandbox::from(yard.isolated());
+    let fork = yard.path("work/.rath/fork");
+    std::fs::create_dir_all(fork.join("below")).expect("a folder");
+    std::fs::write(fork.join("file"), "forked\n").expect("a file");
+    let other = sandbox.over(&fork).expect("it is on this machine");
+    let path = yard.path("work").display().to_string();
+    let line = format!("pwd; cat {path}/file; echo x > {path}/new; ls -A");
+    assert_eq!(said(&sh(&other, &line)), format!("{path}\nforked\nbelow\nfile\nnew\n"));
+    assert!(fork.join("new").exists() && !yard.path("work/new").exists());
+    assert_eq!(said(&sh(&sandbox, "cat file; ls new")).lines().next(), Some("words"));
+    let again = Sandbox::open(other.uri()).expect("it was just written");
+    assert_eq!(said(&sh(&again, "pwd; cat file")), format!("{path}\nforked\n"));
+}
+
+/// Connects and prints, or says why not.
+fn connect(to: &str) -> String {
+    format!("perl -MSocket -e '{to}; print connect($s, $a) ? \"connected\" : \"$!\"'")
+}
+
+#[test]
+fn there_is_no_network_unless_asked_for() {
+    let yard = Yard::new();
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    udp.set_nonblocking(true).expect("a socket");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("socket-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let _unix = UnixListener::bind(&path).expect("a socket");
+    let name = format!("rath-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let _abstract = UnixListener::bind_addr(&address).expect("a socket");
+    let port = |address: std::net::SocketAddr| address.port();
+    let (tcp_port, udp_port) = (port(tcp.local_addr().expect("bound")), port(udp.local_addr().expect("bound")));
+    let inet = |kind: &str, port: u16| {
+        connect(&format!("socket($s, AF_INET, {kind}, 0); $a = sockaddr_in({port}, inet_aton(\"127.0.0.1\"))"))
+    };
+    let unix = |name: &str| connect(&format!("socket($s, AF_UNIX, SOCK_STREAM, 0); $a = sockaddr_un(\"{name}\")"));
+    let send =
+        inet("SOCK_DGRAM", udp_port).replace("print connect($s, $a)", "connect($s, $a); print send($s, \"x\", 0)");
+    // Without isolation, with the network, without it: whether there is a connection.
+    let rows = [
+        ("tcp", inet("SOCK_STREAM", tcp_port), [true, true, false]),
+        ("unix", unix(&path.display().to_string()), [true, false, false]),
+        ("abstract", unix(&format!("\\0{name}")), [true, true, false]),
+    ];
+    let sandboxes = [yard.local(), yard.isolated().network().into(), yard.isolated().into()];
+    for (what, line, wanted) in rows {
+        let found = sandboxes.each_ref().map(|sandbox| {
+            let said = said(&sh(sandbox, &line));
+            eprintln!("{what} in {sandbox:?}: {said}");
+            said == "connected"
+        });
+        assert_eq!(found, wanted, "{what}");
+    }
+    for (sandbox, arrives) in sandboxes.iter().zip([true, true, false]) {
+        sh(sandbox, &send);
+        let came = udp.recv(&mut [0; 8]);
+        assert_eq!(came.is_ok(), arrives, "udp in {sandbox:?}: {came:?}");
+        assert!(arrives || came.is_err_and(|error| error.kind() == WouldBlock));
+    }
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn privileges_are_gone_and_stay_so() {
+    let yard = Yard::new();
+    let sandbox = Sandbox::from(yard.isolated());
+    let status = "grep -E '^(NoNewPrivs|Seccomp|Cap[A-Z][a-z]+):' /proc/self/status | tr -d '\\t'";
+    let none = "0000000000000000";
+    let wanted =
+        format!("CapInh:{none}\nCapPrm:{none}\nCapEff:{none}\nCapBnd:{none}\nCapAmb:{none}\nNoNewPrivs:1\nSeccomp:2\n");
+    assert_eq!(said(&sh(&sandbox, status)), wanted);
+    let rows = [
+        "mkdir m && mount -t tmpfs none m",
+        "mkdir m; mount --bind /usr m",
+        "mount -o remount,rw /",
+        "umount /proc",
+        "umount .rath",
+        "unshare --user true",
+        "unshare --map-root-user --mount true",
+        "unshare --net true",
+        "chroot / true",
+        "nsenter --target 1 --mount true",
+        "mknod disk b 254 0",
+        "cat /dev/vda || cat /dev/sda || cat /dev/mem",
+        "chown 12345 file",
+        "perl -e '$> = 12345; exit($> == 12345 ? 0 : 1)'",
+        "hostname other",
+        "cat /proc/sys/vm/swappiness > x; cat x > /proc/sys/vm/swappiness",
+        "echo h > /proc/sysrq-trigger",
+        "echo 1 > /sys/kernel/mm/ksm/run",
+        "mkdir /sys/fs/cgroup/other || mkdir /sys/fs/cgroup/memory/other || mkdir /sys/fs/cgroup/unified/other",
+        "cat /proc/1/environ || cat /proc/1/mem || ls /proc/1/root || ls /proc/1/fd",
+        "cat /etc/shadow | grep .",
+        "ls /etc/ssh | grep .",
+        "dmesg",
+    ];
+    for row in rows {
+        assert!(!does(&sandbox, row, &yard), "{row}");
+    }
+    // The first process cannot be killed from inside.
+    assert_eq!(said(&sh(&sandbox, "kill -9 1; kill -TERM 1; echo alive")), "alive\n");
+}
+
+/// Numbers of system calls, and what a command is told that makes them.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_that_lead_out_are_refused() {
+    const REFUSED: i32 = 1;
+    const MISSING: i32 = 38;
+    let rows = [
+        ("mount", "165, 0, 0, 0, 0, 0", REFUSED),
+        ("unshare", "272, 0", REFUSED),
+        ("setns", "308, 0, 0", REFUSED),
+        ("clone with a user namespace", "56, 0x10000011, 0, 0, 0, 0", REFUSED),
+        ("clone3", "435, 0, 0", MISSING),
+        ("keyctl", "250, 0, 0", REFUSED),
+        ("add_key", "248, 0, 0, 0, 0, 0", REFUSED),
+        ("bpf", "321, 0, 0, 0", REFUSED),
+        ("userfaultfd", "323, 1", REFUSED),
+        ("perf_event_open", "298, 0, 0, 0, 0, 0", REFUSED),
+        ("io_uring_setup", "425, 0, 0", MISSING),
+        ("open_by_handle_at", "304, 0, 0, 0", REFUSED),
+        ("init_module", "175, 0, 0, 0", REFUSED),
+        ("a socket to the machine below", "41, 40, 1, 0", REFUSED),
+        ("a socket to the kernel's ciphers", "41, 38, 5, 0", REFUSED),
+        ("typing into a terminal", "16, 0, 0x5412, 0", REFUSED),
+        ("typing into a terminal, with more bits", "16, 0, 0x100005412, 0", REFUSED),
+        ("getpid by its other number", "0x40000027", MISSING),
+        ("attaching to the first process", "101, 16, 1, 0, 0", 3),
+        ("getpid", "39", 0),
+    ];
+    let yard = Yard::new();
+    let sandbox = Sandbox::from(yard.isolated());
+    for (what, call, errno) in rows {
+        let line = format!("perl -e '$! = 0; syscall({call}); print $! + 0'");
+        let ran = sh(&sandbox, &line);
+        let found = said(&ran);
+        // Whether a process that cannot be seen is told apart from one that is not there is up to the kernel.
+        let wanted = if errno == 3 { vec!["1".to_owned(), "3".to_owned()] } else { vec![errno.to_string()] };
+        assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", ran.ended);
+    }
+}
+
+#[test]
+fn the_whole_machine_is_no_workspace() {
+    let error = crate::block_on(Sandbox::isolated("/").run(&Command::shell("true"), &mut |_, _| {}));
+    assert_eq!(error.expect_err("it would show everything").kind(), rath_sandbox::ErrorKind::Config);
+}

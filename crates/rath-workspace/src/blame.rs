@@ -1,0 +1,122 @@
+//! The revision that each line of a file came from.
+//!
+//! Lines are followed back from tree to tree as long as they are found there unchanged. The revision where a line is not
+//! found in any parent is the one that wrote it.
+//!
+//! A file that is renamed, or moved to the path of another file, keeps the authors of its lines. A copy belongs to the
+//! revision that made it. Lines that change places within a file are followed as far as a diff of lines finds them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::lines::{Numbers, common};
+use super::objects::Objects;
+use crate::change::ChangeKind;
+use crate::error::Result;
+use crate::tree::TreeId;
+
+/// One version in a history: its tree, and the positions of the versions that it came from.
+#[derive(Clone, Debug)]
+pub struct Revision {
+    /// The tree.
+    pub tree: TreeId,
+    /// The positions of its parents, each before its own.
+    pub parents: Vec<usize>,
+}
+
+/// One line of a file, and the revision that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlamedLine {
+    /// The text, without the line break.
+    pub text: String,
+    /// The position of the revision in the history.
+    pub revision: usize,
+}
+
+impl Objects {
+    /// Returns the revision that wrote each line of a file, as the file is in the revision `head`; none if there is no
+    /// such file.
+    pub fn blame(&self, revisions: &[Revision], head: usize, path: &str) -> Result<Option<Vec<BlamedLine>>> {
+        let Some(content) = self.read(revisions[head].tree, path)? else { return Ok(None) };
+        let texts: Vec<String> = lines(&content).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        let origins = trace(revisions, head, self, path, texts.len())?;
+        let lines = texts.into_iter().zip(origins).map(|(text, revision)| BlamedLine { text, revision });
+        Ok(Some(lines.collect()))
+    }
+}
+
+/// A line, by its number in one version of a file and by its number in the end.
+type Followed = (usize, usize);
+
+/// The tree that each line of a file came from.
+fn trace(revisions: &[Revision], head: usize, objects: &Objects, path: &str, count: usize) -> Result<Vec<usize>> {
+    let mut found = vec![head; count];
+    // By tree: the paths that are followed there, each with its lines.
+    let mut waiting: HashMap<usize, HashMap<String, Vec<Followed>>> = HashMap::new();
+    waiting.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
+    for at in (0..=head).rev() {
+        for (path, mut left) in waiting.remove(&at).unwrap_or_default() {
+            // Where sides were joined, one that had the file just so had it from nobody else.
+            let version = |at: usize| objects.version(revisions[at].tree, &path);
+            let mut sides = revisions[at].parents.clone();
+            if sides.len() > 1 {
+                let now = version(at)?;
+                let same: Vec<bool> = sides.iter().map(|side| Ok(version(*side)? == now)).collect::<Result<_>>()?;
+                let (first, rest): (Vec<_>, Vec<_>) = sides.into_iter().zip(same).partition(|(_, same)| *same);
+                sides = first.into_iter().chain(rest).map(|(side, _)| side).collect();
+            }
+            for before in sides {
+                let (name, passed) = pass(objects, revisions[before].tree, revisions[at].tree, &path, &left)?;
+                let gone: HashSet<usize> = passed.iter().map(|(_, end)| *end).collect();
+                left.retain(|(_, end)| !gone.contains(end));
+                waiting.entry(before).or_default().entry(name).or_default().extend(passed);
+            }
+            left.into_iter().for_each(|(_, end)| found[end] = at);
+        }
+    }
+    Ok(found)
+}
+
+/// What of these lines was there before, and what the file was called then.
+fn pass(
+    objects: &Objects,
+    before: TreeId,
+    after: TreeId,
+    path: &str,
+    lines: &[Followed],
+) -> Result<(String, Vec<Followed>)> {
+    if before == after || lines.is_empty() {
+        return Ok((path.to_owned(), lines.to_vec()));
+    }
+    let effects = objects.diff(Some(before), after)?;
+    let Some(effect) = effects.iter().find(|effect| effect.path == path) else {
+        return Ok((path.to_owned(), lines.to_vec()));
+    };
+    let name = match &effect.kind {
+        ChangeKind::Modified => {
+            // A file that was moved as it was to where another had been.
+            let moved = effects.iter().find(|gone| gone.kind == ChangeKind::Deleted && gone.before == effect.after);
+            moved.map_or(path, |gone| &*gone.path).to_owned()
+        }
+        ChangeKind::Renamed { from } => from.clone(),
+        ChangeKind::Created | ChangeKind::Deleted => return Ok((path.to_owned(), Vec::new())),
+    };
+    let (Some(old), Some(new)) = (objects.read(before, &name)?, objects.read(after, path)?) else {
+        return Ok((name, Vec::new()));
+    };
+    let same = unchanged(&old, &new);
+    let passed = lines.iter().filter_map(|(line, end)| Some((*same.get(line)?, *end))).collect();
+    Ok((name, passed))
+}
+
+fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let whole = content.strip_suffix(b"\n").unwrap_or(content);
+    let most = if content.is_empty() { 0 } else { usize::MAX };
+    whole.split(|byte| *byte == b'\n').take(most)
+}
+
+/// The lines of the new text that are in the old one too, with their numbers there.
+fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
+    let mut numbers = Numbers::default();
+    let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
+    common(&numbers.of(&old), &numbers.of(&new)).into_iter().map(|(old, new)| (new, old)).collect()
+}

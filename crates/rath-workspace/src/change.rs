@@ -1,0 +1,71 @@
+//! The vocabulary of changes: a path, the kind of change, and digests of the content before and after.
+
+use std::fmt;
+
+/// One path that differs between two versions of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileChange {
+    /// The path, relative to the workspace. A path that is not UTF-8 is quoted with octal digits, as git does.
+    pub path: String,
+    /// The kind of change.
+    pub kind: ChangeKind,
+    /// The digest of the content before; none if there was no file.
+    pub before: Option<Digest>,
+    /// The digest of the content after; none if there is no file.
+    pub after: Option<Digest>,
+    /// The reason why the path is not part of a tree. Only metadata says that an untracked path changed.
+    pub untracked: Option<Untracked>,
+}
+
+/// The kinds of change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The path is new.
+    Created,
+    /// The content or the mode differs.
+    Modified,
+    /// The path is gone.
+    Deleted,
+    /// The file had another path before.
+    Renamed {
+        /// The path before.
+        from: String,
+    },
+}
+
+/// The reasons why a path is not part of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untracked {
+    /// A `.gitignore` names it, or it belongs to version control itself.
+    Ignored,
+    /// The file is too large.
+    TooLarge,
+    /// The directory is empty.
+    EmptyDirectory,
+    /// A pipe, a socket, a device, or something that cannot be read.
+    Special,
+}
+
+/// The BLAKE3 digest of a file's content.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// Computes the digest of some content.
+    pub fn of(content: &[u8]) -> Self {
+        Digest(*blake3::hash(content).as_bytes())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,171 @@
+//! A tree with a few paths as somebody wants them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::tree::TreeId;
+
+use super::batch::Batch;
+use super::objects::{self, Kind, Objects};
+use super::quote;
+use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
+use super::versions::Kept;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What is to be at a path: a file, or nothing.
+type Wanted = Option<(Mode, ObjectId)>;
+
+/// What is wanted of one name in a directory, and below it.
+#[derive(Default)]
+struct Edits<'a> {
+    here: Option<Wanted>,
+    below: Vec<(&'a [u8], Wanted)>,
+}
+
+impl Objects {
+    /// Returns a tree in which these paths are as in the tree `after`, and everything else is as in `tree`.
+    pub fn with_paths<'p>(
+        &self,
+        tree: TreeId,
+        after: TreeId,
+        paths: impl IntoIterator<Item = &'p str>,
+    ) -> Result<TreeId> {
+        let mut wanted = BTreeMap::new();
+        for path in paths {
+            let path = quote::path(path)?;
+            let entry = self.entry(after.0, &path)?;
+            wanted.insert(path, entry);
+        }
+        self.edit(tree, &wanted)
+    }
+
+    /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
+    ///
+    /// `sides` are the versions of both sides: a merge may have left the file under the paths of both.
+    pub fn with_version(&self, tree: TreeId, path: &str, sides: &[Kept], version: Option<&Kept>) -> Result<TreeId> {
+        let mut wanted = self.without(tree, path, sides)?;
+        if let Some(version) = version {
+            wanted.insert(quote::path(&version.path)?, Some((version.mode, version.id)));
+        }
+        self.edit(tree, &wanted)
+    }
+
+    /// Returns a tree in which the path of a conflict holds this content.
+    pub fn with_content(&self, tree: TreeId, path: &str, sides: &[Kept], content: &[u8]) -> Result<TreeId> {
+        let mut wanted = self.without(tree, path, sides)?;
+        let runs = sides.iter().any(|version| version.mode == Mode::Executable);
+        let batch = Batch::new(self);
+        let id = batch.put(Kind::Blob, content)?.ok_or_else(collides)?;
+        batch.finish()?;
+        wanted.insert(quote::path(path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
+        self.edit(tree, &wanted)
+    }
+
+    /// Everything that the merge put where a conflict is, to be taken out.
+    fn without(&self, tree: TreeId, path: &str, sides: &[Kept]) -> Result<BTreeMap<Vec<u8>, Wanted>> {
+        let mut wanted = BTreeMap::from([(quote::path(path)?, None)]);
+        for version in sides {
+            // Where one side renamed it, the merge may have left it under both names.
+            let path = quote::path(&version.path)?;
+            if self.entry(tree.0, &path)?.is_some_and(|(_, id)| id == version.id) {
+                wanted.insert(path, None);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Takes all that a tree holds from another folder.
+    pub fn take_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
+        let batch = Batch::new(self);
+        let mut rest = vec![(tree.0, Kind::Tree)];
+        while let Some((id, kind)) = rest.pop() {
+            if self.contains(id) || id == EMPTY {
+                continue;
+            }
+            let content = other.get(id, kind)?;
+            if kind == Kind::Tree {
+                let below = tree::entries(id, &content)?.into_iter();
+                rest.extend(below.map(|entry| match entry.mode {
+                    Mode::Directory => (entry.id, Kind::Tree),
+                    _ => (entry.id, Kind::Blob),
+                }));
+            }
+            batch.put(kind, &content)?;
+        }
+        batch.finish()
+    }
+
+    /// Writes a tree to a directory that is removed with what this gives.
+    pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
+        let folder = self.folder().join("fresh").join(objects::unique_name());
+        let fresh = TempCheckout(folder);
+        self.checkout(tree, fresh.path())?;
+        Ok(fresh)
+    }
+
+    fn edit(&self, tree: TreeId, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<TreeId> {
+        let batch = Batch::new(self);
+        let wanted: Vec<_> = wanted.iter().map(|(path, wanted)| (&path[..], *wanted)).collect();
+        let id = self.edit_in(&batch, tree.0, &wanted)?;
+        batch.finish()?;
+        Ok(TreeId(id.unwrap_or(EMPTY)))
+    }
+
+    /// A directory's tree with these paths below it as they are wanted; none where nothing is left.
+    fn edit_in(&self, batch: &Batch<'_>, tree: ObjectId, wanted: &[(&[u8], Wanted)]) -> Result<Option<ObjectId>> {
+        let bytes = self.get(tree, Kind::Tree)?;
+        let found = tree::entries(tree, &bytes)?;
+        let mut entries: BTreeMap<&[u8], Entry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
+        let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
+        for (path, wanted) in wanted {
+            match memchr::memchr(b'/', path) {
+                None => names.entry(path).or_default().here = Some(*wanted),
+                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *wanted)),
+            }
+        }
+        for (name, Edits { here, below }) in names {
+            let known = entries.get(name).map(|entry| (entry.mode, entry.id));
+            let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
+            let needs_directory = below.iter().any(|(_, wanted)| wanted.is_some());
+            let now = match (here, directory) {
+                // One that is wanted takes the place of whatever is in its way.
+                (Some(Some(file)), _) if !needs_directory => Some(file),
+                _ if needs_directory || directory.is_some() => {
+                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
+                    tree.map(|tree| (Mode::Directory, tree))
+                }
+                (Some(_), _) => None,
+                (None, _) => known,
+            };
+            match now {
+                Some((mode, id)) => _ = entries.insert(name, Entry { mode, name, id }),
+                None => _ = entries.remove(name),
+            }
+        }
+        let mut entries: Vec<_> = entries.into_values().collect();
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
+    }
+}
+
+fn collides() -> Error {
+    Error::new(ErrorKind::Io, "the content is made to collide with another, and is not kept")
+}
+
+/// A directory that is removed with this.
+pub struct TempCheckout(PathBuf);
+
+impl TempCheckout {
+    /// Returns the directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempCheckout {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,184 @@
+//! What `.gitignore` files say, by git's own rules.
+
+use std::sync::Arc;
+
+use crate::change::Digest;
+
+use super::glob::{self, Slash};
+
+/// The `.gitignore` rules that apply in a directory, for callers that read the files themselves.
+///
+/// ```
+/// # use rath_workspace::IgnoreRules;
+/// let top = IgnoreRules::default().below(b"", b"*.log\ntarget/\n");
+/// let logs = top.below(b"logs", b"!keep.log\n");
+/// assert!(top.ignores(b"logs/a.log", false));
+/// assert!(!logs.ignores(b"logs/keep.log", false));
+/// assert!(top.ignores(b"target", true));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct IgnoreRules(Rules);
+
+impl IgnoreRules {
+    /// Returns these rules and those of a `.gitignore` with this content, in a directory below.
+    ///
+    /// The path of the directory has no slash at its end, and is empty for the topmost one.
+    pub fn below(&self, directory: &[u8], content: &[u8]) -> Self {
+        IgnoreRules(Level::below(&self.0, &Arc::new(Patterns::parse(content)), directory))
+    }
+
+    /// Returns true if a path is ignored.
+    ///
+    /// The path begins with that of the directory whose rules these are. As for git, what is in an ignored directory is
+    /// ignored too: ask for the directories above first.
+    pub fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
+        ignores(&self.0, path, is_directory)
+    }
+}
+
+/// The rules that hold in a directory: those of its own `.gitignore` and of all above it.
+///
+/// None where there are no rules at all.
+pub(super) type Rules = Option<Arc<Level>>;
+
+/// The rules of one `.gitignore`.
+#[derive(Debug)]
+pub(super) struct Level {
+    above: Rules,
+    patterns: Arc<Patterns>,
+    /// How long the path of its directory is, with the slash at its end.
+    base: usize,
+    /// What tells these rules, with all above, from others at the same place.
+    id: RulesId,
+}
+
+/// What tells the rules of a directory from others at the same place. All zeros: there are none.
+pub(super) type RulesId = [u8; 16];
+
+/// The lines of one `.gitignore`.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    list: Vec<Pattern>,
+    digest: Digest,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    text: Vec<u8>,
+    /// How much of it stands for itself.
+    literal: usize,
+    negative: bool,
+    directories: bool,
+    /// It has no slash, so it is about names, wherever they are.
+    name: bool,
+}
+
+/// Lines longer than this are no rules: nothing that they match could be opened.
+const LONGEST: usize = 4096;
+
+impl Patterns {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let digest = Digest::of(bytes);
+        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let list = text.split(|byte| *byte == b'\n').filter_map(Pattern::parse).collect();
+        Patterns { list, digest }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+impl Level {
+    /// The rules below `above` in the directory with this path and these patterns.
+    pub(super) fn below(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
+        if patterns.is_empty() {
+            return above.clone();
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&id(above));
+        hasher.update(&patterns.digest.0);
+        let mut id = RulesId::default();
+        id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        let base = if path.is_empty() { 0 } else { path.len() + 1 };
+        Some(Arc::new(Level { above: above.clone(), patterns: patterns.clone(), base, id }))
+    }
+}
+
+pub(super) fn id(rules: &Rules) -> RulesId {
+    rules.as_ref().map(|level| level.id).unwrap_or_default()
+}
+
+/// Whether a path is ignored. No directory above it may be.
+pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
+    let mut next = rules;
+    while let Some(level) = next {
+        let path = &path[level.base..];
+        if let Some(pattern) = level.patterns.list.iter().rev().find(|pattern| pattern.matches(path, is_directory)) {
+            return !pattern.negative;
+        }
+        next = &level.above;
+    }
+    false
+}
+
+impl Pattern {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.starts_with(b"#") || line.len() > LONGEST {
+            return None;
+        }
+        let line = &line[..memchr::memchr(0, line).unwrap_or(line.len())];
+        let line = without_spaces_at_the_end(line);
+        let (line, negative) = line.strip_prefix(b"!").map_or((line, false), |line| (line, true));
+        let (line, directories) = line.strip_suffix(b"/").map_or((line, false), |line| (line, true));
+        if line.is_empty() {
+            return None;
+        }
+        let name = memchr::memchr(b'/', line).is_none();
+        let text = line.strip_prefix(b"/").unwrap_or(line).to_vec();
+        let literal = text.iter().position(|byte| glob::is_special(*byte)).unwrap_or(text.len());
+        Some(Pattern { text, literal, negative, directories, name })
+    }
+
+    fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        if self.directories && !is_directory {
+            return false;
+        }
+        let (value, slash) = if self.name {
+            (&path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..], Slash::Any)
+        } else {
+            (path, Slash::Literal)
+        };
+        if self.literal == self.text.len() {
+            return value == self.text;
+        }
+        if !value.starts_with(&self.text[..self.literal]) {
+            return false;
+        }
+        // What stands for itself is taken off before matching, so a `**` right behind it counts as if it came first: git's way.
+        let from = if self.name { 0 } else { self.literal };
+        glob::matches(&self.text[from..], &value[from..], slash)
+    }
+}
+
+fn without_spaces_at_the_end(line: &[u8]) -> &[u8] {
+    let mut end = None;
+    let mut at = 0;
+    while at < line.len() {
+        match line[at] {
+            b' ' => end = end.or(Some(at)),
+            b'\\' => {
+                // An escape without anything after it is no escape, and nothing is taken away.
+                if at + 1 == line.len() {
+                    return line;
+                }
+                at += 1;
+                end = None;
+            }
+            _ => end = None,
+        }
+        at += 1;
+    }
+    &line[..end.unwrap_or(line.len())]
+}

@@ -1,0 +1,279 @@
+//! Renames of files and of directories, and what they do to the other side's changes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{BASE, ConflictKind, Info, Merge, RENAMES, renamable};
+use crate::changes::Version;
+use crate::error::Result;
+use crate::rename::{self, Relevance};
+
+/// Something that is under another name on one side; that it was renamed by itself, or that its directory was.
+#[derive(Clone, Debug)]
+pub(super) struct Moved {
+    /// 1 for ours, 2 for theirs.
+    pub(super) side: usize,
+    /// Where it was in the base; for a new file, where that side made it.
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+}
+
+/// Where directories went.
+type Directories = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A path that files of one side would be moved to, and which.
+#[derive(Default)]
+struct Landing {
+    sources: HashSet<Vec<u8>>,
+    reported: bool,
+}
+
+impl Merge<'_> {
+    /// Finds what was renamed on either side, in the order of where it was.
+    pub(super) fn find_moves(&mut self) -> Result<Vec<Moved>> {
+        for side in &mut self.sides {
+            let pairs = {
+                let (sources, targets) = (renamable(&side.deleted), renamable(&side.added));
+                // Without a source that matters there is nothing to look for.
+                if side.wanted.sources.is_empty() {
+                    Vec::new()
+                } else {
+                    rename::find(self.objects, &sources, &targets, RENAMES, Some(&mut side.wanted))?
+                }
+            };
+            let moved = |pair: rename::Pair| Moved {
+                side: 0,
+                from: side.deleted[pair.source].0.clone(),
+                to: side.added[pair.target].0.clone(),
+            };
+            side.moves = pairs.into_iter().map(moved).collect();
+        }
+        let mut directories = [self.directories(0), self.directories(1)];
+        // One that both renamed is nobody's to move.
+        let both: Vec<_> = directories[0].keys().filter(|path| directories[1].contains_key(*path)).cloned().collect();
+        for path in both {
+            directories[0].remove(&path);
+            directories[1].remove(&path);
+        }
+        let mut landings = [self.landings(0, &directories[1]), self.landings(1, &directories[0])];
+        let mut all = Vec::new();
+        for side in [0, 1] {
+            let from: HashMap<Vec<u8>, Vec<u8>> =
+                self.sides[side].moves.iter().map(|moved| (moved.to.clone(), moved.from.clone())).collect();
+            let added: Vec<_> = self.sides[side].added.clone();
+            for (to, version) in added {
+                let landed = self.follow(side, &to, &directories, &mut landings);
+                let source = from.get(&to);
+                if let Some(landed) = &landed {
+                    self.carry(side, &to, landed, version);
+                }
+                match (source, landed) {
+                    (None, None) => {}
+                    (Some(from), None) => all.push(Moved { side: side + 1, from: from.clone(), to }),
+                    (Some(from), Some(landed)) => all.push(Moved { side: side + 1, from: from.clone(), to: landed }),
+                    // A new file that was moved along is where it belongs already.
+                    (None, Some(landed)) => all.push(Moved { side: side + 1, from: to, to: landed }),
+                }
+            }
+        }
+        all.sort_by(|one, other| one.from.cmp(&other.from));
+        Ok(all)
+    }
+
+    /// Where the directories went that a side renamed: to wherever most of their files did.
+    fn directories(&mut self, side: usize) -> Directories {
+        let mut directories = Directories::new();
+        let counts: BTreeMap<_, _> = std::mem::take(&mut self.sides[side].wanted.counts).into_iter().collect();
+        for (from, counts) in counts {
+            let relevance = self.sides[side].wanted.directories.get(&from).copied().unwrap_or(Relevance::None);
+            let Some(most) = counts.values().max().filter(|_| relevance != Relevance::None) else { continue };
+            let mut best = counts.iter().filter(|(_, count)| *count == most).map(|(to, _)| to);
+            match (best.next(), best.next()) {
+                (Some(to), None) => drop(directories.insert(from, to.clone())),
+                _ => self.report(&from, ConflictKind::Unmoved, None),
+            }
+        }
+        directories
+    }
+
+    /// Where files of a side would land if they followed the directories that the other renamed.
+    fn landings(&self, side: usize, directories: &Directories) -> HashMap<Vec<u8>, Landing> {
+        let mut landings: HashMap<Vec<u8>, Landing> = HashMap::new();
+        for (path, _) in &self.sides[side].added {
+            if let Some((_, landed)) = landing(path, directories) {
+                landings.entry(landed).or_default().sources.insert(path.clone());
+            }
+        }
+        landings
+    }
+
+    /// Where a new file goes because the other side renamed its directory.
+    fn follow(
+        &mut self,
+        side: usize,
+        path: &[u8],
+        directories: &[Directories; 2],
+        landings: &mut [HashMap<Vec<u8>, Landing>; 2],
+    ) -> Option<Vec<u8>> {
+        if directories[1 - side].is_empty() || landings[1 - side].contains_key(path) {
+            return None;
+        }
+        let (to, landed) = landing(path, &directories[1 - side])?;
+        // Into a directory that this side renamed itself it does not go: it would have to go on from there.
+        if directories[side].contains_key(to) {
+            return None;
+        }
+        let there = landings[side].get_mut(&landed)?;
+        let in_the_way = self
+            .paths
+            .get(&landed)
+            .is_some_and(|info| info.clean.is_some() || (info.files() | info.directories) & (1 << (side + 1)) != 0)
+            || self.whole.contains_key(&landed);
+        if in_the_way || there.sources.len() > 1 {
+            if !std::mem::replace(&mut there.reported, true) {
+                self.report(&landed, ConflictKind::Unmoved, None);
+            }
+            return None;
+        }
+        Some(landed)
+    }
+
+    /// Puts what one side has at a path to another.
+    fn carry(&mut self, side: usize, from: &[u8], to: &[u8], version: Version) {
+        let stage = side + 1;
+        let mut names = [to.to_vec(), to.to_vec(), to.to_vec()];
+        if let Some(info) = self.paths.get_mut(from) {
+            names = info.names.clone();
+            info.stages[stage] = None;
+            // What is left at the old place is a directory at most.
+            if info.directories == 0 {
+                self.paths.remove(from);
+            } else {
+                info.stages = [None, None, None];
+                info.with_directory = false;
+                info.clean = Some(None);
+            }
+        }
+        match self.paths.get_mut(to) {
+            Some(info) => {
+                info.stages[stage] = Some(version);
+                info.names[stage] = names[stage].clone();
+                info.with_directory |= info.directories != 0;
+                info.misplaced = Some(ConflictKind::Moved);
+            }
+            None => {
+                let mut info = Info { names, misplaced: Some(ConflictKind::Moved), ..Info::default() };
+                info.stages[stage] = Some(version);
+                self.paths.insert(to.to_vec(), info);
+            }
+        }
+    }
+
+    /// Brings together what belongs together under different names.
+    pub(super) fn apply_moves(&mut self, moves: Vec<Moved>) -> Result<()> {
+        let mut moves = moves.into_iter().peekable();
+        while let Some(one) = moves.next() {
+            let Some(old) = self.paths.get(&one.from) else { continue };
+            if old.clean.is_some() {
+                continue;
+            }
+            if let Some(two) = moves.next_if(|next| next.from == one.from) {
+                self.renamed_by_both(&one, &two)?;
+            } else {
+                self.renamed_by_one(&one)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn renamed_by_both(&mut self, one: &Moved, two: &Moved) -> Result<()> {
+        let Some(base) = self.paths.get(&one.from).and_then(|info| info.stages[BASE]) else { return Ok(()) };
+        if one.to == two.to {
+            if let Some(info) = self.paths.get_mut(&one.to) {
+                info.stages[BASE] = Some(base);
+            }
+            self.settle(&one.from);
+            return Ok(());
+        }
+        let stage = |merge: &Self, path: &[u8], side: usize| merge.paths.get(path).and_then(|info| info.stages[side]);
+        let (Some(ours), Some(theirs)) = (stage(self, &one.to, 1), stage(self, &two.to, 2)) else { return Ok(()) };
+        let names = [&one.from, &one.to, &two.to];
+        let merged = self.merge_contents(Some(base), ours, theirs, names.map(|name| &**name), 1)?;
+        // What is no text cannot be joined: each keeps its own.
+        let both = if !merged.clean && merged.version == ours { [ours, theirs] } else { [merged.version; 2] };
+        for ((path, side), version) in [(&one.to, 1), (&two.to, 2)].into_iter().zip(both) {
+            if let Some(info) = self.paths.get_mut(path) {
+                info.stages[side] = Some(version);
+                info.misplaced = Some(ConflictKind::RenamedApart);
+            }
+        }
+        if let Some(info) = self.paths.get_mut(&one.from) {
+            info.misplaced = Some(ConflictKind::RenamedApart);
+        }
+        Ok(())
+    }
+
+    fn renamed_by_one(&mut self, moved: &Moved) -> Result<()> {
+        let (side, other) = (moved.side, 3 - moved.side);
+        let (Some(old), Some(new)) = (self.paths.get(&moved.from).cloned(), self.paths.get(&moved.to).cloned()) else {
+            return Ok(());
+        };
+        let deleted = old.files() == 1;
+        let is_file = |version: Option<Version>| version.is_some_and(|(mode, _)| mode.is_file());
+        let other_type = !deleted && is_file(old.stages[other]) != is_file(new.stages[side]);
+        let collides = new.stages[other].is_some() && !other_type;
+        let mut new = new;
+        if collides && !deleted {
+            let (Some(base), Some(theirs), Some(ours)) = (old.stages[BASE], old.stages[other], new.stages[side]) else {
+                return Ok(());
+            };
+            let (first, second) = if side == 1 { (ours, theirs) } else { (theirs, ours) };
+            let mut names = [&*moved.from; 3];
+            names[side] = &moved.to;
+            let merged = self.merge_contents(Some(base), first, second, names, 1)?;
+            new.stages[side] = Some(merged.version);
+            if !merged.clean {
+                new.misplaced = new.misplaced.or(Some(ConflictKind::RenamedTogether));
+            }
+        } else if collides {
+            new.misplaced = Some(ConflictKind::RenamedDeleted);
+        } else {
+            new.stages[BASE] = old.stages[BASE];
+            new.names[BASE] = moved.from.clone();
+            if other_type {
+                if let Some(old) = self.paths.get_mut(&moved.from) {
+                    old.stages[BASE] = None;
+                }
+            } else if deleted {
+                new.misplaced = Some(ConflictKind::RenamedDeleted);
+            } else {
+                new.stages[other] = old.stages[other];
+                new.names[other] = moved.from.clone();
+            }
+        }
+        self.paths.insert(moved.to.clone(), new);
+        if !other_type {
+            self.settle(&moved.from);
+        }
+        Ok(())
+    }
+
+    /// Marks a path as gone, by a rename.
+    fn settle(&mut self, path: &[u8]) {
+        if let Some(info) = self.paths.get_mut(path) {
+            info.clean = Some(None);
+        }
+    }
+}
+
+/// The directory that a path follows, and where that leads it. The nearest one that was renamed counts.
+fn landing<'d>(path: &[u8], directories: &'d Directories) -> Option<(&'d Vec<u8>, Vec<u8>)> {
+    let mut at = rename::directory(path);
+    while !at.is_empty() {
+        if let Some(to) = directories.get(at) {
+            let rest = &path[at.len() + usize::from(to.is_empty())..];
+            return Some((to, [to, rest].concat()));
+        }
+        at = rename::directory(at);
+    }
+    None
+}

@@ -1,0 +1,146 @@
+//! What differs between two trees, line by line.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use crate::change::{ChangeKind, FileChange};
+use crate::tree::TreeId;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+
+use super::lines::{Hunk, Numbers, diff, is_binary, lines};
+use super::objects::{Kind, Objects};
+use super::tree::Mode;
+use super::{ObjectId, quote};
+use crate::error::Result;
+
+/// How many lines stand around what changed.
+const CONTEXT: usize = 3;
+
+/// A file on one side, if there is one.
+type Side = Option<File>;
+
+/// What a file is, and what it holds.
+struct File {
+    mode: Mode,
+    id: ObjectId,
+    content: Vec<u8>,
+}
+
+impl Objects {
+    /// A patch from one tree to another, which `git apply` takes.
+    pub fn patch(&self, before: TreeId, after: TreeId) -> Result<String> {
+        let mut text = String::new();
+        for FileChange { path, kind: change, .. } in self.diff(Some(before), after)? {
+            let from = match change {
+                ChangeKind::Renamed { from } => from,
+                _ => path.clone(),
+            };
+            let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
+            let is_link = |side: &Side| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
+            if old.is_some() && new.is_some() && is_link(&old) != is_link(&new) {
+                // A file does not become a link: one goes and the other comes.
+                write(&mut text, (&from, &old), (&from, &None));
+                write(&mut text, (&path, &None), (&path, &new));
+            } else {
+                write(&mut text, (&from, &old), (&path, &new));
+            }
+        }
+        Ok(text)
+    }
+
+    fn side(&self, tree: TreeId, path: &str) -> Result<Side> {
+        let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
+        self.get(id, Kind::Blob).map(|content| Some(File { mode, id, content }))
+    }
+}
+
+fn write(text: &mut String, (from, old): (&str, &Side), (to, new): (&str, &Side)) {
+    let (a, b) = (quote::with_side("a", from), quote::with_side("b", to));
+    let _ = writeln!(text, "diff --git {a} {b}");
+    let _ = match (old, new) {
+        (None, Some(new)) => writeln!(text, "new file mode {}", new.mode.octal()),
+        (Some(old), None) => writeln!(text, "deleted file mode {}", old.mode.octal()),
+        (Some(old), Some(new)) if old.mode != new.mode => {
+            writeln!(text, "old mode {}\nnew mode {}", old.mode.octal(), new.mode.octal())
+        }
+        _ => Ok(()),
+    };
+    if from != to {
+        let _ = writeln!(text, "rename from {}\nrename to {}", quote::with_side("", from), quote::with_side("", to));
+    }
+    let (old_content, new_content) = (content(old), content(new));
+    if old_content == new_content {
+        return;
+    }
+    let is_text = |content: &[u8]| !is_binary(content) && std::str::from_utf8(content).is_ok();
+    if !is_text(old_content) || !is_text(new_content) {
+        let id = |side: &Side| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
+        let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old), id(new));
+        // There and back.
+        write_binary(text, new_content);
+        write_binary(text, old_content);
+        return;
+    }
+    let name = |side: &Side, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
+    let (a, b) = (name(old, a), name(new, b));
+    let _ = writeln!(text, "--- {a}\n+++ {b}");
+    let (old, new) = (lines(old_content), lines(new_content));
+    let mut numbers = Numbers::default();
+    let hunks = diff(&numbers.of(&old), &numbers.of(&new));
+    // What is so near that the lines around it would touch stands together.
+    for near in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT) {
+        write_near(text, near, &old, &new);
+    }
+}
+
+fn content(side: &Side) -> &[u8] {
+    side.as_ref().map_or(&[], |file| &file.content)
+}
+
+fn write_near(text: &mut String, hunks: &[Hunk], old: &[&[u8]], new: &[&[u8]]) {
+    let (Some(first), Some(last)) = (hunks.first(), hunks.last()) else { return };
+    let ahead = first.before.start.min(CONTEXT);
+    let behind = (old.len() - last.before.end).min(CONTEXT);
+    let (start, end) = (first.before.start - ahead, last.before.end + behind);
+    let after = first.after.start - ahead..last.after.end + behind;
+    let place = |start: usize, length: usize| format!("{},{length}", if length == 0 { start } else { start + 1 });
+    let _ = writeln!(text, "@@ -{} +{} @@", place(start, end - start), place(after.start, after.len()));
+    let mut at = start;
+    for hunk in hunks {
+        old[at..hunk.before.start].iter().for_each(|line| write_line(text, ' ', line));
+        old[hunk.before.clone()].iter().for_each(|line| write_line(text, '-', line));
+        new[hunk.after.clone()].iter().for_each(|line| write_line(text, '+', line));
+        at = hunk.before.end;
+    }
+    old[at..end].iter().for_each(|line| write_line(text, ' ', line));
+}
+
+fn write_line(text: &mut String, mark: char, line: &[u8]) {
+    text.push(mark);
+    text.push_str(&String::from_utf8_lossy(line));
+    if !line.ends_with(b"\n") {
+        text.push_str("\n\\ No newline at end of file\n");
+    }
+}
+
+/// What a file holds that is no text, as git writes it: compressed, and in digits of base 85, up to 52 bytes a line.
+fn write_binary(text: &mut String, content: &[u8]) {
+    const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+    let packed = packed.write_all(content).and_then(|()| packed.finish()).expect("memory takes what is written to it");
+    let _ = writeln!(text, "literal {}", content.len());
+    for line in packed.chunks(52) {
+        let length = line.len() as u8;
+        text.push(char::from(if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 }));
+        for group in line.chunks(4) {
+            let mut bytes = [0; 4];
+            bytes[..group.len()].copy_from_slice(group);
+            let number = u32::from_be_bytes(bytes);
+            let digit = |nth: u32| char::from(DIGITS[(number / 85_u32.pow(nth) % 85) as usize]);
+            text.extend((0..5).rev().map(digit));
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+}

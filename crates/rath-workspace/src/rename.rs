@@ -1,0 +1,385 @@
+//! Which files that are new were there before under another name: git's rules, with git's numbers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::objects::{Kind, Objects};
+use super::tree::{Mode, ObjectId};
+use crate::error::Result;
+
+/// A file that is gone or new.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renamable<'a> {
+    pub(super) path: &'a [u8],
+    pub(super) mode: Mode,
+    pub(super) id: ObjectId,
+}
+
+/// A file that is gone, and the new one that it became.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) source: usize,
+    pub(super) target: usize,
+}
+
+/// What a merge wants to know, which renames among all that there may be.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    /// Sources that matter, and whether they do for their content; else only for where their directory went.
+    pub(super) sources: HashMap<Vec<u8>, bool>,
+    /// Directories that are gone, and how much it matters where to.
+    pub(super) directories: HashMap<Vec<u8>, Relevance>,
+    /// For each directory, how many of its files went to which other.
+    pub(super) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relevance {
+    None,
+    ForAncestor,
+    ForItself,
+}
+
+/// Equality, in git's numbers.
+const MOST: u64 = 60_000;
+/// From here on, a file is the same under another name.
+const LEAST: u64 = 30_000;
+/// From here on, one that kept its last name is, without looking any further.
+const LEAST_NAMED: u64 = LEAST + (MOST - LEAST) / 2;
+/// How many candidates are remembered for each new file.
+const CANDIDATES: usize = 4;
+
+/// The empty blob: files that hold nothing are not taken for each other.
+pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
+    0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c, 0x53,
+    0x91,
+]);
+
+/// Finds renames. With more candidates than the square of `limit`, only those without a change, or with the same last name.
+pub(super) fn find(
+    objects: &Objects,
+    sources: &[Renamable<'_>],
+    targets: &[Renamable<'_>],
+    limit: usize,
+    wanted: Option<&mut Wanted>,
+) -> Result<Vec<Pair>> {
+    if sources.is_empty() || targets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let taken = vec![None; targets.len()];
+    let used = vec![false; sources.len()];
+    let mut search = Search { objects, sources, targets, spans: HashMap::new(), taken, used };
+    search.same();
+    let mut left: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
+    let mut wanted = wanted;
+    search.named(&left, wanted.as_deref_mut())?;
+    left.retain(|nth| !search.used[*nth]);
+    if let Some(wanted) = &mut wanted {
+        left.retain(|nth| wanted.sources.contains_key(sources[*nth].path));
+        let paths: Vec<&[u8]> = left.iter().map(|nth| sources[*nth].path).collect();
+        wanted.settle(&paths);
+        left.retain(|nth| wanted.still_wants(sources[*nth].path));
+    }
+    let open = search.taken.iter().filter(|taken| taken.is_none()).count();
+    if open.saturating_mul(left.len()) <= limit.saturating_mul(limit) {
+        search.similar(&left, wanted)?;
+    }
+    let taken = search.taken.iter().enumerate();
+    Ok(taken.filter_map(|(target, source)| Some(Pair { source: (*source)?, target })).collect())
+}
+
+struct Search<'a> {
+    objects: &'a Objects,
+    sources: &'a [Renamable<'a>],
+    targets: &'a [Renamable<'a>],
+    spans: HashMap<ObjectId, Arc<Spans>>,
+    /// For each target, where it came from.
+    taken: Vec<Option<usize>>,
+    used: Vec<bool>,
+}
+
+/// How many bytes of a file are in pieces of which hash.
+struct Spans {
+    size: u64,
+    counts: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    score: u64,
+    same_name: bool,
+    source: usize,
+    target: usize,
+}
+
+impl Search<'_> {
+    fn take(&mut self, source: usize, target: usize) {
+        self.taken[target] = Some(source);
+        self.used[source] = true;
+    }
+
+    /// Pairs files whose content is the same.
+    fn same(&mut self) {
+        let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
+        for (nth, source) in self.sources.iter().enumerate() {
+            by_id.entry(source.id).or_default().push(nth);
+        }
+        for (target, file) in self.targets.iter().enumerate() {
+            if file.id == EMPTY_BLOB {
+                continue;
+            }
+            let mut best = None;
+            for source in by_id.get(&file.id).into_iter().flatten().copied() {
+                let fits = file.mode == self.sources[source].mode
+                    || (file.mode.is_file() && self.sources[source].mode.is_file());
+                if self.used[source] || !fits {
+                    continue;
+                }
+                if last_name(self.sources[source].path) == last_name(file.path) {
+                    best = Some(source);
+                    break;
+                }
+                best = best.or(Some(source));
+            }
+            if let Some(source) = best {
+                self.take(source, target);
+            }
+        }
+    }
+
+    /// Pairs files that kept their last name, where it is clear which with which.
+    fn named(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+        let mut guesses = HashMap::new();
+        if let Some(wanted) = &mut wanted {
+            for (target, source) in self.taken.iter().enumerate() {
+                if let Some(source) = source {
+                    wanted.count(self.sources[*source].path, self.targets[target].path);
+                }
+            }
+            guesses = wanted.guesses();
+        }
+        let mut sources: HashMap<&[u8], Option<usize>> = HashMap::new();
+        for nth in left {
+            sources.entry(last_name(self.sources[*nth].path)).and_modify(|it| *it = None).or_insert(Some(*nth));
+        }
+        let mut targets: HashMap<&[u8], Option<usize>> = HashMap::new();
+        let mut paths: HashMap<&[u8], usize> = HashMap::new();
+        for (nth, target) in self.targets.iter().enumerate().filter(|(nth, _)| self.taken[*nth].is_none()) {
+            targets.entry(last_name(target.path)).and_modify(|it| *it = None).or_insert(Some(nth));
+            paths.insert(target.path, nth);
+        }
+        for source in left.iter().copied() {
+            let path = self.sources[source].path;
+            if wanted.as_deref().is_some_and(|wanted| !wanted.sources.contains_key(path)) {
+                continue;
+            }
+            let name = last_name(path);
+            let Some(one) = targets.get(name) else { continue };
+            let only = sources.get(name).copied().flatten().is_some();
+            let target = one.filter(|_| only).or_else(|| {
+                let mut moved = guesses.get(directory(path))?.clone();
+                moved.push(b'/');
+                moved.extend_from_slice(name);
+                paths.get(&*moved).copied()
+            });
+            let Some(target) = target.filter(|target| self.taken[*target].is_none()) else { continue };
+            if self.score(source, target, LEAST_NAMED)? >= LEAST_NAMED {
+                self.take(source, target);
+                if let Some(wanted) = &mut wanted {
+                    wanted.count(path, self.targets[target].path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pairs what is left by how much it has in common.
+    fn similar(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+        let mut candidates: Vec<Option<Candidate>> = Vec::new();
+        for target in (0..self.targets.len()).filter(|target| self.taken[*target].is_none()).collect::<Vec<_>>() {
+            let mut best = [None; CANDIDATES];
+            for source in left.iter().copied() {
+                let score = self.score(source, target, LEAST)?;
+                let same_name = last_name(self.sources[source].path) == last_name(self.targets[target].path);
+                let one = Some(Candidate { score, same_name, source, target });
+                let mut worst = 0;
+                for nth in 1..CANDIDATES {
+                    if better(&best[worst], &best[nth]) {
+                        worst = nth;
+                    }
+                }
+                if better(&one, &best[worst]) {
+                    best[worst] = one;
+                }
+            }
+            candidates.extend(best);
+        }
+        candidates.sort_by(|one, other| better(other, one).cmp(&better(one, other)));
+        for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= LEAST) {
+            if self.taken[candidate.target].is_none() && !self.used[candidate.source] {
+                self.take(candidate.source, candidate.target);
+                if let Some(wanted) = &mut wanted {
+                    wanted.count(self.sources[candidate.source].path, self.targets[candidate.target].path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How much two files have in common; 0 where it is clear that it is less than `least`.
+    fn score(&mut self, source: usize, target: usize, least: u64) -> Result<u64> {
+        let (source, target) = (&self.sources[source], &self.targets[target]);
+        if !source.mode.is_file() || !target.mode.is_file() {
+            return Ok(0);
+        }
+        let (source, target) = (self.spans(source.id)?, self.spans(target.id)?);
+        let (larger, smaller) = (source.size.max(target.size), source.size.min(target.size));
+        if larger * (MOST - least) < (larger - smaller) * MOST || target.size == 0 {
+            return Ok(0);
+        }
+        Ok(source.copied(&target) * MOST / larger)
+    }
+
+    fn spans(&mut self, id: ObjectId) -> Result<Arc<Spans>> {
+        if let Some(spans) = self.spans.get(&id) {
+            return Ok(spans.clone());
+        }
+        let spans = Arc::new(Spans::of(&self.objects.get(id, Kind::Blob)?));
+        self.spans.insert(id, spans.clone());
+        Ok(spans)
+    }
+}
+
+/// Whether one candidate is to be preferred; what is not there never is.
+fn better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
+    match (one, other) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(one), Some(other)) => (one.score, one.same_name) > (other.score, other.same_name),
+    }
+}
+
+impl Spans {
+    /// Cuts a file into lines, and longer ones into pieces of 64 bytes.
+    fn of(content: &[u8]) -> Self {
+        let is_text = memchr::memchr(0, &content[..content.len().min(8000)]).is_none();
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        let (mut length, mut one, mut two) = (0, 0_u32, 0_u32);
+        for (at, byte) in content.iter().enumerate() {
+            if is_text && *byte == b'\r' && content.get(at + 1) == Some(&b'\n') {
+                continue;
+            }
+            (one, two) = ((one << 7) ^ (two >> 25), (two << 7) ^ (one >> 25));
+            one = one.wrapping_add(u32::from(*byte));
+            length += 1;
+            if length == 64 || *byte == b'\n' {
+                *counts.entry(Self::hash(one, two)).or_default() += length;
+                (length, one, two) = (0, 0, 0);
+            }
+        }
+        if length > 0 {
+            *counts.entry(Self::hash(one, two)).or_default() += length;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_unstable();
+        Spans { size: content.len() as u64, counts }
+    }
+
+    fn hash(one: u32, two: u32) -> u32 {
+        one.wrapping_add(two.wrapping_mul(0x61)) % 107_927
+    }
+
+    /// How many of its bytes the other has too.
+    fn copied(&self, other: &Spans) -> u64 {
+        let (mut copied, mut other) = (0, other.counts.as_slice());
+        for (hash, count) in &self.counts {
+            while let Some((first, rest)) = other.split_first()
+                && first.0 < *hash
+            {
+                other = rest;
+            }
+            if let Some((first, _)) = other.split_first()
+                && first.0 == *hash
+            {
+                copied += u64::from(*count.min(&first.1));
+            }
+        }
+        copied
+    }
+}
+
+impl Wanted {
+    fn relevance(&self, directory: &[u8]) -> Relevance {
+        self.directories.get(directory).copied().unwrap_or(Relevance::None)
+    }
+
+    /// Counts a rename for the directories that it speaks for: as far up as the names below are the same.
+    fn count(&mut self, from: &[u8], to: &[u8]) {
+        let (mut old, mut new) = (directory(from), directory(to));
+        let mut first = true;
+        while self.directories.contains_key(old) {
+            let relevance = self.relevance(old);
+            if first || relevance == Relevance::ForItself {
+                *self.counts.entry(old.to_vec()).or_default().entry(new.to_vec()).or_default() += 1;
+            }
+            if relevance == Relevance::None || old.is_empty() || new.is_empty() || last_name(old) != last_name(new) {
+                return;
+            }
+            (old, new) = (directory(old), directory(new));
+            first = false;
+        }
+    }
+
+    /// Finds the directories of which it is clear already where most of their files went, whatever becomes of these sources.
+    fn settle(&mut self, left: &[&[u8]]) {
+        let mut unknown: HashMap<&[u8], usize> = HashMap::new();
+        for path in left {
+            let mut at = directory(path);
+            while !at.is_empty() && self.relevance(at) != Relevance::None {
+                *unknown.entry(at).or_default() += 1;
+                at = directory(at);
+            }
+        }
+        for (at, relevance) in &mut self.directories {
+            let mut counts: Vec<usize> = self.counts.get(at).into_iter().flat_map(HashMap::values).copied().collect();
+            counts.sort_unstable_by(|one, other| other.cmp(one));
+            let nth = |nth: usize| counts.get(nth).copied().unwrap_or(0);
+            if *relevance == Relevance::ForItself && nth(0) > nth(1) + unknown.get(&**at).copied().unwrap_or(0) {
+                *relevance = Relevance::ForAncestor;
+            }
+        }
+    }
+
+    /// Whether a source is worth a comparison with everything.
+    fn still_wants(&self, path: &[u8]) -> bool {
+        if self.sources.get(path) == Some(&true) {
+            return true;
+        }
+        // Only for where its directory went: as long as that is open for one that it lies in.
+        let mut at = directory(path);
+        loop {
+            match self.relevance(at) {
+                Relevance::None => return false,
+                Relevance::ForItself => return true,
+                Relevance::ForAncestor if at.is_empty() => return false,
+                Relevance::ForAncestor => at = directory(at),
+            }
+        }
+    }
+
+    /// Where each directory went, going by what is known so far.
+    fn guesses(&self) -> HashMap<Vec<u8>, Vec<u8>> {
+        let best =
+            |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
+        self.counts.iter().filter_map(|(from, counts)| Some((from.clone(), best(counts)?))).collect()
+    }
+}
+
+pub(super) fn last_name(path: &[u8]) -> &[u8] {
+    &path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..]
+}
+
+/// The directory that a path lies in; none for what is at the root.
+pub(super) fn directory(path: &[u8]) -> &[u8] {
+    &path[..memchr::memrchr(b'/', path).unwrap_or(0)]
+}

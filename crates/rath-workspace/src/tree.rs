@@ -1,0 +1,194 @@
+//! Trees, as git writes them: names, modes and ids.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The name of an object: the SHA-1 of its kind, its length and its bytes, as git computes it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub [u8; 20]);
+
+/// The id of a tree: one version of a directory. Displayed, it is `git:` and 40 digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(pub ObjectId);
+
+/// What an entry of a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// A file.
+    File,
+    /// A file that can be executed.
+    Executable,
+    /// A link: its content is where it leads.
+    Link,
+    /// A directory.
+    Directory,
+}
+
+/// One entry of a tree object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) mode: Mode,
+    pub(super) name: &'a [u8],
+    pub(super) id: ObjectId,
+}
+
+/// The tree that holds nothing.
+pub(super) const EMPTY: ObjectId = ObjectId([
+    0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49,
+    0x04,
+]);
+
+impl ObjectId {
+    /// Reads the 40-digit form, and only that.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let mut id = [0; 20];
+        if hex.len() != 40 {
+            return None;
+        }
+        for (byte, pair) in id.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(ObjectId(id))
+    }
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl FromStr for TreeId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.strip_prefix("git:").and_then(ObjectId::from_hex).map(TreeId).ok_or_else(|| {
+            let start: String = text.chars().take(80).collect();
+            Error::new(ErrorKind::Format, format_args!("wanted a tree as `git:` and 40 digits, found `{start}`"))
+        })
+    }
+}
+
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "git:{}", self.0)
+    }
+}
+
+impl fmt::Debug for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Mode {
+    /// As it stands in a tree object.
+    pub fn octal(self) -> &'static str {
+        match self {
+            Mode::File => "100644",
+            Mode::Executable => "100755",
+            Mode::Link => "120000",
+            Mode::Directory => "40000",
+        }
+    }
+
+    /// Reads the octal form that tree objects use.
+    pub fn read(octal: &[u8]) -> Option<Self> {
+        match octal {
+            // Trees that git wrote before 2005 have files that their group may write.
+            b"100644" | b"100664" => Some(Mode::File),
+            b"100755" => Some(Mode::Executable),
+            b"120000" => Some(Mode::Link),
+            b"40000" => Some(Mode::Directory),
+            _ => None,
+        }
+    }
+
+    /// Whether its content is that of a file.
+    pub(super) fn is_file(self) -> bool {
+        matches!(self, Mode::File | Mode::Executable)
+    }
+}
+
+/// The entries of a tree object, each checked for being one that a directory can hold.
+pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
+    let mut rest = bytes;
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(bytes.len() / 36);
+    while !rest.is_empty() {
+        let entry = entry(&mut rest)
+            .ok_or_else(|| Error::new(ErrorKind::Damaged, format_args!("the tree {tree} cannot be read")))?;
+        if !may_be_kept(entry.name) {
+            let name = super::quote::shown(entry.name);
+            let message = format!("the tree {tree} holds `{name}`, which is no name for a file");
+            return Err(Error::new(ErrorKind::Damaged, message));
+        }
+        if entries.last().is_some_and(|last| order(last, &entry) != Ordering::Less) {
+            return Err(Error::new(ErrorKind::Damaged, format_args!("the tree {tree} is not in order")));
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<Entry<'a>> {
+    let space = memchr::memchr(b' ', rest)?;
+    let mode = Mode::read(&rest[..space])?;
+    let end = space + 1 + memchr::memchr(0, &rest[space + 1..])?;
+    let name = &rest[space + 1..end];
+    let id = ObjectId(rest.get(end + 1..end + 21)?.try_into().ok()?);
+    *rest = &rest[end + 21..];
+    Some(Entry { mode, name, id })
+}
+
+/// The order of entries in a tree object: a directory's name counts as if it ended with a slash.
+pub(super) fn order(one: &Entry<'_>, other: &Entry<'_>) -> Ordering {
+    let end = |entry: &Entry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
+    let common = one.name.len().min(other.name.len());
+    one.name[..common].cmp(&other.name[..common]).then_with(|| {
+        let one = one.name[common..].iter().copied().chain(end(one));
+        one.cmp(other.name[common..].iter().copied().chain(end(other)))
+    })
+}
+
+/// The bytes of a tree object with these entries, which it puts in order.
+pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
+    entries.sort_unstable_by(order);
+    let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 28).sum());
+    for entry in entries {
+        bytes.extend_from_slice(entry.mode.octal().as_bytes());
+        bytes.push(b' ');
+        bytes.extend_from_slice(entry.name);
+        bytes.push(0);
+        bytes.extend_from_slice(&entry.id.0);
+    }
+    bytes
+}
+
+/// Whether a file of this name can be part of a tree, and be written to a directory without leaving it.
+pub(super) fn may_be_kept(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !is_control(name) && memchr::memchr2(b'/', 0, name).is_none()
+}
+
+/// Whether a name is one that version control has for itself, ours or git's.
+///
+/// In any case: on a file system that does not tell them apart, `.GIT` is git's.
+pub(super) fn is_control(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b".rath")
+}

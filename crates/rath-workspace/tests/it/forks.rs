@@ -1,0 +1,94 @@
+//! Forks of large workspaces, which share what they can, and see nothing of each other.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rath_workspace::{ErrorKind, ForkMethod, Workspace};
+
+use super::support::Scratch;
+
+/// So many files that sharing them is worth it.
+fn large() -> Scratch {
+    let scratch = Scratch::new();
+    for nth in 0..1_200 {
+        let folder = scratch.root.join(format!("d{}", nth / 100));
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(format!("{nth}.txt")), format!("file {nth}\n")).expect("written");
+    }
+    scratch
+}
+
+fn places(scratch: &Scratch, name: &str) -> (PathBuf, PathBuf) {
+    (scratch.folder.path().join(name), scratch.folder.path().join(format!("{name}.index")))
+}
+
+#[test]
+fn forks_of_a_large_workspace_see_nothing_of_each_other_and_last() {
+    let scratch = large();
+    let mut origin = scratch.workspace();
+    let tree = origin.snapshot().expect("a snapshot").tree;
+    let [one, two] = ["one", "two"].map(|name| places(&scratch, name));
+    let mut first = origin.fork(tree, &one.0, &one.1).expect("a fork");
+    let mut second = origin.fork(tree, &two.0, &two.1).expect("a fork");
+    assert_eq!(first.snapshot().expect("a snapshot").tree, tree);
+
+    fs::write(one.0.join("d0/0.txt"), "one\n").expect("written");
+    fs::remove_file(one.0.join("d0/1.txt")).expect("removed");
+    fs::rename(one.0.join("d1"), one.0.join("moved")).expect("renamed");
+    fs::write(scratch.root.join("d0/2.txt"), "origin\n").expect("written");
+    let changed = first.snapshot().expect("a snapshot").tree;
+    let diff = scratch.objects.diff(Some(tree), changed).expect("a diff");
+    assert_eq!(diff.len(), 102, "{diff:?}");
+    assert_eq!(second.snapshot().expect("a snapshot").tree, tree);
+    assert_eq!(fs::read_to_string(one.0.join("d0/2.txt")).expect("read"), "file 2\n");
+
+    // Whoever comes later finds it as it was left.
+    drop((first, second));
+    let mut again = Workspace::open_fork(&one.0, &scratch.objects, &one.1).expect("opened");
+    assert_eq!(again.snapshot().expect("a snapshot").tree, changed);
+    let also = Workspace::open_fork(&one.0, &scratch.objects, &places(&scratch, "also").1).expect("opened");
+    drop(again);
+    assert!(one.0.join("moved/100.txt").exists(), "somebody still works there");
+    drop(also);
+    let mut third = Workspace::open_fork(&two.0, &scratch.objects, &two.1).expect("opened");
+    assert_eq!(third.snapshot().expect("a snapshot").tree, tree);
+
+    // What is a little different rests on the same.
+    let [near, far] = ["near", "far"].map(|name| places(&scratch, name));
+    let mut near = origin.fork(changed, &near.0, &near.1).expect("a fork");
+    assert_eq!(near.last().expect("known").tree, changed);
+    assert_eq!(near.snapshot().expect("a snapshot").tree, changed);
+    for nth in 0..1_200 {
+        fs::write(scratch.root.join(format!("d{}/{nth}.txt", nth / 100)), format!("other {nth}\n")).expect("written");
+    }
+    let other = origin.snapshot().expect("a snapshot").tree;
+    let mut far = origin.fork(other, &far.0, &far.1).expect("a fork");
+    assert_eq!(far.snapshot().expect("a snapshot").tree, other);
+    assert_eq!(near.snapshot().expect("a snapshot").tree, changed);
+}
+
+#[test]
+fn a_fork_that_was_not_finished_is_made_anew() {
+    let scratch = large();
+    let mut origin = scratch.workspace();
+    let tree = origin.snapshot().expect("a snapshot").tree;
+    let (into, index) = places(&scratch, "fork");
+    drop(origin.fork(tree, &into, &index).expect("a fork"));
+    assert!(Workspace::is_fork(&into));
+    let error = origin.fork(tree, &into, &index).expect_err("it is there");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let layers = scratch.folder.path().join("fork.layers");
+    if ForkMethod::detect(&scratch.root) != ForkMethod::Overlay {
+        return assert!(!layers.exists());
+    }
+    // As if the process had died before the end.
+    fs::remove_file(layers.join("below")).expect("removed");
+    assert!(!Workspace::is_fork(&into));
+    let mut fork = origin.fork(tree, &into, &index).expect("a fork");
+    assert_eq!(fork.snapshot().expect("a snapshot").tree, tree);
+    // A version that is gone is named, and nothing is taken for an empty directory.
+    drop(fork);
+    fs::remove_dir_all(scratch.objects.folder().join("versions")).expect("removed");
+    let error = Workspace::open_fork(&into, &scratch.objects, &index).expect_err("it rests on nothing");
+    assert!(error.message().contains("is gone"), "{error}");
+}

@@ -1,0 +1,170 @@
+//! Trees and folders that somebody made to do harm, or that the disk spoiled.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use rath_workspace::ErrorKind;
+use rath_workspace::Objects;
+use rath_workspace::{ObjectId, TreeId};
+
+use super::support::{Scratch, git, observe, run};
+
+/// Writes an object with git's own tools, which write whatever they are told.
+fn object(objects: &Objects, kind: &str, bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut git = Command::new("git");
+    git.arg("--git-dir").arg(objects.folder()).args(["hash-object", "-w", "--literally", "--stdin", "-t", kind]);
+    let mut child = git.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("git starts");
+    child.stdin.take().expect("its input").write_all(bytes).expect("written");
+    let hex = String::from_utf8(child.wait_with_output().expect("it ends").stdout).expect("text");
+    (0..40).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+}
+
+fn entry(mode: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
+    [mode.as_bytes(), b" ", name, b"\0", id].concat()
+}
+
+fn named(id: &[u8]) -> TreeId {
+    TreeId(ObjectId(id.try_into().expect("20 bytes")))
+}
+
+#[test]
+fn no_tree_writes_outside_of_its_directory() {
+    let scratch = Scratch::new();
+    let objects = &scratch.objects;
+    let blob = object(objects, "blob", b"evil");
+    let outside = scratch.folder.path().join("outside");
+    fs::create_dir(&outside).expect("a directory");
+    let link = object(objects, "blob", outside.to_str().expect("text").as_bytes());
+    let inner = object(objects, "tree", &entry("100644", b"file", &blob));
+    let rows: Vec<(&str, Vec<u8>)> = vec![
+        ("dots", entry("100644", b"..", &blob)),
+        ("a dot", entry("40000", b".", &inner)),
+        ("dots as a directory", entry("40000", b"..", &inner)),
+        ("git's own", entry("40000", b".git", &inner)),
+        ("git's own in capitals", entry("40000", b".GiT", &inner)),
+        ("ours", entry("100644", b".rath", &blob)),
+        ("a slash", entry("100644", b"../outside/file", &blob)),
+        ("a path", entry("100644", b"a/b", &blob)),
+        ("no name", entry("100644", b"", &blob)),
+        ("a mode", entry("160000", b"sub", &blob)),
+        ("another mode", entry("100777", b"file", &blob)),
+        ("a link and a directory of one name", [entry("120000", b"x", &link), entry("40000", b"x", &inner)].concat()),
+        ("a file twice", [entry("100644", b"x", &blob), entry("100644", b"x", &blob)].concat()),
+        ("cut", b"100644 file\0abc".to_vec()),
+        ("a blob for a tree", entry("40000", b"sub", &blob)),
+        ("a tree for a blob", entry("100644", b"file", &inner)),
+        ("something missing", entry("100644", b"file", &[7; 20])),
+        ("itself missing", entry("40000", b"sub", &[7; 20])),
+    ];
+    for (what, bytes) in rows {
+        let tree = named(&object(objects, "tree", &bytes));
+        let into = scratch.folder.path().join("into");
+        let done = objects.checkout(tree, &into);
+        let error = done.err().unwrap_or_else(|| panic!("{what} is refused"));
+        assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Io), "{what}: {error}");
+        assert!(observe(&outside).is_empty(), "{what}");
+        let names: Vec<_> =
+            observe(scratch.folder.path()).into_keys().filter(|path| path.starts_with(b"file")).collect();
+        assert!(names.is_empty(), "{what}: {names:?}");
+        fs::remove_dir_all(&into).expect("removed");
+        // Nothing else that reads it does harm either.
+        let _ = objects.files(tree);
+        let _ = objects.read(tree, "../outside/file");
+        let mut workspace = scratch.workspace();
+        let _ = workspace.restore(tree);
+        assert!(observe(&scratch.root).keys().all(|path| path == b"x"), "{what}");
+        let _ = fs::remove_file(scratch.root.join("x"));
+    }
+}
+
+#[test]
+fn a_link_in_the_way_is_not_followed() {
+    let scratch = Scratch::new();
+    let outside = scratch.folder.path().join("outside");
+    fs::create_dir(&outside).expect("a directory");
+    fs::create_dir(scratch.root.join("dir")).expect("a directory");
+    fs::write(scratch.root.join("dir/file"), "inside").expect("written");
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    fs::remove_dir_all(scratch.root.join("dir")).expect("removed");
+    std::os::unix::fs::symlink(&outside, scratch.root.join("dir")).expect("a link");
+    assert_eq!(workspace.restore(before.tree).expect("restored").tree, before.tree);
+    assert!(observe(&outside).is_empty());
+    assert_eq!(fs::read(scratch.root.join("dir/file")).expect("read"), b"inside");
+}
+
+#[test]
+fn damage_to_an_object_is_found_when_it_is_read() {
+    // One by one, and in a pack.
+    for files in [1, 100] {
+        let scratch = Scratch::new();
+        (0..files)
+            .for_each(|nth| fs::write(scratch.root.join(nth.to_string()), format!("text {nth}")).expect("written"));
+        let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
+        run(Command::new("git").arg("--git-dir").arg(scratch.objects.folder()).args([
+            "fsck",
+            "--full",
+            "--no-dangling",
+        ]));
+        let objects = scratch.objects.folder().join("objects");
+        let all = observe(&objects);
+        let files: Vec<_> = all.keys().filter(|path| path.len() > 38 && !path.ends_with(b".idx")).collect();
+        for (nth, path) in (0..120).map(|nth| (nth, files[nth % files.len()])) {
+            let path = objects.join(super::support::path(path));
+            let bytes = fs::read(&path).expect("read");
+            let mut damaged = bytes.clone();
+            let at = nth * 7919 % damaged.len();
+            damaged[at] ^= 1 << (nth % 8);
+            fs::write(&path, damaged).expect("written");
+            let fresh = Objects::open(scratch.objects.folder()).expect("opened");
+            // Either it is found, or what is read is right: the damage was where nothing is read.
+            if let Ok(files) = fresh.files(tree) {
+                for file in files {
+                    if let Ok(content) = fresh.read(tree, &file.path) {
+                        assert_eq!(content, Some(format!("text {}", file.path).into_bytes()));
+                    }
+                }
+            }
+            fs::write(&path, bytes).expect("written");
+        }
+    }
+}
+
+#[test]
+fn packs_that_git_wrote_are_read() {
+    let scratch = Scratch::new();
+    for nth in 0..60 {
+        let text: String =
+            (0..200).map(|line| format!("line {line} of {}\n", if line == nth { nth } else { 0 })).collect();
+        fs::write(scratch.root.join(nth.to_string()), text).expect("written");
+    }
+    let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
+    let files = scratch.objects.files(tree).expect("files");
+    let before: Vec<_> = files.iter().map(|file| scratch.objects.read(tree, &file.path).expect("read")).collect();
+    // Git makes a pack with deltas of everything, and ours goes.
+    let pack = scratch.objects.folder().join("objects/pack");
+    let ours: Vec<_> = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path()).collect();
+    let list: String =
+        files.iter().map(|file| format!("{}\n", file.id)).chain([format!("{}\n", &tree.0.to_string())]).collect();
+    let mut packing = Command::new("git");
+    packing.arg("--git-dir").arg(scratch.objects.folder()).args([
+        "pack-objects",
+        "--delta-base-offset",
+        "--no-reuse-object",
+        "-q",
+    ]);
+    packing.arg(pack.join("pack")).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = packing.spawn().expect("git starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("its input"), list.as_bytes()).expect("written");
+    assert!(child.wait().expect("it ends").success());
+    ours.iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    let fresh = Objects::open(scratch.objects.folder()).expect("opened");
+    let after: Vec<_> = files.iter().map(|file| fresh.read(tree, &file.path).expect("read")).collect();
+    assert_eq!(before, after);
+    // There were deltas indeed.
+    let index = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path());
+    let index = index.into_iter().find(|path| path.extension().is_some_and(|it| it == "idx")).expect("an index");
+    let listed = git(&fresh, &["verify-pack", "-v", index.to_str().expect("text")]);
+    assert!(String::from_utf8_lossy(&listed).contains("chain length = 1"));
+}

@@ -1,0 +1,514 @@
+//! Versions of a directory: snapshots, changes, merges, forks.
+#![cfg(unix)]
+
+mod edits;
+mod forks;
+mod hostile;
+mod laws;
+mod merge;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+use rath_workspace::{Objects, Workspace};
+
+use self::support::{Scratch, told};
+
+/// Does something to a directory and compares what the workspace says of it.
+fn check(prepare: impl Fn(&Path), work: impl Fn(&Path), expected: Expect) {
+    let scratch = Scratch::new();
+    prepare(&scratch.root);
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    work(&scratch.root);
+    let after = workspace.snapshot().expect("a snapshot");
+    expected.assert_eq(&told(&workspace.changes(&before, &after).expect("changes")));
+}
+
+fn put(path: &Path, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+    fs::write(path, content).expect("a file");
+}
+
+const STORY: &str = "once\nupon\na\ntime\nthere\nwas\na\nfile\n";
+
+#[test]
+fn what_changed_is_named_by_path() {
+    check(
+        |root| {
+            put(&root.join("kept"), "same");
+            put(&root.join("edited"), "one");
+            put(&root.join("gone"), "bye");
+            put(&root.join("src/old.rs"), STORY);
+        },
+        |root| {
+            fs::write(root.join("edited"), "two").expect("written");
+            fs::remove_file(root.join("gone")).expect("removed");
+            put(&root.join("new/one"), "hello");
+            fs::rename(root.join("src/old.rs"), root.join("src/new.rs")).expect("renamed");
+            fs::write(root.join("src/new.rs"), STORY.replace("once", "twice")).expect("written");
+        },
+        expect![[r#"
+            modified edited one -> two
+            deleted gone bye -> -
+            created new/one - -> hello
+            renamed src/new.rs from src/old.rs once.. -> twice..
+        "#]],
+    );
+}
+
+#[test]
+fn one_kind_of_thing_may_take_the_place_of_another() {
+    check(
+        |root| {
+            put(&root.join("file"), "a file");
+            put(&root.join("directory/inside"), "inside");
+            put(&root.join("program"), "#!");
+            symlink("file", root.join("link")).expect("a link");
+        },
+        |root| {
+            fs::remove_file(root.join("file")).expect("removed");
+            put(&root.join("file/inside"), "below");
+            fs::remove_dir_all(root.join("directory")).expect("removed");
+            symlink("elsewhere", root.join("directory")).expect("a link");
+            fs::set_permissions(root.join("program"), fs::Permissions::from_mode(0o755)).expect("set");
+            fs::remove_file(root.join("link")).expect("removed");
+            put(&root.join("link"), "file");
+        },
+        expect![[r#"
+            created directory - -> elsewhere
+            deleted directory/inside inside -> -
+            deleted file a file -> -
+            created file/inside - -> below
+            modified link file -> file
+            modified program #! -> #!
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_not_kept_is_named_with_the_reason() {
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "*.log\n/cache/\n");
+            put(&root.join("a.log"), "1");
+            put(&root.join("cache/one"), "1");
+            put(&root.join("sub/.git/HEAD"), "ref");
+            put(&root.join("sub/.git/refs/x"), "ref");
+            put(&root.join(".git/HEAD"), "ref");
+            put(&root.join(".git/objects/00/x"), "object");
+            fs::create_dir(root.join("hollow")).expect("a directory");
+            put(&root.join("grows"), "small");
+            put(&root.join(".rath/ours"), "1");
+        },
+        |root| {
+            put(&root.join("a.log"), "22");
+            put(&root.join("cache/one"), "22");
+            put(&root.join("cache/deep/two"), "2");
+            put(&root.join("sub/.git/refs/x"), "another");
+            put(&root.join("sub/.git/refs/y"), "another");
+            put(&root.join(".git/objects/00/y"), "object");
+            fs::remove_dir(root.join("hollow")).expect("removed");
+            fs::create_dir_all(root.join("empty/below")).expect("a directory");
+            rustix::fs::mkfifoat(rustix::fs::CWD, root.join("pipe"), rustix::fs::Mode::RWXU).expect("a pipe");
+            put(&root.join("grows"), vec![b'x'; 33 << 20]);
+            put(&root.join("large"), vec![b'x'; 33 << 20]);
+            put(&root.join(".rath/ours"), "2");
+        },
+        expect![[r#"
+            modified a.log - -> - (ignored)
+            created cache/deep/two - -> - (ignored)
+            modified cache/one - -> - (ignored)
+            created empty/below - -> - (empty directory)
+            modified grows small -> - (too large)
+            deleted hollow - -> - (empty directory)
+            created large - -> - (too large)
+            created pipe - -> - (special)
+            modified sub/.git - -> - (ignored)
+        "#]],
+    );
+}
+
+#[test]
+fn many_changes_in_an_ignored_directory_are_named_as_one() {
+    let many = |root: &Path, count: usize, text: &str| {
+        (0..count).for_each(|nth| put(&root.join(format!("target/deep/{nth}")), text));
+    };
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "target\nother\n");
+            many(root, 30, "1");
+            put(&root.join("other/x"), "1");
+        },
+        |root| {
+            many(root, 30, "22");
+            fs::remove_dir_all(root.join("other")).expect("removed");
+        },
+        expect![[r#"
+            deleted other/x - -> - (ignored)
+            modified target - -> - (ignored)
+        "#]],
+    );
+    // Too many to be looked at: it is named by its own metadata.
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "target\n");
+            (0..10_100)
+                .for_each(|nth| fs::write(ready(&root.join("target")).join(nth.to_string()), "").expect("a file"));
+        },
+        |root| put(&root.join("target/one-more"), "1"),
+        expect![[r#"
+            modified target - -> - (ignored)
+        "#]],
+    );
+}
+
+fn ready(path: &Path) -> &Path {
+    fs::create_dir_all(path).expect("a directory");
+    path
+}
+
+#[test]
+fn what_comes_to_be_ignored_is_kept_no_longer() {
+    check(
+        |root| {
+            put(&root.join("a.log"), "1");
+            put(&root.join("out/b"), "2");
+            put(&root.join("was.tmp"), "3");
+            put(&root.join("sub/.gitignore"), "c\n");
+            put(&root.join("sub/c"), "4");
+        },
+        |root| {
+            put(&root.join(".gitignore"), "*.log\nout/\n");
+            fs::remove_file(root.join("sub/.gitignore")).expect("removed");
+        },
+        expect![[r#"
+            created .gitignore - -> *.log..
+            modified a.log 1 -> - (ignored)
+            modified out/b 2 -> - (ignored)
+            deleted sub/.gitignore c.. -> -
+            modified sub/c - -> 4
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_ignored_no_longer_is_kept_again() {
+    check(
+        |root| {
+            put(&root.join(".gitignore"), "out\n");
+            put(&root.join("out/deep/b"), "2");
+        },
+        |root| fs::remove_file(root.join(".gitignore")).expect("removed"),
+        expect![[r#"
+            deleted .gitignore out.. -> -
+            modified out/deep/b - -> 2
+        "#]],
+    );
+}
+
+#[test]
+fn names_that_are_no_text_are_kept_and_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = |bytes: &'static [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes));
+    check(
+        |root| put(&root.join("caf\u{e9}"), "text"),
+        |root| {
+            put(&root.join(name(b"caf\xe9")), "latin");
+            put(&root.join(name(b"\"quoted\"")), "quoted");
+            put(&root.join(name(b"a\nb\\")), "odd");
+        },
+        expect![[r#"
+            created "\"quoted\"" - -> quoted
+            created "caf\351" - -> latin
+            created a
+            b\ - -> odd
+        "#]],
+    );
+    let scratch = Scratch::new();
+    put(&scratch.root.join(name(b"caf\xe9")), "latin");
+    let mut workspace = scratch.workspace();
+    let tree = workspace.snapshot().expect("a snapshot").tree;
+    let paths: Vec<_> = scratch.objects.files(tree).expect("files").into_iter().map(|file| file.path).collect();
+    assert_eq!(paths, ["\"caf\\351\""]);
+    assert_eq!(scratch.objects.read(tree, &paths[0]).expect("read"), Some(b"latin".to_vec()));
+    assert_eq!(scratch.objects.read(tree, "caf").expect("read"), None);
+}
+
+#[test]
+fn directories_may_be_nested_deeper_than_a_path_is_long() {
+    let scratch = Scratch::new();
+    let deep = |levels: usize, twig: bool| {
+        let mut dir =
+            rustix::fs::open(&scratch.root, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).expect("open");
+        for _ in 0..levels {
+            for name in ["deeper", "twig"].into_iter().take(1 + usize::from(twig)) {
+                let _ = rustix::fs::mkdirat(&dir, name, rustix::fs::Mode::RWXU);
+            }
+            dir = rustix::fs::openat(&dir, "deeper", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
+                .expect("open");
+        }
+        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+        drop(rustix::fs::openat(&dir, "file", flags, rustix::fs::Mode::RWXU).expect("a file"));
+    };
+    deep(1_500, true);
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    assert_eq!(scratch.objects.files(before.tree).expect("files").len(), 1);
+    let into = scratch.folder.path().join("out");
+    scratch.objects.checkout(before.tree, &into).expect("written");
+    let index = scratch.folder.path().join("out.index");
+    assert_eq!(
+        Workspace::open(&into, &scratch.objects, &index).expect("opened").snapshot().expect("a snapshot").tree,
+        before.tree
+    );
+    // Past what git reads, it is named and not kept.
+    deep(2_100, false);
+    let after = workspace.snapshot().expect("a snapshot");
+    assert_eq!(before.tree, after.tree);
+    let changes = workspace.changes(&before, &after).expect("changes");
+    assert_eq!(
+        changes.iter().filter_map(|effect| effect.untracked).collect::<Vec<_>>(),
+        [rath_workspace::Untracked::Special]
+    );
+    // The shell cannot remove what it cannot name.
+    for root in [&scratch.root, &into] {
+        support::remove_deep(root);
+    }
+}
+
+#[test]
+fn a_change_that_keeps_size_and_time_is_found() {
+    check(
+        |root| put(&root.join("file"), "one"),
+        |root| {
+            let path = root.join("file");
+            let modified = fs::metadata(&path).and_then(|found| found.modified()).expect("a time");
+            fs::write(&path, "two").expect("written");
+            fs::File::options().write(true).open(&path).expect("open").set_modified(modified).expect("set");
+        },
+        expect![[r#"
+            modified file one -> two
+        "#]],
+    );
+}
+
+#[test]
+fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
+    let scratch = Scratch::new();
+    (0..50).for_each(|nth| put(&scratch.root.join(format!("d{}/{nth}", nth % 5)), nth.to_string()));
+    put(&scratch.root.join(".gitignore"), "*.log\n");
+    put(&scratch.root.join("a.log"), "1");
+    let (tree, unkept) = {
+        let mut workspace = scratch.workspace();
+        let snapshot = workspace.snapshot().expect("a snapshot");
+        (snapshot.tree.clone(), snapshot.unkept())
+    };
+    let again = scratch.workspace();
+    let last = again.last().expect("what was known");
+    assert_eq!((&last.tree, &last.unkept()), (&tree, &unkept));
+    drop(again);
+    let bytes = fs::read(scratch.index()).expect("an index");
+    for nth in 0..200 {
+        let mut damaged = bytes.clone();
+        let at = nth * 7919 % damaged.len();
+        damaged[at] ^= 1 << (nth % 8);
+        if nth % 3 == 0 {
+            damaged.truncate(at);
+        }
+        fs::write(scratch.index(), damaged).expect("written");
+        let mut workspace = scratch.workspace();
+        assert!(workspace.last().is_none());
+        assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
+    }
+    // Another folder of versions: what the index says of objects is not true there.
+    let objects = Objects::open(&scratch.folder.path().join("others")).expect("versions");
+    let mut workspace = Workspace::open(&scratch.root, &objects, &scratch.index()).expect("opened");
+    assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
+    assert_eq!(objects.files(tree).expect("files").len(), 51);
+    objects.read(tree, "d0/0").expect("read").expect("there");
+}
+
+#[test]
+fn a_fork_is_another_directory_that_starts_from_what_is_known() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join(".gitignore"), "*.log\n");
+    put(&scratch.root.join("a.log"), "not kept");
+    put(&scratch.root.join("small"), "small");
+    put(&scratch.root.join("sub/large"), "large\n".repeat(10_000));
+    put(&scratch.root.join("sub/program"), "#!");
+    fs::set_permissions(scratch.root.join("sub/program"), fs::Permissions::from_mode(0o755)).expect("set");
+    symlink("sub/large", scratch.root.join("link")).expect("a link");
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    // What changed since is not in the fork, though it is what the live directory holds.
+    put(&scratch.root.join("sub/large"), "other\n".repeat(10_000));
+    let into = scratch.folder.path().join("fork");
+    let index = scratch.folder.path().join("fork.index");
+    let mut fork = workspace.fork(before.tree, &into, &index).expect("a fork");
+    let there = fork.snapshot().expect("a snapshot");
+    assert_eq!(there.tree, before.tree);
+    assert!(there.unkept().is_empty());
+    assert_eq!(fs::read_link(into.join("link")).expect("a link"), Path::new("sub/large"));
+    put(&into.join("small"), "of the fork");
+    assert_eq!(fs::read(scratch.root.join("small")).expect("read"), b"small");
+    let after = fork.snapshot().expect("a snapshot");
+    expect![[r#"
+        modified small small -> of the fork
+    "#]]
+    .assert_eq(&told(&fork.changes(&there, &after).expect("changes")));
+    drop(fork);
+    let reopened = Workspace::open(&into, &scratch.objects, &index).expect("opened");
+    assert_eq!(reopened.last().expect("what was known").tree, after.tree);
+}
+
+#[test]
+fn a_restore_touches_what_differs_and_leaves_what_is_not_kept() {
+    let scratch = Scratch::new();
+    let root = &scratch.root;
+    put(&root.join(".gitignore"), "*.log\n");
+    put(&root.join("same"), "same");
+    put(&root.join("edited"), "one");
+    put(&root.join("gone/deep/file"), "back again");
+    put(&root.join("shape"), "a file");
+    symlink("same", root.join("link")).expect("a link");
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    let same = fs::metadata(root.join("same")).expect("metadata");
+    put(&root.join("edited"), "two");
+    fs::remove_dir_all(root.join("gone")).expect("removed");
+    fs::remove_file(root.join("shape")).expect("removed");
+    put(&root.join("shape/now/a/directory"), "new");
+    fs::create_dir_all(root.join("shape/hollow/twice")).expect("a directory");
+    put(&root.join("new/file"), "new");
+    put(&root.join("new/a.log"), "not kept");
+    fs::remove_file(root.join("link")).expect("removed");
+    let restored = workspace.restore(before.tree).expect("restored");
+    assert_eq!(restored.tree, before.tree);
+    use std::os::unix::fs::MetadataExt as _;
+    let now = fs::metadata(root.join("same")).expect("metadata");
+    assert_eq!((same.ino(), same.ctime_nsec()), (now.ino(), now.ctime_nsec()));
+    assert_eq!(fs::read(root.join("new/a.log")).expect("read"), b"not kept");
+    assert!(!root.join("new/file").exists());
+    assert_eq!(fs::read(root.join("shape")).expect("read"), b"a file");
+}
+
+#[test]
+fn a_restore_that_would_lose_what_is_not_kept_does_nothing() {
+    let scratch = Scratch::new();
+    let root = &scratch.root;
+    put(&root.join("a.log"), "old");
+    put(&root.join("b"), "one");
+    let mut workspace = scratch.workspace();
+    let before = workspace.snapshot().expect("a snapshot");
+    put(&root.join(".gitignore"), "*.log\n");
+    put(&root.join("a.log"), "new, and not kept");
+    put(&root.join("b"), "two");
+    let error = workspace.restore(before.tree).expect_err("it is in the way");
+    expect![[r#"
+        cannot restore `a.log`: `a.log` is in its way, and is not kept
+        hint: move or remove `a.log`"#]]
+    .assert_eq(&format!("{error:?}"));
+    assert_eq!(fs::read(root.join("b")).expect("read"), b"two");
+    // What is there already is in nobody's way.
+    put(&root.join("a.log"), "old");
+    assert_eq!(workspace.restore(before.tree).expect("restored").tree, before.tree);
+}
+
+#[test]
+fn several_may_keep_versions_in_one_folder_at_once() {
+    let scratch = Scratch::new();
+    let trees: Vec<_> = std::thread::scope(|scope| {
+        let work = (0..4).map(|nth| {
+            let scratch = &scratch;
+            scope.spawn(move || {
+                let root = scratch.folder.path().join(format!("root{nth}"));
+                // Half of the files are the same for all, and enough for a pack.
+                (0..100).for_each(|file| {
+                    put(&root.join(format!("d/{file}")), (file * (nth * (file % 2) + 1)).to_string());
+                });
+                let objects = Objects::open(&scratch.folder.path().join("versions")).expect("versions");
+                let index = scratch.folder.path().join(format!("index{nth}"));
+                let mut workspace = Workspace::open(&root, &objects, &index).expect("opened");
+                let tree = workspace.snapshot().expect("a snapshot").tree;
+                objects.sync().expect("synced");
+                tree
+            })
+        });
+        work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let seen = Objects::open(&scratch.folder.path().join("versions")).expect("versions");
+    for tree in &trees {
+        for file in seen.files(*tree).expect("files") {
+            seen.read(*tree, &file.path).expect("read").expect("there");
+        }
+        // One that was opened before the others wrote sees what they wrote.
+        assert_eq!(scratch.objects.files(*tree).expect("files").len(), 100);
+    }
+    support::git(&seen, &["fsck", "--full", "--no-dangling"]);
+}
+
+#[test]
+fn a_directory_may_be_written_to_while_it_is_looked_at() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("still"), "still");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let text = |nth: usize| format!("{nth:9}\n").repeat(20_000);
+    std::thread::scope(|scope| {
+        let writers = [
+            scope.spawn(|| (0..).take_while(|_| !over()).for_each(|nth| put(&scratch.root.join("busy"), text(nth)))),
+            scope.spawn(|| {
+                for nth in (0..).take_while(|_| !over()) {
+                    put(&scratch.root.join(format!("comes/{}/and/goes", nth % 3)), "x");
+                    let _ = fs::remove_dir_all(scratch.root.join(format!("comes/{}", (nth + 1) % 3)));
+                }
+            }),
+        ];
+        let mut workspace = scratch.workspace();
+        let looked = (0..30).try_for_each(|_| -> rath_workspace::Result<()> {
+            let snapshot = workspace.snapshot()?;
+            // What is read back is checked against its name: nothing stands under the name of something else.
+            for file in scratch.objects.files(snapshot.tree)? {
+                scratch.objects.read(snapshot.tree, &file.path)?.expect("there");
+            }
+            assert_eq!(scratch.objects.read(snapshot.tree, "still")?, Some(b"still".to_vec()));
+            Ok(())
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        looked.expect("every snapshot succeeds");
+        let last = workspace.snapshot().expect("a snapshot");
+        assert_eq!(last.tree.to_string(), format!("git:{}", scratch.tree_of_git()));
+    });
+}
+
+#[test]
+fn what_a_process_left_behind_is_removed_and_git_finds_nothing_wrong() {
+    let scratch = Scratch::new();
+    put(&scratch.root.join("a"), "one");
+    scratch.workspace().snapshot().expect("a snapshot");
+    let versions = scratch.objects.folder().to_owned();
+    let left = [versions.join("tmp_left"), versions.join("objects/tmp_left"), versions.join("objects/pack/tmp_left")];
+    for path in &left {
+        fs::write(path, "half an object").expect("written");
+        let days = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
+        fs::File::options().write(true).open(path).expect("open").set_modified(days).expect("set");
+    }
+    fs::write(versions.join("objects/tmp_busy"), "somebody writes this").expect("written");
+    let objects = Objects::open(&versions).expect("versions");
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(versions.join("objects/tmp_busy").exists());
+    support::git(&objects, &["fsck", "--full", "--no-dangling"]);
+    // Nothing refers to what is kept, and git does not take that for rubbish.
+    let kept = support::git(&objects, &["count-objects"]);
+    let _ = std::process::Command::new("git")
+        .arg("--git-dir")
+        .arg(&versions)
+        .args(["gc", "--prune=now", "--quiet"])
+        .output();
+    assert_eq!(support::git(&objects, &["count-objects"]), kept);
+}

@@ -1,0 +1,105 @@
+//! The call that wrote each line of a file.
+
+use std::collections::HashMap;
+
+use rath_record::chunk::{Call, Chunk};
+use rath_record::view::{self, Freshness, Trees};
+use rath_record::{Digest, Record, Step, StepId};
+use rath_workspace::Revision;
+
+use super::Result;
+use super::versions::{Versions, tree_id};
+
+/// A file, and the step that each of its lines came from.
+#[derive(Clone, Debug)]
+pub struct Blame {
+    /// The path of the file.
+    pub path: String,
+    /// The lines, in order.
+    pub lines: Vec<Line>,
+}
+
+/// One line of a file, and its origin.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The text, without the line break.
+    pub text: String,
+    /// The step that wrote the line.
+    pub step: StepId,
+    /// The origin of the line.
+    pub origin: Origin,
+    /// The names of the checks that saw the line and still hold.
+    pub checks: Vec<String>,
+}
+
+/// The origin of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// The line was there when the workspace was first recorded.
+    Before,
+    /// No call on this record wrote the line.
+    Outside,
+    /// A call wrote the line.
+    Call(Author),
+    /// A merge, or a decision on a conflict, made the line.
+    Merge,
+}
+
+/// The call that wrote a line, and the answer that asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Author {
+    /// The call.
+    pub call: Call,
+    /// The module that made the call.
+    pub by: Option<String>,
+    /// The answer that asked for the call.
+    pub answer: StepId,
+    /// The digest of the request that the answer belongs to.
+    pub request: Option<Digest>,
+}
+
+/// Returns the origin of every line of a file, as the file is at the head of a record; none if there is no such file.
+///
+/// Trees are what was observed, so lines that a shell command wrote are found like any others.
+pub(super) fn blame(record: &Record, versions: &Versions, path: &str) -> Result<Option<Blame>> {
+    let trees = view::trees(record);
+    let Some(head) = trees.head.and_then(|head| trees.at(head)) else { return Ok(None) };
+    let revision = |tree: &view::TreeAt<'_>| Ok(Revision { tree: tree_id(tree.tree)?, parents: tree.before.clone() });
+    let revisions: Vec<Revision> = trees.list.iter().map(revision).collect::<Result<_>>()?;
+    let Some(lines) = versions.objects().blame(&revisions, head, path)? else { return Ok(None) };
+    let depends = |inputs: &[String]| inputs.is_empty() || inputs.iter().any(|input| view::covers(input, path));
+    let fresh = view::checks(record).list.into_iter();
+    let fresh = fresh.filter(|(_, it)| it.freshness == Freshness::Fresh && depends(&it.checked.inputs));
+    let checks: Vec<_> = fresh.filter_map(|(name, check)| Some((name, trees.at(check.step.id())?))).collect();
+    // Many lines come from few revisions.
+    let mut origins: HashMap<usize, (Origin, Vec<String>)> = HashMap::new();
+    let lines = lines.into_iter().map(|line| {
+        let at = line.revision;
+        let (origin, checks) = origins.entry(at).or_insert_with(|| {
+            let saw = checks.iter().filter(|(_, saw)| trees.came_from(*saw, at)).map(|(name, _)| (*name).to_owned());
+            (origin(&trees, at), saw.collect())
+        });
+        Line { text: line.text, step: trees.list[at].step.id(), origin: origin.clone(), checks: checks.clone() }
+    });
+    Ok(Some(Blame { path: path.to_owned(), lines: lines.collect() }))
+}
+
+fn origin(trees: &Trees<'_>, at: usize) -> Origin {
+    let step = trees.list[at].step;
+    match step.chunk() {
+        Chunk::Observed(_) if trees.list[at].before.is_empty() => Origin::Before,
+        Chunk::ToolResult(_) => author(step).map_or(Origin::Outside, Origin::Call),
+        Chunk::Merged(_) | Chunk::Decided(_) => Origin::Merge,
+        _ => Origin::Outside,
+    }
+}
+
+fn author(result: &Step) -> Option<Author> {
+    let (call, answer) = view::asked(result)?;
+    let request = match answer.chunk() {
+        Chunk::Assistant(answer) => answer.request,
+        _ => None,
+    };
+    let by = answer.stamp().by.as_ref().map(|by| by.to_string());
+    Some(Author { call: call.clone(), by, answer: answer.id(), request })
+}

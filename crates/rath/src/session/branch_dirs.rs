@@ -1,0 +1,406 @@
+//! The directories that the branches of a session work in, one for each branch.
+//!
+//! The user's directory stays with the branch that was placed there. A fork gets a directory of its own when its first tool
+//! runs. A merged branch takes over the directory of the branch that its sides forked from, unless that branch went on
+//! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
+//! time.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rath_record::chunk::{Chunk, Effect, Observed, Tree};
+use rath_record::{BranchId, Record, Step, StepId, view};
+
+use super::versions::{self, Versions};
+use crate::error::ErrorKind;
+use crate::sandbox::{OWN, Root, Sandbox};
+use crate::session::{Error, Result};
+use crate::workspace::{Snapshot, Workspace};
+
+/// The directories of all branches of a session. A session and its forks share one value.
+pub(crate) struct BranchDirs {
+    sandbox: Sandbox,
+    versions: OnceLock<Versions>,
+    state: Mutex<DirAssignments>,
+}
+
+/// The branches that have a directory.
+#[derive(Default)]
+struct DirAssignments {
+    /// The directory of each branch that has run a tool.
+    by_branch: HashMap<BranchId, DirSlot>,
+    /// The branch that works in the user's directory.
+    root: Option<BranchId>,
+    /// The first tree that was seen in the user's directory: the files before any branch changed them.
+    first: Option<Tree>,
+}
+
+/// The place for the directory of one branch. The first caller fills it while others wait for the lock.
+type DirSlot = Arc<Mutex<Option<Arc<BranchDir>>>>;
+
+/// A branch that needs a directory.
+pub(crate) struct DirRequest<'a> {
+    pub(crate) branch: BranchId,
+    pub(crate) record: &'a Record,
+    /// For a merged branch: the branch whose directory it may take over, and the last known tree there.
+    pub(crate) takes_over_from: Option<&'a (BranchId, Option<Tree>)>,
+}
+
+/// The directory that a branch works in.
+pub(crate) struct BranchDir {
+    sandbox: Sandbox,
+    tracked: Option<Mutex<TrackedDir>>,
+}
+
+/// A directory whose versions are stored.
+struct TrackedDir {
+    workspace: Workspace,
+    /// The last snapshot.
+    last: Option<Snapshot>,
+    /// The newest step of the branch that works here.
+    head: Option<StepId>,
+}
+
+impl BranchDirs {
+    /// Creates the directories of a session that was placed in `sandbox`.
+    pub(crate) fn new(sandbox: Sandbox) -> Self {
+        BranchDirs { sandbox, versions: OnceLock::new(), state: Mutex::default() }
+    }
+
+    /// Returns the sandbox that the session was placed in.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Returns the directory of a branch. Blocks: the directory of a fork is created by the first call.
+    pub(crate) fn dir_for(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+        let slot = self.state().by_branch.entry(request.branch).or_default().clone();
+        let mut assigned = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = &*assigned {
+            return Ok(dir.clone());
+        }
+        let dir = self.create(request)?;
+        *assigned = Some(dir.clone());
+        Ok(dir)
+    }
+
+    /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine.
+    pub(crate) fn versions(&self) -> Result<Option<&Versions>> {
+        let Some(root) = self.sandbox.directory() else { return Ok(None) };
+        if let Some(store) = self.versions.get() {
+            return Ok(Some(store));
+        }
+        crate::store::make_folder(&root.join(OWN)).map_err(|error| cannot_store(root, error))?;
+        let store = Versions::open(&root.join(OWN).join("workspace"))?;
+        Ok(Some(self.versions.get_or_init(|| store)))
+    }
+
+    /// Makes all stored versions durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.versions.get().map_or(Ok(()), Versions::sync)
+    }
+
+    /// Opens or creates the directory of a branch.
+    fn create(&self, request: &DirRequest<'_>) -> Result<Arc<BranchDir>> {
+        let (Some(root), Some(store)) = (self.sandbox.directory(), self.versions()?) else {
+            if self.claims_root(request) {
+                return Ok(Arc::new(BranchDir { sandbox: self.sandbox.clone(), tracked: None }));
+            }
+            let message =
+                format!("the sandbox {} cannot be forked, and another branch works in it", self.sandbox.uri());
+            return Err(
+                Error::new(ErrorKind::Place, message).with_hint("place the fork elsewhere with `session.to(..)`")
+            );
+        };
+        let fork_path = self.fork_path(root, request.branch);
+        if Workspace::is_fork(&fork_path) {
+            return self.open(&fork_path, store);
+        }
+        if let Some(dir) = self.take_over(request, root, store)? {
+            return Ok(dir);
+        }
+        if self.claims_root(request) {
+            return self.open(root, store);
+        }
+        let mut origin = self.workspace(root, store)?;
+        let tree = match view::tree(request.record).or_else(|| self.state().first.clone()) {
+            Some(tree) => tree,
+            // No branch has changed a file yet.
+            None => versions::tree(origin.snapshot()?.tree),
+        };
+        let workspace = origin.fork(versions::tree_id(&tree)?, &fork_path, &self.index(&fork_path, store))?;
+        self.dir(&fork_path, workspace)
+    }
+
+    /// Takes over the directory of another branch, and brings it to the files of this one; none if that branch went on
+    /// meanwhile.
+    fn take_over(&self, request: &DirRequest<'_>, root: &Path, store: &Versions) -> Result<Option<Arc<BranchDir>>> {
+        let Some((from, last_tree)) = request.takes_over_from else { return Ok(None) };
+        let slot = self.state().by_branch.get(from).cloned();
+        let mut held = slot.as_ref().map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+        let dir = match held.as_ref().and_then(|held| (**held).clone()) {
+            Some(dir) => {
+                let head = dir.tracked().and_then(|tracked| tracked.head);
+                if head.is_some_and(|head| request.record.find(head).is_none()) {
+                    return Ok(None);
+                }
+                dir
+            }
+            None if self.is_vacated(root, *from, request) => self.open(root, store)?,
+            None => return Ok(None),
+        };
+        if let Some(tree) = view::tree(request.record) {
+            dir.update_to(&tree, last_tree.as_ref(), store)?;
+        }
+        // On failure above, the directory stays with its previous branch.
+        held.iter_mut().for_each(|held| **held = None);
+        if dir.sandbox.directory() == Some(root) {
+            self.state().root = Some(request.branch);
+            write_occupant(root, request)?;
+        }
+        Ok(Some(dir))
+    }
+
+    /// Returns true if the branch `from` was the last to work in the user's directory, and all its steps are on the record of
+    /// the request.
+    fn is_vacated(&self, root: &Path, from: BranchId, request: &DirRequest<'_>) -> bool {
+        let is_related = |occupant: &Occupant| Some(occupant.first_branch) == first_branch(request.record);
+        let was_last = match read_occupant(root).filter(is_related) {
+            Some(occupant) => {
+                occupant.branch == from && occupant.head.is_none_or(|at| request.record.find(at).is_some())
+            }
+            None => placed_branch(request.record) == Some(from),
+        };
+        was_last && self.state().root.is_none_or(|occupant| occupant == from)
+    }
+
+    /// Assigns the user's directory to a branch, if the branch may use it and no other does.
+    fn claims_root(&self, request: &DirRequest<'_>) -> bool {
+        let root = self.sandbox.directory();
+        let may_use = root.map_or_else(
+            || placed_branch(request.record) == Some(request.branch),
+            |root| self.may_use_root(root, request),
+        );
+        let mut state = self.state();
+        if may_use && state.root.is_none_or(|occupant| occupant == request.branch) {
+            state.root = Some(request.branch);
+            drop(state);
+            // If this fails, a later process reports that files differ.
+            let _ = root.map(|root| write_occupant(root, request));
+            return true;
+        }
+        false
+    }
+
+    /// Opens a directory that exists.
+    fn open(&self, directory: &Path, store: &Versions) -> Result<Arc<BranchDir>> {
+        let workspace = self.workspace(directory, store)?;
+        self.dir(directory, workspace)
+    }
+
+    fn workspace(&self, directory: &Path, store: &Versions) -> Result<Workspace> {
+        let index = self.index(directory, store);
+        match Some(directory) == self.sandbox.directory() {
+            true => Ok(Workspace::open(directory, store.objects(), &index)?),
+            false => Ok(Workspace::open_fork(directory, store.objects(), &index)?),
+        }
+    }
+
+    /// Returns the path of the snapshot index for a directory.
+    fn index(&self, directory: &Path, store: &Versions) -> PathBuf {
+        let name = directory.file_name().filter(|_| Some(directory) != self.sandbox.directory());
+        let name = name.map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
+        store.objects().folder().join("index").join(name)
+    }
+
+    /// Returns the sandbox over a directory together with its workspace.
+    fn dir(&self, directory: &Path, workspace: Workspace) -> Result<Arc<BranchDir>> {
+        let sandbox = if Some(directory) == self.sandbox.directory() {
+            self.sandbox.clone()
+        } else {
+            let other = self.sandbox.over(directory);
+            other
+                .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
+        };
+        let tracked = TrackedDir { workspace, last: None, head: None };
+        Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
+    }
+
+    /// Returns the changes from the tree on the record to the files of a branch, if it has a directory. Creates nothing.
+    pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Vec<Effect>> {
+        let Some(root) = self.sandbox.directory() else { return Ok(Vec::new()) };
+        Root::open(root)?;
+        let Some(tree) = view::tree(request.record) else { return Ok(Vec::new()) };
+        let fork_path = self.fork_path(root, request.branch);
+        let directory = match Workspace::is_fork(&fork_path) {
+            true => &fork_path,
+            false if self.may_use_root(root, request) => root,
+            false => return Ok(Vec::new()),
+        };
+        let Some(store) = self.versions()? else { return Ok(Vec::new()) };
+        let found = versions::tree(self.workspace(directory, store)?.snapshot()?.tree);
+        if found == tree { Ok(Vec::new()) } else { store.diff(Some(&tree), &found) }
+    }
+
+    /// Returns the path of the directory that a fork gets.
+    fn fork_path(&self, root: &Path, branch: BranchId) -> PathBuf {
+        root.join(OWN).join("work").join(branch.to_string())
+    }
+
+    /// Returns true if a branch is the one to work in the user's directory.
+    fn may_use_root(&self, root: &Path, request: &DirRequest<'_>) -> bool {
+        let occupant = read_occupant(root);
+        let is_occupant = occupant.as_ref().is_some_and(|occupant| occupant.branch == request.branch);
+        // A branch that descends from this one took over the directory.
+        let was_taken_over = !is_occupant
+            && occupant.is_some_and(|occupant| Some(occupant.first_branch) == first_branch(request.record));
+        is_occupant || (placed_branch(request.record) == Some(request.branch) && !was_taken_over)
+    }
+
+    fn state(&self) -> MutexGuard<'_, DirAssignments> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a snapshot before a tool runs, and returns the step to record if the files are not as the record says.
+    pub(crate) fn observe(&self, dir: &BranchDir, known: Option<&Tree>) -> Result<Option<Observed>> {
+        let Some(mut tracked) = dir.tracked() else { return Ok(None) };
+        let now = tracked.workspace.snapshot()?;
+        let tree = versions::tree(now.tree);
+        self.state().first.get_or_insert_with(|| tree.clone());
+        let last = tracked.last.replace(now.clone());
+        let Some(known) = known else { return Ok(Some(Observed { tree, effects: Vec::new() })) };
+        let effects = match last {
+            Some(last) if versions::tree(last.tree) == *known => {
+                versions::effects(tracked.workspace.changes(&last, &now)?)
+            }
+            _ if *known == tree => Vec::new(),
+            _ => versions::effects(tracked.workspace.objects().diff(Some(versions::tree_id(known)?), now.tree)?),
+        };
+        // Untracked files may have changed although the tree is the same.
+        if *known == tree && effects.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Observed { tree, effects }))
+    }
+}
+
+impl BranchDir {
+    /// Returns the sandbox over this directory.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Returns the path, unless it is an overlay that is mounted only while it is in use.
+    pub(crate) fn permanent_path(&self) -> Option<&Path> {
+        let is_mounted = self.tracked().is_some_and(|tracked| tracked.workspace.is_mounted());
+        self.sandbox.directory().filter(|_| !is_mounted)
+    }
+
+    /// Takes a snapshot, and returns its tree with the changes since the last snapshot.
+    pub(crate) fn changes_since_last_look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
+        let Some(mut tracked) = self.tracked() else { return Ok(None) };
+        let now = tracked.workspace.snapshot()?;
+        let effects = match &tracked.last {
+            Some(last) => versions::effects(tracked.workspace.changes(last, &now)?),
+            None => Vec::new(),
+        };
+        let tree = versions::tree(now.tree);
+        tracked.last = Some(now);
+        Ok(Some((tree, effects)))
+    }
+
+    /// Makes the files equal to a tree, and returns the tree that is there then with the changes.
+    pub(crate) fn restore(&self, tree: &Tree) -> Result<(Tree, Vec<Effect>)> {
+        if let Some(mut tracked) = self.tracked() {
+            tracked.workspace.restore(versions::tree_id(tree)?)?;
+        }
+        Ok(self.changes_since_last_look()?.unwrap_or_else(|| (tree.clone(), Vec::new())))
+    }
+
+    /// Stores the newest step of the branch that works here, for this process and for later ones.
+    pub(crate) fn set_head(&self, step: Option<StepId>) {
+        self.tracked().into_iter().for_each(|mut tracked| tracked.head = step);
+        // If this fails, a later process reports that files differ.
+        if let Some((root, occupant)) = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?))) {
+            let _ = Occupant { head: step, ..occupant }.write(root);
+        }
+    }
+
+    /// Makes the files equal to a tree, merged with changes that were made outside the session meanwhile.
+    fn update_to(&self, tree: &Tree, last_tree: Option<&Tree>, store: &Versions) -> Result<()> {
+        let Some(mut tracked) = self.tracked() else { return Ok(()) };
+        let found = versions::tree(tracked.workspace.snapshot()?.tree);
+        let known = tracked.last.as_ref().map(|last| versions::tree(last.tree)).or_else(|| last_tree.cloned());
+        let known = known.unwrap_or_else(|| tree.clone());
+        let wanted = if found == *tree || found == known {
+            tree.clone()
+        } else {
+            let (merged, conflicts) = store.merge(&known, tree, &found)?;
+            if let [first, ..] = &conflicts[..] {
+                let message =
+                    format!("`{}` was changed in the directory meanwhile, and by the merge as well", first.path);
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                    "move your change elsewhere and resume, or check the session out into another directory",
+                ));
+            }
+            merged
+        };
+        if found != wanted {
+            tracked.workspace.restore(versions::tree_id(&wanted)?)?;
+        }
+        tracked.last = Some(tracked.workspace.snapshot()?);
+        Ok(())
+    }
+
+    fn tracked(&self) -> Option<MutexGuard<'_, TrackedDir>> {
+        self.tracked.as_ref().map(|tracked| tracked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Returns the branch that was placed last.
+fn placed_branch(record: &Record) -> Option<BranchId> {
+    record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
+}
+
+/// Returns the branch that the session began with.
+fn first_branch(record: &Record) -> Option<BranchId> {
+    record.steps().first().map(|step| step.stamp().branch)
+}
+
+/// The branch that worked last in the user's directory, as the file `.rath/workspace/tenant` says.
+struct Occupant {
+    branch: BranchId,
+    /// The first branch of its session.
+    first_branch: BranchId,
+    /// The newest step of the branch.
+    head: Option<StepId>,
+}
+
+impl Occupant {
+    fn write(&self, root: &Path) -> Result<()> {
+        let head = self.head.map(|head| format!(" {head}")).unwrap_or_default();
+        let text = format!("{} {}{head}\n", self.branch, self.first_branch);
+        std::fs::write(occupant_file(root), text).map_err(|error| cannot_store(root, error))
+    }
+}
+
+fn occupant_file(root: &Path) -> PathBuf {
+    root.join(OWN).join("workspace").join("tenant")
+}
+
+fn read_occupant(root: &Path) -> Option<Occupant> {
+    let text = std::fs::read_to_string(occupant_file(root)).ok()?;
+    let mut words = text.split_whitespace();
+    let (branch, first_branch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Occupant { branch, first_branch, head: words.next().and_then(|at| at.parse().ok()) })
+}
+
+fn write_occupant(root: &Path, request: &DirRequest<'_>) -> Result<()> {
+    let first_branch = first_branch(request.record).unwrap_or(request.branch);
+    Occupant { branch: request.branch, first_branch, head: request.record.head().map(Step::id) }.write(root)
+}
+
+fn cannot_store(root: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Place, format_args!("cannot store versions of `{}`", root.display())).because(error)
+}

@@ -1,0 +1,297 @@
+//! The link between a session and its directory: found on first use, observed around every call, merged with the session.
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+
+use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
+use rath_record::{BranchId, Record, Step, lineage, view};
+
+use super::Session;
+use super::branch_dirs::{BranchDir, BranchDirs, DirRequest};
+use super::versions::{self, Versions};
+use crate::error::ErrorKind;
+use crate::place::Place;
+use crate::sandbox::Sandbox;
+use crate::session::{Error, Result};
+
+/// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
+#[derive(Clone, Default)]
+pub(super) struct Placement {
+    /// Filled on first use if the session was opened from a store.
+    branch_dirs: Arc<OnceLock<Arc<BranchDirs>>>,
+    /// The session whose directory this one works in: a call's own session works where the call was made.
+    within: Option<Arc<Session>>,
+    /// For a merged branch, the branch whose directory it may take over. Filled on first use if the session was opened
+    /// from a store.
+    takes_over_from: Arc<OnceLock<Option<TakeOver>>>,
+}
+
+/// A branch, and the last known tree in its directory.
+type TakeOver = (BranchId, Option<Tree>);
+
+impl Placement {
+    /// Returns the placement of a session in a sandbox.
+    pub(super) fn placed(sandbox: Sandbox) -> Self {
+        let branch_dirs = Arc::new(OnceLock::from(Arc::new(BranchDirs::new(sandbox))));
+        Placement { branch_dirs, ..Placement::default() }
+    }
+
+    /// Returns the placement of a fork.
+    pub(super) fn for_fork(&self) -> Self {
+        Placement { branch_dirs: self.branch_dirs.clone(), ..Placement::default() }
+    }
+
+    /// Returns the placement of a session that does the work of a call in `session`.
+    pub(super) fn within(&self, session: &Session) -> Self {
+        Placement {
+            branch_dirs: self.branch_dirs.clone(),
+            within: Some(Arc::new(session.quiet())),
+            ..Placement::default()
+        }
+    }
+
+    /// Returns the placement of a merged session.
+    pub(super) fn merged(&self, ours: &Session, theirs: &Session) -> Self {
+        let takes_over_from = ours.head().zip(theirs.head()).and_then(|(ours, theirs)| find_take_over(ours, theirs));
+        Placement { takes_over_from: Arc::new(OnceLock::from(takes_over_from)), ..self.clone() }
+    }
+}
+
+impl Session {
+    /// Returns the directory of this branch. Blocks: the directory of a fork is created here.
+    pub(crate) fn branch_dir(&self) -> Result<Arc<BranchDir>> {
+        if let Some(session) = &self.live.place.within {
+            return session.branch_dir();
+        }
+        let branch_dirs = self.branch_dirs()?;
+        let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
+        let request =
+            DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: takes_over_from.as_ref() };
+        branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))
+    }
+
+    /// Returns the branch whose directory this one may take over, if this one began with a merge and has run no tool since.
+    fn find_take_over(&self) -> Option<TakeOver> {
+        let merge = self.record.find_newest(|step| match step.chunk() {
+            _ if step.stamp().branch != self.branch.id => Some(None),
+            Chunk::Merged(merged) if merged.strategy != Strategy::Aside => Some(Some(step.clone())),
+            Chunk::ToolStarted(_) => Some(None),
+            _ => None,
+        });
+        let merge = merge.flatten()?;
+        let [ours, theirs] = merge.parents() else { return None };
+        find_take_over(ours.step()?, theirs.step()?)
+    }
+
+    /// Returns the directories of the session's branches. Opens the sandbox that the record names, if none is open.
+    pub(crate) fn branch_dirs(&self) -> Result<Arc<BranchDirs>> {
+        if let Some(replay) = self.replaying() {
+            return replay.branch_dirs().ok_or_else(|| Error::new(ErrorKind::Place, "nothing runs in a replay"));
+        }
+        if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
+            return Ok(branch_dirs.clone());
+        }
+        let place = self.place().ok_or_else(|| {
+            Error::new(ErrorKind::Place, "the session has no sandbox").with_hint("place it with `session.to(..)`")
+        })?;
+        let sandbox = Sandbox::open(place.as_str())?;
+        Ok(self.live.place.branch_dirs.get_or_init(|| Arc::new(BranchDirs::new(sandbox))).clone())
+    }
+
+    /// Returns the stored versions of the session's files.
+    pub(super) fn versions(&self) -> Result<Versions> {
+        let branch_dirs = self.branch_dirs()?;
+        let versions = branch_dirs.versions()?;
+        versions.cloned().ok_or_else(|| {
+            let message = format!("no versions of files are stored for {}", branch_dirs.sandbox().uri());
+            Error::new(ErrorKind::Place, message).with_session(self)
+        })
+    }
+
+    /// Returns the newest tree on the record, or an error that says how to get one.
+    pub(super) fn known_tree(&self) -> Result<Tree> {
+        self.tree().ok_or_else(|| {
+            let at = self.head().map(|step| format!(" at step {}", step.id().short())).unwrap_or_default();
+            Error::new(ErrorKind::Place, format_args!("the session has no recorded files{at}"))
+                .with_hint("files are recorded from the first tool call that can write")
+                .with_session(self)
+        })
+    }
+
+    /// Runs `work` on the session's directory in the blocking pool, then makes new versions durable.
+    pub(super) async fn with_dir<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let session = self.quiet();
+        let work = move || {
+            let done = work(&*session.branch_dirs()?, session.branch_dir()?)?;
+            session.sync_versions().map(|()| done)
+        };
+        blocking(work).await.map_err(|error| error.with_session(self))
+    }
+
+    /// Makes stored versions durable before a step that names them is recorded in a store.
+    pub(super) fn sync_versions(&self) -> Result<()> {
+        match self.live.place.branch_dirs.get() {
+            Some(branch_dirs) if self.recorder().is_some() => branch_dirs.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs [`sync_versions`](Session::sync_versions) in the blocking pool.
+    pub(crate) async fn make_versions_durable(&self) -> Result<()> {
+        if self.live.place.branch_dirs.get().is_none() {
+            return Ok(());
+        }
+        let session = self.quiet();
+        blocking(move || session.sync_versions()).await.map_err(|error| error.with_session(self))
+    }
+
+    /// Returns the directory of this branch, created in the blocking pool if need be.
+    pub(crate) async fn prepare_dir(&self) -> Result<Arc<BranchDir>> {
+        self.with_dir(|_, dir| Ok(dir)).await
+    }
+
+    /// Returns the part of a change that one of several parallel calls made: the tree with that part alone, and its effects.
+    ///
+    /// The given effects were collected whenever one of the calls ended, so they may name files that were temporary.
+    pub(crate) fn changes_of_call(
+        &self,
+        before: &Tree,
+        after: &Tree,
+        effects: &[Effect],
+    ) -> Result<(Tree, Vec<Effect>)> {
+        let versions = self.versions()?;
+        let tree = versions.with_changes(before, after, effects)?;
+        let mut changes = versions::untracked(effects);
+        let tracked = versions.diff(Some(before), &tree)?;
+        let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
+        let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
+        changes.extend(tracked);
+        changes.sort_by(|one, other| one.path.cmp(&other.path));
+        self.sync_versions()?;
+        Ok((tree, changes))
+    }
+
+    /// Takes a snapshot before a tool may change files, and records changes that no call on this record made.
+    pub(crate) async fn observe(&mut self) -> Result<()> {
+        let known = self.tree();
+        let observed = self.with_dir(move |branch_dirs, dir| branch_dirs.observe(&dir, known.as_ref())).await?;
+        observed.into_iter().for_each(|observed| _ = self.push(observed));
+        Ok(())
+    }
+
+    /// Takes a snapshot after a tool may have changed files, and returns its tree with the changes.
+    pub(crate) async fn changes_since_last_look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
+        self.with_dir(|_, dir| dir.changes_since_last_look()).await
+    }
+
+    /// Returns the changes from the tree on the record to the files. Blocks; creates and takes over nothing.
+    ///
+    /// After a call whose end was not recorded, its changes cannot be told from those of others: then none are returned.
+    pub(crate) fn changes_since_record(&self) -> Result<Vec<Effect>> {
+        let branch_dirs = self.branch_dirs()?;
+        let request = DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: None };
+        let changes = branch_dirs.changes_since_record(&request)?;
+        Ok(if self.has_unseen_call() { Vec::new() } else { changes })
+    }
+
+    /// Returns true if a call was started after the newest tree on the record, and its end was not observed.
+    fn has_unseen_call(&self) -> bool {
+        let mut ended = HashSet::new();
+        for step in self.record.newest_first() {
+            match step.chunk() {
+                // A result that a person gave was not observed.
+                Chunk::ToolResult(result) if step.stamp().by.is_some() => _ = ended.insert(&result.call),
+                Chunk::ToolStarted(started) if !ended.contains(&started.call) => return true,
+                _ => {}
+            }
+            if step.chunk().tree().is_some() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Returns the place of this session, if the other session has files in another place.
+    pub(super) fn place_after_merge(&self, theirs: &Session) -> Option<Place> {
+        let (here, there) = (self.place()?, theirs.place()?);
+        (here != there && theirs.tree().is_some()).then_some(here)
+    }
+
+    /// Merges the files of two sessions, and returns the step that records it. Blocks.
+    pub(super) fn merge_files(&self, theirs: &Session, strategy: Strategy) -> Result<Merged> {
+        let plain = Merged::from(strategy);
+        let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else { return Ok(plain) };
+        if strategy == Strategy::Aside {
+            return Ok(plain);
+        }
+        if let Some(replay) = self.replaying() {
+            return Ok(replay.merged(our_head.id(), their_head.id(), strategy).unwrap_or(plain));
+        }
+        let Some(their_tree) = theirs.tree() else { return Ok(plain) };
+        let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));
+        let base_tree = base.as_ref().and_then(view::tree);
+        if base_tree.as_ref() == Some(&their_tree) {
+            return Ok(Merged { tree: self.tree(), ..plain });
+        }
+        let versions = self.versions()?;
+        // The first tree of theirs is the base if the two never had a tree in common, as when they worked in different places.
+        let their_first = || view::trees(theirs.as_record()).list.first().map(|first| first.tree.clone());
+        if self.place() != theirs.place() {
+            versions.take_from(&theirs.versions()?, &their_tree)?;
+            their_first().iter().try_for_each(|tree| versions.take_from(&theirs.versions()?, tree))?;
+        }
+        let Some(our_tree) = self.tree() else {
+            self.sync_versions()?;
+            return Ok(Merged { tree: Some(their_tree), ..plain });
+        };
+        let base = base_tree
+            .filter(|_| self.place() == theirs.place())
+            .or_else(their_first)
+            .unwrap_or_else(|| our_tree.clone());
+        let (tree, conflicts) = versions.merge(&base, &our_tree, &their_tree)?;
+        let ours = versions.diff(Some(&our_tree), &tree)?;
+        let mut effects = versions.diff(Some(&their_tree), &tree)?;
+        effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
+        self.sync_versions()?;
+        Ok(Merged { tree: Some(tree), effects, conflicts, ..plain })
+    }
+}
+
+/// Returns the branch whose directory a merged session may take over: the one that both sides forked from.
+fn find_take_over(ours: &Step, theirs: &Step) -> Option<TakeOver> {
+    let fork_point = fork_point(ours, theirs)?;
+    let branch = fork_point.stamp().branch;
+    let last = [ours, theirs].into_iter().find(|side| side.stamp().branch == branch).unwrap_or(&fork_point);
+    Some((branch, view::tree(&Record::at(last.clone()))))
+}
+
+/// Returns the step where one side forked from the other, or both forked from a third branch.
+fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
+    let split = lineage::diff(ours, theirs);
+    let base = split.base?;
+    let is_fork = |step: &Step| matches!(step.chunk(), Chunk::Forked(_));
+    // Forks made in different processes may begin with equal steps, which are then shared without being their parent's.
+    let are_twins = [&split.ours, &split.theirs].iter().all(|side| side.first().is_some_and(|step| !is_fork(step)));
+    if !are_twins {
+        return Some(base.clone());
+    }
+    let mut passed_fork = false;
+    Record::at(base.clone()).find_newest(|step| {
+        let found = passed_fork.then(|| step.clone());
+        passed_fork |= is_fork(step);
+        found
+    })
+}
+
+/// Returns true for chunks that record an observation of the workspace.
+pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
+    matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
+}
+
+/// Runs `work` in the pool for blocking work.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(Error::other)?
+}

@@ -1,0 +1,189 @@
+//! The versions of a session's files, in the words of the record.
+//!
+//! `rath-workspace` knows no record: it has types of its own for trees, changes and conflicts. This is the one place where
+//! the two meet.
+
+use std::path::Path;
+
+use rath_record::Digest;
+use rath_record::chunk::{Change, Conflict, Effect, Tree, Unkept, Version};
+use rath_workspace::{
+    ChangeKind, ConflictKind, FileChange, Kept, Labels, Mode, ObjectId, Objects, TempCheckout, TreeId, Untracked,
+};
+
+use super::{Error, Result};
+use crate::error::ErrorKind;
+
+/// The stored versions of a session's files.
+#[derive(Clone)]
+pub(crate) struct Versions(Objects);
+
+impl Versions {
+    /// Opens the directory that holds the versions.
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
+        Ok(Versions(Objects::open(directory)?))
+    }
+
+    /// Returns the objects behind the versions.
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.0
+    }
+
+    /// Makes all versions durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        Ok(self.0.sync()?)
+    }
+
+    /// Returns the changes from one tree to another; from an empty directory if there is none before.
+    pub(crate) fn diff(&self, before: Option<&Tree>, after: &Tree) -> Result<Vec<Effect>> {
+        let before = before.map(tree_id).transpose()?;
+        Ok(effects(self.0.diff(before, tree_id(after)?)?))
+    }
+
+    /// Returns the changes from one tree to another as a patch.
+    pub(crate) fn patch(&self, before: &Tree, after: &Tree) -> Result<String> {
+        Ok(self.0.patch(tree_id(before)?, tree_id(after)?)?)
+    }
+
+    /// Returns the files of a tree, by path.
+    pub(crate) fn files(&self, tree: &Tree) -> Result<Vec<Kept>> {
+        Ok(self.0.files(tree_id(tree)?)?)
+    }
+
+    /// Writes a tree to a new or empty directory.
+    pub(crate) fn checkout(&self, tree: &Tree, into: &Path) -> Result<()> {
+        Ok(self.0.checkout(tree_id(tree)?, into)?)
+    }
+
+    /// Writes a tree to a directory that is removed when the result is dropped.
+    pub(crate) fn temp_checkout(&self, tree: &Tree) -> Result<TempCheckout> {
+        Ok(self.0.temp_checkout(tree_id(tree)?)?)
+    }
+
+    /// Merges two trees that come from a common one. With conflicts, the tree holds what git would leave.
+    pub(crate) fn merge(&self, base: &Tree, ours: &Tree, theirs: &Tree) -> Result<(Tree, Vec<Conflict>)> {
+        let labels = Labels { ours: "ours", theirs: "theirs" };
+        let joined = self.0.merge(tree_id(base)?, tree_id(ours)?, tree_id(theirs)?, labels)?;
+        Ok((tree(joined.tree), joined.conflicts.into_iter().map(recorded_conflict).collect()))
+    }
+
+    /// Returns a tree in which the paths that these effects changed are as in another, and all others as they were.
+    pub(crate) fn with_changes(&self, tree: &Tree, after: &Tree, effects: &[Effect]) -> Result<Tree> {
+        let paths = effects.iter().flat_map(|effect| match &effect.change {
+            Change::Renamed { from } => vec![&**from, &*effect.path],
+            _ => vec![&*effect.path],
+        });
+        Ok(self::tree(self.0.with_paths(tree_id(tree)?, tree_id(after)?, paths)?))
+    }
+
+    /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
+    pub(crate) fn with_version(&self, tree: &Tree, conflict: &Conflict, version: Option<&Version>) -> Result<Tree> {
+        let version = version.map(kept).transpose()?;
+        let sides = sides(conflict)?;
+        Ok(self::tree(self.0.with_version(tree_id(tree)?, &conflict.path, &sides, version.as_ref())?))
+    }
+
+    /// Returns a tree in which the path of a conflict holds this content.
+    pub(crate) fn with_content(&self, tree: &Tree, conflict: &Conflict, content: &[u8]) -> Result<Tree> {
+        let sides = sides(conflict)?;
+        Ok(self::tree(self.0.with_content(tree_id(tree)?, &conflict.path, &sides, content)?))
+    }
+
+    /// Copies all objects of a tree from other versions.
+    pub(crate) fn take_from(&self, other: &Versions, tree: &Tree) -> Result<()> {
+        Ok(self.0.take_from(&other.0, tree_id(tree)?)?)
+    }
+}
+
+/// Returns the name of a tree on the record.
+pub(crate) fn tree(id: TreeId) -> Tree {
+    Tree(id.to_string())
+}
+
+/// Returns the id that the name of a tree on the record stands for.
+pub(crate) fn tree_id(tree: &Tree) -> Result<TreeId> {
+    Ok(tree.0.parse()?)
+}
+
+/// Returns changes of files as effects.
+pub(crate) fn effects(changes: Vec<FileChange>) -> Vec<Effect> {
+    changes.into_iter().map(effect).collect()
+}
+
+/// Reduces the effects on untracked paths to one for each path, where a directory was observed several times.
+pub(crate) fn untracked(effects: &[Effect]) -> Vec<Effect> {
+    let mut untracked: Vec<Effect> = Vec::new();
+    for next in effects.iter().filter(|effect| effect.unkept.is_some()) {
+        let Some(at) = untracked.iter().position(|known| known.path == next.path) else {
+            untracked.push(next.clone());
+            continue;
+        };
+        let existed = untracked[at].change != Change::Created;
+        let exists = next.change != Change::Deleted;
+        match (existed, exists) {
+            (false, false) => _ = untracked.remove(at),
+            (false, true) => untracked[at].change = Change::Created,
+            (true, false) => untracked[at].change = Change::Deleted,
+            (true, true) => untracked[at].change = Change::Modified,
+        }
+    }
+    untracked
+}
+
+fn effect(change: FileChange) -> Effect {
+    let digest = |digest: rath_workspace::Digest| Digest(digest.0);
+    let kind = match change.kind {
+        ChangeKind::Created => Change::Created,
+        ChangeKind::Modified => Change::Modified,
+        ChangeKind::Deleted => Change::Deleted,
+        ChangeKind::Renamed { from } => Change::Renamed { from },
+    };
+    let unkept = change.untracked.map(|reason| match reason {
+        Untracked::Ignored => Unkept::Ignored,
+        Untracked::TooLarge => Unkept::TooLarge,
+        Untracked::EmptyDirectory => Unkept::EmptyDirectory,
+        Untracked::Special => Unkept::Special,
+    });
+    let (before, after) = (change.before.map(digest), change.after.map(digest));
+    Effect { path: change.path, change: kind, before, after, unkept }
+}
+
+fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
+    let what = match conflict.kind {
+        ConflictKind::BothAdded => "both added",
+        ConflictKind::ModifiedDeleted => "modified and deleted",
+        ConflictKind::RenamedDeleted => "renamed and deleted",
+        ConflictKind::RenamedApart => "renamed apart",
+        ConflictKind::RenamedTogether => "renamed together",
+        ConflictKind::FileAndDirectory => "file and directory",
+        ConflictKind::FileAndLink => "file and link",
+        ConflictKind::Moved => "moved along",
+        ConflictKind::Unmoved => "not moved along",
+        // `ConflictKind::Content`, and kinds that a later version of the crate adds.
+        _ => "content",
+    };
+    let version =
+        |kept: Kept| Version { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
+    Conflict {
+        path: conflict.path,
+        what: what.to_owned(),
+        base: conflict.base.map(version),
+        ours: conflict.ours.map(version),
+        theirs: conflict.theirs.map(version),
+    }
+}
+
+/// Returns the versions of both sides of a conflict.
+fn sides(conflict: &Conflict) -> Result<Vec<Kept>> {
+    [&conflict.ours, &conflict.theirs].into_iter().flatten().map(kept).collect()
+}
+
+fn kept(version: &Version) -> Result<Kept> {
+    let id = ObjectId::from_hex(&version.object);
+    let mode = Mode::read(version.mode.as_bytes()).filter(|mode| *mode != Mode::Directory);
+    let (Some(id), Some(mode)) = (id, mode) else {
+        let message = format!("a version of `{}` cannot be read", version.path);
+        return Err(Error::new(ErrorKind::Damaged, message));
+    };
+    Ok(Kept { path: version.path.clone(), mode, id })
+}
