@@ -9,7 +9,7 @@ use super::{Keyword, NodeId, Properties, ResourceId, Schema, TypeName};
 use crate::tool::check::{article, describe};
 
 /// The most steps of a check: each keyword is one, and each value that is compared.
-const MAX_STEPS: u32 = 1_000_000;
+const MAX_STEPS: u32 = 500_000;
 /// The most schemas that are checked inside each other.
 const MAX_DEPTH: usize = 256;
 /// The most violations that are collected.

@@ -158,7 +158,7 @@ fn patterns_are_those_of_ecmascript() {
     ] {
         check(json!({"pattern": pattern}), &[json!(valid)], &[json!(invalid)]);
     }
-    for pattern in ["(", "[", "a**", r"\Z", r"\", "x{2,1}"] {
+    for pattern in ["(", "[", "a**", r"\Z", r"\"] {
         assert!(Schema::new(&json!({"pattern": pattern})).is_err(), "{pattern}");
     }
 }
