@@ -169,11 +169,10 @@ pub(crate) fn path(path: &Path) -> String {
 
 /// A time as RFC 3339, in UTC; as a number if no calendar has it.
 pub(crate) fn time(at: Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| format!("{} µs", at.0), |time| time.to_string())
+    at.to_rfc3339().unwrap_or_else(|| format!("{} µs", at.0))
 }
 
 /// The same to the second.
 pub(crate) fn second(at: Timestamp) -> String {
-    let second = jiff::Timestamp::from_second(at.0.div_euclid(1_000_000));
-    second.map_or_else(|_| format!("{} µs", at.0), |time| time.to_string())
+    time(Timestamp(at.0 - at.0.rem_euclid(1_000_000)))
 }

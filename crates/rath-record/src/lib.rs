@@ -19,6 +19,7 @@ mod naming;
 mod payload;
 mod record;
 mod step;
+mod timestamp;
 mod totals;
 pub mod turn;
 mod usage;

@@ -6,6 +6,36 @@ use crate::change::Digest;
 
 use super::glob::{self, Slash};
 
+/// The `.gitignore` rules that apply in a directory, for callers that read the files themselves.
+///
+/// ```
+/// # use rath_workspace::IgnoreRules;
+/// let top = IgnoreRules::default().below(b"", b"*.log\ntarget/\n");
+/// let logs = top.below(b"logs", b"!keep.log\n");
+/// assert!(top.ignores(b"logs/a.log", false));
+/// assert!(!logs.ignores(b"logs/keep.log", false));
+/// assert!(top.ignores(b"target", true));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct IgnoreRules(Rules);
+
+impl IgnoreRules {
+    /// Returns these rules and those of a `.gitignore` with this content, in a directory below.
+    ///
+    /// The path of the directory has no slash at its end, and is empty for the topmost one.
+    pub fn below(&self, directory: &[u8], content: &[u8]) -> Self {
+        IgnoreRules(Level::below(&self.0, &Arc::new(Patterns::parse(content)), directory))
+    }
+
+    /// Returns true if a path is ignored.
+    ///
+    /// The path begins with that of the directory whose rules these are. As for git, what is in an ignored directory is
+    /// ignored too: ask for the directories above first.
+    pub fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
+        ignores(&self.0, path, is_directory)
+    }
+}
+
 /// The rules that hold in a directory: those of its own `.gitignore` and of all above it.
 ///
 /// None where there are no rules at all.

@@ -70,6 +70,7 @@ pub use self::change::{ChangeKind, Digest, FileChange, Untracked};
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
+pub use self::ignore::IgnoreRules;
 pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
 pub use self::objects::Objects;
 pub use self::quote::{path_bytes, path_text};

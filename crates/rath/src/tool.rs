@@ -10,6 +10,7 @@ mod output;
 mod read_output;
 mod round;
 mod schedule;
+mod schema;
 
 use std::fmt;
 use std::future::Future;

@@ -1,15 +1,15 @@
-//! Whether what a model wrote fits what a tool takes, told so that the model can mend it.
+//! Checks whether the arguments that a model wrote are those that a tool takes, with errors that a model can mend.
 
-use jsonschema::error::{TypeKind, ValidationErrorKind};
-use jsonschema::{ValidationError, Validator};
 use rath_record::chunk::ToolSpec;
 use serde_json::Value;
 
-/// How many mistakes are named at once.
+use super::schema::{CheckError, Schema, Violation, ViolationKind};
+
+/// The most mistakes that are named at once.
 const NAMED_MOST: usize = 5;
 
 /// The schema of a tool's arguments, ready to be used.
-pub(crate) struct Check(Validator);
+pub(crate) struct Check(Schema);
 
 impl Check {
     /// Says what is wrong where a model could not be told about the tool.
@@ -20,18 +20,21 @@ impl Check {
     }
 
     pub(crate) fn schema(schema: &Value) -> Result<Self, String> {
-        let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not one: {error}"))?;
-        Ok(Check(validator))
+        let schema = Schema::new(schema).map_err(|error| format!("its schema is not one: {error}"))?;
+        Ok(Check(schema))
     }
 
     /// Says which fields are wrong, what was wanted there and what was found.
     pub(crate) fn arguments(&self, arguments: &Value) -> Result<(), String> {
-        if self.0.is_valid(arguments) {
-            return Ok(());
-        }
-        let mut wrong: Vec<_> = self.0.iter_errors(arguments).map(|error| mistake(&error)).collect();
-        let more = wrong.len().saturating_sub(NAMED_MOST);
-        wrong.truncate(NAMED_MOST);
+        let violations = match self.0.check(arguments) {
+            Ok(()) => return Ok(()),
+            Err(CheckError::Violations(violations)) => violations,
+            Err(CheckError::Limit) => {
+                return Err("the schema takes too long to check these arguments against".to_owned());
+            }
+        };
+        let mut wrong: Vec<_> = violations.iter().take(NAMED_MOST).map(mistake).collect();
+        let more = violations.len() - wrong.len();
         if more > 0 {
             wrong.push(format!("and {more} more"));
         }
@@ -49,57 +52,21 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// One mistake: which field, what was wanted, what was found.
-fn mistake(error: &ValidationError<'_>) -> String {
-    let at = field(error.instance_path().as_str());
-    let found = found(error.instance());
-    let wanted = match error.kind() {
-        ValidationErrorKind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            return format!("`{}`: it is missing", join(&at, name));
+fn mistake(violation: &Violation) -> String {
+    let Violation { path, found, kind } = violation;
+    match kind {
+        ViolationKind::Missing(field) => format!("`{}`: it is missing", join(path, field)),
+        ViolationKind::Unknown(fields) => {
+            let fields = fields.iter().map(|field| format!("`{}`", join(path, field))).collect::<Vec<_>>();
+            format!("{}: there is no such field", fields.join(", "))
         }
-        ValidationErrorKind::AdditionalProperties { unexpected }
-        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            let names = unexpected.iter().map(|name| format!("`{}`", join(&at, name))).collect::<Vec<_>>();
-            return format!("{}: there is no such field", names.join(", "));
+        ViolationKind::Wanted(wanted) => format!("{}: wanted {wanted}, found {found}", name(path)),
+        ViolationKind::Forms(forms) => {
+            let forms = forms.iter().map(mistake).collect::<Vec<_>>().join(", or ");
+            let forms = if forms.is_empty() { forms } else { format!(" ({forms})") };
+            format!("{}: wanted one of several forms, found {found}{forms}", name(path))
         }
-        ValidationErrorKind::Type { kind } => match kind {
-            TypeKind::Single(kind) => article(&kind.to_string()),
-            TypeKind::Multiple(kinds) => {
-                kinds.iter().map(|kind| article(&kind.to_string())).collect::<Vec<_>>().join(" or ")
-            }
-        },
-        ValidationErrorKind::Enum { options } => match options.as_array() {
-            Some(options) => format!("one of {}", options.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
-            None => options.to_string(),
-        },
-        ValidationErrorKind::Constant { expected_value } => expected_value.to_string(),
-        ValidationErrorKind::Minimum { limit } => format!("at least {limit}"),
-        ValidationErrorKind::Maximum { limit } => format!("at most {limit}"),
-        ValidationErrorKind::ExclusiveMinimum { limit } => format!("more than {limit}"),
-        ValidationErrorKind::ExclusiveMaximum { limit } => format!("less than {limit}"),
-        ValidationErrorKind::MultipleOf { multiple_of } => format!("a multiple of {multiple_of}"),
-        ValidationErrorKind::MinLength { limit } => format!("at least {limit} characters"),
-        ValidationErrorKind::MaxLength { limit } => format!("at most {limit} characters"),
-        ValidationErrorKind::MinItems { limit } => format!("at least {limit} items"),
-        ValidationErrorKind::MaxItems { limit } => format!("at most {limit} items"),
-        ValidationErrorKind::UniqueItems => "items that differ".to_owned(),
-        ValidationErrorKind::Pattern { pattern } => format!("a text that matches `{pattern}`"),
-        ValidationErrorKind::Format { format } => format!("a text in the format `{format}`"),
-        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            let ways = context.iter().filter_map(|way| way.first()).map(mistake).collect::<Vec<_>>();
-            return format!("{}: wanted one of several forms, found {found} ({})", name(&at), ways.join(", or "));
-        }
-        _ => return format!("{}: {error}", name(&at)),
-    };
-    format!("{}: wanted {wanted}, found {found}", name(&at))
-}
-
-/// `/items/0/price` as `items[0].price`.
-fn field(pointer: &str) -> String {
-    pointer.split('/').skip(1).fold(String::new(), |path, part| {
-        let part = part.replace("~1", "/").replace("~0", "~");
-        if part.parse::<usize>().is_ok() { format!("{path}[{part}]") } else { join(&path, &part) }
-    })
+    }
 }
 
 fn join(path: &str, name: &str) -> String {
@@ -110,7 +77,7 @@ fn name(path: &str) -> String {
     if path.is_empty() { "the arguments".to_owned() } else { format!("`{path}`") }
 }
 
-fn article(kind: &str) -> String {
+pub(super) fn article(kind: &str) -> String {
     match kind {
         "null" => "null".to_owned(),
         "array" | "integer" | "object" => format!("an {kind}"),
@@ -118,8 +85,8 @@ fn article(kind: &str) -> String {
     }
 }
 
-/// What was found, in few words: the value itself if it is short.
-fn found(value: &Value) -> String {
+/// Describes a value in few words: the value itself if it is short.
+pub(super) fn describe(value: &Value) -> String {
     let kind = match value {
         Value::Null => return "null".to_owned(),
         Value::Bool(_) | Value::Number(_) => return value.to_string(),

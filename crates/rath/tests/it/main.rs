@@ -9,6 +9,8 @@ mod escape;
 mod file;
 mod files;
 mod flow;
+#[cfg(unix)]
+mod ignored;
 mod interchange;
 #[cfg(unix)]
 mod large;

@@ -401,7 +401,7 @@ fn a_slow_or_panicking_listener_does_not_affect_the_run() {
             let_go.send(()).expect("it listens");
             session
         };
-        let (first, second, third) = futures_util::join!(first, second, third);
+        let (first, second, third) = tokio::join!(first, second, third);
         assert_eq!([first.text(), second.text(), third.text()], [Some("done"); 3]);
         order.into_inner().expect("no panic")
     });
@@ -655,7 +655,8 @@ fn a_slow_listener_is_told_how_many_events_were_dropped() {
     block_on(async {
         let mut run = Box::pin(run);
         // The work is done at once; only the listener is behind.
-        assert!(futures_util::poll!(run.as_mut()).is_pending());
+        let is_pending = std::future::poll_fn(|cx| std::task::Poll::Ready(run.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending);
         let_go.send(()).expect("it listens");
         run.await.expect("a run");
     });

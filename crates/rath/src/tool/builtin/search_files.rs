@@ -1,6 +1,5 @@
 //! The tool that searches files for a regular expression.
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rath_record::chunk::ToolSpec;
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use crate::error::ErrorKind;
 use crate::sandbox::{Kind, Part, Sandbox};
 use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
+use crate::workspace::IgnoreRules;
 
 /// Searches files for a regular expression.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,10 @@ const MAX_LINE_BYTES: usize = 300;
 const MAX_PATTERN_BYTES: usize = 4 * 1024 * 1024;
 /// The number of lines that can be shown before and after a match.
 const MAX_CONTEXT_LINES: u64 = 10;
+/// The number of patterns that the braces of a glob may stand for.
+const MAX_PATTERNS: usize = 1_000;
+/// The length of the longest glob.
+const MAX_GLOB_BYTES: usize = 4_096;
 
 impl Tool for SearchFiles {
     fn spec(&self) -> ToolSpec {
@@ -223,8 +227,8 @@ fn cut_line(line: &[u8], at: usize) -> String {
 /// The files that are searched, by path.
 enum PathFilter {
     All,
-    Matching(Gitignore),
-    NotMatching(Gitignore),
+    Matching(IgnoreRules),
+    NotMatching(IgnoreRules),
 }
 
 impl PathFilter {
@@ -233,18 +237,106 @@ impl PathFilter {
         if plain.is_empty() {
             return Ok(PathFilter::All);
         }
+        let mut patterns = Vec::new();
+        if !expand(plain, &mut patterns) {
+            let message =
+                format!("`glob`: wanted at most {MAX_GLOB_BYTES} bytes that stand for {MAX_PATTERNS} patterns");
+            return Err(Error::new(ErrorKind::Arguments, message));
+        }
         // The rules of `.gitignore`: a name matches at any depth, a path from the top.
-        let mut builder = GitignoreBuilder::new("");
-        let built = builder.add_line(None, plain).and_then(|builder| builder.build());
-        let rules = built.map_err(|error| Error::new(ErrorKind::Arguments, format_args!("`glob`: {error}")))?;
+        let rules = IgnoreRules::default().below(b"", patterns.join("\n").as_bytes());
         Ok(if others { PathFilter::NotMatching(rules) } else { PathFilter::Matching(rules) })
     }
 
     fn accepts(&self, path: &str) -> bool {
+        let matches = |rules: &IgnoreRules| {
+            let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            above.any(|above| rules.ignores(above.as_bytes(), true)) || rules.ignores(path.as_bytes(), false)
+        };
         match self {
             PathFilter::All => true,
-            PathFilter::Matching(rules) => rules.matched_path_or_any_parents(path, false).is_ignore(),
-            PathFilter::NotMatching(rules) => !rules.matched_path_or_any_parents(path, false).is_ignore(),
+            PathFilter::Matching(rules) => matches(rules),
+            PathFilter::NotMatching(rules) => !matches(rules),
         }
+    }
+}
+
+/// Writes `*.{md,rs}` as `*.md` and `*.rs`; false if that gives too many patterns.
+///
+/// A brace without its other half stands for itself.
+fn expand(glob: &str, patterns: &mut Vec<String>) -> bool {
+    if patterns.len() >= MAX_PATTERNS || glob.len() > MAX_GLOB_BYTES {
+        return false;
+    }
+    let Some((open, commas, close)) = braces(glob) else {
+        // Neither character is special in a glob, and both are at the beginning of a line in a `.gitignore`.
+        let escape = if glob.starts_with(['!', '#']) { "\\" } else { "" };
+        patterns.push(format!("{escape}{glob}"));
+        return true;
+    };
+    let ends = commas.iter().chain([&close]);
+    let starts = [&open].into_iter().chain(&commas);
+    starts
+        .zip(ends)
+        .all(|(start, end)| expand(&[&glob[..open], &glob[start + 1..*end], &glob[close + 1..]].concat(), patterns))
+}
+
+/// Finds the first pair of braces, and the commas that are directly in it.
+fn braces(glob: &str) -> Option<(usize, Vec<usize>, usize)> {
+    let bytes = glob.as_bytes();
+    let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut first: Option<(usize, Vec<usize>, usize)> = None;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 1,
+            b'{' => open.push((at, Vec::new())),
+            b',' => {
+                if let Some((_, commas)) = open.last_mut() {
+                    commas.push(at);
+                }
+            }
+            b'}' => {
+                if let Some((start, commas)) = open.pop()
+                    && first.as_ref().is_none_or(|(first, ..)| start < *first)
+                {
+                    first = Some((start, commas, at));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_stand_for_each_of_their_parts() {
+        let expanded = |glob: &str| {
+            let mut patterns = Vec::new();
+            expand(glob, &mut patterns).then(|| patterns.join(" "))
+        };
+        for (glob, expected) in [
+            ("*.rs", "*.rs"),
+            ("*.{md,rs}", "*.md *.rs"),
+            ("{a,b}/{c,d}", "a/c a/d b/c b/d"),
+            ("{a,b{c,d}}e", "ae bce bde"),
+            ("{a,}b", "ab b"),
+            ("{a}", "a"),
+            ("{a,b", "{a,b"),
+            ("{x{a,b}", "{xa {xb"),
+            ("a,b}", "a,b}"),
+            ("\\{a,b\\}", "\\{a,b\\}"),
+            ("{!a,#b}", "\\!a \\#b"),
+            ("{ä,ö}", "ä ö"),
+        ] {
+            assert_eq!(expanded(glob).as_deref(), Some(expected), "{glob}");
+        }
+        assert_eq!(expanded(&"{a,b}".repeat(30)), None);
+        assert_eq!(expanded(&"{".repeat(100_000)), None);
     }
 }

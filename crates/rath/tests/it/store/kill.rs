@@ -160,7 +160,7 @@ async fn work(store: &Store) -> Result<()> {
             let (mut left, mut right) = (session.fork(), session.fork_named("right"));
             said(&mut left, "on the left").await?;
             said(&mut right, "on the right").await?;
-            let (left, right) = futures_util::try_join!(run(&agent, left), run(&agent, right))?;
+            let (left, right) = tokio::try_join!(run(&agent, left), run(&agent, right))?;
             session = left.merge(&right)?;
         }
         said(&mut session, "go on").await?;
