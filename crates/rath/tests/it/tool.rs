@@ -587,7 +587,7 @@ fn in_a_sub_agent_calls_that_need_approval_are_denied() {
     let clerk = Agent::new("You pay.", &provider).tool(pay);
     let agent = Agent::new("Go.", &provider).delegate("clerk", clerk);
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(session.lineage().to_string().contains("denied: it needs a person's approval"), "{}", session.lineage());
+    assert!(session.lineage().to_string().contains("denied: the call needs a person's approval"), "{}", session.lineage());
 }
 
 #[test]
@@ -654,7 +654,7 @@ fn a_model_that_never_stops_is_stopped() {
     let error = block_on(agent.run(Session::user("go"))).expect_err("three turns are allowed");
     expect![[r#"
         the model was asked 3 times in one run and is not done
-        hint: run it again to go on from there, or allow more with `Agent::turns`"#]]
+        hint: run it again to continue, or allow more with `Agent::turns`"#]]
     .assert_eq(&format!("{error:?}"));
     assert_eq!(error.session().expect("the session").next(), Next::AskModel);
 }
