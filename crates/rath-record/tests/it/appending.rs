@@ -8,7 +8,7 @@ use rath_record::{Digest, Parent, Parents, Record, Stamp, Step};
 
 use crate::support::branch;
 
-fn push_note(record: &mut Record, text: &str) -> Step {
+fn push_user(record: &mut Record, text: &str) -> Step {
     record.push(Chunk::user(text), Stamp::on(branch("main"))).clone()
 }
 
@@ -16,20 +16,20 @@ fn push_note(record: &mut Record, text: &str) -> Step {
 pub(crate) fn file() -> Vec<u8> {
     let mut record = Record::new();
     let mut encoder = Encoder::new().with_writer("one");
-    encoder.push_step(&push_note(&mut record, "first")).expect("short");
+    encoder.push_step(&push_user(&mut record, "first")).expect("short");
     encoder.close();
     let mut file = encoder.take_bytes();
     let mut encoder = continue_file(&file, "two");
-    encoder.push_step(&push_note(&mut record, "second").redacted()).expect("short");
+    encoder.push_step(&push_user(&mut record, "second").redacted()).expect("short");
     let whole = file.len() + encoder.buffered_bytes();
     file.append(&mut encoder.take_bytes());
     let lost = record.clone();
-    encoder.push_step(&push_note(&mut record, "never kept")).expect("short");
+    encoder.push_step(&push_user(&mut record, "never kept")).expect("short");
     file.append(&mut encoder.take_bytes());
     file.truncate(whole + 100);
     let mut record = lost;
     let mut encoder = continue_file(&file, "three");
-    encoder.push_step(&push_note(&mut record, "third")).expect("short");
+    encoder.push_step(&push_user(&mut record, "third")).expect("short");
     encoder.push_gone(Digest([7; 32]), None);
     let parents = Parents::One(Parent::Missing(Box::new(rath_record::StepId([7; 32]))));
     encoder.push_step(&Step::new(parents, Chunk::note("after what is lost"), Stamp::on(branch("b1")))).expect("short");
@@ -105,10 +105,10 @@ fn any_flipped_byte_is_reported() {
 #[test]
 fn a_step_in_the_file_of_another_session_is_found_there() {
     let mut record = Record::new();
-    let base = push_note(&mut record, "in another file");
+    let base = push_user(&mut record, "in another file");
     let mut encoder = Encoder::new();
     encoder.push_gone(Digest(base.id().0), Some(branch("other")));
-    encoder.push_step(&push_note(&mut record, "here")).expect("short");
+    encoder.push_step(&push_user(&mut record, "here")).expect("short");
     let file = encoder.finish();
     let mut reader = Reader::new().with_step_finder(move |id, file| {
         assert_eq!((id, file), (base.id(), branch("other")));

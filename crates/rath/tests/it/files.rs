@@ -98,7 +98,7 @@ fn what_others_change_between_calls_is_nobodys_call() {
     let session = work(session, &[&["echo three >> a.txt"]]);
     expect![[r#"
         tool_result: ~a.txt
-        changed outside the agent: ~a.txt +b.txt
+        observed: ~a.txt +b.txt
         tool_result: ~a.txt
     "#]]
     .assert_eq(&effects(&session));
@@ -283,7 +283,7 @@ fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     expect!["a.txt: one|"].assert_eq(&files(folder.path()));
     // What was there is on the record, mine included.
     let steps = log(&session);
-    assert!(steps.contains("changed outside the agent: +c.txt"), "{steps}");
+    assert!(steps.contains("observed: +c.txt"), "{steps}");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
     expect![[r#"
         tool_result: ~a.txt +b.txt
-        changed outside the agent: ~a.txt -b.txt +c.txt
+        observed: ~a.txt -b.txt +c.txt
         tool_result: ~a.txt
     "#]]
     .assert_eq(&effects(&session));

@@ -146,7 +146,7 @@ fn what_others_do_to_ignored_files_is_told_and_nobodys_call() {
     let session = work(session, &[&[sh("true")], &[sh("echo y > y.log")]]);
     expect![[r#"
         tool_result: +x.log (the tree: )
-        changed outside the agent: +mine.log (the tree: )
+        observed: +mine.log (the tree: )
         tool_result: +y.log (the tree: )
     "#]]
     .assert_eq(&told(&session));
