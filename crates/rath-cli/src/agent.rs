@@ -26,7 +26,7 @@ pub(crate) struct AgentArgs {
     /// The system prompt. Default: the one of the stored session; otherwise the agent is told to be careful and brief
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Where tools run: isolated:DIRECTORY, local:DIRECTORY or none.
+    /// The sandbox of the tools: isolated:DIRECTORY, local:DIRECTORY or none
     ///
     /// In `isolated:` commands can read the machine, write only in the directory, and have no network. In `local:`
     /// commands can do anything you can. With `none` the agent has no tools. Default: where the tools of the stored
@@ -36,7 +36,7 @@ pub(crate) struct AgentArgs {
     /// Allow network access in an isolated sandbox
     #[arg(long)]
     network: bool,
-    /// How often the model may be asked
+    /// The number of times that the model may be asked
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
     /// Print one JSON object for each event
@@ -108,10 +108,11 @@ impl AgentArgs {
     }
 
     fn provider(&self) -> Result<Provider, Failure> {
-        let is_known = ["openai:", "anthropic:", "script:"].iter().any(|kind| self.model.starts_with(kind));
-        Provider::open(&self.model).map_err(|error| match is_known {
-            true => error.into(),
-            false => Failure::from(error).with_hint("use openai:NAME, anthropic:NAME or script:FILE"),
+        let kind = self.model.split_once(':').map(|(kind, _)| kind);
+        let is_unknown = kind.is_some_and(|kind| !["openai", "anthropic", "script"].contains(&kind));
+        Provider::open(&self.model).map_err(|error| match is_unknown {
+            true => Failure::from(error).with_hint("use openai:NAME, anthropic:NAME or script:FILE"),
+            false => error.into(),
         })
     }
 
@@ -297,6 +298,9 @@ fn describe_changes(certificate: &Certificate) -> String {
 fn describe_change(difference: &Difference) -> String {
     match difference {
         Difference::Files { paths } => format!("{} since the last turn", describe_paths(paths)),
+        Difference::InDoubt { call, tool, .. } => {
+            format!("`{call}` ({tool}) was interrupted, and may or may not have finished")
+        }
         other => other.to_string(),
     }
 }

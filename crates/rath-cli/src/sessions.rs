@@ -19,7 +19,7 @@ pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
 /// The option that names a store.
 #[derive(clap::Args)]
 pub(crate) struct StoreArg {
-    /// Where sessions are stored: sqlite:PATH, jsonl:DIRECTORY or memory:
+    /// The store of sessions: sqlite:PATH, jsonl:DIRECTORY or memory:
     #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     store: String,
 }

@@ -32,18 +32,18 @@ pub(crate) fn run(args: &BisectArgs) -> CommandResult {
     let loaded = sessions::read_at(&args.session, &args.store)?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let found = agent::block_on(async { Ok(loaded.session.bisect(&args.command).await?) })?;
+    let bisected = agent::block_on(async { Ok(loaded.session.bisect(&args.command).await?) })?;
     let record = loaded.session.as_record();
-    let step = found.step.and_then(|step| record.find(step));
+    let step = bisected.step.and_then(|step| record.find(step));
     let asked = step.and_then(view::asked);
     if args.json {
         let (call, answer) = asked.map(|(call, answer)| (call, answer.id())).unzip();
         let json = json!({
-            "step": found.step, "call": call, "answer": answer, "trees": found.trees, "runs": found.runs
+            "step": bisected.step, "call": call, "answer": answer, "trees": bisected.trees, "runs": bisected.runs
         });
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        let (trees, runs) = (count(found.trees, "version"), count(found.runs, "run"));
+        let (trees, runs) = (count(bisected.trees, "version"), count(bisected.runs, "run"));
         anstream::eprintln!("tested {trees} of the files in {runs}");
         match step {
             Some(step) => output::text(|out| {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &BisectArgs) -> CommandResult {
         }
     }
     let first = view::trees(record).list.first().map(|first| first.step.id());
-    if found.step.is_some() && found.step == first {
+    if bisected.step.is_some() && bisected.step == first {
         output::note("the command fails already on the files from before the session");
     }
     Ok(if step.is_none() && exit == Exit::Success { Exit::Failure } else { exit })

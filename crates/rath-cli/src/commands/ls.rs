@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
 use rath::store::{Holder, Listed, Store};
-use rath::turn::{Due, Next, Progress};
+use rath::turn::{Due, Next, Pending, Progress};
 use rath::{Usage, chunk::Call};
 
 use crate::output::{self, BRANCH, CommandResult, Exit};
@@ -16,7 +16,7 @@ use crate::sessions::StoreArg;
 pub(crate) struct LsArgs {
     #[command(flatten)]
     store: StoreArg,
-    /// List every branch, including those that were forked and did not continue
+    /// List every branch, also those that another branch continues
     #[arg(long)]
     all: bool,
     /// Print one JSON object per session
@@ -70,18 +70,18 @@ fn state(store: &Store, listed: &Listed, holders: &mut HolderCache) -> String {
         // Only the steps know the call, and few sessions of a store are stopped at one.
         (_, Due::Tools { open }) => match next_call(store, listed) {
             Some((Progress::Unknown, call)) => format!("stopped during: {}", describe(&call)),
+            Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
             Some((_, call)) => format!("stopped before: {}", describe(&call)),
             None => format!("stopped before {}", count(open, "call")),
         },
     }
 }
 
-/// Returns the call at which a session is stopped.
+/// Returns the call at which a session is stopped: the first that will run, or else a denied one.
 fn next_call(store: &Store, listed: &Listed) -> Option<(Progress, Call)> {
-    match store.read(listed.branch).ok()?.session.next() {
-        Next::RunTools(calls) => calls.into_iter().map(|pending| (pending.progress, pending.call)).next(),
-        Next::AskModel | Next::Done => None,
-    }
+    let Next::RunTools(calls) = store.read(listed.branch).ok()?.session.next() else { return None };
+    let is_denied = |pending: &Pending| matches!(pending.progress, Progress::Denied { .. });
+    calls.into_iter().min_by_key(is_denied).map(|pending| (pending.progress, pending.call))
 }
 
 /// Describes a call in few columns.

@@ -23,10 +23,10 @@ pub(crate) struct MergeArgs {
     /// Their session
     #[arg(value_name = "SESSION[@STEP]")]
     theirs: String,
-    /// How steps are joined: `ancestor` has the shared ones once, `concat` has all of theirs after all of ours
+    /// The way to join steps: `ancestor` has the shared ones once, `concat` has all of theirs after all of ours
     #[arg(long, default_value = "ancestor")]
     strategy: MergeStrategy,
-    /// Refuse unless this check passed on both sides and no file changed since; may be repeated
+    /// Refuse unless this check passed on both sides and is not stale; may be repeated
     #[arg(long, value_name = "CHECK")]
     require: Vec<String>,
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub(crate) struct ReplayArgs {
     /// The system prompt of the agent that continues (default: the recorded one)
     #[arg(long, value_name = "TEXT", requires = "from")]
     system: Option<String>,
-    /// Where tools run: isolated:DIRECTORY or local:DIRECTORY (default with --from: where they ran)
+    /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY (default with --from: where they ran)
     #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
     /// Print a JSON object

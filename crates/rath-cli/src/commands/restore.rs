@@ -10,8 +10,8 @@ use crate::sessions::{self, Source, StoreArg};
 
 /// Change a session's files back to what they were at a step
 ///
-/// Changes that you made since the last turn are recorded first, so that nothing is lost. Ignored files, and files that
-/// are too large to be recorded, stay as they are.
+/// Changes that you made since the last turn are recorded first, so that nothing is lost. Files that are
+/// ignored or not recorded stay as they are.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
     /// The session, and the step (default: its newest)

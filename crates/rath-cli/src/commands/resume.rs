@@ -12,7 +12,7 @@ use crate::sessions::StoredSessionArg;
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     session: StoredSessionArg,
-    /// What to do next; `-` reads it from stdin. Default: finish the turn that was interrupted
+    /// The next prompt; `-` reads it from stdin. Default: finish the turn that was interrupted
     prompt: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
@@ -32,7 +32,9 @@ pub(crate) fn run(args: &ResumeArgs) -> CommandResult {
     agent::block_on(async {
         let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
         let (branch, options) = (stored.branch.short(), args.agent.options());
-        let example = format!("`rath resume {branch} 'Go on.' {options}{}`", stored.option);
+        let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
+        let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+        let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
         agent::push_prompt(&mut session, prompt, &example)?;
         let session = args.agent.place(session).await?.record(&stored.store).await?;
         if args.fork {

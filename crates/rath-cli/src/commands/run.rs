@@ -20,11 +20,11 @@ use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 /// names end in _KEY, _TOKEN, _SECRET, _PASSWORD, _PASSWD or _CREDENTIALS.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// What to do; `-` reads it from stdin. Default: finish the interrupted turn of a stored session
+    /// The prompt; `-` reads it from stdin. Default: finish the interrupted turn of a stored session
     prompt: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
-    /// Where the session is stored: sqlite:PATH, jsonl:DIRECTORY, memory: or file:PATH.
+    /// The store of the session: sqlite:PATH, jsonl:DIRECTORY, memory: or file:PATH
     ///
     /// A `file:` holds one session; if it exists, the run continues that session.
     #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]

@@ -19,7 +19,7 @@ use crate::sessions::{self, SessionArg};
 pub(crate) struct SalvageArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Where the copy goes: a new session file, sqlite:PATH or jsonl:DIRECTORY
+    /// The destination of the copy: a new session file, sqlite:PATH or jsonl:DIRECTORY
     #[arg(value_name = "DESTINATION")]
     to: String,
     /// Print a JSON object
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &SalvageArgs) -> CommandResult {
         None => {
             let stored = args.session.find_in_store()?;
             let damage = match stored.store.read(stored.branch) {
-                Ok(found) => found.damage.iter().map(ToString::to_string).collect(),
+                Ok(read) => read.damage.iter().map(ToString::to_string).collect(),
                 Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message()],
                 Err(error) => return Err(error.into()),
             };
