@@ -1,75 +1,83 @@
-//! An agent at work: how it is set up, how its work is shown, and how a stored session goes on.
+//! Running an agent: its options, its output, and resuming a stored session.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use anstyle::Style;
 use rath::prelude::*;
-use rath::record::draw::{self, preview, printable};
+use rath::record::draw::{self, count, preview, printable};
+use rath::sandbox::{Capabilities, Host, Isolation, Limit, Network};
 use rath::store::{Certificate, Difference, Resumed};
 use rath::tool::builtin;
 use serde_json::json;
 
-use crate::commands::show::StepJson;
+use crate::json::StepJson;
 use crate::output::{self, BRANCH, Exit, Failure};
-use crate::sessions::Stored;
+use crate::sessions::StoredSession;
 
-/// How an agent is set up.
+/// The options that set up an agent.
 #[derive(clap::Args)]
-pub(crate) struct Setup {
-    /// The model
-    #[arg(long, value_name = "openai:NAME | anthropic:NAME | script:FILE")]
+pub(crate) struct AgentArgs {
+    /// The model: openai:NAME, anthropic:NAME or script:FILE
+    #[arg(long, value_name = "MODEL")]
     model: String,
-    /// What the agent is told. Left out, it is told to be careful and brief, and in a stored session what it was told there
+    /// The system prompt. Default: the one of the stored session; otherwise the agent is told to be careful and brief
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Where tools run: `isolated:` shows commands the machine read-only and no network, and lets them write in the directory
-    /// alone; in `local:` they can do what you can; with `none` the agent has no tools. Left out, it is where a stored
-    /// session's tools ran, and otherwise `isolated:.`
-    #[arg(long, value_name = "isolated:DIRECTORY | local:DIRECTORY | none")]
+    /// The sandbox of the tools: isolated:DIRECTORY, local:DIRECTORY or none
+    ///
+    /// In `isolated:` commands can read the machine, write only in the directory, and have no network. In `local:`
+    /// commands can do anything you can. With `none` the agent has no tools. Default: where the tools of the stored
+    /// session ran; otherwise `isolated:.`
+    #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
-    /// Let commands reach the network from where they are isolated
+    /// Allow network access in an isolated sandbox
     #[arg(long)]
     network: bool,
-    /// How often the model may be asked
-    #[arg(long, value_name = "N", default_value_t = TURNS)]
+    /// The number of times that the model may be asked
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
-    /// Print one JSON object for each thing that happens
+    /// Print one JSON object for each event
     #[arg(long)]
     json: bool,
 }
 
-/// How often a model may be asked if nobody says otherwise.
-const TURNS: u64 = 100;
-const NOT_ISOLATED: &str = "`--sandbox local:.` lets tools run without isolation: they can do whatever you can";
-const SYSTEM: &str = "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
+/// The number of model calls that a run may make where `--turns` is not given.
+const DEFAULT_TURNS: u64 = 100;
+const DEFAULT_SYSTEM: &str =
+    "You are a careful assistant. Do what the user asks, with the tools you have, and answer briefly.";
+const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation: they can do anything you can";
+/// The number of processes that a sandbox allows by default: not worth a word.
+const DEFAULT_PROCESSES: u64 = 1024;
 
-/// Whether a session goes on that is not as it was left.
+/// The choice to continue a session that changed since its last turn.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum IfDifferent {
+pub(crate) enum OnDifference {
     Refuse,
-    GoOn,
+    Continue,
 }
 
-/// How a stored session goes on.
+/// The branch on which a stored session continues.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum GoOn {
-    /// On its own branch, which nobody else may write meanwhile.
-    Itself,
-    /// On a branch of its own.
-    AsFork,
+pub(crate) enum ResumeMode {
+    /// The session's own branch, which no other process may write meanwhile.
+    SameBranch,
+    /// A new branch.
+    Fork,
 }
 
-/// What the environment says is secret, by the names that are given to such things.
+/// Collects the secrets in the environment: the values of variables with names such as `OPENAI_API_KEY`.
 pub(crate) fn secrets() -> Secrets {
-    const NAMES: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS"];
+    const SUFFIXES: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_CREDENTIALS"];
     let mut secrets = Secrets::default();
     for (name, value) in std::env::vars_os() {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
-        // Some name the file that holds the secret, and a path has to stay one that tools can use.
+        // Some variables name the file that holds the secret, and tools have to be able to use that path.
         let is_file = Path::new(value).is_absolute() && Path::new(value).exists();
-        if NAMES.iter().any(|end| name.to_ascii_uppercase().ends_with(end)) && !is_file {
-            // A variable may hold several keys. What is too short to be taken is no secret that could be told from a word.
+        if SUFFIXES.iter().any(|suffix| name.to_ascii_uppercase().ends_with(suffix)) && !is_file {
+            // A variable may hold several keys. A value that is rejected as too short cannot be told from a word.
             for value in value.split(',').chain([value]) {
                 let _ = secrets.add(name, value);
             }
@@ -78,44 +86,53 @@ pub(crate) fn secrets() -> Secrets {
     secrets
 }
 
-impl Setup {
+impl AgentArgs {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>) -> Self {
-        Setup { model, system, sandbox, network: false, turns: TURNS, json: false }
+        AgentArgs { model, system, sandbox, network: false, turns: DEFAULT_TURNS, json: false }
     }
 
-    /// The agent. What it was told in `before` it is told again, unless it is to be told something else.
-    pub(crate) fn agent(&self, before: Option<&Session>) -> Result<Agent, Failure> {
-        let provider = Provider::open(&self.model).map_err(rath::Error::from)?;
-        let known = before.and_then(|session| view::instructions(session.as_record())).map(|(_, told)| &told.text);
-        let told = match (&self.system, known) {
+    /// Builds the agent. Without `--system` it keeps the prompt of `session`.
+    pub(crate) fn agent(&self, session: Option<&Session>) -> Result<Agent, Failure> {
+        let provider = self.provider()?;
+        let recorded = session.and_then(|session| view::instructions(session.as_record())).map(|(_, it)| &it.text);
+        let system = match (&self.system, recorded) {
             (Some(text), _) => Text::from(text.as_str()),
             (None, Some(text)) => text.clone(),
-            (None, None) => SYSTEM.into(),
+            (None, None) => DEFAULT_SYSTEM.into(),
         };
-        let agent = Agent::new(told, &provider).turns(self.turns);
-        Ok(match self.sandbox(before)? {
+        let agent = Agent::new(system, &provider).turns(self.turns);
+        Ok(match self.sandbox(session)? {
             None => agent,
             Some(_) => agent.tools(builtin::all()),
         })
     }
 
-    /// The session where tools are to run. What is in force there is said on stderr.
-    pub(crate) async fn placed(&self, session: Session) -> Result<Session, Failure> {
+    fn provider(&self) -> Result<Provider, Failure> {
+        let kind = self.model.split_once(':').map(|(kind, _)| kind);
+        let is_unknown = kind.is_some_and(|kind| !["openai", "anthropic", "script"].contains(&kind));
+        Provider::open(&self.model).map_err(|error| match is_unknown {
+            true => Failure::from(error).with_hint("use openai:NAME, anthropic:NAME or script:FILE"),
+            false => error.into(),
+        })
+    }
+
+    /// Puts the session into the sandbox, and prints its restrictions on stderr.
+    pub(crate) async fn place(&self, session: Session) -> Result<Session, Failure> {
         let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
-        let can = sandbox.capabilities().await.map_err(|error| {
+        let capabilities = sandbox.capabilities().await.map_err(|error| {
             let failure = Failure::from(error);
-            if self.sandbox.is_some() { failure } else { failure.also(NOT_ISOLATED) }
+            if self.sandbox.is_some() { failure } else { failure.add_hint(UNISOLATED_HINT) }
         })?;
-        anstream::eprintln!("tools run in {}: {can}", preview(sandbox.uri()));
+        anstream::eprintln!("{}", describe_sandbox(&sandbox, &capabilities));
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         Ok(if is_there { session } else { session.to(sandbox) })
     }
 
-    /// Where tools are to run.
+    /// Opens the sandbox that tools run in; none if the agent has no tools.
     fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
-        let known = session.and_then(Session::place);
-        self.refuse_network()?;
-        let uri = match (&self.sandbox, &known) {
+        let recorded = session.and_then(Session::place);
+        self.check_network()?;
+        let uri = match (&self.sandbox, &recorded) {
             (Some(none), _) if none == "none" => return Ok(None),
             (Some(uri), _) => uri,
             // An agent that had no tools does not get any by being resumed.
@@ -123,80 +140,93 @@ impl Setup {
             (None, Some(place)) => place.as_str(),
             (None, None) => "isolated:.",
         };
-        let more = if uri.contains('?') { '&' } else { '?' };
-        let asks = self.network && uri.starts_with("isolated:") && !uri.contains("network=");
-        let sandbox = if asks { Sandbox::open(&format!("{uri}{more}network=on")) } else { Sandbox::open(uri) };
-        sandbox.map(Some).map_err(|error| Failure::from(error).exit(Exit::Misused))
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let adds_network = self.network && uri.starts_with("isolated:") && !uri.contains("network=");
+        let sandbox =
+            if adds_network { Sandbox::open(&format!("{uri}{separator}network=on")) } else { Sandbox::open(uri) };
+        sandbox.map(Some).map_err(|error| Failure::from(error).with_exit(Exit::Usage))
     }
 
-    /// An error if commands are to reach the network from where they cannot.
-    fn refuse_network(&self) -> Result<(), Failure> {
-        let what = match self.sandbox.as_deref().filter(|_| self.network) {
-            Some("none") => "there are no commands to reach the network with `--sandbox none`",
-            Some(uri) if uri.contains("network=off") => "`--network` and `network=off` contradict each other",
+    /// Fails if `--network` contradicts `--sandbox`.
+    fn check_network(&self) -> Result<(), Failure> {
+        let message = match self.sandbox.as_deref().filter(|_| self.network) {
+            Some("none") => "`--network` has no effect with `--sandbox none`",
+            Some(uri) if uri.contains("network=off") => "`--network` contradicts `network=off` in `--sandbox`",
             _ => return Ok(()),
         };
-        Err(Failure::told(what, "leave one of them out").exit(Exit::Misused))
+        Err(Failure::new(message, "leave one of them out").with_exit(Exit::Usage))
     }
 
-    /// The options that set up the same agent again.
-    pub(crate) fn again(&self) -> String {
-        let sandbox = self.sandbox.iter().map(|place| format!(" --sandbox {place}")).collect::<String>();
+    /// Returns the options that set up the same agent, for a hint.
+    pub(crate) fn options(&self) -> String {
+        let option = |name: &str, value: &Option<String>| {
+            value.iter().map(|value| format!(" --{name} {}", output::quote(value))).collect::<String>()
+        };
+        let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
         let network = if self.network { " --network" } else { "" };
-        format!("--model {}{sandbox}{network}", self.model)
+        format!("--model {}{system}{sandbox}{network}", output::quote(&self.model))
     }
 
-    /// A stored session, opened to go on with it if it is as it was left.
+    /// Opens a stored session to continue it, unless something changed since its last turn.
+    ///
+    /// `prompt` is repeated in hints.
     pub(crate) async fn reopen(
         &self,
-        stored: &Stored,
-        how: GoOn,
-        different: IfDifferent,
+        stored: &StoredSession,
+        mode: ResumeMode,
+        on_difference: OnDifference,
+        prompt: Option<&str>,
     ) -> Result<(Agent, Session), Failure> {
-        let Stored { store, branch, .. } = stored;
+        let StoredSession { store, branch, option } = stored;
         let agent = self.agent(Some(&store.read(*branch)?.session))?;
-        let resumed = match how {
-            GoOn::AsFork => store.fork(*branch)?,
-            GoOn::Itself => store.resume(*branch).await.map_err(|error| match error.kind() {
-                ErrorKind::Conflict => {
-                    let fork = format!("`rath resume {} {}{} --fork`", branch.short(), self.again(), stored.option);
-                    Failure::from(error).hint(format!("wait until it is done, or go on by yourself: {fork}"))
-                }
+        let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
+        let command = format!("rath resume {}{prompt} {}{option}", branch.short(), self.options());
+        let resumed = match mode {
+            ResumeMode::Fork => store.fork(*branch)?,
+            ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
+                ErrorKind::Conflict => Failure::from(error)
+                    .with_hint(format!("wait until it is done, or continue on a new branch: `{command} --fork`")),
                 _ => error.into(),
             })?,
         };
         let resumed = resumed.against(&agent);
-        anstream::eprintln!("{}", printable(&resumed.certificate().to_string()));
-        let session = self.taken(resumed, stored, different)?;
+        let session = self.accept(resumed, on_difference, &command)?;
         Ok((agent, session.hiding(secrets())))
     }
 
-    /// The session, if nothing is in the way of going on. What is in doubt is found out when it runs: calls that change
-    /// nothing are made again, and the others wait.
-    fn taken(&self, resumed: Resumed, stored: &Stored, different: IfDifferent) -> Result<Session, Failure> {
-        if is_only_in_doubt(resumed.certificate()) {
+    /// Takes the session, unless something changed since its last turn.
+    ///
+    /// Interrupted calls do not count: when the agent runs, those that change nothing are made again, and the others
+    /// wait for a decision.
+    fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
+        let certificate = resumed.certificate();
+        if let Some(holder) = certificate.left_open_by() {
+            anstream::eprintln!("the last run did not end properly ({holder})");
+        }
+        let changes = describe_changes(certificate);
+        if is_only_in_doubt(certificate) {
+            match certificate.is_complete() {
+                true => anstream::eprintln!("nothing changed since the last turn"),
+                false => anstream::eprintln!("{changes}"),
+            }
             return Ok(resumed.to_decide()?);
         }
-        if different == IfDifferent::GoOn {
+        if on_difference == OnDifference::Continue {
+            anstream::eprintln!("{changes}");
             return Ok(resumed.anyway());
         }
-        let lacks_tools = |difference: &Difference| matches!(difference, Difference::Tool { what: "is not there", .. });
-        let hint = match resumed.certificate().differences() {
-            [..] if self.sandbox.is_none() && resumed.certificate().differences().iter().all(lacks_tools) => {
-                "`--sandbox isolated:DIRECTORY` gives the agent its tools".to_owned()
-            }
-            _ => {
-                let again = format!("rath resume {} {}{}", stored.branch.short(), self.again(), stored.option);
-                format!("`{again} --anyway` goes on all the same, and puts on the record that you chose to")
-            }
+        let lacks_tool = |difference: &Difference| matches!(difference, Difference::Tool { what: "is not there", .. });
+        let hint = match self.sandbox.is_none() && certificate.differences().iter().all(lacks_tool) {
+            true => format!("`{command} --sandbox isolated:.` gives the agent its tools"),
+            false => format!("`{command} --anyway` continues (this is recorded)"),
         };
-        let what = format!("the session {} is not as it was left", stored.branch.short());
-        Err(Failure::told(what, hint).exit(Exit::Differs))
+        Err(Failure::new(changes, hint).with_exit(Exit::Differs))
     }
 
-    /// Lets the agent work. What came of it, and whether it could be shown.
-    pub(crate) async fn work(&self, agent: &Agent, session: Session) -> Worked {
-        let mut printer = Printer { json: self.json, answering: false, terminal: io::stdout().is_terminal() };
+    /// Runs the agent and prints its events.
+    pub(crate) async fn work(&self, agent: &Agent, session: Session) -> RunOutcome {
+        let start = RunStart::new(&session);
+        let mut printer = EventPrinter { json: self.json, answering: false, terminal: io::stdout().is_terminal() };
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
@@ -207,129 +237,249 @@ impl Setup {
         let mut printed = Ok(());
         let mut events = agent.run(session.until(&cancel)).events();
         while let Some(event) = events.next().await {
-            // Work that nobody can read is still work: it is kept before anybody hears of it.
+            // The agent works on when its output cannot be written: its steps are stored before they are printed.
             if printed.is_ok() {
                 printed = printer.print(&event);
             }
         }
         watch.abort();
         let result = events.finish().await;
-        Worked { result, printed, printer }
+        RunOutcome { result, start, printed, printer }
     }
 }
 
-/// What came of an agent's work.
-pub(crate) struct Worked {
+/// Describes the restrictions of a sandbox on one line.
+fn describe_sandbox(sandbox: &Sandbox, capabilities: &Capabilities) -> String {
+    let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
+    let mut line = match capabilities.isolation {
+        Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
+        Isolation::Namespaces(Host::ReadOnly) => format!("sandbox: writes only in {directory}"),
+        Isolation::Namespaces(Host::Hidden) => format!("sandbox: reads and writes only in {directory}"),
+        _ => format!("sandbox: {directory}"),
+    };
+    line.push_str(match capabilities.network {
+        Network::Off => ", no network",
+        Network::On => ", with network",
+    });
+    let limits = [
+        ("memory", capabilities.memory, size as fn(u64) -> String),
+        ("processes", capabilities.processes.filter(|limit| limit.most != DEFAULT_PROCESSES), output::grouped),
+        ("file size", capabilities.file_size, size),
+        ("processor time", capabilities.cpu_time, |seconds| format!("{seconds} s")),
+    ];
+    for (name, limit, amount) in limits {
+        if let Some(Limit { most, .. }) = limit {
+            line.push_str(&format!(", {name} up to {}", amount(most)));
+        }
+    }
+    line
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => count(bytes, "byte"),
+    }
+}
+
+/// Describes what changed since the last turn, one line for each change if there are several.
+fn describe_changes(certificate: &Certificate) -> String {
+    let changes: Vec<_> = certificate.differences().iter().map(describe_change).collect();
+    printable(&match &changes[..] {
+        [change] => change.clone(),
+        changes => {
+            let lines = changes.iter().map(|change| format!("\n- {change}")).collect::<String>();
+            format!("{} things changed since the last turn:{lines}", changes.len())
+        }
+    })
+}
+
+fn describe_change(difference: &Difference) -> String {
+    match difference {
+        Difference::Files { paths } => format!("{} since the last turn", describe_paths(paths)),
+        Difference::InDoubt { call, tool, .. } => {
+            format!("`{call}` ({tool}) was interrupted, and may or may not have finished")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Describes changed files: `+a`, `~b` and `-c` become `a added, b changed, c deleted`.
+pub(crate) fn describe_paths(paths: &[String]) -> String {
+    const SHOWN_PATHS: usize = 10;
+    let mut words: Vec<_> = paths.iter().take(SHOWN_PATHS).map(|path| describe_path(path)).collect();
+    if paths.len() > SHOWN_PATHS {
+        words.push(format!("and {} more", paths.len() - SHOWN_PATHS));
+    }
+    words.join(", ")
+}
+
+fn describe_path(path: &str) -> String {
+    match (path.chars().next(), path.get(1..)) {
+        (Some('+'), Some(path)) => format!("{path} added"),
+        (Some('~'), Some(path)) => format!("{path} changed"),
+        (Some('-'), Some(path)) => format!("{path} deleted"),
+        _ => match path.split_once('→') {
+            Some((from, to)) => format!("{from} renamed to {to}"),
+            None => format!("{path} changed"),
+        },
+    }
+}
+
+/// The state at the start of a run, which its summary is compared with.
+struct RunStart {
+    head: Option<StepId>,
+    tokens: u64,
+    time: Instant,
+}
+
+impl RunStart {
+    fn new(session: &Session) -> Self {
+        RunStart { head: session.head().map(|step| step.id()), tokens: tokens(session), time: Instant::now() }
+    }
+}
+
+/// The outcome of an agent's run.
+pub(crate) struct RunOutcome {
     pub(crate) result: Result<Session>,
+    start: RunStart,
     printed: io::Result<()>,
-    printer: Printer,
+    printer: EventPrinter,
 }
 
-impl Worked {
-    /// The session as far as it came.
+impl RunOutcome {
+    /// Returns the session, which a failed run leaves behind too.
     pub(crate) fn session(&self) -> Option<&Session> {
-        left(&self.result)
+        session_of(&self.result)
     }
 
-    /// Prints how it ended.
-    pub(crate) fn end(mut self) -> Result<Result<Session>, Failure> {
-        self.printed.and_then(|()| self.printer.end(&self.result))?;
+    /// Prints the last event, and on success a summary on stderr.
+    pub(crate) fn finish(mut self) -> Result<Result<Session>, Failure> {
+        self.printed.and_then(|()| self.printer.finish(&self.result))?;
+        if let Ok(session) = &self.result {
+            anstream::eprintln!("{}", summary(&self.start, session));
+        }
         Ok(self.result)
     }
 
-    /// Prints how the work on a stored session ended, and where it is kept.
-    pub(crate) fn end_stored(self, setup: &Setup, option: &str) -> Result<Exit, Failure> {
-        let branch = self.session().map(|session| session.id().short()).unwrap_or_default();
-        let result = self.end()?;
-        if let Ok(session) = &result {
-            anstream::eprintln!("{session}");
-        }
+    /// Prints how the run on a stored session ended, and the name under which it is stored.
+    pub(crate) fn finish_stored(self, args: &AgentArgs, option: &str) -> Result<Exit, Failure> {
+        let session = self.session().cloned();
+        let branch = session.as_ref().map(|session| session.id().short()).unwrap_or_default();
+        let result = self.finish()?;
         let is_unwritten = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Store);
-        let how_far = if is_unwritten { ", up to where it could not be written" } else { "" };
-        anstream::eprintln!("kept as {branch}{how_far}; `rath log {branch}{option}` shows what happened");
+        let how_far = if is_unwritten { ", up to the step that could not be written" } else { "" };
+        anstream::eprintln!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
         let error = match result {
-            Ok(_) => return Ok(Exit::Fine),
+            Ok(_) => return Ok(Exit::Success),
             Err(error) => error,
         };
         let kind = error.kind();
         let failure = Failure::from(error);
+        let resume = format!("`rath resume {branch} {}{option}`", args.options());
         Err(match kind {
             ErrorKind::Approval => {
-                let hint = format!("`rath review {branch}{option}` shows what waits, and decides");
-                failure.hint(hint).exit(Exit::Waiting)
+                let hint = format!("`rath review {branch}{option}` shows what is waiting for you");
+                failure.with_hint(hint).with_exit(Exit::Waiting)
             }
-            ErrorKind::Cancelled | ErrorKind::Limit => {
-                failure.hint(format!("`rath resume {branch} {}{option}` goes on from there", setup.again()))
-            }
-            ErrorKind::Store if !failure.is_hinted() => {
-                let again = format!("`rath resume {branch} {}{option}`", setup.again());
-                failure.hint(format!("when it can be written again, {again} goes on from what is kept"))
+            ErrorKind::Cancelled | ErrorKind::Limit => failure.with_hint(format!("{resume} continues from there")),
+            ErrorKind::Store if !failure.has_hint() => {
+                failure.with_hint(format!("when the store can be written again, {resume} continues from there"))
             }
             _ => failure,
         })
     }
 }
 
-fn left(result: &Result<Session>) -> Option<&Session> {
+fn session_of(result: &Result<Session>) -> Option<&Session> {
     result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session))
 }
 
-/// Whether all that is different are calls that nobody knows the end of.
+/// Summarises a run: its time, the files that it changed and the tokens that it used.
+fn summary(start: &RunStart, session: &Session) -> String {
+    let steps = session.as_record().newest_first().take_while(|step| Some(step.id()) != start.head);
+    let results = steps.filter_map(|step| match step.chunk() {
+        Chunk::ToolResult(result) => Some(&result.effects),
+        _ => None,
+    });
+    let files: BTreeSet<_> = results.flatten().map(|effect| &effect.path).collect();
+    let tokens = output::grouped(tokens(session).saturating_sub(start.tokens));
+    let elapsed = start.time.elapsed();
+    let time = match elapsed.as_secs() {
+        0..60 => format!("{:.1} s", elapsed.as_secs_f64()),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    };
+    let files = match files.len() as u64 {
+        0 => String::new(),
+        number => format!("{} changed, ", count(number, "file")),
+    };
+    format!("done in {time}: {files}{tokens} tokens")
+}
+
+fn tokens(session: &Session) -> u64 {
+    let Usage { input, output, .. } = session.usage();
+    input.saturating_add(output)
+}
+
+/// Returns `true` if the only differences are calls that were interrupted.
 fn is_only_in_doubt(certificate: &Certificate) -> bool {
     certificate.differences().iter().all(|difference| matches!(difference, Difference::InDoubt { .. }))
 }
 
-/// What the user says now; `-` reads it from stdin.
-pub(crate) fn say(session: &mut Session, prompt: Option<&str>) -> Result<(), Failure> {
+/// Appends the user's prompt to the session; `-` reads it from stdin.
+///
+/// Fails if there is no prompt and the session is done. `example` is then the hint: a command with a prompt.
+pub(crate) fn push_prompt(session: &mut Session, prompt: Option<&str>, example: &str) -> Result<(), Failure> {
     match prompt {
         Some("-") => {
             let mut text = String::new();
             io::stdin().read_to_string(&mut text).map_err(|error| {
-                Failure::told(format!("cannot read the prompt from stdin: {error}"), "a prompt is text in UTF-8")
+                Failure::new(format!("cannot read the prompt from stdin: {error}"), "a prompt is text in UTF-8")
             })?;
             session.push(Chunk::user(text.trim_end()));
         }
         Some(text) => _ = session.push(Chunk::user(text)),
         None if session.next() == Next::Done => {
-            let what = "there is nothing to do: no prompt, and no stored session that stopped on its way";
-            return Err(Failure::told(what, "`rath run \"What is in this directory?\" --model ..`"));
+            let message = "nothing to do: there is no prompt, and no unfinished turn to continue";
+            return Err(Failure::new(message, example));
         }
         None => {}
     }
     Ok(())
 }
 
-/// Waits for something.
+/// Blocks until `work` is done.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// How the work is shown while it is done.
-struct Printer {
+/// Prints the events of a run as they happen.
+struct EventPrinter {
     json: bool,
-    /// Whether the last thing printed is the beginning of an answer.
+    /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
     terminal: bool,
 }
 
 const FAINT: Style = Style::new().dimmed();
 
-impl Printer {
+impl EventPrinter {
     fn print(&mut self, event: &Event) -> io::Result<()> {
         if self.json {
-            return output::data(|out| json_event(out, event));
+            return output::data(|out| write_json_event(out, event));
         }
         match &event.kind {
             EventKind::Text(text) => {
                 self.answering = true;
-                // What a model wrote must not drive a terminal; elsewhere it arrives as it was written.
+                // Control characters in an answer must not reach a terminal. A file gets the text as it is.
                 let text = if self.terminal { printable(text) } else { text.clone() };
                 output::data(|out| out.write_all(text.as_bytes()))
             }
             EventKind::Turn { .. } => self.end_line(),
             EventKind::ToolStarted(call) => {
-                let arguments = call.arguments.as_str().map(preview).unwrap_or_default();
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {arguments}", preview(&call.tool)))
+                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+                self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
             }
             EventKind::ToolFinished { call, outcome } if *outcome != Outcome::Ok => {
                 self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome_text(*outcome)))
@@ -341,7 +491,7 @@ impl Printer {
         }
     }
 
-    /// Something beside the answer, on a line of its own.
+    /// Prints a line on stderr, after the answer's line is ended.
     fn note(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
         anstream::eprintln!("{FAINT}·{FAINT:#} {text}");
@@ -355,12 +505,12 @@ impl Printer {
         Ok(())
     }
 
-    fn end(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
+    fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
         self.end_line()?;
         if !self.json {
             return Ok(());
         }
-        let id = left(result).filter(|session| session.store().is_some()).map(Session::id);
+        let id = session_of(result).filter(|session| session.store().is_some()).map(Session::id);
         let last = match result {
             Ok(session) => {
                 let head = session.head().map(|step| step.id());
@@ -374,9 +524,16 @@ impl Printer {
     }
 }
 
-fn json_event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
+/// An appended step as an event in JSON.
+#[derive(serde::Serialize)]
+struct StepEventJson<'a> {
+    event: &'static str,
+    step: StepJson<'a>,
+}
+
+fn write_json_event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
     let by = event.session.module();
-    let told = match &event.kind {
+    let json = match &event.kind {
         EventKind::Turn { turn } => json!({"event": "turn", "by": by, "turn": turn}),
         EventKind::Text(text) => json!({"event": "text", "by": by, "text": text}),
         EventKind::Reasoning(text) => json!({"event": "reasoning", "by": by, "text": text}),
@@ -389,17 +546,12 @@ fn json_event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
             json!({"event": "tool_finished", "by": by, "call": call.id, "outcome": outcome})
         }
         EventKind::Step(step) => {
-            #[derive(serde::Serialize)]
-            struct Appended<'a> {
-                event: &'static str,
-                step: StepJson<'a>,
-            }
-            return output::json_line(out, &Appended { event: "step", step: StepJson::of(step, None) });
+            return output::json_line(out, &StepEventJson { event: "step", step: StepJson::new(step, None) });
         }
         EventKind::Budget { tokens, turns, .. } => {
             json!({"event": "budget", "by": by, "tokens": tokens, "turns": turns})
         }
         _ => return Ok(()),
     };
-    output::json_line(out, &told)
+    output::json_line(out, &json)
 }

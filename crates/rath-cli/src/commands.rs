@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands of the program, one file each.
 
 pub(crate) mod bisect;
 pub(crate) mod blame;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod commands;
+mod json;
 mod output;
 mod sessions;
 
@@ -15,9 +16,10 @@ use crate::commands::{
 };
 use crate::output::EXIT_CODES;
 
-/// Run agents, and read, check and export what they did.
+/// Run agents, and read, check and export their sessions.
+// Help is wrapped at 80 columns on every terminal, so that it looks the same everywhere.
 #[derive(Parser)]
-#[command(name = "rath", version, after_help = EXIT_CODES)]
+#[command(name = "rath", version, after_help = EXIT_CODES, term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -25,34 +27,34 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Args),
-    Resume(resume::Args),
-    Review(review::Args),
-    Demo(demo::Args),
-    Ls(ls::Args),
-    Log(log::Args),
-    Show(show::Args),
-    Render(render::Args),
-    Cost(cost::Args),
-    Replay(replay::Args),
-    Fork(fork::Args),
-    Merge(merge::Args),
-    Diff(diff::Args),
-    Checkout(checkout::Args),
-    Restore(restore::Args),
-    Blame(blame::Args),
-    Bisect(bisect::Args),
-    Check(check::Args),
-    Verify(verify::Args),
-    Salvage(salvage::Args),
-    Export(export::Args),
-    Import(import::Args),
-    Forget(forget::Args),
-    Gc(gc::Args),
+    Run(run::RunArgs),
+    Resume(resume::ResumeArgs),
+    Review(review::ReviewArgs),
+    Demo(demo::DemoArgs),
+    Ls(ls::LsArgs),
+    Log(log::LogArgs),
+    Show(show::ShowArgs),
+    Render(render::RenderArgs),
+    Cost(cost::CostArgs),
+    Replay(replay::ReplayArgs),
+    Fork(fork::ForkArgs),
+    Merge(merge::MergeArgs),
+    Diff(diff::DiffArgs),
+    Checkout(checkout::CheckoutArgs),
+    Restore(restore::RestoreArgs),
+    Blame(blame::BlameArgs),
+    Bisect(bisect::BisectArgs),
+    Check(check::CheckArgs),
+    Verify(verify::VerifyArgs),
+    Salvage(salvage::SalvageArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
+    Forget(forget::ForgetArgs),
+    Gc(gc::GcArgs),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => resume::run(&args),
         Command::Review(args) => review::run(&args),
@@ -78,7 +80,7 @@ fn main() -> ExitCode {
         Command::Forget(args) => forget::run(&args),
         Command::Gc(args) => gc::run(&args),
     };
-    let exit = done.unwrap_or_else(|failure| {
+    let exit = result.unwrap_or_else(|failure| {
         output::error(&failure);
         failure.exit
     });

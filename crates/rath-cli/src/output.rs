@@ -1,30 +1,31 @@
-//! Data goes to stdout, everything else to stderr; both read the same without colour.
+//! Printing: data goes to stdout, everything else to stderr, and both can be read without colour.
 
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use rath::ErrorKind;
-use rath::record::draw::printable;
+use rath::record::draw::{preview, printable};
 use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
 
-/// How steps are named in colour.
+/// The style of step ids.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
-/// How branches are named in colour.
+/// The style of branch and tool names.
 pub(crate) const BRANCH: Style = AnsiColor::Cyan.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// How a command ended.
+/// The exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
-    Fine,
-    Failed,
-    /// Held wrong.
-    Misused,
-    /// Something is damaged, or is not as it was.
+    Success,
+    Failure,
+    /// The command line was wrong.
+    Usage,
+    /// Damage was found, or something changed since it was recorded.
     Differs,
     /// A person has to decide.
     Waiting,
@@ -34,9 +35,9 @@ pub(crate) enum Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(match exit {
-            Exit::Fine => 0,
-            Exit::Failed => 1,
-            Exit::Misused => 2,
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::Usage => 2,
             Exit::Differs => 3,
             Exit::Waiting => 4,
             Exit::Interrupted => 130,
@@ -44,43 +45,48 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What every command tells with its help.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed, 2 wrong use, 3 a difference or damage was found \
-                                     (verify: or the file is not closed), 4 waiting for a decision, 130 interrupted";
+/// The last lines of `rath --help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    success
+  1    failure
+  2    wrong usage
+  3    damage or a difference was found (verify: or the file is not closed)
+  4    waiting for your decision
+  130  interrupted";
 
-/// Why a command failed.
+/// The reason why a command failed, with hints and an exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    what: String,
+    message: String,
     hint: Option<String>,
     pub(crate) exit: Exit,
 }
 
 impl Failure {
-    /// What is wrong, and what to do.
-    pub(crate) fn told(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Failure { what: what.into(), hint: Some(hint.into()), exit: Exit::Failed }
+    /// Returns a failure that says what is wrong and what to do.
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure { message: message.into(), hint: Some(hint.into()), exit: Exit::Failure }
     }
 
-    /// The same with another end.
-    pub(crate) fn exit(self, exit: Exit) -> Self {
+    /// Sets the exit status.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
         Failure { exit, ..self }
     }
 
-    /// Whether it says what to do.
-    pub(crate) fn is_hinted(&self) -> bool {
-        self.hint.is_some()
-    }
-
-    /// The same with one more hint.
-    pub(crate) fn also(self, hint: &str) -> Self {
-        let hints = self.hint.iter().map(String::as_str).chain([hint]).collect::<Vec<_>>().join("\nhint: ");
-        self.hint(hints)
-    }
-
-    /// The same with another hint.
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+    /// Replaces the hint.
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// Adds a hint after those that are there.
+    pub(crate) fn add_hint(self, hint: &str) -> Self {
+        let hints = self.hint.iter().map(String::as_str).chain([hint]).collect::<Vec<_>>().join("\nhint: ");
+        self.with_hint(hints)
+    }
+
+    pub(crate) fn has_hint(&self) -> bool {
+        self.hint.is_some()
     }
 }
 
@@ -89,9 +95,15 @@ impl From<rath::Error> for Failure {
         let exit = match error.kind() {
             ErrorKind::Damaged | ErrorKind::Differs => Exit::Differs,
             ErrorKind::Cancelled => Exit::Interrupted,
-            _ => Exit::Failed,
+            _ => Exit::Failure,
         };
-        Failure { what: error.message(), hint: error.hint().map(str::to_owned), exit }
+        Failure { message: error.message(), hint: error.hint().map(str::to_owned), exit }
+    }
+}
+
+impl From<rath::provider::ProviderError> for Failure {
+    fn from(error: rath::provider::ProviderError) -> Self {
+        rath::Error::from(error).into()
     }
 }
 
@@ -103,36 +115,38 @@ impl From<rath::sandbox::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Failure { what: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failed }
+        Failure { message: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failure }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&self.message)?;
         self.hint.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
     }
 }
 
-pub(crate) type Done = Result<Exit, Failure>;
+/// The result of a command: its exit status, or the reason why it failed.
+pub(crate) type CommandResult = Result<Exit, Failure>;
 
-/// Gives `write` the standard output for text that may be coloured.
+/// Calls `write` with the standard output, for text that may be coloured.
 pub(crate) fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    to(anstream::stdout().lock(), write)
+    write_to(anstream::stdout().lock(), write)
 }
 
-/// Gives `write` the standard output for data, which must arrive to the byte: what takes colours out takes other
-/// control characters with them.
+/// Calls `write` with the standard output, for data.
+///
+/// Data must arrive byte for byte, and the filter that removes colours removes other control characters too.
 pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    to(io::stdout().lock(), write)
+    write_to(io::stdout().lock(), write)
 }
 
-/// A reader that has seen enough is no failure.
-fn to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// Calls `write` with a buffer around `out`. A closed pipe is no error: its reader has seen enough.
+fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
@@ -142,37 +156,95 @@ pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> i
     out.write_all(b"\n")
 }
 
+/// Prints an error on stderr.
 pub(crate) fn error(failure: &Failure) {
     anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
 }
 
-/// Says something on stderr that is worth knowing.
+/// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
     anstream::eprintln!("note: {}", printable(text));
 }
 
-pub(crate) fn warning(what: &str) {
-    anstream::eprintln!("{WARNING}warning{WARNING:#}: {what}");
+/// Prints a warning on stderr.
+pub(crate) fn warning(text: &str) {
+    anstream::eprintln!("{WARNING}warning{WARNING:#}: {text}");
 }
 
+/// Returns the first digits of a step's id, coloured.
 pub(crate) fn short(id: &StepId) -> String {
     format!("{ID}{id:.SHORT_ID_DIGITS$}{ID:#}")
 }
 
-/// A path as a person here would write it.
+/// Returns a path relative to the current directory, if it lies in there.
 pub(crate) fn path(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    let near = path.strip_prefix(here).unwrap_or(path);
-    let near = near.strip_prefix(".").unwrap_or(near);
-    printable(&if near.as_os_str().is_empty() { Path::new(".") } else { near }.display().to_string())
+    let current = std::env::current_dir().unwrap_or_default();
+    let relative = path.strip_prefix(current).unwrap_or(path);
+    let relative = relative.strip_prefix(".").unwrap_or(relative);
+    printable(&if relative.as_os_str().is_empty() { Path::new(".") } else { relative }.display().to_string())
 }
 
-/// A time as RFC 3339, in UTC; as a number if no calendar has it.
+/// Returns the whole path of a directory, with `~` for the home directory.
+pub(crate) fn home_path(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let in_home = home.as_deref().and_then(|home| absolute.strip_prefix(home).ok());
+    printable(&match in_home {
+        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
+        Some(rest) => format!("~/{}", rest.display()),
+        None => absolute.display().to_string(),
+    })
+}
+
+/// Returns `text` as one word of a shell's command line, quoted if it has to be.
+pub(crate) fn quote(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Returns the main argument of a tool call on one line; all arguments, as JSON, where none is the main one.
+pub(crate) fn main_argument(arguments: &str) -> String {
+    const MAIN: [&str; 3] = ["command", "pattern", "path"];
+    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(arguments).ok();
+    let main = object.as_ref().and_then(|object| MAIN.iter().find_map(|name| object.get(*name)?.as_str()));
+    preview(main.unwrap_or(arguments))
+}
+
+/// Returns a number with commas between groups of three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns a time as RFC 3339, in UTC; as a number if it is outside the calendar.
 pub(crate) fn time(at: Timestamp) -> String {
     at.to_rfc3339().unwrap_or_else(|| format!("{} µs", at.0))
 }
 
-/// The same to the second.
-pub(crate) fn second(at: Timestamp) -> String {
-    time(Timestamp(at.0 - at.0.rem_euclid(1_000_000)))
+/// Returns a time to the minute, for people; as a number if it is outside the calendar.
+pub(crate) fn minute(at: Timestamp) -> String {
+    let to_minute = |time: &str| Some(format!("{} {} UTC", time.get(..10)?, time.get(11..16)?));
+    let text = at.to_rfc3339().as_deref().and_then(to_minute);
+    text.unwrap_or_else(|| format!("{} µs", at.0))
+}
+
+/// Returns a time to the minute, without the date if it is today's.
+pub(crate) fn recent(at: Timestamp) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    let now = minute(Timestamp(i64::try_from(now).unwrap_or_default()));
+    let text = minute(at);
+    match (text.split_once(' '), now.split_once(' ')) {
+        (Some((date, time)), Some((today, _))) if date == today => time.to_owned(),
+        _ => text,
+    }
 }

@@ -1,63 +1,65 @@
-//! Which session a person means: one in a file, or one in a store.
+//! Finding and reading the session that an argument names: a session file, or a session in a store.
 
 use std::path::{Path, PathBuf};
 
+use rath::provider::Request;
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
-use rath::record::lineage::Lineage;
-use rath::record::{Record, SHORT_ID_DIGITS};
+use rath::record::lineage::{self, Lineage};
+use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::store::{Create, Damage, Found, Listed, Registry};
-use rath::{BranchId, ErrorKind, Session, Store};
+use rath::turn::Next;
+use rath::{BranchId, ErrorKind, Session, Store, view};
 
-use crate::commands::show;
 use crate::output::{self, Exit, Failure};
 
-/// Where sessions are kept if nobody says otherwise.
-pub(crate) const STORE: &str = "sqlite:.rath/rath.db";
+/// The store that is used where none is named.
+pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
 
 /// The option that names a store.
 #[derive(clap::Args)]
 pub(crate) struct StoreArg {
-    /// Where sessions are kept
-    #[arg(long, value_name = "sqlite:PATH | jsonl:DIRECTORY | memory:", default_value = STORE)]
+    /// The store of sessions: sqlite:PATH, jsonl:DIRECTORY or memory:
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     store: String,
 }
 
 impl StoreArg {
-    /// The store, if it is there.
+    /// Opens the store, which has to exist.
     pub(crate) fn open(&self) -> Result<Store, Failure> {
         open(&self.store, Create::Never)
     }
 
-    /// The store, made if it is not there.
-    pub(crate) fn make(&self) -> Result<Store, Failure> {
+    /// Opens the store, and creates it if it does not exist.
+    pub(crate) fn open_or_create(&self) -> Result<Store, Failure> {
         open(&self.store, Create::IfMissing)
     }
 
-    /// What has to be typed to name it again.
-    pub(crate) fn again(&self) -> String {
-        again(&self.store)
+    /// Returns the option that names this store in a hint.
+    pub(crate) fn option(&self) -> String {
+        store_option(&self.store)
     }
 }
 
-/// What has to be typed to name a store again.
-pub(crate) fn again(uri: &str) -> String {
-    if uri == STORE { String::new() } else { format!(" --store {uri}") }
+/// Returns the option that names a store in a hint: empty for the default store.
+pub(crate) fn store_option(uri: &str) -> String {
+    if uri == DEFAULT_STORE { String::new() } else { format!(" --store {}", output::quote(uri)) }
 }
 
-/// The store that a URI names.
+/// Opens the store at `uri`.
 pub(crate) fn open(uri: &str, create: Create) -> Result<Store, Failure> {
     let opened = Registry::new().open_as(uri, create).map_err(Failure::from);
-    opened.map_err(|failure| match uri.starts_with("file:") {
-        true => failure.hint("a session file is named by its path alone"),
-        false => failure,
+    opened.map_err(|failure| match uri.strip_prefix("file:") {
+        Some(_) => failure.with_hint("name a session file by its path, in place of the session"),
+        None => failure,
     })
 }
 
-/// The option that names a session, and where to look for it.
+/// The arguments that name a session in a store or a session file.
 #[derive(clap::Args)]
 pub(crate) struct SessionArg {
-    /// A session in the store, by the first or last digits of its id, or the first of its newest step's; or a session file
+    /// A session in the store (the first or last digits of its id, or the first digits of its newest step), or a
+    /// session file
     session: String,
     #[command(flatten)]
     store: StoreArg,
@@ -65,225 +67,335 @@ pub(crate) struct SessionArg {
 
 impl SessionArg {
     /// Reads the session.
-    pub(crate) fn read(&self) -> Result<Named, Failure> {
+    pub(crate) fn read(&self) -> Result<LoadedSession, Failure> {
         read(&self.session, &self.store)
     }
 
-    /// The file that is meant, if it is one.
+    /// Returns the path, if the argument names a file.
     pub(crate) fn file(&self) -> Option<&Path> {
         as_file(&self.session)
     }
 
-    /// The session in the store that is meant, whether the store can be opened or not.
-    pub(crate) fn stored(&self) -> Result<Stored, Failure> {
+    /// Finds the session in the store, for a command that works on damaged stores.
+    pub(crate) fn find_in_store(&self) -> Result<StoredSession, Failure> {
         if let Err(failure) = self.store.open() {
-            let hint = "the store cannot be opened as a whole, and then no session can be read from it";
-            // A hint to salvage is no help to whoever does.
-            let is_told = failure.is_hinted() && failure.exit != Exit::Differs;
-            return Err(if is_told { failure } else { failure.hint(hint) });
+            let hint = "nothing can be copied from a store that cannot be opened";
+            // The hint of a damaged store is to salvage it, which is what the user just tried.
+            let is_helpful = failure.has_hint() && failure.exit != Exit::Differs;
+            return Err(if is_helpful { failure } else { failure.with_hint(hint) });
         }
-        stored(&self.session, &self.store)
+        find_stored(&self.session, &self.store)
     }
 }
 
-/// The option that names a session in a store.
+/// The arguments that name a session in a store.
 #[derive(clap::Args)]
-pub(crate) struct StoredArg {
-    /// A session in the store, by the first or last digits of its id, or the first of its newest step's
+pub(crate) struct StoredSessionArg {
+    /// A session in the store: the first or last digits of its id, or the first digits of its newest step
     session: String,
     #[command(flatten)]
     store: StoreArg,
 }
 
-impl StoredArg {
-    /// The session that is meant.
-    pub(crate) fn stored(&self) -> Result<Stored, Failure> {
-        if as_file(&self.session).is_some_and(Path::exists) {
-            let what = format!("{} is a file, and this is for sessions in a store", self.session);
-            return Err(Failure::told(what, "`rath import FILE` takes it into one").exit(Exit::Misused));
+impl StoredSessionArg {
+    /// Finds the session in the store.
+    pub(crate) fn find(&self) -> Result<StoredSession, Failure> {
+        if let Some(path) = as_file(&self.session).filter(|path| path.exists()) {
+            return Err(needs_store(path, &self.store));
         }
-        stored(&self.session, &self.store)
+        find_stored(&self.session, &self.store)
     }
 
-    /// Reads it.
-    pub(crate) fn read(&self) -> Result<Named, Failure> {
-        self.stored().and_then(read_stored)
+    /// Reads the session.
+    pub(crate) fn read(&self) -> Result<LoadedSession, Failure> {
+        self.find().and_then(read_stored)
     }
 }
 
-/// Reads the session that a person means, as it was at a step if one is named: `SESSION` or `SESSION@STEP`.
-pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<Named, Failure> {
+/// Returns the failure of a command on a session file that works on sessions in a store only.
+pub(crate) fn needs_store(path: &Path, store: &StoreArg) -> Failure {
+    let message = format!("wanted a session in a store, found the file {}", path.display());
+    let import = format!("`rath import {}{}`", output::quote(&path.display().to_string()), store.option());
+    Failure::new(message, format!("{import} copies it into the store")).with_exit(Exit::Usage)
+}
+
+/// Reads the session that `name` means, as `SESSION` or, at one of its steps, as `SESSION@STEP`.
+pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
     let Some((name, step)) = name.rsplit_once('@').filter(|_| !Path::new(name).exists()) else {
         return read(name, store);
     };
-    let mut named = read(name, store)?;
-    let step = show::find(&named, step)?.clone();
-    // One that is no longer behind the head, as in a damaged file, is its own end.
-    named.session = named.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
-    named.lineage = Lineage::new([step]);
-    Ok(named)
+    let mut loaded = read(name, store)?;
+    let step = loaded.find_step(step)?.clone();
+    // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
+    loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
+    loaded.lineage = Lineage::new([step]);
+    Ok(loaded)
 }
 
-/// Reads the session that was written last, if nobody names one.
-pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<Named, Failure> {
+/// Reads the session that `name` means, or the newest session of the store where there is no name.
+pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<LoadedSession, Failure> {
     if let Some(name) = name {
         return read_at(name, store);
     }
-    let option = store.again();
+    let option = store.option();
     let store = store.open()?;
     let newest = store.list()?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
     let branch = newest.map(|listed| listed.branch);
-    let branch =
-        branch.ok_or_else(|| Failure::told(format!("no session in {}", store.uri()), "`rath run` makes one"))?;
-    output::note(&format!("of the session {}, which was written last", branch.short()));
-    read_stored(Stored { store, branch, option })
+    let branch = branch.ok_or_else(|| {
+        Failure::new(format!("there is no session in {}", store.uri()), "`rath run --help` shows how to start one")
+    })?;
+    output::note(&format!("using the newest session, {}", branch.short()));
+    read_stored(StoredSession { store, branch, option })
 }
 
-/// A session in a store, not read yet.
-pub(crate) struct Stored {
+/// A session in a store that was found, but not read.
+pub(crate) struct StoredSession {
     pub(crate) store: Store,
     pub(crate) branch: BranchId,
-    /// What stands after its name, to name it again.
+    /// The option that names the store in a hint.
     pub(crate) option: String,
 }
 
-/// A session that was read, and where it is from.
-pub(crate) struct Named {
+/// A session that was read, with its source.
+pub(crate) struct LoadedSession {
     pub(crate) session: Session,
-    /// Everything that was read with it.
+    /// All steps that were read with the session.
     pub(crate) lineage: Lineage,
-    pub(crate) origin: Origin,
-    /// What a person types to name it, and what stands after that.
+    pub(crate) source: Source,
+    /// The name of the session on a command line.
     name: String,
+    /// The option that names its store in a hint.
     option: String,
 }
 
-pub(crate) enum Origin {
+/// The place that a session was read from.
+pub(crate) enum Source {
     File(PathBuf, Report),
     Store(Store, Box<Listed>, Vec<Damage>),
 }
 
-impl Named {
-    /// What it is called.
+impl LoadedSession {
+    /// Returns the name of the session on a command line.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// A command line on it, with what stands after its name.
+    /// Returns a command line on this session, for a hint. `rest` follows the session's name.
     pub(crate) fn command(&self, command: &str, rest: &str) -> String {
-        format!("`rath {command} {}{rest}{}`", self.name, self.option)
+        format!("`rath {command} {}{rest}{}`", output::quote(&self.name), self.option)
     }
 
-    /// What names another session of the same store, with options.
-    pub(crate) fn again(&self, branch: BranchId, options: &str) -> String {
-        format!("{} {options}{}", branch.short(), self.option)
+    /// Returns a command line that continues this session, for a hint.
+    pub(crate) fn resume_command(&self) -> String {
+        let model = model_option(&self.session);
+        match &self.source {
+            Source::Store(..) => self.resume_other(&self.session, &model),
+            Source::File(..) => format!("`rath run --store {} {model}`", output::quote(&format!("file:{}", self.name))),
+        }
     }
 
-    /// An error unless it says what its files were.
-    pub(crate) fn has_files(&self) -> Result<(), Failure> {
-        let (session, name) = (&self.session, &self.name);
-        if session.tree().is_some() {
+    /// Returns a command line that continues another session of the same store, for a hint.
+    pub(crate) fn resume_other(&self, session: &Session, options: &str) -> String {
+        resume_command(session, options, &self.option)
+    }
+
+    /// Finds a step by the first digits of its id, by the name of a branch, or as `head`.
+    pub(crate) fn find_step(&self, wanted: &str) -> Result<&Step, Failure> {
+        let (lineage, name) = (&self.lineage, &self.name);
+        let fail = |message: String, hint: &str| Err(Failure::new(message, hint));
+        let list = format!("{} lists the steps", self.command("log", ""));
+        let Some(newest) = lineage.heads().last() else {
+            return fail(format!("there are no steps in {name}"), "the file may have been cut off at its beginning");
+        };
+        if wanted == "head" {
+            return Ok(newest);
+        }
+        let walk = lineage.walk();
+        if let Some(branch) = lineage::branches(&walk).into_iter().find(|branch| branch.name == wanted) {
+            return Ok(branch.head);
+        }
+        let digits = wanted.to_lowercase();
+        if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+            let message = format!("wanted the first digits of a step's id, a branch, or `head`, found `{wanted}`");
+            return fail(message, &list);
+        }
+        let has_prefix = |id: StepId| id.to_string().starts_with(&digits);
+        let mut matching = walk.iter().filter(|step| has_prefix(step.id()));
+        match (matching.next(), matching.next()) {
+            (Some(step), None) => Ok(step),
+            (Some(first), Some(second)) => fail(
+                format!("several step ids begin with `{wanted}`: {:.12}, {:.12}, ..", first.id(), second.id()),
+                "give more digits",
+            ),
+            (None, _) => match lineage.missing().into_iter().find(|id| has_prefix(*id)) {
+                Some(lost) => fail(
+                    format!("step {lost:.SHORT_ID_DIGITS$} is damaged or missing"),
+                    &format!("{} lists the damage", self.command("verify", "")),
+                ),
+                None => fail(format!("there is no step `{wanted}` in {name}"), &list),
+            },
+        }
+    }
+
+    /// Returns the request that the model's answer in `step` came from.
+    ///
+    /// `typed` is the step as the user named it, after a space, or empty: it is repeated in a hint.
+    pub(crate) fn sent_request(&self, step: &Step, typed: &str) -> Result<Request, Failure> {
+        let session = Session::resume(Record::at(step.clone()));
+        session.request(step.id()).map_err(|error| {
+            // A step that is no answer can still be rendered for a model that is named.
+            let hint = (error.kind() == ErrorKind::Request).then(|| self.render_hint(typed));
+            let failure = Failure::from(error);
+            hint.into_iter().fold(failure, Failure::with_hint)
+        })
+    }
+
+    /// Returns a hint that renders a step for a model that the user names.
+    pub(crate) fn render_hint(&self, typed: &str) -> String {
+        let command = self.command("render", &format!("{typed} --to openai:gpt-5"));
+        format!("{command} shows the request that would be sent now")
+    }
+
+    /// Fails unless the files of the session are on its record.
+    pub(crate) fn require_files(&self) -> Result<(), Failure> {
+        if self.session.tree().is_some() {
             return Ok(());
         }
-        let at = session.head().map(|step| format!(" at step {:.SHORT_ID_DIGITS$}", step.id())).unwrap_or_default();
-        let what = format!("the session {name} does not say what its files were{at}");
-        Err(Failure::told(what, "files are on the record from the first call on that can write"))
+        let at =
+            self.session.head().map(|step| format!(" at step {:.SHORT_ID_DIGITS$}", step.id())).unwrap_or_default();
+        let message = format!("no files are recorded in session {}{at}", self.name);
+        Err(Failure::new(message, "files are recorded from the first call on that can write"))
     }
 
-    /// Why something that is done where it works was refused, in the words of the command line.
-    pub(crate) fn refused(&self, error: rath::Error) -> Failure {
+    /// Turns an error of an operation on the session's files into a failure with a hint for the command line.
+    pub(crate) fn explain(&self, error: rath::Error) -> Failure {
         let kind = error.kind();
         let failure = Failure::from(error);
         match kind {
-            ErrorKind::Approval => failure.hint(format!("{} decides", self.command("review", ""))).exit(Exit::Waiting),
+            ErrorKind::Approval => {
+                let review = self.command("review", "");
+                failure.with_hint(format!("{review} shows what is waiting for you")).with_exit(Exit::Waiting)
+            }
             ErrorKind::Differs => {
-                let resume = self.command("resume", " --model .. --anyway");
-                failure.hint(format!("{resume} goes on all the same, and puts on the record that you chose to"))
+                let resume = self.resume_other(&self.session, &format!("{} --anyway", model_option(&self.session)));
+                failure.with_hint(format!("{resume} continues (this is recorded)"))
             }
             _ => failure,
         }
     }
 
-    /// Whether something that it rests on is damaged.
+    /// Returns `true` if a step that the session needs is damaged.
     pub(crate) fn is_damaged(&self) -> bool {
-        match &self.origin {
-            Origin::File(_, report) => !report.damage.is_empty(),
-            Origin::Store(_, _, damage) => !damage.is_empty(),
+        match &self.source {
+            Source::File(_, report) => !report.damage.is_empty(),
+            Source::Store(_, _, damage) => !damage.is_empty(),
         }
     }
 
-    /// Says on stderr if it is not as it was written.
+    /// Warns on stderr if the session is damaged or its file not closed.
     pub(crate) fn warn(&self) -> Exit {
-        let places = match &self.origin {
-            Origin::File(_, report) => report.damaged_places(),
-            Origin::Store(_, _, damage) => damage.len() as u64,
+        let places = match &self.source {
+            Source::File(_, report) => report.damaged_places(),
+            Source::Store(_, _, damage) => damage.len() as u64,
         };
         if self.is_damaged() {
             let (name, places) = (&self.name, count(places, "place"));
-            let hint = self.command("verify", "");
-            output::warning(&format!("{name} is damaged in {places}; the rest was read\nhint: {hint} names them"));
+            let verify = self.command("verify", "");
+            output::warning(&format!(
+                "{name} is damaged in {places}; the rest was read\nhint: {verify} lists the damage"
+            ));
             return Exit::Differs;
         }
-        if let Origin::File(path, report) = &self.origin
+        if let Source::File(path, report) = &self.source
             && report.ending != Ending::Closed
         {
             output::warning(&format!("{}: {}", path.display(), report.ending));
         }
-        Exit::Fine
+        Exit::Success
+    }
+
+    /// Returns the failure of a command that works on undamaged sessions only.
+    pub(crate) fn damaged(&self) -> Failure {
+        let hint = format!("{} copies what can be read", self.command("salvage", " copy.rath"));
+        Failure::new(format!("{} is damaged", self.name), hint).with_exit(Exit::Differs)
     }
 }
 
-/// Reads the session that a person means.
-pub(crate) fn read(name: &str, store: &StoreArg) -> Result<Named, Failure> {
+/// Returns the option that names the model which the session used last, for a hint.
+///
+/// The record holds the name of a script, but not its path.
+pub(crate) fn model_option(session: &Session) -> String {
+    let instructions = view::instructions(session.as_record()).map(|(_, instructions)| instructions);
+    match instructions.and_then(|instructions| instructions.provider.as_ref()) {
+        Some(identity) if ["openai", "anthropic"].contains(&identity.provider.as_str()) => {
+            format!("--model {}", output::quote(&identity.to_string()))
+        }
+        Some(identity) if identity.provider == "script" => "--model script:FILE".to_owned(),
+        _ => "--model MODEL".to_owned(),
+    }
+}
+
+/// Returns a command line that continues a session in a store, for a hint.
+///
+/// A session that is done gets a prompt: without one there is nothing to do.
+pub(crate) fn resume_command(session: &Session, options: &str, store_option: &str) -> String {
+    let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
+    format!("`rath resume {}{prompt} {options}{store_option}`", session.id().short())
+}
+
+/// Reads the session that `name` means.
+pub(crate) fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
     if let Some(path) = as_file(name) {
-        return read_file(path);
+        return read_file(path).map_err(|failure| match path.exists() {
+            true => failure,
+            false => failure.with_hint(format!("`rath ls{}` lists the sessions in the store", store.option())),
+        });
     }
-    stored(name, store).and_then(read_stored)
+    find_stored(name, store).and_then(read_stored)
 }
 
-fn read_stored(stored: Stored) -> Result<Named, Failure> {
-    let Stored { store, branch, option } = stored;
+fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
+    let StoredSession { store, branch, option } = stored;
     let Found { session, listed, damage } = store.read(branch)?;
     let (lineage, name) = (session.lineage(), branch.short());
-    Ok(Named { session, lineage, origin: Origin::Store(store, Box::new(listed), damage), name, option })
+    Ok(LoadedSession { session, lineage, source: Source::Store(store, Box::new(listed), damage), name, option })
 }
 
 /// Reads a session file.
-pub(crate) fn read_file(path: &Path) -> Result<Named, Failure> {
-    let opened = Session::open(path).map_err(|error| match path.exists() {
-        true => error.into(),
-        false => Failure::from(error).hint("a session in a store is named by digits of its id; `rath ls` lists them"),
-    })?;
-    let origin = Origin::File(path.to_owned(), opened.report);
+pub(crate) fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
+    let opened = Session::open(path)?;
+    let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    Ok(Named { session: opened.session, lineage: opened.lineage, origin, name, option })
+    Ok(LoadedSession { session: opened.session, lineage: opened.lineage, source, name, option })
 }
 
-/// The session in a store that a person means.
-pub(crate) fn stored(name: &str, store: &StoreArg) -> Result<Stored, Failure> {
-    let option = store.again();
+/// Finds the session in the store that `name` means.
+pub(crate) fn find_stored(name: &str, store: &StoreArg) -> Result<StoredSession, Failure> {
+    let option = store.option();
     let store = store.open()?;
-    let branch = find(&store, name, &option)?;
-    Ok(Stored { store, branch, option })
+    let branch = find_branch(&store, name, &option)?;
+    Ok(StoredSession { store, branch, option })
 }
 
-/// Why something cannot be done to a session; if somebody writes it, what is left is to wait.
-pub(crate) fn held(error: rath::Error) -> Failure {
+/// Turns an error into a failure whose hint is to wait, if another process holds the session.
+pub(crate) fn explain_held(error: rath::Error) -> Failure {
     let is_held = error.kind() == ErrorKind::Conflict;
     let failure = Failure::from(error);
-    if is_held { failure.hint("wait until it is done, or end that process") } else { failure }
+    if is_held { failure.with_hint("wait until that process is done, or stop it") } else { failure }
 }
 
-/// The branch that a person means.
-pub(crate) fn find(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
+/// Finds the branch that `name` means.
+pub(crate) fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
     store.find(name).map_err(|error| {
         let is_none = error.kind() == ErrorKind::NoSuchSession && error.message().starts_with("no session");
         let failure = Failure::from(error);
-        if is_none { failure.hint(format!("`rath ls --all{option}` lists them")) } else { failure }
+        if is_none { failure.with_hint(format!("`rath ls --all{option}` lists the sessions")) } else { failure }
     })
 }
 
-/// The file that a name means. What cannot be an id is the name of a file, whether that is there or not.
+/// Returns the path that `name` means, unless it can be the id of a session.
+///
+/// A name that cannot be an id is a path, even if there is no such file.
 pub(crate) fn as_file(name: &str) -> Option<&Path> {
     let path = Path::new(name);
     let is_id = name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');

@@ -1,4 +1,4 @@
-//! `rath bisect`: which step broke it.
+//! `rath bisect`: find the step that broke something.
 
 use rath::record::draw::{self, count};
 use rath::view;
@@ -6,18 +6,19 @@ use serde_json::json;
 
 use super::blame;
 use crate::agent;
-use crate::output::{self, Done, Exit};
+use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, StoreArg};
 
 /// Find the first step after which a command fails
 ///
-/// The command is run on the recorded files, in a directory of its own: it has to fail at the newest step. No model is asked.
+/// The command runs on the recorded files, in a directory of its own, and has to fail at the newest step. No model is
+/// asked.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The session, and the step that is known to be bad; its newest if none is named
+pub(crate) struct BisectArgs {
+    /// The session, and a step at which the command fails (default: its newest)
     #[arg(value_name = "SESSION[@STEP]")]
     session: String,
-    /// The command; exit code 0 is good, any other is bad
+    /// The command; exit code 0 means good, any other bad
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
     #[command(flatten)]
@@ -27,35 +28,35 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = sessions::read_at(&args.session, &args.store)?;
-    let exit = named.warn();
-    named.has_files()?;
-    let found = agent::block_on(async { Ok(named.session.bisect(&args.command).await?) })?;
-    let record = named.session.as_record();
-    let step = found.step.and_then(|step| record.find(step));
+pub(crate) fn run(args: &BisectArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store)?;
+    let exit = loaded.warn();
+    loaded.require_files()?;
+    let bisected = agent::block_on(async { Ok(loaded.session.bisect(&args.command).await?) })?;
+    let record = loaded.session.as_record();
+    let step = bisected.step.and_then(|step| record.find(step));
     let asked = step.and_then(view::find_call);
     if args.json {
         let (call, answer) = asked.map(|(call, answer)| (call, answer.id())).unzip();
         let json = json!({
-            "step": found.step, "call": call, "answer": answer, "trees": found.trees, "runs": found.runs
+            "step": bisected.step, "call": call, "answer": answer, "trees": bisected.trees, "runs": bisected.runs
         });
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        let (trees, runs) = (count(found.trees, "version"), count(found.runs, "run"));
-        anstream::eprintln!("{trees} of the files, {runs} of the command");
+        let (trees, runs) = (count(bisected.trees, "version"), count(bisected.runs, "run"));
+        anstream::eprintln!("tested {trees} of the files in {runs}");
         match step {
             Some(step) => output::text(|out| {
                 writeln!(out, "{}  {}", output::short(&step.id()), draw::headline(step))?;
                 let Some((call, answer)) = asked else { return Ok(()) };
-                blame::asked(out, call, answer.stamp().by.as_deref(), answer.id())
+                blame::print_call(out, call, answer.stamp().by.as_deref(), answer.id())
             })?,
-            None => anstream::eprintln!("the command succeeds at the newest step: nothing is broken"),
+            None => anstream::eprintln!("the command succeeds at the newest step, so there is nothing to find"),
         }
     }
     let first = view::trees(record).list.first().map(|first| first.step.id());
-    if found.step.is_some() && found.step == first {
-        output::note("it failed before the session changed anything");
+    if bisected.step.is_some() && bisected.step == first {
+        output::note("the command fails already on the files from before the session");
     }
-    Ok(if step.is_none() && exit == Exit::Fine { Exit::Failed } else { exit })
+    Ok(if step.is_none() && exit == Exit::Success { Exit::Failure } else { exit })
 }

@@ -1,4 +1,4 @@
-//! `rath blame`: which call wrote a line.
+//! `rath blame`: show the tool call that wrote each line of a file.
 
 use std::io::{self, Write};
 
@@ -8,18 +8,19 @@ use rath::record::draw::{count, preview, printable};
 use rath::{Line, Origin};
 use serde_json::json;
 
-use crate::output::{self, BRANCH, Done, Failure};
+use crate::output::{self, BRANCH, CommandResult, Failure};
 use crate::sessions::{self, StoreArg};
 
-/// Show which call wrote each line of a file, and who asked for it
+/// Show which tool call wrote each line of a file
 ///
-/// What a shell command wrote is known as well as what an editing tool did.
+/// Lines that a shell command wrote are known too. With a line number, the call, its agent and the checks that cover
+/// the line are shown.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The file, and the number of a line
+pub(crate) struct BlameArgs {
+    /// The file, and the number of one line
     #[arg(value_name = "PATH[:LINE]")]
     path: String,
-    /// The session, and the step; the one that was written last if none is named
+    /// The session, and the step (default: the newest session)
     #[arg(value_name = "SESSION[@STEP]")]
     session: Option<String>,
     #[command(flatten)]
@@ -29,22 +30,23 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
-    let exit = named.warn();
-    named.has_files()?;
+pub(crate) fn run(args: &BlameArgs) -> CommandResult {
+    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
+    let exit = loaded.warn();
+    loaded.require_files()?;
     let (path, wanted) = match args.path.rsplit_once(':').map(|(path, line)| (path, line.parse::<usize>())) {
         Some((path, Ok(line))) => (path, Some(line)),
         _ => (args.path.as_str(), None),
     };
-    let Some(blame) = named.session.blame(path)? else {
-        let what = format!("there is no file `{path}` in the session {}", named.name());
-        return Err(Failure::told(what, "paths are relative to the workspace, and ignored files are not kept"));
+    let Some(blame) = loaded.session.blame(path)? else {
+        let message = format!("there is no file `{path}` in session {}", loaded.name());
+        let hint = "name it relative to the session's directory; ignored files are not recorded";
+        return Err(Failure::new(message, hint));
     };
     if let Some(line) = wanted.filter(|line| *line == 0 || *line > blame.lines.len()) {
         let lines = count(blame.lines.len() as u64, "line");
-        let what = format!("`{path}` has {lines}, and no line {line}");
-        return Err(Failure::told(what, "lines are counted from 1"));
+        let message = format!("there is no line {line} in `{path}`, which has {lines}");
+        return Err(Failure::new(message, "lines are counted from 1"));
     }
     let lines = blame.lines.iter().zip(1..).filter(|(_, number)| wanted.is_none_or(|wanted| wanted == *number));
     let lines: Vec<_> = lines.collect();
@@ -53,8 +55,8 @@ pub(crate) fn run(args: &Args) -> Done {
             lines.iter().try_for_each(|(line, number)| output::json_line(out, &as_json(line, *number)))
         })?;
     } else {
-        let whole = wanted.is_some();
-        output::text(|out| lines.iter().try_for_each(|(line, number)| print(out, line, *number, whole)))?;
+        let with_details = wanted.is_some();
+        output::text(|out| lines.iter().try_for_each(|(line, number)| print(out, line, *number, with_details)))?;
     }
     Ok(exit)
 }
@@ -73,10 +75,10 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
     })
 }
 
-fn print(out: &mut dyn Write, line: &Line, number: usize, whole: bool) -> io::Result<()> {
-    let who = match &line.origin {
+fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) -> io::Result<()> {
+    let author = match &line.origin {
         Origin::Before => "before the session".to_owned(),
-        Origin::Outside => "outside the session".to_owned(),
+        Origin::Outside => "outside the agent".to_owned(),
         Origin::Merge => "merged".to_owned(),
         Origin::Call(author) => author.call.tool.to_string(),
     };
@@ -84,25 +86,25 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, whole: bool) -> io::Re
         out,
         "{} {BRANCH}{:<19}{BRANCH:#} {number:>5}  {}",
         output::short(&line.step),
-        preview(&who),
+        preview(&author),
         printable(&line.text)
     )?;
-    if !whole {
+    if !with_details {
         return Ok(());
     }
     if let Origin::Call(author) = &line.origin {
-        asked(out, &author.call, author.by.as_deref(), author.answer)?;
+        print_call(out, &author.call, author.by.as_deref(), author.answer)?;
         author.request.iter().try_for_each(|request| writeln!(out, "  request: {request:.16}"))?;
     }
     match &line.checks[..] {
-        [] => writeln!(out, "  checks: none that covers it"),
+        [] => writeln!(out, "  checks: none covers this line"),
         checks => writeln!(out, "  checks: {}", preview(&checks.join(", "))),
     }
 }
 
-/// Says which call it was, and who asked for it.
-pub(super) fn asked(out: &mut dyn Write, call: &Call, by: Option<&str>, answer: StepId) -> io::Result<()> {
+/// Prints a call, the agent that made it, and the step of the answer that asked for it.
+pub(super) fn print_call(out: &mut dyn Write, call: &Call, by: Option<&str>, answer: StepId) -> io::Result<()> {
     writeln!(out, "  call: {} {}", preview(&call.tool), call.arguments.as_str().map(preview).unwrap_or_default())?;
     by.iter().try_for_each(|by| writeln!(out, "  by: {}", preview(by)))?;
-    writeln!(out, "  asked for in: {}", output::short(&answer))
+    writeln!(out, "  asked for in step: {}", output::short(&answer))
 }

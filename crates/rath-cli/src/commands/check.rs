@@ -1,4 +1,4 @@
-//! `rath check`: a command run as a check, and recorded.
+//! `rath check`: run a command as a check and record its result.
 
 use rath::chunk::Verdict;
 use rath::record::draw::printable;
@@ -6,20 +6,20 @@ use rath::view::Freshness;
 use serde_json::json;
 
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Origin, StoreArg};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{self, Source, StoreArg};
 
-/// Run a command as a check, and record what it found; without one, list the checks
+/// Run a command as a check and record its result, or list the checks
 ///
-/// The check covers the files as it saw them. When they change it is stale, and says so wherever it is shown.
+/// A check holds for the files that it saw. When they change, it is listed as stale.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The command, as for `sh -c`
+pub(crate) struct CheckArgs {
+    /// The command, as for `sh -c`. Default: list the checks
     command: Option<String>,
-    /// The session; the one that was written last if none is named
+    /// The session (default: the newest)
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// A file or directory that the check depends on, if not on all; may be given several times
+    /// A file or directory that the check depends on (default: all of them); may be repeated
     #[arg(long, value_name = "PATH")]
     input: Vec<String>,
     #[command(flatten)]
@@ -29,39 +29,39 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
-    let exit = named.warn();
+pub(crate) fn run(args: &CheckArgs) -> CommandResult {
+    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
+    let exit = loaded.warn();
     let Some(command) = args.command.as_deref() else {
-        list(args, &named.session)?;
+        list(args, &loaded.session)?;
         return Ok(exit);
     };
-    let Origin::Store(store, listed, _) = &named.origin else {
-        let what = format!("{} is a file, and checks are recorded in a store", named.name());
-        return Err(Failure::told(what, "`rath import FILE` takes it into one").exit(Exit::Misused));
+    let (store, listed) = match &loaded.source {
+        Source::Store(store, listed, _) => (store, listed),
+        Source::File(path, _) => return Err(sessions::needs_store(path, &args.store)),
     };
     if command.trim().is_empty() {
-        let hint = "left out, the checks that there are are listed";
-        return Err(Failure::told("wanted a command as the check, found nothing", hint).exit(Exit::Misused));
+        let hint = loaded.command("check --session", "") + " lists the checks";
+        return Err(Failure::new("wanted a command, found an empty text", hint).with_exit(Exit::Usage));
     }
-    if named.session.place().is_none() {
-        let what = format!("the session {} works nowhere, and has no files to check", named.name());
-        return Err(Failure::told(what, "it was run without a sandbox"));
+    if loaded.session.place().is_none() {
+        let message = format!("session {} has no directory in which a check could run", loaded.name());
+        return Err(Failure::new(message, "it was run with `--sandbox none`"));
     }
     let session = agent::block_on(async {
-        let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
-        // What is different in the files is recorded before the check runs.
-        let session = resumed.whatever_files_say().map_err(|error| named.refused(error))?;
+        let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
+        // Changed files are no obstacle: the changes are recorded before the check runs.
+        let session = resumed.whatever_files_say().map_err(|error| loaded.explain(error))?;
         let mut session = session.hiding(agent::secrets());
-        session.check(command, &args.input).await.map_err(|error| named.refused(error))?;
+        session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
         Ok(session)
     })?;
     list(args, &session)?;
     let passed = session.checks().list.get(command).is_some_and(|check| check.checked.verdict == Verdict::Passed);
-    Ok(if passed { exit } else { Exit::Failed })
+    Ok(if passed { exit } else { Exit::Failure })
 }
 
-fn list(args: &Args, session: &rath::Session) -> Result<(), Failure> {
+fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
     let checks = session.checks();
     let shown = checks.list.iter().filter(|(name, _)| args.command.as_ref().is_none_or(|command| command == *name));
     for (name, check) in shown {
@@ -81,16 +81,16 @@ fn list(args: &Args, session: &rath::Session) -> Result<(), Failure> {
         }
         output::text(|out| {
             if args.command.is_some() {
-                let said = printable(check.checked.output.as_str().unwrap_or_default());
-                let end = if said.is_empty() || said.ends_with('\n') { "" } else { "\n" };
-                write!(out, "{said}{end}")?;
+                let printed = printable(check.checked.output.as_str().unwrap_or_default());
+                let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };
+                write!(out, "{printed}{end}")?;
             }
             writeln!(
                 out,
                 "{} {}  {verdict}{}",
                 output::short(&check.step.id()),
                 printable(name),
-                if fresh { "" } else { ", stale" }
+                if fresh { "" } else { ", stale: files changed since" }
             )
         })?;
     }

@@ -1,20 +1,20 @@
-//! `rath checkout`: the files of a step in a directory.
+//! `rath checkout`: write the files of a step to a new directory.
 
 use std::path::PathBuf;
 
 use rath::record::draw::{count, printable};
 use serde_json::json;
 
-use crate::output::{self, Done};
+use crate::output::{self, CommandResult};
 use crate::sessions::{self, StoreArg};
 
-/// Put the files of a session, as they were at a step, into a new or empty directory
+/// Write the files of a session or step to a new directory
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The session, and the step; its newest if none is named
+pub(crate) struct CheckoutArgs {
+    /// The session, and the step (default: its newest)
     #[arg(value_name = "SESSION[@STEP]")]
     session: String,
-    /// The directory
+    /// The directory, which has to be new or empty
     directory: PathBuf,
     #[command(flatten)]
     store: StoreArg,
@@ -23,19 +23,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = sessions::read_at(&args.session, &args.store)?;
-    let exit = named.warn();
-    named.has_files()?;
-    let files = named.session.checkout(&args.directory)?;
-    let step = named.session.head().map(|step| step.id());
+pub(crate) fn run(args: &CheckoutArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store)?;
+    let exit = loaded.warn();
+    loaded.require_files()?;
+    let files = loaded.session.checkout(&args.directory)?;
+    let step = loaded.session.head().map(|step| step.id());
     if args.json {
-        let (tree, directory) = (named.session.tree(), &args.directory);
+        let (tree, directory) = (loaded.session.tree(), &args.directory);
         let json = json!({"shared": step, "tree": tree, "directory": directory, "files": files});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        step.iter().for_each(|step| anstream::eprintln!("shared: up to {}", output::short(step)));
-        anstream::eprintln!("new: {} in {}", count(files, "file"), printable(&args.directory.display().to_string()));
+        let of_step = step.map(|step| format!(" of step {}", output::short(&step))).unwrap_or_default();
+        let directory = printable(&args.directory.display().to_string());
+        anstream::eprintln!("wrote {}{of_step} to {directory}", count(files, "file"));
     }
     Ok(exit)
 }

@@ -1,4 +1,4 @@
-//! `rath cost`: what the model calls cost.
+//! `rath cost`: show the cost of the model calls.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use rath::provider::{Cost, Money, Prices, ProviderError};
 use rath::record::draw::{BranchNames, printable};
 use rath::record::{BranchId, StepId, Usage};
 
-use crate::output::{self, Done, Failure};
+use crate::output::{self, CommandResult, Failure};
 use crate::sessions::SessionArg;
 
-/// Show what the model calls cost, by model and by branch
+/// Show the cost of the model calls, by model and by branch
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CostArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Prices of your own, over the built-in list: `{"openai:NAME": {"input": 1.25, "output": 10}}`, in dollars for a
-    /// million tokens
+    /// A JSON file with prices that replace the built-in ones, in dollars per million tokens: `{"openai:NAME":
+    /// {"input": 1.25, "output": 10}}`
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Print a JSON object
@@ -24,46 +24,49 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &CostArgs) -> CommandResult {
     let prices = match &args.prices {
         None => Prices::list(),
-        Some(path) => Prices::list().read(&read(path)?).map_err(|error| named(path, &error))?,
+        Some(path) => Prices::list().read(&read(path)?).map_err(|error| in_file(path, &error))?,
     };
-    let named = args.session.read()?;
-    let exit = named.warn();
-    let cost = named.session.cost(&prices);
-    let names = BranchNames::new(&named.lineage);
+    let loaded = args.session.read()?;
+    let exit = loaded.warn();
+    let cost = loaded.session.cost(&prices);
+    let names = BranchNames::new(&loaded.lineage);
     if args.json {
-        output::data(|out| output::json_line(out, &CostJson::of(&cost, &names)))?;
+        output::data(|out| output::json_line(out, &CostJson::new(&cost, &names)))?;
     } else {
         output::text(|out| print(out, &cost, &names))?;
+        if has_unpriced(&cost) {
+            let command = loaded.command("cost", " --prices FILE");
+            anstream::eprintln!("hint: {command} reads prices from a JSON file; see `rath cost --help`");
+        }
     }
     Ok(exit)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
-        let what = format!("cannot read the prices in {}: {error}", path.display());
-        Failure::told(what, "it is a JSON object: prices by model")
+        let message = format!("cannot read the prices in {}: {error}", path.display());
+        Failure::new(message, "`--prices` names a JSON file: prices by model")
     })
 }
 
-/// What is wrong with a file says which file.
-fn named(path: &Path, error: &ProviderError) -> Failure {
-    let told = error.message();
-    let what = told.lines().next().unwrap_or_default();
-    Failure::told(format!("{}: {what}", path.display()), error.hint().unwrap_or_default())
+/// Adds the path of the file to an error.
+fn in_file(path: &Path, error: &ProviderError) -> Failure {
+    let text = error.message();
+    let message = text.lines().next().unwrap_or_default();
+    Failure::new(format!("{}: {message}", path.display()), error.hint().unwrap_or_default())
 }
 
 fn print(out: &mut dyn Write, cost: &Cost, names: &BranchNames) -> io::Result<()> {
-    let unpriced = cost.by_model.iter().any(|(_, _, money)| money.is_none());
     let mut rows: Vec<[String; 3]> = Vec::new();
     for (model, usage, money) in &cost.by_model {
         let model = model.as_ref().map_or_else(|| "model not recorded".to_owned(), ToString::to_string);
         let money = money.map_or_else(|| "no price".to_owned(), |money| money.to_string());
-        rows.push([printable(&model), used(usage), money]);
+        rows.push([printable(&model), describe_usage(usage), money]);
     }
-    let total = if unpriced { "total of what has a price" } else { "total" };
+    let total = if has_unpriced(cost) { "total of priced models" } else { "total" };
     rows.push([total.to_owned(), String::new(), cost.total.to_string()]);
     if cost.by_branch.len() > 1 && cost.total > Money::default() {
         let branches = cost.by_branch.iter();
@@ -74,13 +77,14 @@ fn print(out: &mut dyn Write, cost: &Cost, names: &BranchNames) -> io::Result<()
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let (first, second) = (width(0), width(1));
     rows.iter().try_for_each(|[what, usage, money]| writeln!(out, "{what:<first$}  {usage:<second$}  {money}"))?;
-    if unpriced {
-        anstream::eprintln!("hint: `--prices FILE` sets prices of your own");
-    }
     Ok(())
 }
 
-fn used(usage: &Usage) -> String {
+fn has_unpriced(cost: &Cost) -> bool {
+    cost.by_model.iter().any(|(_, _, money)| money.is_none())
+}
+
+fn describe_usage(usage: &Usage) -> String {
     let parts =
         [("cached", usage.cached_read), ("written to the cache", usage.cache_write), ("reasoning", usage.reasoning)];
     let parts = parts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(", {count} {name}"));
@@ -111,7 +115,7 @@ struct BranchJson<'a> {
 }
 
 impl<'a> CostJson<'a> {
-    fn of(cost: &'a Cost, names: &'a BranchNames) -> Self {
+    fn new(cost: &'a Cost, names: &'a BranchNames) -> Self {
         let by_model = cost.by_model.iter().map(|(identity, usage, money)| ModelJson {
             provider: identity.as_ref().map(|identity| &*identity.provider),
             model: identity.as_ref().map(|identity| &*identity.model),

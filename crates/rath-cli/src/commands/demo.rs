@@ -1,18 +1,19 @@
-//! `rath demo`: what a session is, in one run, without a key.
+//! `rath demo`: an example run that needs no key.
 
 use std::path::PathBuf;
 
 use rath::prelude::*;
 use rath::record::draw::{self, BranchNames};
 
-use crate::output::{self, BRANCH, Done, Exit};
+use crate::output::{self, BRANCH, CommandResult, Exit};
 
-/// Show a small run: tools, a sub-agent, two branches at once, and the session that comes of it
+/// Show an example run of five agents
 ///
-/// A script plays the model, so no key is needed, and the ids are the same everywhere.
+/// The agents use a tool, work in parallel and delegate to each other. A script stands in for the model, so that no
+/// key is needed and every id is the same on each run.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Keep the session in a file, to look at with the other commands
+pub(crate) struct DemoArgs {
+    /// Save the session in a file that the other commands can read
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 }
@@ -26,7 +27,7 @@ async fn word_count(
     text.split_whitespace().count()
 }
 
-/// Writes a sentence, lets two others look at it side by side, and settles it.
+/// Writes a sentence, has two agents review it in parallel, and edits it.
 #[derive(Module)]
 struct Demo {
     writer: Agent,
@@ -56,13 +57,18 @@ fn demo() -> Result<Demo> {
     })
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let demo = demo()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let session = runtime.block_on(demo.run(Session::user("Say in at most ten words what a session is.")))?;
     output::text(|out| {
-        writeln!(out, "A workflow of four agents, the last of which can hand tasks to a fifth:\n\n{}\n", demo.tree())?;
-        writeln!(out, "What happened, newest first:\n")?;
+        writeln!(
+            out,
+            "A workflow of four agents, the last of which can delegate to a fifth:\n\n{}
+",
+            demo.tree()
+        )?;
+        writeln!(out, "Its session, newest step first:\n")?;
         let lineage = session.lineage();
         let names = BranchNames::new(&lineage);
         for row in draw::rows(&lineage, |step| {
@@ -71,20 +77,22 @@ pub(crate) fn run(args: &Args) -> Done {
         }) {
             out.write_all(row.as_bytes())?;
         }
+        let Usage { input, output, .. } = session.usage();
         writeln!(out, "\nThe answer: {}", session.text().unwrap_or_default())?;
-        writeln!(out, "{session}")
+        writeln!(out, "Tokens: {} in, {} out", output::grouped(input), output::grouped(output))
     })?;
     match &args.save {
         Some(path) => {
             session.save(path)?;
-            let path = path.display();
-            anstream::eprintln!(
-                "\nlook at it: rath log {path}, rath show {path} head, rath render {path}, rath cost {path}, rath verify {path}"
-            );
+            let path = output::quote(&path.display().to_string());
+            anstream::eprintln!("\nsaved; try:");
+            for command in ["log PATH", "show PATH head", "render PATH", "cost PATH", "verify PATH"] {
+                anstream::eprintln!("  rath {}", command.replace("PATH", &path));
+            }
         }
         None => anstream::eprintln!(
-            "\n`rath demo --save demo.rath` keeps it, to look at with `rath log`, `show`, `render` and `cost`"
+            "\n`rath demo --save demo.rath` saves the session; then `rath log demo.rath` shows it again"
         ),
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,23 +1,23 @@
-//! `rath diff`: what differs between the files of two steps.
+//! `rath diff`: show the differences between the files of two steps.
 
 use rath::record::draw::{count, describe_effect};
 use serde_json::json;
 
-use crate::output::{self, Done};
+use crate::output::{self, CommandResult};
 use crate::sessions::{self, StoreArg};
 
-/// Show what differs between the files of two sessions, or of two steps
+/// Show the differences between the files of two sessions or steps
 ///
-/// It is printed as a patch, which `git apply` takes.
+/// The output is a patch that `git apply` accepts.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// From here
+pub(crate) struct DiffArgs {
+    /// The old side
     #[arg(value_name = "SESSION[@STEP]")]
     from: String,
-    /// To there
+    /// The new side
     #[arg(value_name = "SESSION[@STEP]")]
     to: String,
-    /// Only name the files
+    /// Print only the names of the files
     #[arg(long)]
     names: bool,
     #[command(flatten)]
@@ -27,10 +27,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &DiffArgs) -> CommandResult {
     let (from, to) = (sessions::read_at(&args.from, &args.store)?, sessions::read_at(&args.to, &args.store)?);
     let exit = from.warn().max(to.warn());
-    from.has_files().and_then(|()| to.has_files())?;
+    from.require_files().and_then(|()| to.require_files())?;
     let changes = from.session.changes(&to.session)?;
     let compared = from.session.compare(&to.session);
     if args.json {
@@ -39,11 +39,11 @@ pub(crate) fn run(args: &Args) -> Done {
         output::data(|out| output::json_line(out, &json))?;
         return Ok(exit);
     }
-    match compared.base {
-        Some(base) => anstream::eprintln!("shared: up to {}", output::short(&base.id())),
-        None => anstream::eprintln!("shared: nothing"),
-    }
-    anstream::eprintln!("new: {} changed", count(changes.len() as u64, "file"));
+    let base = match compared.base {
+        Some(base) => format!("the last common step is {}", output::short(&base.id())),
+        None => "there is no common step".to_owned(),
+    };
+    anstream::eprintln!("{} changed; {base}", count(changes.len() as u64, "file"));
     if args.names {
         output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
     } else {

@@ -1,4 +1,4 @@
-//! `rath export`: a session as others read it.
+//! `rath export`: write a session in another format.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,30 +7,30 @@ use rath::interchange::{Export, atif, openrath};
 use rath::prelude::Prices;
 use rath::record::graph::{self, Ids};
 
-use crate::output::{self, Done, Failure};
+use crate::output::{self, CommandResult, Failure};
 use crate::sessions::SessionArg;
 
-/// Write a session out: its graph, or all of it as one file
+/// Write a session to a file, in one of several formats
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// As what
+    /// The format
     #[arg(long = "as", value_name = "FORMAT", default_value = "graph")]
-    format: Format,
-    /// Where to; stdout if it is left out
+    format: ExportFormat,
+    /// The file to write (default: stdout)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Give ids that follow from what was recorded, so that two runs of one program can be compared; for a graph
+    /// For a graph: derive ids from what was recorded, so that two runs of one program can be compared
     #[arg(long)]
     canonical: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// The graph of sessions, one JSON line each
     Graph,
-    /// A session file: every step and everything that steps name
+    /// A session file: every step, with everything that steps refer to
     Bundle,
     /// A session file of the Python OpenRath
     Openrath,
@@ -38,34 +38,33 @@ enum Format {
     Atif,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
-    let exit = named.warn();
-    // The one place where the formats of others are written.
+pub(crate) fn run(args: &ExportArgs) -> CommandResult {
+    let loaded = args.session.read()?;
+    let exit = loaded.warn();
     match (args.format, &args.output) {
-        (Format::Graph, to) => {
+        (ExportFormat::Graph, to) => {
             let ids = if args.canonical { Ids::Canonical } else { Ids::Original };
-            put(graph::export(&named.lineage, ids).as_bytes(), to.as_deref())?;
+            write(graph::export(&loaded.lineage, ids).as_bytes(), to.as_deref())?;
         }
-        (Format::Bundle, Some(path)) => named.session.save(path)?,
-        (Format::Bundle, None) => put(&named.session.to_bytes()?, None)?,
-        (Format::Openrath, to) => foreign(openrath::write(&named.session), to.as_deref())?,
-        (Format::Atif, to) => foreign(atif::write_priced(&named.session, &Prices::list()), to.as_deref())?,
+        (ExportFormat::Bundle, Some(path)) => loaded.session.save(path)?,
+        (ExportFormat::Bundle, None) => write(&loaded.session.to_bytes()?, None)?,
+        (ExportFormat::Openrath, to) => write_foreign(openrath::write(&loaded.session), to.as_deref())?,
+        (ExportFormat::Atif, to) => write_foreign(atif::write_priced(&loaded.session, &Prices::list()), to.as_deref())?,
     }
     Ok(exit)
 }
 
-/// Writes what others read, and says what they will not.
-fn foreign(exported: Export, to: Option<&Path>) -> Result<(), Failure> {
+/// Writes a session in a format of another program, and notes on stderr what that format cannot hold.
+fn write_foreign(exported: Export, to: Option<&Path>) -> Result<(), Failure> {
     exported.notes.iter().for_each(|note| output::note(note));
-    put(&exported.bytes, to)
+    write(&exported.bytes, to)
 }
 
-fn put(bytes: &[u8], to: Option<&Path>) -> Result<(), Failure> {
+fn write(bytes: &[u8], to: Option<&Path>) -> Result<(), Failure> {
     match to {
         None => Ok(output::data(|out| out.write_all(bytes))?),
         Some(path) => std::fs::File::create(path).and_then(|mut file| file.write_all(bytes)).map_err(|error| {
-            Failure::told(format!("cannot write {}: {error}", path.display()), "`-o FILE` names a file to write")
+            Failure::new(format!("cannot write {}: {error}", path.display()), "`-o FILE` names the file to write")
         }),
     }
 }

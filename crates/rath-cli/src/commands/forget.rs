@@ -1,26 +1,25 @@
-//! `rath forget`: what a step says, removed for good.
+//! `rath forget`: remove the text of a step for good.
 
-use super::show;
 use crate::agent;
-use crate::output::{self, Done, Exit};
-use crate::sessions::{self, Origin, StoredArg};
+use crate::output::{self, CommandResult, Exit};
+use crate::sessions::{self, Source, StoredSessionArg};
 
-/// Remove what a step says, for good; its place in the session stays
+/// Remove the text of a step for good; the step itself stays
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ForgetArgs {
     #[command(flatten)]
-    session: StoredArg,
+    session: StoredSessionArg,
     /// The step, as for `show`
     step: String,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
-    named.warn();
-    let step = show::find(&named, &args.step)?.id();
-    if let Origin::Store(store, listed, _) = &named.origin {
-        agent::block_on(async { store.forget(listed.branch, step).await.map_err(sessions::held) })?;
-        anstream::eprintln!("what step {} said is forgotten", output::short(&step));
+pub(crate) fn run(args: &ForgetArgs) -> CommandResult {
+    let loaded = args.session.read()?;
+    loaded.warn();
+    let step = loaded.find_step(&args.step)?.id();
+    if let Source::Store(store, listed, _) = &loaded.source {
+        agent::block_on(async { store.forget(listed.branch, step).await.map_err(sessions::explain_held) })?;
+        anstream::eprintln!("the text of step {} is removed", output::short(&step));
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

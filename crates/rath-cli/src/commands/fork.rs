@@ -1,24 +1,24 @@
-//! `rath fork`: a branch that goes on by itself.
+//! `rath fork`: start a new branch from a session.
 
-use rath::record::draw::{count, printable};
+use rath::record::draw::printable;
 use rath::store::{Difference, Store};
 use rath::{BranchId, Session};
 use serde_json::json;
 
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Named, Origin, StoreArg};
+use crate::output::{self, CommandResult, Failure};
+use crate::sessions::{self, LoadedSession, Source, StoreArg};
 
-/// Make a branch that goes on from a session by itself
+/// Start a new branch from a session, or from one of its steps
 ///
-/// It holds the same steps up to there, and the same files: its tools work in a directory of their own, made when the first
-/// of them runs.
+/// The branch has the same steps up to there, and the same files: its tools work in a directory of their own, which is
+/// created when the first of them runs.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The session, and the step to go on from; its newest if none is named
+pub(crate) struct ForkArgs {
+    /// The session, and the step to start from (default: its newest)
     #[arg(value_name = "SESSION[@STEP]")]
     session: String,
-    /// A name that the log shows
+    /// A name for the branch, shown by `rath log`
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -28,52 +28,49 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = sessions::read_at(&args.session, &args.store)?;
-    let exit = named.warn();
-    let Origin::Store(store, listed, _) = &named.origin else {
-        let what = format!("{} is a file, and holds one session", named.name());
-        return Err(Failure::told(what, "`rath import FILE` takes it into a store").exit(Exit::Misused));
+pub(crate) fn run(args: &ForkArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store)?;
+    let exit = loaded.warn();
+    let (store, listed) = match &loaded.source {
+        Source::Store(store, listed, _) => (store, listed),
+        Source::File(path, _) => return Err(sessions::needs_store(path, &args.store)),
     };
-    let from = named.lineage.heads().last().map(|step| step.id());
-    let shared = named.session.chunk_count();
+    let from = loaded.lineage.heads().last().map(|step| step.id());
+    let shared = loaded.session.chunk_count();
     let fork = match &args.name {
-        Some(name) => named.session.fork_named(name),
-        None => Session::fork(&named.session),
+        Some(name) => loaded.session.fork_named(name),
+        None => Session::fork(&loaded.session),
     };
     let fork = agent::block_on(async { Ok(fork.record(store).await?) })?;
     let is_newest = from == Some(listed.head);
     if is_newest {
-        warn_of_changes(store, &named, listed.branch)?;
+        warn_of_changes(store, &loaded, listed.branch)?;
     }
     if args.json {
         let json = json!({"session": fork.id(), "from": from, "shared": shared, "tree": fork.tree()});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        let up_to = from.map(|from| format!(", up to {}", output::short(&from))).unwrap_or_default();
-        anstream::eprintln!("shared: {}{up_to}", count(shared, "chunk"));
-        anstream::eprintln!("new: nothing yet");
+        let at = from.map(|from| format!(" at step {}", output::short(&from))).unwrap_or_default();
+        anstream::eprintln!("forked from {}{at}", loaded.name());
         output::text(|out| writeln!(out, "{}", fork.id().short()))?;
-        anstream::eprintln!("`rath resume {}` goes on there", named.again(fork.id(), "--model .."));
+        let resume = loaded.resume_other(&fork, &sessions::model_option(&fork));
+        anstream::eprintln!("{resume} continues it");
         if is_newest {
-            let option = args.store.again();
-            anstream::eprintln!(
-                "`rath ls` leaves {} out until it goes on; `rath ls --all{option}` lists both",
-                named.name()
-            );
+            let (name, option) = (loaded.name(), args.store.option());
+            anstream::eprintln!("{name} is now listed only by `rath ls --all{option}`, until it continues too");
         }
     }
     Ok(exit)
 }
 
-/// A fork has the files that are on the record, and a person may have changed them since.
-fn warn_of_changes(store: &Store, named: &Named, branch: BranchId) -> Result<(), Failure> {
+/// Warns of files that changed since they were recorded: the fork has the recorded ones.
+fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId) -> Result<(), Failure> {
     for difference in store.fork(branch)?.certificate().differences() {
         if let Difference::Files { paths } = difference {
-            let changes = paths.join(", ");
+            let changes = agent::describe_paths(paths);
             output::warning(&printable(&format!(
-                "the fork does not have what was changed in {} since: {changes}",
-                named.name()
+                "the fork does not have what changed in {} since the last turn: {changes}",
+                loaded.name()
             )));
         }
     }

@@ -1,17 +1,17 @@
-//! `rath gc`: room that nothing needs.
+//! `rath gc`: delete sessions and free space.
 
 use rath::record::draw::count;
 
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
-/// Delete sessions, and give back the room that nothing needs
+/// Delete sessions, and free the space that is no longer needed
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct GcArgs {
     #[command(flatten)]
     store: StoreArg,
-    /// Delete a session with all of its branches; may be given several times
+    /// Delete a session with all of its branches; may be repeated
     #[arg(long, value_name = "SESSION")]
     delete: Vec<String>,
     /// Print a JSON object
@@ -19,23 +19,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &GcArgs) -> CommandResult {
     let store = args.store.open()?;
     let mut deleted = Vec::new();
     let list = if args.delete.is_empty() { Vec::new() } else { store.list()? };
     for name in &args.delete {
-        let branch = sessions::find(&store, name, &args.store.again())?;
+        let branch = sessions::find_branch(&store, name, &args.store.option())?;
         let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
         if family != branch {
             let (own, whole) = (branch.short(), family.short());
-            let what = format!("{own} is a branch of the session {whole}, which is deleted as a whole or not at all");
-            return Err(Failure::told(what, format!("`rath gc --delete {whole}{}`", args.store.again())));
+            let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
+            let hint = format!("`rath gc --delete {whole}{}` deletes the session", args.store.option());
+            return Err(Failure::new(message, hint));
         }
         deleted.push(family);
     }
     let freed = agent::block_on(async {
         for family in &deleted {
-            store.delete(*family).await.map_err(sessions::held)?;
+            store.delete(*family).await.map_err(sessions::explain_held)?;
         }
         Ok(store.compact().await?)
     })?;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Done {
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let (sessions, steps) = (count(deleted.len() as u64, "session"), count(freed.steps, "step"));
-        output::text(|out| writeln!(out, "{sessions} deleted; freed: {steps}, {}", count(freed.bytes, "byte")))?;
+        output::text(|out| writeln!(out, "deleted {sessions}; freed {steps}, {}", count(freed.bytes, "byte")))?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! `rath import`: a session file taken into a store.
+//! `rath import`: copy a session file into a store.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,19 @@ use rath::record::lineage::Lineage;
 use rath::{BranchId, ErrorKind, Session, Store};
 
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
-/// Take a session file into the store
+/// Copy a session file into the store
 ///
-/// All of its steps are kept, and the session's id is printed. What is there already is not kept twice.
+/// The id of the session is printed. Steps that are in the store already are not copied again.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ImportArgs {
     /// A session file (`rath export --as bundle`), a session of the Python OpenRath (v1 JSONL), or an ATIF trajectory
     file: PathBuf,
     #[command(flatten)]
     store: StoreArg,
-    /// Take in what is good of a damaged file
+    /// Copy the undamaged part of a damaged file
     #[arg(long)]
     anyway: bool,
     /// Print a JSON object
@@ -29,70 +29,71 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &ImportArgs) -> CommandResult {
     let (lineage, exit) = read(args)?;
-    let store = args.store.make()?;
-    let kept = agent::block_on(keep_all(&store, &lineage))?;
-    let Some(branch) = kept.newest else {
-        let what = format!("{} holds no step", args.file.display());
-        return Err(Failure::told(what, "a session file that was cut at its beginning holds none"));
+    let store = args.store.open_or_create()?;
+    let imported = agent::block_on(import_all(&store, &lineage))?;
+    let Some(branch) = imported.newest else {
+        let message = format!("there are no steps in {}", args.file.display());
+        return Err(Failure::new(message, "the file may have been cut off at its beginning"));
     };
     if args.json {
-        let json =
-            serde_json::json!({"session": branch, "short": branch.short(), "steps": kept.steps, "new": kept.new});
+        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", branch.short()))?;
-        let told = if kept.new { count(kept.steps, "step") } else { "it is there already".to_owned() };
-        let option = args.store.again();
-        anstream::eprintln!("{told}; `rath log {}{option}` shows what happened", branch.short());
+        let copied = match imported.is_new {
+            true => format!("{} imported", count(imported.steps, "step")),
+            false => "already in the store".to_owned(),
+        };
+        let option = args.store.option();
+        anstream::eprintln!("{copied}; `rath log {}{option}` shows the steps", branch.short());
     }
     Ok(exit)
 }
 
-/// What the file holds.
-fn read(args: &Args) -> Result<(Lineage, Exit), Failure> {
-    // The one place where files of others are told from ours.
-    match Format::of(&args.file) {
-        Format::OpenRath => return foreign(openrath::read(&bytes(&args.file)?)?),
-        Format::Atif => return foreign(atif::read(&bytes(&args.file)?)?),
-        Format::Ours => {}
+/// Reads the file, in the format that it seems to have.
+fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
+    match ImportFormat::detect(&args.file) {
+        ImportFormat::OpenRath => return read_foreign(openrath::read(&read_bytes(&args.file)?)?),
+        ImportFormat::Atif => return read_foreign(atif::read(&read_bytes(&args.file)?)?),
+        ImportFormat::Rath => {}
     }
-    let named = sessions::read_file(&args.file).map_err(|failure| failure.hint(TAKEN))?;
-    let exit = named.warn();
+    let loaded = sessions::read_file(&args.file).map_err(|failure| failure.with_hint(FORMATS_HINT))?;
+    let exit = loaded.warn();
     if exit == Exit::Differs && !args.anyway {
-        let what = format!("{} is damaged", args.file.display());
-        return Err(Failure::told(what, "`--anyway` takes in what is good").exit(Exit::Differs));
+        let (message, file) = (format!("{} is damaged", args.file.display()), args.file.display().to_string());
+        let command = format!("rath import {} --anyway{}", output::quote(&file), args.store.option());
+        return Err(Failure::new(message, format!("`{command}` copies the undamaged part")).with_exit(Exit::Differs));
     }
-    Ok((named.lineage, exit))
+    Ok((loaded.lineage, exit))
 }
 
-/// What can be taken in.
-const TAKEN: &str = "it takes what `rath export --as bundle`, `--as openrath` or `--as atif` writes";
+const FORMATS_HINT: &str = "import reads the files that `rath export` writes with --as bundle, openrath or atif";
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = std::fs::read(path);
-    read.map_err(|error| Failure::told(format!("cannot read {}: {error}", path.display()), "name a file"))
+    read.map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), FORMATS_HINT))
 }
 
-/// What others wrote, with what is missing from it.
-fn foreign(imported: Import) -> Result<(Lineage, Exit), Failure> {
+/// Takes a session that another program wrote, and notes on stderr what is missing from it.
+fn read_foreign(imported: Import) -> Result<(Lineage, Exit), Failure> {
     imported.notes.iter().for_each(|note| output::note(note));
-    Ok((imported.session.lineage(), Exit::Fine))
+    Ok((imported.session.lineage(), Exit::Success))
 }
 
-enum Format {
-    Ours,
+enum ImportFormat {
+    Rath,
     OpenRath,
     Atif,
 }
 
-impl Format {
-    /// What a file seems to be, from how it begins.
-    fn of(path: &Path) -> Self {
+impl ImportFormat {
+    /// Guesses the format of a file from its beginning.
+    fn detect(path: &Path) -> Self {
         use std::io::Read;
         let mut start = Vec::new();
-        // Only of a file is the beginning looked at: from a pipe it would be gone.
+        // The beginning of a pipe is not read, since it could not be read again.
         if path.is_file()
             && let Ok(file) = std::fs::File::open(path)
         {
@@ -101,56 +102,58 @@ impl Format {
         let start = String::from_utf8_lossy(&start);
         let start: String = start.chars().filter(|c| !c.is_whitespace()).collect();
         if start.starts_with("{\"seal\":") {
-            Format::Ours
+            ImportFormat::Rath
         } else if start.contains("\"record_type\":\"header\"") {
-            Format::OpenRath
+            ImportFormat::OpenRath
         } else if start.contains("\"schema_version\":\"ATIF-") {
-            Format::Atif
+            ImportFormat::Atif
         } else {
-            Format::Ours
+            ImportFormat::Rath
         }
     }
 }
 
-/// What was taken in.
-pub(crate) struct Kept {
+/// The result of an import.
+pub(crate) struct ImportSummary {
     /// The session with the newest step.
     pub(crate) newest: Option<BranchId>,
     pub(crate) steps: u64,
-    /// Whether something was not there before.
-    pub(crate) new: bool,
+    /// Set if the store lacked a step.
+    pub(crate) is_new: bool,
 }
 
-/// Takes everything in, the newest first.
-pub(crate) async fn keep_all(store: &Store, lineage: &Lineage) -> Result<Kept, Failure> {
-    let mut kept = Kept { newest: None, steps: lineage.walk().len() as u64, new: false };
+/// Copies all branches into the store, the newest first.
+pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<ImportSummary, Failure> {
+    let mut summary = ImportSummary { newest: None, steps: lineage.walk().len() as u64, is_new: false };
     for pieces in pieces(lineage) {
         let branch = pieces[0].id();
-        kept.newest = kept.newest.or(Some(branch));
-        if is_there(store, branch, &pieces)? {
+        summary.newest = summary.newest.or(Some(branch));
+        if is_stored(store, branch, &pieces)? {
             continue;
         }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
         whole.record(store).await.map_err(|error| match error.kind() {
-            ErrorKind::Conflict => other_steps(store, branch, error),
+            ErrorKind::Conflict => explain_conflict(store, branch, error),
             _ => error.into(),
         })?;
-        kept.new = true;
+        summary.is_new = true;
     }
-    Ok(kept)
+    Ok(summary)
 }
 
-/// Why a session that is there with other steps cannot be taken in: it may be written, or be another telling of the same.
-fn other_steps(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
-    if store.read(branch).is_ok_and(|found| found.listed.holder.is_none()) {
-        let what = format!("the session {} is in {} already, with other steps", branch.short(), store.uri());
-        return Failure::told(what, "`--store` names another store to take it into");
+/// Explains why a session that the store has with other steps cannot be imported.
+///
+/// Either another process writes it now, or the file was made by another program from the same session.
+fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
+    if store.read(branch).is_ok_and(|read| read.listed.holder.is_none()) {
+        let message = format!("session {} is in {} already, with other steps", branch.short(), store.uri());
+        return Failure::new(message, "`--store` names another store to import it into");
     }
-    sessions::held(error)
+    sessions::explain_held(error)
 }
 
-/// What ends where, by branch, the newest first. Of a branch that damage parted there are several pieces.
+/// Returns the sessions of a lineage by branch, the newest first. A branch that damage split has several pieces.
 fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
     let mut branches: Vec<Vec<Session>> = Vec::new();
     for head in lineage.heads().iter().rev() {
@@ -163,10 +166,10 @@ fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
     branches
 }
 
-/// Whether a store has all of a branch.
-fn is_there(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
+/// Returns `true` if the store has all of a branch.
+fn is_stored(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
     let stored = match store.read(branch) {
-        Ok(found) => found.session.lineage(),
+        Ok(read) => read.session.lineage(),
         Err(error) if error.kind() == ErrorKind::NoSuchSession => return Ok(false),
         Err(error) => return Err(error.into()),
     };

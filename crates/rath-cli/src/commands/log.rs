@@ -1,14 +1,14 @@
-//! `rath log`: what happened, as a graph.
+//! `rath log`: show the steps of a session as a graph.
 
 use rath::record::draw::{self, BranchNames};
 
-use super::show::StepJson;
-use crate::output::{self, BRANCH, Done};
+use crate::json::StepJson;
+use crate::output::{self, BRANCH, CommandResult};
 use crate::sessions::SessionArg;
 
-/// Show what happened, newest first
+/// Show the steps of a session, newest first
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LogArgs {
     #[command(flatten)]
     session: SessionArg,
     /// Show only the newest N steps
@@ -19,15 +19,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
-    let lineage = &named.lineage;
+pub(crate) fn run(args: &LogArgs) -> CommandResult {
+    let loaded = args.session.read()?;
+    let lineage = &loaded.lineage;
     let names = BranchNames::new(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);
     if args.json {
         let mut newest = lineage.walk().into_iter().rev().take(limit);
-        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::of(step, Some(&names)))))?;
-        return Ok(named.warn());
+        output::data(|out| newest.try_for_each(|step| output::json_line(out, &StepJson::new(step, Some(&names)))))?;
+        return Ok(loaded.warn());
     }
     output::text(|out| {
         let mut rows = draw::rows(lineage, |step| {
@@ -35,8 +35,8 @@ pub(crate) fn run(args: &Args) -> Done {
             format!("{} {BRANCH}{branch}{BRANCH:#}  {}", output::short(&step.id()), draw::headline(step))
         });
         rows.by_ref().take(limit).try_for_each(|row| out.write_all(row.as_bytes()))?;
-        // There is more below.
+        // A tilde stands for the steps that were cut off.
         if rows.next().is_some() { out.write_all(b"~\n") } else { Ok(()) }
     })?;
-    Ok(named.warn())
+    Ok(loaded.warn())
 }

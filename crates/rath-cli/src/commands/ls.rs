@@ -1,22 +1,22 @@
-//! `rath ls`: which sessions a store holds.
+//! `rath ls`: list the sessions in a store.
 
 use std::io::{self, Write};
 
-use rath::Usage;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
-use rath::store::{Holder, Listed};
-use rath::turn::PendingWork;
+use rath::store::{Holder, Listed, Store};
+use rath::turn::{Next, PendingCall, PendingWork, Progress};
+use rath::{Usage, chunk::Call};
 
-use crate::output::{self, BRANCH, Done, Exit};
+use crate::output::{self, BRANCH, CommandResult, Exit};
 use crate::sessions::StoreArg;
 
-/// List the sessions in the store, the newest last
+/// List the sessions in the store, newest last
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LsArgs {
     #[command(flatten)]
     store: StoreArg,
-    /// List every branch, those that others go on from as well
+    /// List every branch, also those that another branch continues
     #[arg(long)]
     all: bool,
     /// Print one JSON object per session
@@ -24,59 +24,84 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let mut list = args.store.open()?.list()?;
+pub(crate) fn run(args: &LsArgs) -> CommandResult {
+    let store = args.store.open()?;
+    let mut list = store.list()?;
     list.retain(|listed| args.all || listed.is_tip);
     list.sort_by_key(|listed| listed.at);
-    let mut holders = Holders::default();
+    let mut holders = HolderCache::default();
     if args.json {
         output::data(|out| {
-            list.iter().try_for_each(|listed| output::json_line(out, &ListedJson::of(listed, &mut holders)))
+            list.iter().try_for_each(|listed| output::json_line(out, &ListedJson::new(listed, &mut holders)))
         })?;
     } else {
-        output::text(|out| print(out, &list, &mut holders))?;
+        output::text(|out| print(out, &store, &list, &mut holders))?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-fn print(out: &mut dyn Write, list: &[Listed], holders: &mut Holders) -> io::Result<()> {
-    let rows: Vec<_> = list.iter().map(|listed| (listed, state(listed, holders))).collect();
-    let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
-    let chunks = list.iter().map(|listed| digits(listed.totals.chunks)).max().unwrap_or_default();
-    let tokens = list.iter().map(|listed| digits(tokens(listed))).max().unwrap_or_default();
-    let width = rows.iter().map(|(_, state)| state.len()).max().unwrap_or_default();
-    rows.iter().try_for_each(|(listed, state)| {
-        let at = listed.at.map(output::second).unwrap_or_default();
+fn print(out: &mut dyn Write, store: &Store, list: &[Listed], holders: &mut HolderCache) -> io::Result<()> {
+    let rows: Vec<_> = list
+        .iter()
+        .map(|listed| {
+            let Usage { input, output, .. } = listed.totals.usage;
+            (listed, output::grouped(input.saturating_add(output)), state(store, listed, holders))
+        })
+        .collect();
+    let token_width = rows.iter().map(|(_, tokens, _)| tokens.len()).max().unwrap_or_default();
+    let state_width = rows.iter().map(|(_, _, state)| state.chars().count()).max().unwrap_or_default();
+    rows.iter().try_for_each(|(listed, tokens, state)| {
+        let at = listed.at.map(output::minute).unwrap_or_default();
         writeln!(
             out,
-            "{BRANCH}{}{BRANCH:#}  {at:<20}  {:>chunks$} chunks  {:>tokens$} tokens  {state:<width$}  {}",
+            "{BRANCH}{}{BRANCH:#}  {at:<20}  {tokens:>token_width$} tokens  {state:<state_width$}  {}",
             listed.branch.short(),
-            listed.totals.chunks,
-            self::tokens(listed),
             preview(&listed.title),
         )
     })
 }
 
-fn tokens(listed: &Listed) -> u64 {
-    let Usage { input, output, .. } = listed.totals.usage;
-    input.saturating_add(output)
-}
-
-fn state(listed: &Listed, holders: &mut Holders) -> String {
+/// Describes how far a session is: running, done, or stopped before or during which call.
+fn state(store: &Store, listed: &Listed, holders: &mut HolderCache) -> String {
     match (&listed.holder, listed.totals.pending) {
-        (Some(holder), _) if holders.is_alive(holder) => format!("being written by {holder}"),
+        (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
         (_, PendingWork::Nothing) => "done".to_owned(),
-        (_, PendingWork::Model) => "model's turn".to_owned(),
-        (_, PendingWork::Tools { open }) => format!("{} open", count(open, "call")),
+        (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
+        // Only the steps know the call, and few sessions of a store are stopped at one.
+        (_, PendingWork::Tools { open }) => match next_call(store, listed) {
+            Some((Progress::Unknown, call)) => format!("stopped during: {}", describe(&call)),
+            Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
+            Some((_, call)) => format!("stopped before: {}", describe(&call)),
+            None => format!("stopped before {}", count(open, "call")),
+        },
     }
 }
 
-/// Who is known to be alive: the same few write many sessions, and the system is asked once about each.
-#[derive(Default)]
-struct Holders(Vec<(Holder, bool)>);
+/// Returns the call at which a session is stopped: the first that will run, or else a denied one.
+fn next_call(store: &Store, listed: &Listed) -> Option<(Progress, Call)> {
+    let Next::RunTools(calls) = store.read(listed.branch).ok()?.session.next() else { return None };
+    let is_denied = |pending: &PendingCall| matches!(pending.progress, Progress::Denied { .. });
+    calls.into_iter().min_by_key(is_denied).map(|pending| (pending.progress, pending.call))
+}
 
-impl Holders {
+/// Describes a call in few columns.
+fn describe(call: &Call) -> String {
+    const COLUMNS: usize = 24;
+    let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+    let line = format!("{} {argument}", preview(&call.tool));
+    match line.char_indices().nth(COLUMNS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// Remembers which holders are alive.
+///
+/// Few processes write many sessions, and the system is asked once for each.
+#[derive(Default)]
+struct HolderCache(Vec<(Holder, bool)>);
+
+impl HolderCache {
     fn is_alive(&mut self, holder: &Holder) -> bool {
         if let Some((_, alive)) = self.0.iter().rev().find(|(known, _)| known == holder) {
             return *alive;
@@ -103,7 +128,7 @@ struct ListedJson<'a> {
     title: &'a str,
 }
 
-/// Who writes a session, or wrote it last and did not close it.
+/// The process that writes a session, or that wrote it last and did not close it.
 #[derive(serde::Serialize)]
 struct WriterJson<'a> {
     process: u32,
@@ -112,7 +137,7 @@ struct WriterJson<'a> {
 }
 
 impl<'a> ListedJson<'a> {
-    fn of(listed: &'a Listed, holders: &mut Holders) -> Self {
+    fn new(listed: &'a Listed, holders: &mut HolderCache) -> Self {
         let (next, open_calls) = match listed.totals.pending {
             PendingWork::Nothing => ("done", 0),
             PendingWork::Model => ("model", 0),

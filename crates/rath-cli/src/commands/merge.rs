@@ -1,4 +1,4 @@
-//! `rath merge`: two sessions become one, files and all.
+//! `rath merge`: join two sessions and their files.
 
 use rath::ErrorKind;
 use rath::chunk::Strategy;
@@ -7,26 +7,26 @@ use rath::store::Store;
 use serde_json::json;
 
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Named, Origin, StoreArg};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{self, LoadedSession, Source, StoreArg};
 
-/// Join two sessions: what they share once, then ours, then theirs
+/// Join two sessions and their files
 ///
-/// Files are joined as git joins them, and put where the two parted, unless somebody went on there meanwhile. What both
-/// changed in ways that do not fit together is kept with both versions, and `rath review` decides; until then nothing goes
-/// on, and the exit code is 4.
+/// The result has the shared steps once, then ours, then theirs. Files are merged as git does it, and written to the
+/// directory of the session that both were forked from, unless that session continued meanwhile. If both sides changed
+/// a file in ways that do not fit together, both versions are kept until `rath review` decides; the exit code is then 4.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Ours
+pub(crate) struct MergeArgs {
+    /// Our session
     #[arg(value_name = "SESSION[@STEP]")]
     ours: String,
-    /// Theirs
+    /// Their session
     #[arg(value_name = "SESSION[@STEP]")]
     theirs: String,
-    /// How: `ancestor` keeps what they share once, `concat` puts all of theirs after all of ours
+    /// The way to join steps: `ancestor` has the shared ones once, `concat` has all of theirs after all of ours
     #[arg(long, default_value = "ancestor")]
-    strategy: How,
-    /// Refuse unless this check passed on both, and covers what is there now; may be given several times
+    strategy: MergeStrategy,
+    /// Refuse unless this check passed on both sides and is not stale; may be repeated
     #[arg(long, value_name = "CHECK")]
     require: Vec<String>,
     #[command(flatten)]
@@ -37,44 +37,46 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum How {
+enum MergeStrategy {
     Ancestor,
     Concat,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &MergeArgs) -> CommandResult {
     let (ours, theirs) = (sessions::read_at(&args.ours, &args.store)?, sessions::read_at(&args.theirs, &args.store)?);
-    if ours.warn() == Exit::Differs || theirs.warn() == Exit::Differs {
-        return Err(
-            Failure::told("what is damaged is not merged", "`rath salvage` copies what is good").exit(Exit::Differs)
-        );
+    for loaded in [&ours, &theirs] {
+        if loaded.warn() == Exit::Differs {
+            return Err(loaded.damaged());
+        }
     }
-    let store: Store = match &ours.origin {
-        Origin::Store(store, ..) => store.clone(),
-        Origin::File(..) => args.store.make()?,
+    let store: Store = match &ours.source {
+        Source::Store(store, ..) => store.clone(),
+        Source::File(..) => args.store.open_or_create()?,
     };
-    for named in [&ours, &theirs] {
-        args.require.iter().try_for_each(|check| require(named, check))?;
+    for loaded in [&ours, &theirs] {
+        args.require.iter().try_for_each(|check| require(loaded, check))?;
     }
+    let names = (ours.name(), theirs.name());
     let (ours, theirs) = (&ours.session, &theirs.session);
     let compared = ours.compare(theirs);
     if !args.json {
-        match compared.base {
-            Some(base) => anstream::eprintln!("shared: up to {}", output::short(&base.id())),
-            None => anstream::eprintln!("shared: nothing"),
-        }
-        let steps = |steps: usize| count(steps as u64, "step");
-        anstream::eprintln!("new: {} of ours, {} of theirs", steps(compared.ours.len()), steps(compared.theirs.len()));
+        let new = |name: &str, steps: usize| format!("{} of {name}", count(steps as u64, "step"));
+        let (ours, theirs) = (new(names.0, compared.ours.len()), new(names.1, compared.theirs.len()));
+        let base = match compared.base {
+            Some(base) => format!("their common step {}", output::short(&base.id())),
+            None => "nothing in common".to_owned(),
+        };
+        anstream::eprintln!("merging {ours} and {theirs}, since {base}");
     }
     let strategy = match args.strategy {
-        How::Ancestor => Strategy::Ancestor,
-        How::Concat => Strategy::Concat,
+        MergeStrategy::Ancestor => Strategy::Ancestor,
+        MergeStrategy::Concat => Strategy::Concat,
     };
-    let (merged, settled) = agent::block_on(async {
+    let (merged, written) = agent::block_on(async {
         let merged = ours.merge_by(theirs, strategy)?.record(&store).await?;
-        let is_settled = merged.conflicts().is_empty() && merged.tree().is_some();
-        let settled = if is_settled { merged.update_files().await } else { Ok(None) };
-        Ok((merged, settled))
+        let can_write = merged.conflicts().is_empty() && merged.tree().is_some();
+        let written = if can_write { merged.update_files().await } else { Ok(None) };
+        Ok((merged, written))
     })?;
     let conflicts = merged.conflicts();
     if args.json {
@@ -82,48 +84,45 @@ pub(crate) fn run(args: &Args) -> Done {
         let json = json!({
             "session": merged.id(), "head": head, "shared": compared.base.map(|step| step.id()),
             "ours": compared.ours.len(), "theirs": compared.theirs.len(),
-            "tree": merged.tree(), "directory": settled.as_ref().ok(), "conflicts": conflicts,
+            "tree": merged.tree(), "directory": written.as_ref().ok(), "conflicts": conflicts,
         });
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let changes = ours.tree().and(merged.tree()).map(|_| ours.changes(&merged)).transpose()?.unwrap_or_default();
         output::text(|out| {
             changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect)))?;
-            let clash = |out: &mut dyn std::io::Write, path: &str, what: &str| {
-                writeln!(out, "conflict: {} ({what})", preview(path))
-            };
-            conflicts.iter().try_for_each(|conflict| clash(out, &conflict.path, &conflict.what))?;
+            conflicts
+                .iter()
+                .try_for_each(|conflict| writeln!(out, "conflict: {} ({})", preview(&conflict.path), conflict.what))?;
             writeln!(out, "{}", merged.id().short())
         })?;
     }
-    let (branch, option) = (merged.id().short(), args.store.again());
-    if !conflicts.is_empty() {
-        anstream::eprintln!(
-            "hint: `rath review {branch}{option} --take ours|theirs|markers PATH` or `--edited PATH FILE` decides"
-        );
+    let (branch, option) = (merged.id().short(), args.store.option());
+    if let Some(conflict) = conflicts.first() {
+        let path = output::quote(&conflict.path);
+        anstream::eprintln!("hint: `rath review {branch}{option} --take ours {path}` takes our version");
+        anstream::eprintln!("hint: `rath review --help` shows the other ways to decide");
         return Ok(Exit::Waiting);
     }
-    // What could not be put there is kept all the same.
-    let directory = settled.map_err(|error| {
-        let hint = format!(
-            "move your change away, and `rath resume {branch} --model ..{option}` goes on there; or \
-                            `rath checkout {branch} DIRECTORY{option}` puts the files elsewhere"
-        );
+    let resume = sessions::resume_command(&merged, &sessions::model_option(&merged), &option);
+    // The merged session is stored even if its files cannot be written.
+    let directory = written.map_err(|error| {
+        let checkout = format!("`rath checkout {branch} merged{option}` writes the files to the directory merged");
+        let hint = format!("move your change away, then {resume} continues; or {checkout}");
         let is_in_the_way = error.kind() == ErrorKind::Conflict;
         let failure = Failure::from(error);
-        if is_in_the_way { failure.hint(hint) } else { failure }
+        if is_in_the_way { failure.with_hint(hint) } else { failure }
     })?;
     if !args.json {
-        directory.iter().for_each(|directory| anstream::eprintln!("its files are in {}", output::path(directory)));
-        anstream::eprintln!("`rath resume {branch} --model ..{option}` goes on there");
+        directory.iter().for_each(|directory| anstream::eprintln!("merged files are in {}", output::path(directory)));
+        anstream::eprintln!("{resume} continues it");
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-fn require(named: &Named, check: &str) -> Result<(), Failure> {
-    named.session.require_check(check).map_err(|error| {
-        let quoted = check.replace('\'', r"'\''");
-        let again = named.command(&format!("check '{quoted}' --session"), "");
-        Failure::from(error).hint(format!("{again} runs it"))
+fn require(loaded: &LoadedSession, check: &str) -> Result<(), Failure> {
+    loaded.session.require_check(check).map_err(|error| {
+        let command = loaded.command(&format!("check {} --session", output::quote(check)), "");
+        Failure::from(error).with_hint(format!("{command} runs it"))
     })
 }

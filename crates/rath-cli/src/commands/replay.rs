@@ -1,4 +1,4 @@
-//! `rath replay`: what a session did, done again and compared.
+//! `rath replay`: repeat a session and compare.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::path::PathBuf;
@@ -11,54 +11,53 @@ use rath::record::draw::printable;
 use rath::tool::builtin;
 use serde_json::json;
 
-use super::show;
-use crate::agent::{self, Setup};
-use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{Named, Origin, SessionArg};
+use crate::agent::{self, AgentArgs};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{LoadedSession, SessionArg, Source};
 
-/// Do again what a session did, and compare
+/// Repeat a session and compare it with the record
 ///
-/// Without options no model is asked and no tool runs: everything that can be rebuilt from the record is rebuilt, every
-/// request to the last byte. With --tools, tools run again in a fresh directory. With --from and --model, another model goes
-/// on from an earlier step, as a branch of its own.
+/// Without options no model is asked and no tool runs: everything that follows from the record, including the bytes of
+/// every request, is built again and compared. With --tools, tools run again in an empty directory. With --from and
+/// --model, another model continues from an earlier step, on a new branch.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReplayArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Let the tools run again, in a fresh directory or at --sandbox, and compare what each call says
+    /// Run the tools again, in an empty directory or in --sandbox, and compare their results
     #[arg(long, conflicts_with = "from")]
     tools: bool,
-    /// Go on from this step; from before it, if it is an answer
+    /// Continue from this step, or from the step before it if it is an answer
     #[arg(long, value_name = "STEP", requires = "model")]
     from: Option<String>,
-    /// The model that goes on
-    #[arg(long, value_name = "openai:NAME | anthropic:NAME | script:FILE", requires = "from")]
+    /// The model that continues: openai:NAME, anthropic:NAME or script:FILE
+    #[arg(long, value_name = "MODEL", requires = "from")]
     model: Option<String>,
-    /// What the agent that goes on is told; left out, what it was told
+    /// The system prompt of the agent that continues (default: the recorded one)
     #[arg(long, value_name = "TEXT", requires = "from")]
     system: Option<String>,
-    /// Where tools run; left out, where they ran
-    #[arg(long, value_name = "isolated:DIRECTORY | local:DIRECTORY")]
+    /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY (default with --from: where they ran)
+    #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
-    let exit = named.warn();
-    let found = match &args.from {
-        Some(step) => what_if(args, &named, step)?,
-        None if args.tools => tools(args, &named)?,
-        None => rebuilt(args, &named)?,
+pub(crate) fn run(args: &ReplayArgs) -> CommandResult {
+    let loaded = args.session.read()?;
+    let exit = loaded.warn();
+    let result = match &args.from {
+        Some(step) => continue_from(args, &loaded, step)?,
+        None if args.tools => replay_tools(args, &loaded)?,
+        None => rebuild(args, &loaded)?,
     };
-    Ok(if exit == Exit::Fine { found } else { exit })
+    Ok(if exit == Exit::Success { result } else { exit })
 }
 
-/// Everything that can be rebuilt is, with nobody asked.
-fn rebuilt(args: &Args, named: &Named) -> Done {
-    let rebuilt = named.session.rebuild();
+/// Rebuilds what follows from the record, without a model or tools.
+fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
+    let rebuilt = loaded.session.rebuild();
     if args.json {
         let differences = rebuilt.differences.iter().map(|difference| {
             json!({
@@ -75,18 +74,18 @@ fn rebuilt(args: &Args, named: &Named) -> Done {
     } else {
         output::text(|out| writeln!(out, "{}", printable(&rebuilt.to_string())))?;
     }
-    Ok(if rebuilt.is_exact() { Exit::Fine } else { Exit::Differs })
+    Ok(if rebuilt.is_exact() { Exit::Success } else { Exit::Differs })
 }
 
-/// The tools that this program has run again.
-fn tools(args: &Args, named: &Named) -> Done {
-    let agent = recorded_agent(&named.session)?;
-    let fresh = Fresh::make()?;
+/// Runs the tools again. The model's answers are those of the record.
+fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
+    let agent = recorded_agent(&loaded.session)?;
+    let directory = TempDir::create()?;
     let sandbox = match &args.sandbox {
         Some(uri) => Sandbox::open(uri)?,
-        None => Sandbox::local(&fresh.0),
+        None => Sandbox::local(&directory.0),
     };
-    let session = named.session.clone().hiding(agent::secrets());
+    let session = loaded.session.clone().hiding(agent::secrets());
     let replayed = agent::block_on(async {
         let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
         let mut stop = pin!(tokio::signal::ctrl_c());
@@ -94,8 +93,9 @@ fn tools(args: &Args, named: &Named) -> Done {
             Poll::Pending => stop.as_mut().poll(cx).map(|_| None),
             replayed => replayed.map(Some),
         });
-        // Dropping the replay ends the command that runs; the directory goes with `fresh`.
-        let stopped = || Failure::told("the replay was stopped", "nothing of it is kept").exit(Exit::Interrupted);
+        // Dropping the replay ends the command that runs; the directory is removed with `directory`.
+        let stopped =
+            || Failure::new("the replay was interrupted", "nothing of it is stored").with_exit(Exit::Interrupted);
         Ok(first.await.ok_or_else(stopped)??)
     })?;
     if args.json {
@@ -111,87 +111,99 @@ fn tools(args: &Args, named: &Named) -> Done {
         let json = json!({"exact": replayed.is_exact(), "head": replayed.head, "steps": steps, "requests": requests, "divergence": divergence});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        output::text(|out| writeln!(out, "{}", printable(&replayed.to_string())))?;
+        let pointer = replayed.divergence.as_ref().map(|divergence| divergence.pointer.as_str());
+        // The replayed agent has one model, and so its answers differ from where the session changed to another.
+        let text = match pointer.is_some_and(|pointer| pointer.starts_with("/provider")) {
+            true => "this session used two models; only the first can be replayed here".to_owned(),
+            false => replayed.to_string(),
+        };
+        output::text(|out| writeln!(out, "{}", printable(&text)))?;
     }
-    Ok(if replayed.is_exact() { Exit::Fine } else { Exit::Differs })
+    Ok(if replayed.is_exact() { Exit::Success } else { Exit::Differs })
 }
 
-/// The agent that the session knows, with a model that says what was recorded.
+/// Builds the agent of the session from its record. Its model gives the recorded answers.
 fn recorded_agent(session: &Session) -> Result<Agent, Failure> {
-    let Some((_, told)) = view::instructions(session.as_record()) else {
-        return Err(Failure::told("no agent worked in this session", "`rath run` lets one work"));
+    let Some((_, instructions)) = view::instructions(session.as_record()) else {
+        return Err(Failure::new("no agent ran in this session", "`rath replay` without --tools checks the record"));
     };
     let Some(provider) = Provider::recorded(session) else {
-        return Err(Failure::told("no model answered in this session", "`rath run` asks one"));
+        return Err(Failure::new(
+            "no model answered in this session",
+            "`rath replay` without --tools checks the record",
+        ));
     };
-    let mut agent = Agent::new(told.text.clone(), &provider).turns(u64::MAX);
-    let mut strange = Vec::new();
-    for tool in &told.tools {
+    let mut agent = Agent::new(instructions.text.clone(), &provider).turns(u64::MAX);
+    let mut unknown = Vec::new();
+    for tool in &instructions.tools {
         let known = builtin::all().only(|name| name == tool.name);
-        // Every agent can read on, from the moment on when it has something to read on.
+        // Every agent gets `read_output` by itself, as soon as it has output to read.
         if known.names().next().is_none() && tool.name != "read_output" {
-            strange.push(format!("`{}`", tool.name));
+            unknown.push(format!("`{}`", tool.name));
         }
         agent = agent.tools(known);
     }
-    if strange.is_empty() {
+    if unknown.is_empty() {
         return Ok(agent);
     }
-    let what = format!("this program does not have the tools of the session: {}", strange.join(", "));
-    Err(Failure::told(what, "replay it with the program that has them: `session.replay(&workflow).reexecuting(place)`"))
+    let message = format!("the session used tools that this program does not have: {}", unknown.join(", "));
+    Err(Failure::new(
+        message,
+        "replay it with the program that has them: `session.replay(&workflow).reexecuting(place)`",
+    ))
 }
 
-/// Another model goes on from an earlier step.
-fn what_if(args: &Args, named: &Named, from: &str) -> Done {
-    let step = show::find(named, from)?;
-    // An answer is asked for again.
+/// Lets another model continue from an earlier step.
+fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) -> CommandResult {
+    let step = loaded.find_step(from)?;
+    // If the step is an answer, the model is asked for it again.
     let step = match (step.chunk(), step.parents().first().and_then(|link| link.step())) {
         (Chunk::Assistant(_), Some(before)) => before,
         _ => step,
     };
-    let setup = Setup::new(args.model.clone().unwrap_or_default(), args.system.clone(), args.sandbox.clone());
+    let agent_args = AgentArgs::new(args.model.clone().unwrap_or_default(), args.system.clone(), args.sandbox.clone());
     agent::block_on(async {
-        let mut session = named.session.at(step.id())?.hiding(agent::secrets());
-        let agent = setup.agent(Some(&session))?;
-        session = setup.placed(session).await?;
-        if let Origin::Store(store, ..) = &named.origin {
+        let mut session = loaded.session.at(step.id())?.hiding(agent::secrets());
+        let agent = agent_args.agent(Some(&session))?;
+        session = agent_args.place(session).await?;
+        if let Source::Store(store, ..) = &loaded.source {
             session = session.record(store).await?;
         }
-        let worked = setup.work(&agent, session).await;
-        let kept = worked.session().cloned();
-        let ended = worked.end()?;
-        if let Some(other) = &kept {
-            let comparison = named.session.compare(other);
+        let outcome = agent_args.work(&agent, session).await;
+        let session = outcome.session().cloned();
+        let result = outcome.finish()?;
+        if let Some(other) = &session {
+            let comparison = loaded.session.compare(other);
             output::text(|out| writeln!(out, "{}", printable(&comparison.to_string())))?;
             if other.store().is_some() {
-                anstream::eprintln!("kept as {}", other.id().short());
+                anstream::eprintln!("saved as {}", other.id().short());
             }
         }
-        ended.map_err(|error| match (error.kind(), &named.origin, &kept) {
-            (ErrorKind::Cancelled | ErrorKind::Limit, Origin::Store(..), Some(other)) => {
-                let again = named.again(other.id(), &setup.again());
-                Failure::from(error).hint(format!("`rath resume {again}` goes on from there"))
+        result.map_err(|error| match (error.kind(), &loaded.source, &session) {
+            (ErrorKind::Cancelled | ErrorKind::Limit, Source::Store(..), Some(other)) => {
+                let resume = loaded.resume_other(other, &agent_args.options());
+                Failure::from(error).with_hint(format!("{resume} continues from there"))
             }
             _ => error.into(),
         })?;
-        Ok(Exit::Fine)
+        Ok(Exit::Success)
     })
 }
 
-/// A directory that nobody has used, and nobody needs afterwards.
-struct Fresh(PathBuf);
+/// A new directory that is removed when it is dropped.
+struct TempDir(PathBuf);
 
-impl Fresh {
-    fn make() -> std::io::Result<Self> {
+impl TempDir {
+    fn create() -> std::io::Result<Self> {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let name = format!("rath-replay-{}-{}", std::process::id(), since.as_nanos());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder)?;
-        Ok(Fresh(folder))
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory)?;
+        Ok(TempDir(directory))
     }
 }
 
-impl Drop for Fresh {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

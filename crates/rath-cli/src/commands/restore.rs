@@ -1,20 +1,20 @@
-//! `rath restore`: a session's own files, as they were.
+//! `rath restore`: change a session's files back to an earlier step.
 
 use rath::record::draw::{count, describe_effect};
 use rath::record::{SHORT_ID_DIGITS, Step};
 use serde_json::json;
 
-use super::show;
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
-use crate::sessions::{self, Origin, StoreArg};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{self, Source, StoreArg};
 
-/// Make a session's own files what they were at a step
+/// Change a session's files back to what they were at a step
 ///
-/// Files that are ignored or not kept stay as they are. What was changed by hand since is recorded first, so nothing is lost.
+/// Changes that you made since the last turn are recorded first, so that nothing is lost. Files that are
+/// ignored or not recorded stay as they are.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The session, and the step; its newest if none is named
+pub(crate) struct RestoreArgs {
+    /// The session, and the step (default: its newest)
     #[arg(value_name = "SESSION[@STEP]")]
     session: String,
     #[command(flatten)]
@@ -24,36 +24,38 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &RestoreArgs) -> CommandResult {
     let (name, step) = args.session.rsplit_once('@').unwrap_or((&args.session, "head"));
-    let named = sessions::read_at(name, &args.store)?;
-    let step = show::find(&named, step)?.id();
-    let Origin::Store(store, listed, _) = &named.origin else {
-        let what = format!("{} is a file, and works nowhere", named.name());
-        return Err(Failure::told(what, "`rath checkout` puts its files into a directory").exit(Exit::Misused));
+    let loaded = sessions::read_at(name, &args.store)?;
+    let step = loaded.find_step(step)?.id();
+    let Source::Store(store, listed, _) = &loaded.source else {
+        let message = format!("wanted a session in a store, found the file {}", loaded.name());
+        let checkout = loaded.command("checkout", " files");
+        let hint = format!("{checkout} writes its files to the directory files");
+        return Err(Failure::new(message, hint).with_exit(Exit::Usage));
     };
-    sessions::read_at(&format!("{}@{step}", named.name()), &args.store)?.has_files()?;
+    sessions::read_at(&format!("{}@{step}", loaded.name()), &args.store)?.require_files()?;
     let (session, effects) = agent::block_on(async {
-        let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
-        // What is different in the files is what this is for.
-        let mut session = resumed.whatever_files_say().map_err(|error| named.refused(error))?;
-        let effects = session.restore(step).await.map_err(|error| named.refused(error))?;
+        let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
+        // The files may differ from the record: restoring them is the purpose of this command.
+        let mut session = resumed.whatever_files_say().map_err(|error| loaded.explain(error))?;
+        let effects = session.restore(step).await.map_err(|error| loaded.explain(error))?;
         Ok((session, effects))
     })?;
-    // What a person did meanwhile was recorded before it was undone.
+    // Changes by the user were recorded before they were undone.
     let new = session.as_record().newest_first().take_while(|step| step.id() != listed.head);
     let before = new.skip(usize::from(!effects.is_empty())).map(Step::id).next();
     if args.json {
         let json = json!({"shared": step, "before": before, "effects": effects});
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        anstream::eprintln!("shared: up to {}", output::short(&step));
-        anstream::eprintln!("new: {} changed", count(effects.len() as u64, "file"));
+        let files = count(effects.len() as u64, "file");
+        anstream::eprintln!("restored step {}: {files} changed", output::short(&step));
         output::text(|out| effects.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
         if let Some(before) = before {
-            let again = named.command("restore", &format!("@{before:.SHORT_ID_DIGITS$}"));
-            anstream::eprintln!("what was changed by hand is kept: {again} brings it back");
+            let undo = loaded.command("restore", &format!("@{before:.SHORT_ID_DIGITS$}"));
+            anstream::eprintln!("your changes were recorded first: {undo} brings them back");
         }
     }
-    Ok(named.warn())
+    Ok(loaded.warn())
 }

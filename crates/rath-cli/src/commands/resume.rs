@@ -1,40 +1,45 @@
-//! `rath resume`: a stored session goes on.
+//! `rath resume`: continue a session in the store.
 
-use crate::agent::{self, GoOn, IfDifferent, Setup};
-use crate::output::Done;
-use crate::sessions::StoredArg;
+use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
+use crate::output::CommandResult;
+use crate::sessions::StoredSessionArg;
 
-/// Go on with a session in the store
+/// Continue a session in the store
 ///
-/// First it is compared with how it was left: its steps, its place, its tools, its model and its prompt. `COMPLETE` says
-/// that nothing is different; otherwise what is different is listed, and it goes on only with --anyway.
+/// First the session is checked: its steps, its files, its tools, its model and its prompt have to be as they were
+/// after the last turn. If something changed, it is listed, and the session continues only with --anyway.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ResumeArgs {
     #[command(flatten)]
-    session: StoredArg,
-    /// What to do next; `-` reads it from stdin. Left out, it goes on where it stopped
+    session: StoredSessionArg,
+    /// The next prompt; `-` reads it from stdin. Default: finish the turn that was interrupted
     prompt: Option<String>,
     #[command(flatten)]
-    setup: Setup,
-    /// Go on whatever is different, and put on the record that you chose to
+    agent: AgentArgs,
+    /// Continue although something changed since the last turn (this is recorded)
     #[arg(long)]
     anyway: bool,
-    /// Go on as a branch of your own, whoever writes the session meanwhile
+    /// Continue on a new branch, even while another process runs the session
     #[arg(long)]
     fork: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let stored = args.session.stored()?;
-    let how = if args.fork { GoOn::AsFork } else { GoOn::Itself };
-    let different = if args.anyway { IfDifferent::GoOn } else { IfDifferent::Refuse };
+pub(crate) fn run(args: &ResumeArgs) -> CommandResult {
+    let stored = args.session.find()?;
+    let mode = if args.fork { ResumeMode::Fork } else { ResumeMode::SameBranch };
+    let on_difference = if args.anyway { OnDifference::Continue } else { OnDifference::Refuse };
+    let prompt = args.prompt.as_deref();
     agent::block_on(async {
-        let (agent, mut session) = args.setup.reopen(&stored, how, different).await?;
-        agent::say(&mut session, args.prompt.as_deref())?;
-        let session = args.setup.placed(session).await?.record(&stored.store).await?;
+        let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
+        let (branch, options) = (stored.branch.short(), args.agent.options());
+        let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
+        let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+        let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
+        agent::push_prompt(&mut session, prompt, &example)?;
+        let session = args.agent.place(session).await?.record(&stored.store).await?;
         if args.fork {
             anstream::eprintln!("forked as {}", session.id().short());
         }
-        args.setup.work(&agent, session).await.end_stored(&args.setup, &stored.option)
+        args.agent.work(&agent, session).await.finish_stored(&args.agent, &stored.option)
     })
 }

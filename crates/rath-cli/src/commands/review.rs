@@ -1,4 +1,4 @@
-//! `rath review`: what waits for a person's decision.
+//! `rath review`: show what is waiting for a decision, and decide.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,97 +11,94 @@ use rath::{CallId, Session, StepId, Timestamp};
 use serde_json::json;
 
 use crate::agent;
-use crate::output::{self, BRANCH, Done, Exit, Failure};
-use crate::sessions::{self, Named, Origin, SessionArg};
+use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
+use crate::sessions::{self, LoadedSession, SessionArg, Source};
 
-/// Show what waits for a decision, or decide
+/// Show what is waiting for your decision, or decide
 ///
-/// A call waits if it was not begun, because it needs approval or the run stopped before it; or if it is in doubt: it was
-/// started, and nobody knows how it ended. A file waits if a merge could not join what both sides made of it. Ends with exit
-/// code 4 while something waits.
+/// A tool call waits if it needs approval, if the run stopped before it, or if it was interrupted and may or may not have
+/// finished. A file waits if a merge found a conflict in it. The exit code is 4 while something is waiting.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReviewArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Let a call go ahead; one in doubt is made again. May be given several times, as the others
+    /// Let a call run; an interrupted one runs again. May be repeated, as the other options
     #[arg(long, value_name = "CALL")]
     approve: Vec<String>,
     /// Refuse a call; the model is told
     #[arg(long, value_name = "CALL")]
     deny: Vec<String>,
-    /// Why; the model reads it
+    /// The reason, which the model is told
     #[arg(long, value_name = "TEXT", requires = "deny", default_value = "the user refused it")]
     reason: String,
-    /// Close a call without making it again; the model is told that its end is not known
+    /// Do not run an interrupted call again; the model is told that its result is unknown
     #[arg(long, value_name = "CALL")]
     skip: Vec<String>,
-    /// Close a call with what it came to, as you found out; the model reads the file
+    /// Do not run a call; the model is told that the text of the file is its result
     #[arg(long, num_args = 2, value_names = ["CALL", "FILE"])]
     result: Vec<String>,
-    /// Take a version of a file in conflict: ours, theirs, or markers, which is both with marks between them
-    #[arg(long, num_args = 2, value_names = ["ours | theirs | markers", "PATH"])]
+    /// Decide a conflict: take `ours`, `theirs`, or `markers` for both versions with conflict markers
+    #[arg(long, num_args = 2, value_names = ["VERSION", "PATH"])]
     take: Vec<String>,
-    /// Take your own version of a file in conflict
+    /// Decide a conflict with the content of a file of yours
     #[arg(long, num_args = 2, value_names = ["PATH", "FILE"])]
     edited: Vec<String>,
-    /// Print one JSON object per call or file that waits
+    /// Print one JSON object per waiting call or file
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
+pub(crate) fn run(args: &ReviewArgs) -> CommandResult {
+    let loaded = args.session.read()?;
     let decisions = args.decisions()?;
     if decisions.is_empty() {
-        named.warn();
-        return show(args, &named, &named.session);
+        loaded.warn();
+        return show(args, &loaded, &loaded.session);
     }
-    if named.warn() == Exit::Differs {
-        let what = format!("{} is damaged, and what was decided could not be relied on", named.name());
-        let hint = format!("{} copies what is good", named.command("salvage", " NEW"));
-        return Err(Failure::told(what, hint).exit(Exit::Differs));
+    if loaded.warn() == Exit::Differs {
+        return Err(loaded.damaged());
     }
-    // All of them or none: they are tried on what was read first.
-    let mut decided = named.session.fork();
+    // All decisions are recorded, or none: they are tried on a copy first.
+    let mut decided = loaded.session.fork();
     decide(&mut decided, &decisions)?;
-    let session = match &named.origin {
-        Origin::File(path, _) => {
-            let mut session = named.session.clone().hiding(agent::secrets());
+    let session = match &loaded.source {
+        Source::File(path, _) => {
+            let mut session = loaded.session.clone().hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.save(path)?;
             session
         }
-        Origin::Store(store, listed, _) => agent::block_on(async {
-            let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
-            let damaged = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
-            let is_damaged = resumed.certificate().differences().iter().any(damaged);
-            // Where tools would run does not matter here: nothing is run.
+        Source::Store(store, listed, _) => agent::block_on(async {
+            let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
+            let is_damage = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
+            let is_damaged = resumed.certificate().differences().iter().any(is_damage);
+            // Missing tools or directories do not matter: nothing is run.
             let mut session = match resumed.to_decide() {
                 Err(error) if is_damaged => return Err(error.into()),
-                Err(error) => error.into_session().expect("what differs comes with its session"),
+                Err(error) => error.into_session().expect("this error holds its session"),
                 Ok(session) => session,
             }
             .hiding(agent::secrets());
             decide(&mut session, &decisions)?;
             session.durable().await?;
-            settle(&named, &session, &decisions).await?;
+            write_files(&loaded, &session, &decisions).await?;
             Ok(session)
         })?,
     };
     anstream::eprintln!("{} recorded", count(decisions.len() as u64, "decision"));
-    show(args, &named, &session)
+    show(args, &loaded, &session)
 }
 
 enum Decision {
     Approve(String),
     Deny(String, String),
     Skip(String),
-    Settle(String, String),
+    Result(String, String),
     Take(String, Resolution),
     Edited(String, Vec<u8>),
 }
 
-impl Args {
+impl ReviewArgs {
     fn decisions(&self) -> Result<Vec<Decision>, Failure> {
         let approve = self.approve.iter().cloned().map(Decision::Approve);
         let deny = self.deny.iter().map(|call| Decision::Deny(call.clone(), self.reason.clone()));
@@ -110,10 +107,10 @@ impl Args {
         for pair in self.result.chunks_exact(2) {
             let (call, file) = (&pair[0], Path::new(&pair[1]));
             let text = std::fs::read_to_string(file).map_err(|error| {
-                let what = format!("cannot read the result in {}: {error}", file.display());
-                Failure::told(what, "it is the text that the model is to read")
+                let message = format!("cannot read the result in {}: {error}", file.display());
+                Failure::new(message, "`--result CALL FILE` names a file with the text for the model")
             })?;
-            decisions.push(Decision::Settle(call.clone(), text));
+            decisions.push(Decision::Result(call.clone(), text));
         }
         for pair in self.take.chunks_exact(2) {
             let taken = match pair[0].as_str() {
@@ -121,15 +118,20 @@ impl Args {
                 "theirs" => Resolution::Theirs,
                 "markers" => Resolution::Markers,
                 other => {
-                    let what = format!("wanted `ours`, `theirs` or `markers`, found `{other}`");
-                    return Err(Failure::told(what, "`--edited PATH FILE` takes your own version").exit(Exit::Misused));
+                    let message = format!("wanted `ours`, `theirs` or `markers`, found `{other}`");
+                    return Err(
+                        Failure::new(message, "`--edited PATH FILE` takes a file of yours").with_exit(Exit::Usage)
+                    );
                 }
             };
             decisions.push(Decision::Take(pair[1].clone(), taken));
         }
         for pair in self.edited.chunks_exact(2) {
             let content = std::fs::read(&pair[1]).map_err(|error| {
-                Failure::told(format!("cannot read {}: {error}", pair[1]), "it is what the file is to hold")
+                Failure::new(
+                    format!("cannot read {}: {error}", pair[1]),
+                    "`--edited PATH FILE` names a file with the new content",
+                )
             })?;
             decisions.push(Decision::Edited(pair[0].clone(), content));
         }
@@ -137,12 +139,12 @@ impl Args {
     }
 }
 
-/// Puts what was decided where the session works, when nothing is left to decide.
-async fn settle(named: &Named, session: &Session, decisions: &[Decision]) -> Result<(), Failure> {
-    let of_files = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
-    if decisions.iter().any(of_files) && session.conflicts().is_empty() {
-        let directory = session.update_files().await.map_err(|error| named.refused(error))?;
-        directory.iter().for_each(|directory| anstream::eprintln!("its files are in {}", output::path(directory)));
+/// Writes the merged files to the session's directory, once every conflict is decided.
+async fn write_files(loaded: &LoadedSession, session: &Session, decisions: &[Decision]) -> Result<(), Failure> {
+    let is_about_file = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
+    if decisions.iter().any(is_about_file) && session.conflicts().is_empty() {
+        let directory = session.update_files().await.map_err(|error| loaded.explain(error))?;
+        directory.iter().for_each(|directory| anstream::eprintln!("merged files are in {}", output::path(directory)));
     }
     Ok(())
 }
@@ -153,7 +155,7 @@ fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
             Decision::Approve(call) => session.approve(call.as_str()),
             Decision::Deny(call, reason) => session.deny(call.as_str(), reason.as_str()),
             Decision::Skip(call) => session.skip(call.as_str()),
-            Decision::Settle(call, output) => session.give_result(call.as_str(), output.as_str()),
+            Decision::Result(call, output) => session.give_result(call.as_str(), output.as_str()),
             Decision::Take(path, taken) => session.decide(path, *taken),
             Decision::Edited(path, content) => session.decide_edited(path, content),
         }
@@ -161,31 +163,40 @@ fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
     })
 }
 
-/// What waits for a decision.
+/// A tool call that is waiting for a decision.
 #[derive(serde::Serialize)]
-struct Waits {
+struct WaitingCall {
     call: CallId,
     tool: String,
     arguments: String,
     state: &'static str,
     since: Option<String>,
     step: StepId,
+    /// The time for people.
+    #[serde(skip)]
+    recent: Option<String>,
+    #[serde(skip)]
+    is_interrupted: bool,
 }
 
-impl Waits {
-    fn in_session(session: &Session) -> Vec<Waits> {
+impl WaitingCall {
+    fn all(session: &Session) -> Vec<WaitingCall> {
         let Next::RunTools(calls) = session.next() else { return Vec::new() };
-        calls.into_iter().filter_map(|pending| Waits::of(session, pending)).collect()
+        calls.into_iter().filter_map(|pending| WaitingCall::new(session, pending)).collect()
     }
 
-    fn of(session: &Session, pending: PendingCall) -> Option<Waits> {
+    /// Returns the call, unless it is decided.
+    fn new(session: &Session, pending: PendingCall) -> Option<WaitingCall> {
         let state = match pending.progress {
             Progress::New => "not begun",
             Progress::Unknown => "in doubt",
             Progress::Approved | Progress::Denied { .. } => return None,
         };
-        Some(Waits {
-            since: since(session, &pending).map(output::time),
+        let since = since(session, &pending);
+        Some(WaitingCall {
+            since: since.map(output::time),
+            recent: since.map(output::recent),
+            is_interrupted: pending.progress == Progress::Unknown,
             arguments: pending.call.arguments.to_string(),
             tool: pending.call.tool.to_string(),
             call: pending.call.id,
@@ -195,15 +206,15 @@ impl Waits {
     }
 }
 
-/// When a call was started, or asked for.
+/// Returns the time at which a call was started, or asked for if it was not started.
 fn since(session: &Session, pending: &PendingCall) -> Option<Timestamp> {
-    let started = |chunk: &Chunk| matches!(chunk, Chunk::ToolStarted(started) if started.call == pending.call.id);
+    let is_start = |chunk: &Chunk| matches!(chunk, Chunk::ToolStarted(started) if started.call == pending.call.id);
     let mut newest = session.as_record().newest_first();
-    newest.find(|step| step.id() == pending.step || started(step.chunk()))?.stamp().at
+    newest.find(|step| step.id() == pending.step || is_start(step.chunk()))?.stamp().at
 }
 
-fn show(args: &Args, named: &Named, session: &Session) -> Done {
-    let (waiting, conflicts) = (Waits::in_session(session), session.conflicts());
+fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> CommandResult {
+    let (waiting, conflicts) = (WaitingCall::all(session), session.conflicts());
     if args.json {
         output::data(|out| {
             waiting.iter().try_for_each(|call| output::json_line(out, call))?;
@@ -212,44 +223,50 @@ fn show(args: &Args, named: &Named, session: &Session) -> Done {
     } else {
         output::text(|out| {
             waiting.iter().try_for_each(|call| print(out, call))?;
-            conflicts.iter().try_for_each(|it| writeln!(out, "{}  in conflict ({})", printable(&it.path), it.what))
+            conflicts.iter().try_for_each(|it| writeln!(out, "{}  conflict ({})", printable(&it.path), it.what))
         })?;
     }
-    if let Some(holder) = writer(named) {
-        anstream::eprintln!("being written by {holder}: what has no result may be under way");
+    if let Some(holder) = writer(loaded) {
+        anstream::eprintln!("running in {holder}: calls without a result may still be running");
     }
     if waiting.is_empty() && conflicts.is_empty() {
         let next = match session.next() {
             Next::Done => String::new(),
-            _ if writer(named).is_some() => String::new(),
-            Next::AskModel | Next::RunTools(_) => match named.origin {
-                Origin::File(..) => format!("; `rath run --store file:{} --model ..` goes on", named.name()),
-                Origin::Store(..) => format!("; {} goes on", named.command("resume", " --model ..")),
-            },
+            _ if writer(loaded).is_some() => String::new(),
+            Next::AskModel | Next::RunTools(_) => format!("; {} continues", loaded.resume_command()),
         };
-        anstream::eprintln!("nothing waits for a decision{next}");
-        return Ok(Exit::Fine);
+        anstream::eprintln!("nothing is waiting for you{next}");
+        return Ok(Exit::Success);
     }
-    if !waiting.is_empty() {
-        anstream::eprintln!("hint: `--approve CALL`, `--deny CALL`, `--skip CALL` or `--result CALL FILE` decides");
+    let hint = |options: String, effect: &str| {
+        anstream::eprintln!("hint: {} {effect}", loaded.command("review", &options));
+    };
+    if let Some(waiting) = waiting.first() {
+        let call = output::quote(&waiting.call.to_string());
+        hint(format!(" --approve {call}"), if waiting.is_interrupted { "runs it again" } else { "lets it run" });
+        hint(format!(" --deny {call}"), "refuses it");
     }
-    if !conflicts.is_empty() {
-        anstream::eprintln!("hint: `--take ours|theirs|markers PATH` or `--edited PATH FILE` decides");
+    if let Some(conflict) = conflicts.first() {
+        hint(format!(" --take ours {}", output::quote(&conflict.path)), "takes our version");
     }
+    anstream::eprintln!("hint: `rath review --help` shows the other ways to decide");
     Ok(Exit::Waiting)
 }
 
-/// Who writes the session now.
-fn writer(named: &Named) -> Option<&Holder> {
-    match &named.origin {
-        Origin::File(..) => None,
-        Origin::Store(_, listed, _) => listed.holder.as_deref().filter(|holder| !holder.is_dead()),
+/// Returns the process that writes the session now.
+fn writer(loaded: &LoadedSession) -> Option<&Holder> {
+    match &loaded.source {
+        Source::File(..) => None,
+        Source::Store(_, listed, _) => listed.holder.as_deref().filter(|holder| !holder.is_dead()),
     }
 }
 
-fn print(out: &mut dyn Write, waits: &Waits) -> io::Result<()> {
-    let (call, tool) = (printable(&waits.call.to_string()), printable(&waits.tool));
-    let since = waits.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", printable(&waits.arguments))?;
-    writeln!(out, "  {}{since}, asked for in step {}", waits.state, output::short(&waits.step))
+fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
+    let (call, tool) = (printable(&waiting.call.to_string()), printable(&waiting.tool));
+    let since = waiting.recent.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", printable(&waiting.arguments))?;
+    match waiting.is_interrupted {
+        true => writeln!(out, "  waiting for you{since}; it was interrupted, and may or may not have finished"),
+        false => writeln!(out, "  waiting for you{since}; runs on resume unless you deny it"),
+    }
 }

@@ -1,130 +1,141 @@
-//! `rath run`: an agent at work.
+//! `rath run`: run an agent on a prompt.
 
 use std::path::{Path, PathBuf};
 
+use rath::CallId;
 use rath::prelude::*;
 use rath::store::Create;
+use rath::turn::Progress;
 
-use crate::agent::{self, GoOn, IfDifferent, Setup};
-use crate::output::{Done, Exit, Failure};
-use crate::sessions::{self, STORE, Stored};
+use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
+use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 
-/// Let an agent work on a prompt
+/// Run an agent on a prompt
 ///
-/// Its answer goes to stdout as it comes, and what it does on the way to stderr. The session is kept in the store step by
-/// step, however it ends. Ctrl-C stops the agent, and `rath resume` goes on. What has the shape of a
-/// key is hidden wherever it turns up, and so are the values of variables whose names end in _KEY, _TOKEN, _SECRET,
-/// _PASSWORD, _PASSWD or _CREDENTIALS.
+/// The answer is printed on stdout as it arrives, and tool calls on stderr. Every step is stored as it happens, so
+/// nothing is lost if the run fails. Ctrl-C stops the agent, and `rath resume` continues.
+///
+/// Secrets are hidden wherever they appear: texts that look like a key, and the values of environment variables whose
+/// names end in _KEY, _TOKEN, _SECRET, _PASSWORD, _PASSWD or _CREDENTIALS.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// What to do; `-` reads it from stdin. Left out, a stored session goes on where it stopped
+pub(crate) struct RunArgs {
+    /// The prompt; `-` reads it from stdin. Default: finish the interrupted turn of a stored session
     prompt: Option<String>,
     #[command(flatten)]
-    setup: Setup,
-    /// Where the session is kept. A file holds one session, and the run goes on from it if it is there
-    #[arg(long, value_name = "sqlite:PATH | jsonl:DIRECTORY | memory: | file:PATH", default_value = STORE)]
-    store: Kept,
-    /// Go on with this session of the store
+    agent: AgentArgs,
+    /// The store of the session: sqlite:PATH, jsonl:DIRECTORY, memory: or file:PATH
+    ///
+    /// A `file:` holds one session; if it exists, the run continues that session.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
+    store: Destination,
+    /// Continue this session of the store
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// Let a call go ahead that waits for a decision; may be given several times
+    /// Let a call run that is waiting for your decision; may be repeated
     #[arg(long, value_name = "CALL")]
     approve: Vec<String>,
-    /// Refuse such a call; may be given several times
+    /// Refuse such a call; may be repeated
     #[arg(long, value_name = "CALL")]
     deny: Vec<String>,
 }
 
-/// Where a session is kept.
+/// The place where a session is stored.
 #[derive(Clone)]
-enum Kept {
-    /// In a file of its own, written before the run and after it.
+enum Destination {
+    /// A file for this session alone, written before and after the run.
     File(PathBuf),
-    /// In a store, step by step.
+    /// A store, written step by step.
     Store(String),
 }
 
-impl std::str::FromStr for Kept {
+impl std::str::FromStr for Destination {
     type Err = String;
 
     fn from_str(uri: &str) -> Result<Self, String> {
         match uri.split_once(':') {
-            Some(("file", "")) | None => Err(format!("wanted a store such as `{STORE}` or `file:session.rath`")),
-            Some(("file", path)) => Ok(Kept::File(path.into())),
-            Some(_) => Ok(Kept::Store(uri.to_owned())),
+            Some(("file", "")) | None => {
+                Err(format!("wanted a store such as `{DEFAULT_STORE}` or `file:session.rath`"))
+            }
+            Some(("file", path)) => Ok(Destination::File(path.into())),
+            Some(_) => Ok(Destination::Store(uri.to_owned())),
         }
     }
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &RunArgs) -> CommandResult {
     match (&args.store, &args.session) {
-        (Kept::File(path), None) => in_file(args, path),
-        (Kept::File(_), Some(_)) => {
-            let what = "a session file holds one session, and `--session` names one of many";
-            Err(Failure::told(what, "leave `--session` out, or name a store").exit(Exit::Misused))
+        (Destination::File(path), None) => run_in_file(args, path),
+        (Destination::File(_), Some(_)) => {
+            let message = "`--session` names a session in a store, and a `file:` holds only one session";
+            Err(Failure::new(message, "leave `--session` out, or name a store").with_exit(Exit::Usage))
         }
-        (Kept::Store(uri), session) => agent::block_on(in_store(args, uri, session.as_deref())),
+        (Destination::Store(uri), session) => agent::block_on(run_in_store(args, uri, session.as_deref())),
     }
 }
 
-async fn in_store(args: &Args, uri: &str, named: Option<&str>) -> Done {
-    let option = sessions::again(uri);
-    let (agent, session, store) = match named {
+async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandResult {
+    let option = sessions::store_option(uri);
+    let (agent, session, store) = match name {
         None => {
-            let agent = args.setup.agent(None)?;
+            let agent = args.agent.agent(None)?;
             let mut session = Session::empty().hiding(agent::secrets());
             args.decide(&mut session)?;
-            agent::say(&mut session, args.prompt.as_deref())?;
+            args.push_prompt(&mut session, &option)?;
             (agent, session, sessions::open(uri, Create::IfMissing)?)
         }
         Some(name) => {
             let store = sessions::open(uri, Create::Never)?;
-            let stored = Stored { branch: sessions::find(&store, name, &option)?, store, option: option.clone() };
-            let (agent, mut session) = args.setup.reopen(&stored, GoOn::Itself, IfDifferent::Refuse).await?;
+            let branch = sessions::find_branch(&store, name, &option)?;
+            let stored = StoredSession { branch, store, option: option.clone() };
+            let (mode, prompt) = (ResumeMode::SameBranch, args.prompt.as_deref());
+            let (agent, mut session) = args.agent.reopen(&stored, mode, OnDifference::Refuse, prompt).await?;
             args.decide(&mut session)?;
-            agent::say(&mut session, args.prompt.as_deref())?;
+            args.push_prompt(&mut session, &format!("{option} --session {}", branch.short()))?;
             (agent, session, stored.store)
         }
     };
-    // What cannot be kept is not begun.
-    let session = args.setup.placed(session).await?.record(&store).await?;
-    args.setup.work(&agent, session).await.end_stored(&args.setup, &option)
+    // The session is stored before the agent starts: if that fails, nothing is run.
+    let session = args.agent.place(session).await?.record(&store).await?;
+    args.agent.work(&agent, session).await.finish_stored(&args.agent, &option)
 }
 
-fn in_file(args: &Args, path: &Path) -> Done {
-    let agent = args.setup.agent(None)?;
+fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
+    let option = format!(" --store {}", output::quote(&format!("file:{}", path.display())));
+    let agent = args.agent.agent(None)?;
     let mut session = match path.exists() {
         false => Session::empty(),
         true => open(path)?,
     }
     .hiding(agent::secrets());
     args.decide(&mut session)?;
-    agent::say(&mut session, args.prompt.as_deref())?;
-    session = agent::block_on(args.setup.placed(session))?;
-    // What cannot be kept is not begun.
+    args.push_prompt(&mut session, &option)?;
+    session = agent::block_on(args.agent.place(session))?;
+    // The session is saved before the agent starts: if that fails, nothing is run.
     session.save(path)?;
-    let worked = agent::block_on(async { Ok(args.setup.work(&agent, session).await) })?;
-    worked.session().map_or(Ok(()), |session| session.save(path))?;
-    match worked.end()? {
-        Ok(session) => {
-            anstream::eprintln!("{session}\n`rath log {}` shows what happened", path.display());
-            Ok(Exit::Fine)
+    let outcome = agent::block_on(async { Ok(args.agent.work(&agent, session).await) })?;
+    let waiting = outcome.session().and_then(waiting_call);
+    outcome.session().map_or(Ok(()), |session| session.save(path))?;
+    match outcome.finish()? {
+        Ok(_) => {
+            let path = path.display().to_string();
+            anstream::eprintln!("saved in {path}; `rath log {}` shows the steps", output::quote(&path));
+            Ok(Exit::Success)
         }
-        Err(error) => Err(told(error, args, path)),
+        Err(error) => Err(explain(error, &format!("rath run {}{option}", args.agent.options()), waiting)),
     }
 }
 
 fn open(path: &Path) -> Result<Session, Failure> {
-    let named = sessions::read_file(path)?;
-    if named.warn() == Exit::Differs {
-        let what = format!("{} is damaged, and saving it again would lose what cannot be read", path.display());
-        let hint = format!("`rath salvage {} NEW` copies what is good", path.display());
-        return Err(Failure::told(what, hint).exit(Exit::Differs));
+    let loaded = sessions::read_file(path)?;
+    match loaded.warn() {
+        // Saving the file again would lose what cannot be read.
+        Exit::Differs => Err(loaded.damaged()),
+        _ => Ok(loaded.session),
     }
-    Ok(named.session)
 }
 
-impl Args {
+impl RunArgs {
     fn decide(&self, session: &mut Session) -> Result<(), Failure> {
         for call in &self.approve {
             session.approve(call.as_str())?;
@@ -134,19 +145,31 @@ impl Args {
         }
         Ok(())
     }
+
+    fn push_prompt(&self, session: &mut Session, option: &str) -> Result<(), Failure> {
+        let example = format!("`rath run 'What is in this directory?' {}{option}`", self.agent.options());
+        agent::push_prompt(session, self.prompt.as_deref(), &example)
+    }
 }
 
-/// An error in the words of the command line.
-fn told(error: rath::Error, args: &Args, path: &Path) -> Failure {
-    let again = format!("rath run {} --store file:{}", args.setup.again(), path.display());
+/// Returns the call that a stopped run waits for: the first interrupted one, or else the first that was not started.
+fn waiting_call(session: &Session) -> Option<CallId> {
+    let Next::RunTools(calls) = session.next() else { return None };
+    let first = |progress: Progress| calls.iter().find(|pending| pending.progress == progress);
+    first(Progress::Unknown).or_else(|| first(Progress::New)).map(|pending| pending.call.id.clone())
+}
+
+/// Turns the error of a run into a failure. `command` runs the agent on the file again.
+fn explain(error: rath::Error, command: &str, waiting: Option<CallId>) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {
         ErrorKind::Approval => {
-            let hint = format!("`{again} --approve CALL` or `--deny CALL` decides, and goes on");
-            failure.hint(hint).exit(Exit::Waiting)
+            let call = waiting.map_or_else(|| "CALL".to_owned(), |call| output::quote(&call.to_string()));
+            let hint = format!("`{command} --approve {call}` runs it again; --deny {call} refuses it");
+            failure.with_hint(hint).with_exit(Exit::Waiting)
         }
-        ErrorKind::Cancelled | ErrorKind::Limit => failure.hint(format!("`{again}` goes on from there")),
+        ErrorKind::Cancelled | ErrorKind::Limit => failure.with_hint(format!("`{command}` continues from there")),
         _ => failure,
     }
 }

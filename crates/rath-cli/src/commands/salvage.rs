@@ -1,4 +1,4 @@
-//! `rath salvage`: what is good of something damaged.
+//! `rath salvage`: copy the undamaged part of a session.
 
 use std::path::Path;
 
@@ -9,39 +9,39 @@ use rath::{SalvageReport, Session};
 
 use super::import;
 use crate::agent;
-use crate::output::{self, Done, Exit, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, SessionArg};
 
-/// Copy what is good of a damaged session, and mark what is lost
+/// Copy the undamaged part of a session, and mark what is lost
 ///
-/// The copy is whole, and says which steps and payloads it lacks. Ends with exit code 3 if something is lost.
+/// The copy is intact, and says which steps and payloads are missing. The exit code is 3 if something is lost.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SalvageArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// Where the copy goes: a new session file, or a store
-    #[arg(value_name = "FILE | sqlite:PATH | jsonl:DIRECTORY")]
+    /// The destination of the copy: a new session file, sqlite:PATH or jsonl:DIRECTORY
+    #[arg(value_name = "DESTINATION")]
     to: String,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &SalvageArgs) -> CommandResult {
     let (lineage, damage) = match args.session.file() {
         Some(path) => {
             let opened = Session::open(path)?;
             let report = &opened.report;
             let mut damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
             damage.extend((report.unlisted > 0).then(|| format!("and {} more", report.unlisted)));
-            // Whether something came after that is not known.
+            // A file that is not closed may have lost its end.
             damage.extend((damage.is_empty() && !report.is_whole()).then(|| report.ending.to_string()));
             (opened.lineage, damage)
         }
         None => {
-            let stored = args.session.stored()?;
+            let stored = args.session.find_in_store()?;
             let damage = match stored.store.read(stored.branch) {
-                Ok(found) => found.damage.iter().map(ToString::to_string).collect(),
+                Ok(read) => read.damage.iter().map(ToString::to_string).collect(),
                 Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message()],
                 Err(error) => return Err(error.into()),
             };
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Done {
         }
     };
     let copied = match is_store(&args.to) {
-        true => into_store(&args.to, &lineage)?,
+        true => copy_to_store(&args.to, &lineage)?,
         false => rath::salvage(&lineage, &args.to)?,
     };
     let is_whole = damage.is_empty() && copied.is_whole();
@@ -66,22 +66,22 @@ pub(crate) fn run(args: &Args) -> Done {
             damage.iter().try_for_each(|damage| writeln!(out, "{damage}"))?;
             copied.lost_steps.iter().try_for_each(|step| writeln!(out, "lost: step {}", output::short(step)))?;
             copied.lost_payloads.iter().try_for_each(|digest| writeln!(out, "lost: payload {digest:.8}"))?;
-            let verdict = if is_whole { "nothing is lost" } else { "what is lost is marked in the copy" };
+            let verdict = if is_whole { "nothing is lost" } else { "the copy marks what is lost" };
             writeln!(out, "copied {} to {}: {verdict}", count(copied.steps, "step"), args.to)
         })?;
     }
-    Ok(if is_whole { Exit::Fine } else { Exit::Differs })
+    Ok(if is_whole { Exit::Success } else { Exit::Differs })
 }
 
-/// Whether a name means a store: a kind, a colon, and no file of that name.
+/// Returns `true` for the name of a store: a kind and a colon, unless there is a file of that name.
 fn is_store(name: &str) -> bool {
     let scheme = name.split_once(':').map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_lowercase()))
         && !Path::new(name).exists()
 }
 
-fn into_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
+fn copy_to_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
     let store = sessions::open(uri, Create::IfMissing)?;
-    agent::block_on(import::keep_all(&store, lineage))?;
+    agent::block_on(import::import_all(&store, lineage))?;
     Ok(SalvageReport::new(lineage))
 }

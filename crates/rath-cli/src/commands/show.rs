@@ -1,27 +1,23 @@
-//! `rath show`: one step, whole.
+//! `rath show`: show one step in full.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use rath::chunk::{Chunk, Finish};
+use rath::record::Step;
 use rath::record::draw::{self, BranchNames, printable};
-use rath::record::lineage;
-use rath::record::{BranchId, Digest, Parent, Payload, SHORT_ID_DIGITS, Step, StepId, Usage};
-use serde_json::value::RawValue;
 
-use super::render;
-use crate::output::{self, BRANCH, Done, Failure};
-use crate::sessions::{Named, SessionArg};
+use crate::json::{StepJson, text_payloads};
+use crate::output::{self, BRANCH, CommandResult};
+use crate::sessions::SessionArg;
 
-/// Show one step, whole
+/// Show one step in full
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
     session: SessionArg,
-    /// The step: the first digits of its id, the name of a branch for its newest step, or `head` for the newest of all
+    /// The step: the first digits of its id, a branch for its newest step, or `head` for the newest step of all
     step: String,
-    /// Print the request that the answer came of, byte for byte as it was sent
+    /// Print the request that the answer came from, byte for byte as it was sent
     #[arg(long, conflicts_with = "json")]
     as_sent: bool,
     /// Print a JSON object
@@ -29,92 +25,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
-    let named = args.session.read()?;
-    let exit = named.warn();
-    let names = BranchNames::new(&named.lineage);
-    let step = find(&named, &args.step)?;
+pub(crate) fn run(args: &ShowArgs) -> CommandResult {
+    let loaded = args.session.read()?;
+    let exit = loaded.warn();
+    let names = BranchNames::new(&loaded.lineage);
+    let step = loaded.find_step(&args.step)?;
     if args.as_sent {
-        let request = render::as_sent(&named, step, &format!(" {}", args.step))?;
+        let request = loaded.sent_request(step, &format!(" {}", output::quote(&args.step)))?;
         output::data(|out| out.write_all(request.body()))?;
     } else if args.json {
-        output::data(|out| output::json_line(out, &StepJson::of(step, Some(&names))))?;
+        output::data(|out| output::json_line(out, &StepJson::new(step, Some(&names))))?;
     } else {
         output::text(|out| print(out, step, &names))?;
     }
     Ok(exit)
-}
-
-/// A step as JSON: what its row says, and what people call its branch.
-#[derive(serde::Serialize)]
-pub(crate) struct StepJson<'a> {
-    id: StepId,
-    parents: Vec<StepId>,
-    branch: BranchId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    branch_name: Option<&'a str>,
-    by: Option<&'a str>,
-    usage: Option<Usage>,
-    at: Option<String>,
-    chunk: Box<RawValue>,
-    /// What stands beside the row, by digest: texts that are too long for it.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    payloads: BTreeMap<String, String>,
-}
-
-impl<'a> StepJson<'a> {
-    pub(crate) fn of(step: &'a Step, names: Option<&'a BranchNames>) -> Self {
-        let stamp = step.stamp();
-        StepJson {
-            id: step.id(),
-            parents: step.parents().iter().map(Parent::id).collect(),
-            branch: stamp.branch,
-            branch_name: names.map(|names| names.name_of_step(step)),
-            by: stamp.by.as_deref(),
-            usage: stamp.usage,
-            at: stamp.at.map(output::time),
-            chunk: RawValue::from_string(step.json().into_owned()).expect("a chunk is JSON"),
-            payloads: long_texts(step).map(|(digest, text)| (digest.to_string(), text.to_string())).collect(),
-        }
-    }
-}
-
-/// The step that a person means.
-pub(crate) fn find<'a>(named: &'a Named, wanted: &str) -> Result<&'a Step, Failure> {
-    let (lineage, name) = (&named.lineage, named.name());
-    let told = |what: String, hint: &str| Err(Failure::told(what, hint));
-    let list = format!("{} lists the steps", named.command("log", ""));
-    let Some(newest) = lineage.heads().last() else {
-        return told(format!("{name} holds no step"), "a session file that was cut at its beginning holds none");
-    };
-    if wanted == "head" {
-        return Ok(newest);
-    }
-    let walk = lineage.walk();
-    if let Some(branch) = lineage::branches(&walk).into_iter().find(|branch| branch.name == wanted) {
-        return Ok(branch.head);
-    }
-    let digits = wanted.to_lowercase();
-    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-        let what = format!("wanted the first digits of a step's id, a branch, or `head`, found `{wanted}`");
-        return told(what, &list);
-    }
-    let begins = |id: StepId| id.to_string().starts_with(&digits);
-    let mut found = walk.iter().filter(|step| begins(step.id()));
-    match (found.next(), found.next()) {
-        (Some(step), None) => Ok(step),
-        (Some(one), Some(other)) => told(
-            format!("`{wanted}` begins the ids of several steps: {:.12}, {:.12}, ..", one.id(), other.id()),
-            "give more digits",
-        ),
-        (None, _) => match lineage.missing().into_iter().find(|id| begins(*id)) {
-            Some(lost) => told(
-                format!("step {lost:.SHORT_ID_DIGITS$} is named as a parent, and its row is damaged or missing"),
-                &format!("{} says which", named.command("verify", "")),
-            ),
-            None => told(format!("no step `{wanted}` in {name}"), &list),
-        },
-    }
 }
 
 fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
@@ -123,8 +47,8 @@ fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()
     writeln!(out, "kind     {}", printable(step.chunk().kind()))?;
     writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.display_name(step), stamp.branch)?;
     for parent in step.parents() {
-        let lost = if parent.step().is_none() { " (not there)" } else { "" };
-        writeln!(out, "parent   {}{lost}", output::short(&parent.id()))?;
+        let missing = if parent.step().is_none() { " (missing)" } else { "" };
+        writeln!(out, "parent   {}{missing}", output::short(&parent.id()))?;
     }
     if let Some(by) = &stamp.by {
         writeln!(out, "by       {}", printable(by))?;
@@ -152,7 +76,7 @@ fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()
     writeln!(out, "\n{}", printable(&body(step)))
 }
 
-/// What the step says as a person reads it; kinds that are more data than words, as the JSON that is stored.
+/// Returns the content of a step for people; kinds that are more data than text are shown as their stored JSON.
 fn body(step: &Step) -> String {
     match step.chunk() {
         Chunk::Instructions(it) => {
@@ -180,15 +104,8 @@ fn body(step: &Step) -> String {
         Chunk::Retry(it) => format!("attempt {} of {} failed: {}", it.attempt, it.of, it.error),
         Chunk::Interrupted(it) => it.reason.to_string(),
         _ => {
-            let texts = long_texts(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
+            let texts = text_payloads(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
             format!("{}{}", step.json(), texts.collect::<String>())
         }
     }
-}
-
-fn long_texts(step: &Step) -> impl Iterator<Item = (Digest, Arc<str>)> {
-    step.chunk().payloads().into_iter().filter_map(|(digest, payload)| match payload {
-        Payload::Text(text) => Some((digest, text)),
-        Payload::Bytes(_) => None,
-    })
 }

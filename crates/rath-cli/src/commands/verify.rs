@@ -1,4 +1,4 @@
-//! `rath verify`: is the file as it was written?
+//! `rath verify`: check a session, a file or a store for damage.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,16 +7,15 @@ use std::path::Path;
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::{count, printable};
 use rath::record::graph::GraphReport;
-
 use rath::store::Damage;
 
-use crate::output::{self, Done, Exit};
-use crate::sessions::{self, Origin, StoreArg};
+use crate::output::{self, CommandResult, Exit};
+use crate::sessions::{self, Source, StoreArg};
 
-/// Check that a session, a file or a whole store is as it was written, and name what is not
+/// Check a session, a file or a whole store for damage
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// A session in the store, a session file, or a graph that `rath export` wrote; the whole store, if it is left out
+pub(crate) struct VerifyArgs {
+    /// A session in the store, a session file, or a graph written by `rath export` (default: the whole store)
     session: Option<String>,
     #[command(flatten)]
     store: StoreArg,
@@ -25,19 +24,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &VerifyArgs) -> CommandResult {
     match args.session.as_deref() {
-        None => store(args),
+        None => verify_store(args),
         Some(name) => match sessions::as_file(name) {
-            Some(path) if is_graph(path) => graph(args, path),
-            Some(path) => file(args, path),
-            None => stored(args, name),
+            Some(path) if is_graph(path) => verify_graph(args, path),
+            Some(path) => verify_file(args, path),
+            None => verify_stored(args, name),
         },
     }
 }
 
-/// Everything in a store.
-fn store(args: &Args) -> Done {
+/// Checks everything in a store.
+fn verify_store(args: &VerifyArgs) -> CommandResult {
     let check = args.store.open()?.check()?;
     let (branches, steps) = (check.branches, check.steps);
     if args.json {
@@ -54,11 +53,11 @@ fn store(args: &Args) -> Done {
     Ok(exit(&check.damage))
 }
 
-/// One session in a store.
-fn stored(args: &Args, name: &str) -> Done {
-    let named = sessions::read(name, &args.store)?;
-    let Origin::Store(_, listed, damage) = &named.origin else { return Ok(Exit::Fine) };
-    let steps = named.lineage.walk().len() as u64;
+/// Checks one session in a store.
+fn verify_stored(args: &VerifyArgs, name: &str) -> CommandResult {
+    let loaded = sessions::read(name, &args.store)?;
+    let Source::Store(_, listed, damage) = &loaded.source else { return Ok(Exit::Success) };
+    let steps = loaded.lineage.walk().len() as u64;
     if args.json {
         let json = serde_json::json!({
             "whole": damage.is_empty(),
@@ -76,7 +75,7 @@ fn stored(args: &Args, name: &str) -> Done {
 fn print_damage(damage: &[Damage], counted: &str) -> std::io::Result<()> {
     output::text(|out| {
         damage.iter().try_for_each(|damage| writeln!(out, "{damage}"))?;
-        writeln!(out, "{}: {counted}", if damage.is_empty() { "whole" } else { "damaged" })
+        writeln!(out, "{}: {counted}", if damage.is_empty() { "intact" } else { "damaged" })
     })
 }
 
@@ -86,16 +85,16 @@ fn damage_json(damage: &[Damage]) -> Vec<serde_json::Value> {
 }
 
 fn exit(damage: &[Damage]) -> Exit {
-    if damage.is_empty() { Exit::Fine } else { Exit::Differs }
+    if damage.is_empty() { Exit::Success } else { Exit::Differs }
 }
 
 fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-fn file(args: &Args, path: &Path) -> Done {
+fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
     let report = rath::verify(path)?;
-    let exit = if report.is_whole() { Exit::Fine } else { Exit::Differs };
+    let exit = if report.is_whole() { Exit::Success } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &session_json(&report)))?;
         return Ok(exit);
@@ -110,21 +109,25 @@ fn file(args: &Args, path: &Path) -> Done {
         for (kind, count) in &report.unread {
             writeln!(
                 out,
-                "{count} of kind `{}`, which this version cannot read and keeps as they are",
+                "{count} of kind `{}`, which this version cannot read and leaves unchanged",
                 printable(kind)
             )?;
         }
         if report.gone > 0 {
-            writeln!(out, "{} marked as missing: lost before, or forgotten", count(report.gone, "name"))?;
+            writeln!(
+                out,
+                "{} marked as missing: lost earlier, or removed by `rath forget`",
+                count(report.gone, "item")
+            )?;
         }
         if report.withheld > 0 {
-            writeln!(out, "{} in part only: the rest was to be forgotten", count(report.withheld, "step"))?;
+            writeln!(out, "{} without its text: removed by `rath forget`", count(report.withheld, "step"))?;
         }
         if report.ending != Ending::Closed {
             writeln!(out, "{}", report.ending)?;
         }
         let verdict = match report {
-            _ if report.is_whole() => "whole",
+            _ if report.is_whole() => "intact",
             _ if report.damage.is_empty() => "not closed",
             _ => "damaged",
         };
@@ -134,9 +137,9 @@ fn file(args: &Args, path: &Path) -> Done {
     Ok(exit)
 }
 
-fn graph(args: &Args, path: &Path) -> Done {
+fn verify_graph(args: &VerifyArgs, path: &Path) -> CommandResult {
     let report = rath::verify_graph(path)?;
-    let exit = if report.problems.is_empty() { Exit::Fine } else { Exit::Differs };
+    let exit = if report.problems.is_empty() { Exit::Success } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &graph_json(&report)))?;
         return Ok(exit);
@@ -147,16 +150,16 @@ fn graph(args: &Args, path: &Path) -> Done {
         }
         let sessions = count(report.rows, "session");
         match &report.problems[..] {
-            [] => writeln!(out, "sound: a graph of {sessions}, every seal fits and every parent is there"),
+            [] => writeln!(out, "intact: a graph of {sessions}; every seal matches and no parent is missing"),
             _ => writeln!(out, "damaged: a graph of {sessions}"),
         }
     })?;
     Ok(exit)
 }
 
-/// A row of a graph begins with an id; a row of a session file with its seal.
+/// Returns `true` for a file whose first row begins with an id; a row of a session file begins with its seal.
 ///
-/// Only of a file is the beginning looked at: from a pipe it would be gone.
+/// The beginning of a pipe is not read, since it could not be read again.
 fn is_graph(path: &Path) -> bool {
     let mut start = [0; 6];
     path.is_file()

@@ -1,8 +1,8 @@
-//! The program, as a person types it.
+//! Tests of the program, run as a process.
 
 mod files;
+mod fixture;
 mod sandbox;
-mod shop;
 mod stores;
 mod versions;
 
@@ -16,21 +16,21 @@ fn rath(folder: &Path, args: &[&str]) -> Output {
     rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
 }
 
-/// What `rath` prints to stdout.
+/// Returns what `rath` prints on stdout.
 fn printed(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(rath(folder, args).stdout).expect("UTF-8")
 }
 
-/// Runs `rath` in `folder` and compares what it printed on both streams and how it ended.
+/// Runs `rath` in `folder` and compares its output on both streams and its exit code.
 fn check(folder: &Path, args: &[&str], expected: Expect) {
     let output = rath(folder, args);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let err: String = shop::any_fork(&err).lines().map(|line| format!("! {line}\n")).collect();
+    let err: String = fixture::normalize(folder, &err).lines().map(|line| format!("! {line}\n")).collect();
     let code = output.status.code().expect("an exit code");
     expected.assert_eq(&format!("{out}{err}exit {code}\n"));
 }
 
-/// A folder with a session in it that was forked and merged.
+/// Creates a directory with a session that was forked and merged.
 fn folder() -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     let mut session = Session::user("Which river runs through Paris?");
@@ -132,7 +132,7 @@ fn verify_names_what_is_damaged() {
         (out, output.status.code().expect("an exit code"))
     };
     let (out, code) = verified(&whole, &["verify", "s.rath"]);
-    assert_eq!((out, code), (format!("whole: 10 rows, 8 steps, {} bytes\n", whole.len()), 0));
+    assert_eq!((out, code), (format!("intact: 10 rows, 8 steps, {} bytes\n", whole.len()), 0));
 
     let mut flipped = whole.clone();
     let at = String::from_utf8_lossy(&whole).find("Seine.").expect("the answer");
@@ -153,7 +153,7 @@ fn verify_names_what_is_damaged() {
     let (graph, _) = verified(&whole, &["export", "s.rath"]);
     assert_eq!(
         verified(graph.as_bytes(), &["verify", "s.rath"]),
-        ("sound: a graph of 4 sessions, every seal fits and every parent is there\n".to_owned(), 0)
+        ("intact: a graph of 4 sessions; every seal matches and no parent is missing\n".to_owned(), 0)
     );
     let missing: String = graph.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let (out, code) = verified(missing.as_bytes(), &["verify", "s.rath"]);
@@ -174,14 +174,14 @@ fn every_json_line_is_json() {
 }
 
 #[test]
-fn holding_it_wrong_is_told_kindly() {
+fn wrong_use_is_explained() {
     let folder = folder();
     check(
         folder.path(),
         &["log", "none.rath"],
         expect![[r#"
             ! error: cannot open none.rath: No such file or directory (os error 2)
-            ! hint: a session in a store is named by digits of its id; `rath ls` lists them
+            ! hint: `rath ls` lists the sessions in the store
             exit 1
         "#]],
     );
@@ -229,44 +229,48 @@ fn holding_it_wrong_is_told_kindly() {
         folder.path(),
         &["--help"],
         expect![[r#"
-            Run agents, and read, check and export what they did
+            Run agents, and read, check and export their sessions
 
             Usage: rath <COMMAND>
 
             Commands:
-              run       Let an agent work on a prompt
-              resume    Go on with a session in the store
-              review    Show what waits for a decision, or decide
-              demo      Show a small run: tools, a sub-agent, two branches at once, and the session that comes
-                        of it
-              ls        List the sessions in the store, the newest last
-              log       Show what happened, newest first
-              show      Show one step, whole
-              render    Show the request that a model was sent, or would be
-              cost      Show what the model calls cost, by model and by branch
-              replay    Do again what a session did, and compare
-              fork      Make a branch that goes on from a session by itself
-              merge     Join two sessions: what they share once, then ours, then theirs
-              diff      Show what differs between the files of two sessions, or of two steps
-              checkout  Put the files of a session, as they were at a step, into a new or empty directory
-              restore   Make a session's own files what they were at a step
-              blame     Show which call wrote each line of a file, and who asked for it
+              run       Run an agent on a prompt
+              resume    Continue a session in the store
+              review    Show what is waiting for your decision, or decide
+              demo      Show an example run of five agents
+              ls        List the sessions in the store, newest last
+              log       Show the steps of a session, newest first
+              show      Show one step in full
+              render    Show the request that a model was sent, or would be sent
+              cost      Show the cost of the model calls, by model and by branch
+              replay    Repeat a session and compare it with the record
+              fork      Start a new branch from a session, or from one of its steps
+              merge     Join two sessions and their files
+              diff      Show the differences between the files of two sessions or steps
+              checkout  Write the files of a session or step to a new directory
+              restore   Change a session's files back to what they were at a step
+              blame     Show which tool call wrote each line of a file
               bisect    Find the first step after which a command fails
-              check     Run a command as a check, and record what it found; without one, list the checks
-              verify    Check that a session, a file or a whole store is as it was written, and name what is not
-              salvage   Copy what is good of a damaged session, and mark what is lost
-              export    Write a session out: its graph, or all of it as one file
-              import    Take a session file into the store
-              forget    Remove what a step says, for good; its place in the session stays
-              gc        Delete sessions, and give back the room that nothing needs
+              check     Run a command as a check and record its result, or list the checks
+              verify    Check a session, a file or a whole store for damage
+              salvage   Copy the undamaged part of a session, and mark what is lost
+              export    Write a session to a file, in one of several formats
+              import    Copy a session file into the store
+              forget    Remove the text of a step for good; the step itself stays
+              gc        Delete sessions, and free the space that is no longer needed
               help      Print this message or the help of the given subcommand(s)
 
             Options:
               -h, --help     Print help
               -V, --version  Print version
 
-            Exit codes: 0 fine, 1 failed, 2 wrong use, 3 a difference or damage was found (verify: or the file
-            is not closed), 4 waiting for a decision, 130 interrupted
+            Exit codes:
+              0    success
+              1    failure
+              2    wrong usage
+              3    damage or a difference was found (verify: or the file is not closed)
+              4    waiting for your decision
+              130  interrupted
             exit 0
         "#]],
     );
@@ -281,7 +285,7 @@ fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
     session.save(folder.path().join("s.rath")).expect("saved");
     let run = |args: &[&str]| printed(folder.path(), args);
     std::fs::write(folder.path().join("g.jsonl"), run(&["export", "s.rath"])).expect("written");
-    assert!(run(&["verify", "g.jsonl"]).starts_with("sound"));
+    assert!(run(&["verify", "g.jsonl"]).starts_with("intact"));
     let json: serde_json::Value = serde_json::from_str(&run(&["show", "s.rath", "head", "--json"])).expect("JSON");
     let digest = json["chunk"]["text"]["digest"].as_str().expect("a long text").to_owned();
     assert_eq!(json["payloads"][digest.as_str()].as_str().map(str::len), Some(2_000 * (odd.len() + 1)));
@@ -313,23 +317,23 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["show", "s.rath", "a6367fdb"],
         expect![[r#"
-        ! warning: s.rath is damaged in 1 place; the rest was read
-        ! hint: `rath verify s.rath` names them
-        ! error: step a6367fdb is named as a parent, and its row is damaged or missing
-        ! hint: `rath verify s.rath` says which
-        exit 1
-    "#]],
+            ! warning: s.rath is damaged in 1 place; the rest was read
+            ! hint: `rath verify s.rath` lists the damage
+            ! error: step a6367fdb is damaged or missing
+            ! hint: `rath verify s.rath` lists the damage
+            exit 1
+        "#]],
     );
     std::fs::write(&path, "").expect("written");
     check(
         folder.path(),
         &["show", "s.rath", "head"],
         expect![[r#"
-        ! warning: s.rath: ends without its closing row: cut off there, or still being written
-        ! error: s.rath holds no step
-        ! hint: a session file that was cut at its beginning holds none
-        exit 1
-    "#]],
+            ! warning: s.rath: ends without its closing row: cut there, or still being written
+            ! error: there are no steps in s.rath
+            ! hint: the file may have been cut off at its beginning
+            exit 1
+        "#]],
     );
     check(
         folder.path(),
@@ -359,7 +363,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let straight = Session::user("hi");
     let (code, out) = piped(&straight);
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.starts_with("whole: 3 rows, 1 step"), "{out}");
+    assert!(out.starts_with("intact: 3 rows, 1 step"), "{out}");
 
     // A parent from further up has to be looked for, and a pipe cannot be read again.
     let forks = [1, 2].map(|nth| {
@@ -372,7 +376,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     assert!(out.contains("hint: this has to be read more than once; save it to a file first"), "{out}");
 }
 
-/// A folder with a session in it that a scripted model answered, after a signed answer of another.
+/// Creates a directory with a session that has a signed answer, and then one of a scripted model.
 fn asked() -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     let mut session = Session::system("Be brief.");
@@ -428,13 +432,13 @@ fn render_shows_what_another_model_would_be_sent_and_what_is_lost() {
 }
 
 #[test]
-fn render_says_what_it_wants() {
+fn render_explains_wrong_use() {
     let folder = asked();
     check(
         folder.path(),
         &["render", "s.rath", "--to", "gpt-5"],
         expect![[r#"
-            ! error: invalid value 'gpt-5' for '--to <openai:MODEL | anthropic:MODEL>': wanted `openai:MODEL` or `anthropic:MODEL`
+            ! error: invalid value 'gpt-5' for '--to <MODEL>': wanted `openai:NAME` or `anthropic:NAME`
             ! 
             ! For more information, try '--help'.
             exit 2
@@ -447,10 +451,10 @@ fn render_says_what_it_wants() {
         folder.path(),
         &["render", "s.rath", &id],
         expect![[r#"
-        ! error: step 3f6efd35 is not a model's answer
-        ! hint: `rath render s.rath 3f6efd35 --to openai:MODEL` shows what a model would be sent
-        exit 1
-    "#]],
+            ! error: step 3f6efd35 is not a model's answer
+            ! hint: `rath render s.rath 3f6efd35 --to openai:gpt-5` shows the request that would be sent now
+            exit 1
+        "#]],
     );
 }
 
@@ -466,8 +470,8 @@ fn cost_shows_what_the_calls_cost() {
         expect![[r#"
             anthropic:claude-sonnet-4-5  2000000 in, 1000 out  $6.01
             script:script                30 in, 3 out          no price
-            total of what has a price                          $6.01
-            ! hint: `--prices FILE` sets prices of your own
+            total of priced models                             $6.01
+            ! hint: `rath cost s.rath --prices FILE` reads prices from a JSON file; see `rath cost --help`
             exit 0
         "#]],
     );
@@ -494,20 +498,20 @@ fn cost_shows_what_the_calls_cost() {
         folder.path(),
         &["cost", "s.rath", "--prices", "no.json"],
         expect![[r#"
-        ! error: cannot read the prices in no.json: No such file or directory (os error 2)
-        ! hint: it is a JSON object: prices by model
-        exit 1
-    "#]],
+            ! error: cannot read the prices in no.json: No such file or directory (os error 2)
+            ! hint: `--prices` names a JSON file: prices by model
+            exit 1
+        "#]],
     );
     let forked = self::folder();
     check(
         forked.path(),
         &["render", "s.rath"],
         expect![[r#"
-        ! error: no answer in s.rath was given by a provider
-        ! hint: `rath render s.rath --to openai:MODEL` shows what a model would be sent
-        exit 1
-    "#]],
+            ! error: no answer in s.rath came from a model
+            ! hint: `rath render s.rath --to openai:gpt-5` shows the request that would be sent now
+            exit 1
+        "#]],
     );
     let json = printed(folder.path(), &["cost", "s.rath", "--json"]);
     assert!(json.contains(
@@ -515,7 +519,7 @@ fn cost_shows_what_the_calls_cost() {
     ));
 }
 
-/// A folder with a script, and a directory to work in.
+/// Creates a directory with a script and a directory to work in.
 fn workshop(script: &str) -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     std::fs::create_dir(folder.path().join("work")).expect("a directory");
@@ -537,75 +541,80 @@ fn demo_shows_a_whole_run_without_a_key() {
         folder.path(),
         &["demo", "--save", "demo.rath"],
         expect![[r#"
-        A workflow of four agents, the last of which can hand tasks to a fifth:
+            A workflow of four agents, the last of which can delegate to a fifth:
 
-        Demo(
-          (writer): Agent(script:demo, tools: word_count)
-          (critic): Agent(script:demo)
-          (checker): Agent(script:demo)
-          (editor): Agent(script:demo, tools: count
-            (count): Agent(script:demo, tools: word_count)
-          )
-        )
+            Demo(
+              (writer): Agent(script:demo, tools: word_count)
+              (critic): Agent(script:demo)
+              (checker): Agent(script:demo)
+              (editor): Agent(script:demo, tools: count
+                (count): Agent(script:demo, tools: word_count)
+              )
+            )
 
-        What happened, newest first:
+            Its session, newest step first:
 
-        ○  b18398e7 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
-        ○  34671521 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
-        ◆    2bca7acb b3  kept aside  [demo.editor]
-        ├─╮
-        │ ○  8516ad8b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
-        │ ○  d15953f2 count  tool result: call_10_1 ok: 9  [demo.editor.count]
-        │ ○  b5bd89e7 count  tool started: call_10_1  [demo.editor.count]
-        │ ○  fc3d2c12 count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
-        │ ○  c49b208c count  instructions: You count words. (tools: word_count)  [demo.editor.count]
-        │ ○  b39db5ae count  user: How many words: A session is everything that happened, as o…  [demo.editor]
-        │ ○  5a57df54 count  forked  [demo.editor]
-        ○  a2041bc1 b3  tool started: call_9_1  [demo.editor]
-        ○  07550132 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
-        ○  0c276782 b3  instructions: You settle matters. (tools: count)  [demo.editor]
-        ◆    aae03b8a b3  merged  [demo]
-        ├─╮
-        │ ○  f836e6c4 checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
-        │ ○  64c61c1f checker  instructions: You check facts.  [demo.checker]
-        │ ○  76e92796 checker  forked  [demo.checker]
-        ○ │  0b71920c critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
-        ○ │  ad47a6bf critic  instructions: You find what is wrong.  [demo.critic]
-        ○ │  247ad999 critic  forked  [demo.critic]
-        ├─╯
-        ○  e33174db main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
-        ○  41d279f7 main  tool result: call_3_1 ok: 13  [demo.writer]
-        ○  da1e7182 main  tool started: call_3_1  [demo.writer]
-        ○  60980ce5 main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
-        ○  7e9c4fde main  tool result: call_2_1 bad arguments: `txt`: there is no such field; `text`: it is…  [demo.writer]
-        ○  1041e985 main  assistant calls word_count({"txt":"A session is everything that happened, as one value…)  [demo.writer]  (81 in, 22 out)
-        ○  1cba7350 main  instructions: You write short sentences. (tools: word_count)  [demo.writer]
-        ○  5303884c main  user: Say in at most ten words what a session is.
+            ○  b18398e7 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
+            ○  34671521 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
+            ◆    2bca7acb b3  kept aside  [demo.editor]
+            ├─╮
+            │ ○  8516ad8b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
+            │ ○  d15953f2 count  tool result: call_10_1 ok: 9  [demo.editor.count]
+            │ ○  b5bd89e7 count  tool started: call_10_1  [demo.editor.count]
+            │ ○  fc3d2c12 count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
+            │ ○  c49b208c count  instructions: You count words. (tools: word_count)  [demo.editor.count]
+            │ ○  b39db5ae count  user: How many words: A session is everything that happened, as o…  [demo.editor]
+            │ ○  5a57df54 count  forked  [demo.editor]
+            ○  a2041bc1 b3  tool started: call_9_1  [demo.editor]
+            ○  07550132 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
+            ○  0c276782 b3  instructions: You settle matters. (tools: count)  [demo.editor]
+            ◆    aae03b8a b3  merged  [demo]
+            ├─╮
+            │ ○  f836e6c4 checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
+            │ ○  64c61c1f checker  instructions: You check facts.  [demo.checker]
+            │ ○  76e92796 checker  forked  [demo.checker]
+            ○ │  0b71920c critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
+            ○ │  ad47a6bf critic  instructions: You find what is wrong.  [demo.critic]
+            ○ │  247ad999 critic  forked  [demo.critic]
+            ├─╯
+            ○  e33174db main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
+            ○  41d279f7 main  tool result: call_3_1 ok: 13  [demo.writer]
+            ○  da1e7182 main  tool started: call_3_1  [demo.writer]
+            ○  60980ce5 main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
+            ○  7e9c4fde main  tool result: call_2_1 bad arguments: `txt`: there is no such field; `text`: it is…  [demo.writer]
+            ○  1041e985 main  assistant calls word_count({"txt":"A session is everything that happened, as one value…)  [demo.writer]  (81 in, 22 out)
+            ○  1cba7350 main  instructions: You write short sentences. (tools: word_count)  [demo.writer]
+            ○  5303884c main  user: Say in at most ten words what a session is.
 
-        The answer: A session is everything that happened, as one value.
-        session b18398e7: 17 chunks, 1391 in, 132 out, done
-        ! 
-        ! look at it: rath log demo.rath, rath show demo.rath head, rath render demo.rath, rath cost demo.rath, rath verify demo.rath
-        exit 0
-    "#]],
+            The answer: A session is everything that happened, as one value.
+            Tokens: 1,391 in, 132 out
+            ! 
+            ! saved; try:
+            !   rath log demo.rath
+            !   rath show demo.rath head
+            !   rath render demo.rath
+            !   rath cost demo.rath
+            !   rath verify demo.rath
+            exit 0
+        "#]],
     );
     check(
         folder.path(),
         &["verify", "demo.rath"],
         expect![[r#"
-        whole: 30 rows, 28 steps, 14903 bytes
-        exit 0
-    "#]],
+            intact: 30 rows, 28 steps, 14903 bytes
+            exit 0
+        "#]],
     );
     check(
         folder.path(),
         &["cost", "demo.rath"],
         expect![[r#"
-        script:demo                1391 in, 132 out  no price
-        total of what has a price                    $0.00
-        ! hint: `--prices FILE` sets prices of your own
-        exit 0
-    "#]],
+            script:demo             1391 in, 132 out  no price
+            total of priced models                    $0.00
+            ! hint: `rath cost demo.rath --prices FILE` reads prices from a JSON file; see `rath cost --help`
+            exit 0
+        "#]],
     );
 }
 
@@ -619,25 +628,25 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Let me look.
             It says hello.
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! · read_file {"path":"a.txt"}
-            ! · shell {"command":"exit 3"}
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! · read_file a.txt
+            ! · shell exit 3
             ! · shell failed
-            ! session 84336e5b: 10 chunks, placed at local:work, 3071 in, 20 out, done
-            ! `rath log s.rath` shows what happened
+            ! done in TIME: 3,091 tokens
+            ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
     );
-    // The same script from its beginning: what it says first belongs to a new question.
+    // A new run reads the script from its beginning, so the first answers are removed.
     std::fs::write(folder.path().join("script.jsonl"), LOOK.lines().last().expect("a line")).expect("a file");
     check(
         folder.path(),
         &[&["run", "And now?"], &model[..]].concat(),
         expect![[r#"
             Still hello.
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! session f2b16a80: 12 chunks, placed at local:work, 4678 in, 23 out, done
-            ! `rath log s.rath` shows what happened
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! done in TIME: 1,610 tokens
+            ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
     );
@@ -709,8 +718,8 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         folder.path(),
         &[&["run", "What is here?"], &model[..]].concat(),
         expect![[r#"
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! · read_file {"path":"a.txt"}
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! · read_file a.txt
             ! error: no (400)
             exit 1
         "#]],
@@ -722,9 +731,9 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         &[&["run"], &model[..]].concat(),
         expect![[r#"
             hello
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! session 21b7cd6e: 8 chunks, placed at local:work, 3024 in, 9 out, done
-            ! `rath log s.rath` shows what happened
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! done in TIME: 1,541 tokens
+            ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
     );
@@ -732,7 +741,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn run_keeps_the_session_even_if_nobody_can_read_the_answer() {
+fn run_saves_the_session_even_if_its_output_cannot_be_written() {
     let folder = workshop(LOOK);
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
     let output = rath_test_support::program(env!("CARGO_BIN_EXE_rath"))
@@ -756,7 +765,7 @@ fn run_keeps_the_session_even_if_nobody_can_read_the_answer() {
 }
 
 #[test]
-fn run_leaves_a_call_in_doubt_to_a_person() {
+fn an_interrupted_call_waits_for_a_decision() {
     let folder = workshop(r#"{"text": "done"}"#);
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
@@ -767,9 +776,9 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         folder.path(),
         &model,
         expect![[r#"
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! error: started, and its end is unknown: `c1` (shell)
-            ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve CALL` or `--deny CALL` decides, and goes on
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! error: started once, and nobody knows how it ended: `c1` (shell)
+            ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve c1` runs it again; --deny c1 refuses it
             exit 4
         "#]],
     );
@@ -778,25 +787,25 @@ fn run_leaves_a_call_in_doubt_to_a_person() {
         &[&model[..], &["--deny", "c1"]].concat(),
         expect![[r#"
             done
-            ! tools run in local:work: as the user, network on, forks by copy
-            ! session 3e447ce2: 8 chunks, placed at local:work, 1540 in, 1 out, done
-            ! `rath log s.rath` shows what happened
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! done in TIME: 1,541 tokens
+            ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
     );
 }
 
 #[test]
-fn run_says_what_is_wrong_before_anything_is_done() {
+fn run_refuses_wrong_options_before_it_starts() {
     let folder = workshop(LOOK);
     let check = |args: &[&str], expected: Expect| check(folder.path(), &[&["run", "hi"], args].concat(), expected);
     check(
         &["--model", "foo:x"],
         expect![[r#"
-        ! error: unknown kind of provider `foo`; known: anthropic, openai, script
-        ! hint: a kind of your own is added with `Registry::kind`
-        exit 1
-    "#]],
+            ! error: unknown kind of provider `foo`; known: anthropic, openai, script
+            ! hint: use openai:NAME, anthropic:NAME or script:FILE
+            exit 1
+        "#]],
     );
     check(
         &["--model", "script:script.jsonl", "--sandbox", "local:none"],
@@ -824,7 +833,7 @@ fn run_says_what_is_wrong_before_anything_is_done() {
     check(
         &["--model", "script:script.jsonl", "--store", "file:none/s.rath"],
         expect![[r#"
-            ! tools run in isolated:.: host read-only, network off, processes 1024 by pid namespace, forks by copy
+            ! sandbox: writes only in FOLDER, no network
             ! error: cannot write none/s.rath: No such file or directory (os error 2)
             exit 1
         "#]],

@@ -1,11 +1,11 @@
-//! Where tools run: what is in force, and what that keeps from them.
+//! Tests of sandboxes: the printed restrictions, and that they hold.
 
 use std::process::Output;
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-/// A folder with a directory to work in, a home with a secret, and a script that makes one call.
+/// Creates a directory to work in, a home directory with a secret, and a script that makes one call.
 fn machine(command: &str) -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
     for name in ["home", "work"] {
@@ -18,7 +18,7 @@ fn machine(command: &str) -> rath_test_support::TempDir {
     folder
 }
 
-/// Runs the script where `args` say.
+/// Runs the script with `args`.
 fn run(folder: &rath_test_support::TempDir, args: &[&str]) -> Output {
     let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
     let model = ["--model", "script:../script.jsonl", "--json"];
@@ -26,22 +26,22 @@ fn run(folder: &rath_test_support::TempDir, args: &[&str]) -> Output {
     rath.env("CANARY", "sings").output().expect("rath runs")
 }
 
-/// What the call printed.
-fn said(output: &Output) -> String {
+/// Returns the output of the call.
+fn tool_output(output: &Output) -> String {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let texts = events.filter(|event| event["event"] == "tool_output");
     texts.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// What is in force, as it is said before anything runs: the first words of it.
-fn in_force(output: &Output) -> String {
+/// Returns the printed restrictions of the sandbox.
+fn restrictions(folder: &rath_test_support::TempDir, output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().find(|line| line.starts_with("tools run in")).unwrap_or(&text);
-    line.split(", ").take(2).collect::<Vec<_>>().join(", ")
+    let line = text.lines().find(|line| line.contains("sandbox: ")).unwrap_or(&text);
+    crate::fixture::normalize(folder.path(), line)
 }
 
-/// Whether commands can be isolated on this machine. Where they cannot, that is said.
+/// Returns `true` if commands can be isolated on this machine, and prints the reason if not.
 fn can_isolate() -> bool {
     let output = run(&machine("true"), &["run", "hi", "--sandbox", "isolated:."]);
     let can = output.status.success();
@@ -51,12 +51,12 @@ fn can_isolate() -> bool {
     can
 }
 
-/// What commands find out about where they are.
+/// A command that prints what it can reach.
 const LOOK: &str = "echo canary=$CANARY; cat ~/private.txt 2>/dev/null || echo no private.txt; echo; \
                     echo made > made.txt && cat made.txt; touch ../outside.txt; readlink /proc/self/ns/net";
 
 #[test]
-fn tools_are_isolated_unless_somebody_says_otherwise() {
+fn tools_are_isolated_by_default() {
     if !can_isolate() {
         return;
     }
@@ -64,14 +64,14 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     let look = |args: &[&str]| {
         let folder = machine(LOOK);
         let output = run(&folder, &[&["run", "Look"], args].concat());
-        let said = said(&output).replace(&host, "the network of the machine\n");
-        let said = said.split_once("net:[").map_or(&*said, |(before, _)| before).trim_end();
+        let printed = tool_output(&output).replace(&host, "the network of the machine\n");
+        let printed = printed.split_once("net:[").map_or(&*printed, |(before, _)| before).trim_end();
         let outside = if folder.path().join("outside.txt").exists() { "written" } else { "not written" };
         assert!(folder.path().join("work/made.txt").exists());
-        format!("{}\n{said}\noutside: {outside}\n", in_force(&output))
+        format!("{}\n{printed}\noutside: {outside}\n", restrictions(&folder, &output))
     };
     expect![[r#"
-        tools run in isolated:.: host read-only, network off
+        sandbox: writes only in FOLDER/work, no network
         canary=
         no private.txt
 
@@ -80,7 +80,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&[]));
     expect![[r#"
-        tools run in isolated:.: host read-only, network off
+        sandbox: writes only in FOLDER/work, no network
         canary=
         no private.txt
 
@@ -89,7 +89,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&["--sandbox", "isolated:."]));
     expect![[r#"
-        tools run in isolated:.?network=on: host read-only, network on
+        sandbox: writes only in FOLDER/work, with network
         canary=
         no private.txt
 
@@ -99,7 +99,7 @@ fn tools_are_isolated_unless_somebody_says_otherwise() {
     "#]]
     .assert_eq(&look(&["--sandbox", "isolated:.", "--network"]));
     expect![[r#"
-        tools run in local:.: as the user, network on
+        no sandbox: tools start in FOLDER/work and can do anything you can
         canary=
         nobody's business
         made
@@ -115,8 +115,8 @@ fn a_session_stays_where_it_was_placed() {
         return;
     }
     let folder = machine("true");
-    let forces = |args: &[&str]| in_force(&run(&folder, args));
-    expect!["tools run in isolated:.: host read-only, network off"].assert_eq(&forces(&[
+    let printed = |args: &[&str]| restrictions(&folder, &run(&folder, args));
+    expect!["sandbox: writes only in FOLDER/work, no network"].assert_eq(&printed(&[
         "run",
         "Look",
         "--sandbox",
@@ -125,16 +125,15 @@ fn a_session_stays_where_it_was_placed() {
     let list = crate::printed(&folder.path().join("work"), &["ls", "--json"]);
     let listed: Value = serde_json::from_str(&list).expect("JSON");
     let id = listed["session"].as_str().expect("an id");
-    expect!["tools run in isolated:.: host read-only, network off"].assert_eq(&forces(&["resume", id, "Again"]));
-    expect!["tools run in isolated:.?network=on: host read-only, network on"].assert_eq(&forces(&[
+    expect!["sandbox: writes only in FOLDER/work, no network"].assert_eq(&printed(&["resume", id, "Again"]));
+    expect!["sandbox: writes only in FOLDER/work, with network"].assert_eq(&printed(&[
         "resume",
         id,
         "Again",
         "--network",
     ]));
-    expect!["tools run in isolated:.?network=on: host read-only, network on"]
-        .assert_eq(&forces(&["resume", id, "Again"]));
-    expect!["tools run in local:.: as the user, network on"].assert_eq(&forces(&[
+    expect!["sandbox: writes only in FOLDER/work, with network"].assert_eq(&printed(&["resume", id, "Again"]));
+    expect!["no sandbox: tools start in FOLDER/work and can do anything you can"].assert_eq(&printed(&[
         "resume",
         id,
         "Again",
@@ -144,7 +143,7 @@ fn a_session_stays_where_it_was_placed() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_before_anything_runs() {
+fn contradicting_options_are_refused_before_anything_runs() {
     let folder = machine("true");
     let check = |args: &[&str], expected: expect_test::Expect| {
         let args = [&["run", "hi", "--model", "script:../script.jsonl"], args].concat();
@@ -153,18 +152,18 @@ fn what_contradicts_itself_is_refused_before_anything_runs() {
     check(
         &["--sandbox", "none", "--network"],
         expect![[r#"
-        ! error: there are no commands to reach the network with `--sandbox none`
-        ! hint: leave one of them out
-        exit 2
-    "#]],
+            ! error: `--network` has no effect with `--sandbox none`
+            ! hint: leave one of them out
+            exit 2
+        "#]],
     );
     check(
         &["--sandbox", "isolated:.?network=off", "--network"],
         expect![[r#"
-        ! error: `--network` and `network=off` contradict each other
-        ! hint: leave one of them out
-        exit 2
-    "#]],
+            ! error: `--network` contradicts `network=off` in `--sandbox`
+            ! hint: leave one of them out
+            exit 2
+        "#]],
     );
     check(
         &["--sandbox", "isolated:.?netwrk=on"],
@@ -198,7 +197,7 @@ fn what_contradicts_itself_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn where_tools_cannot_be_isolated_nothing_runs() {
+fn nothing_runs_where_tools_cannot_be_isolated() {
     let folder = machine("touch ran.txt");
     let work = folder.path().join("work");
     // A machine whose limit of namespaces is reached: there is room for none inside this one.
@@ -217,7 +216,7 @@ fn where_tools_cannot_be_isolated_nothing_runs() {
     expect![[r#"
         error: cannot run `sh`: this machine does not let it have namespaces of its own: No space left on device (os error 28)
         hint: user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; `local:` runs commands without isolation
-        hint: `--sandbox local:.` lets tools run without isolation: they can do whatever you can
+        hint: `--sandbox local:.` runs tools without isolation: they can do anything you can
     "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));
     assert!(!work.join("ran.txt").exists());
     let output = nested("--model script:../script.jsonl --sandbox local:.").expect("it runs");

@@ -1,131 +1,127 @@
-//! Versions of files: as they were, how they differ, who wrote them, who broke them, and what checks say of them.
+//! Tests of versions of files: checkout, diff, restore, blame, bisect and check.
 
 use std::path::Path;
 
 use expect_test::expect;
 use serde_json::json;
 
-use crate::shop::each;
+use crate::fixture::for_each_store;
 
 #[test]
 fn versions_are_checked_out_compared_and_restored() {
-    each("", |shop| {
-        let id = shop.work(None, "Begin", "printf 'one\\ntwo\\n' > n.txt; echo x > old.txt");
-        let begun = shop.step(&id, "tool result");
-        shop.work(Some(&id), "Go on", "sed -i s/two/2/ n.txt; mv old.txt new.txt; chmod +x n.txt");
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "printf 'one\\ntwo\\n' > n.txt; echo x > old.txt");
+        let begun = fixture.step(&id, "tool result");
+        fixture.work(Some(&id), "Go on", "sed -i s/two/2/ n.txt; mv old.txt new.txt; chmod +x n.txt");
         let then = format!("{id}@{begun}");
-        shop.check(
+        fixture.check(
             &["checkout", &then, "then"],
             &expect![[r#"
-            ! shared: up to 9dc067b9
-            ! new: 3 files in then
-            exit 0
-        "#]],
+                ! wrote 3 files of step 9dc067b9 to then
+                exit 0
+            "#]],
         );
-        shop.expect(
-            &shop.files("then"),
+        fixture.expect(
+            &fixture.files("then"),
             &expect![[r#"
             a.txt: hello
             n.txt: one|two
             old.txt: x
         "#]],
         );
-        shop.check(
+        fixture.check(
             &["checkout", &id, "then"],
             &expect![[r#"
             ! error: wanted a new or empty directory, found files in `then`
             exit 1
         "#]],
         );
-        shop.check(
+        fixture.check(
             &["checkout", &id, "script.jsonl"],
             &expect![[r#"
             ! error: wanted a new or empty directory, found the file `script.jsonl`
             exit 1
         "#]],
         );
-        shop.check(&["checkout", &id, "now", "--json"], &expect![[r#"
+        fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
             {"directory":"now","files":3,"shared":"7b0cc5b2e4803114dee535a5b0c22a01ad82ab6c8b796397d68c3473ff83fcd3","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
-        shop.check(
+        fixture.check(
             &["diff", &then, &id],
             &expect![[r#"
-            diff --git a/n.txt b/n.txt
-            old mode 100644
-            new mode 100755
-            --- a/n.txt
-            +++ b/n.txt
-            @@ -1,2 +1,2 @@
-             one
-            -two
-            +2
-            diff --git a/old.txt b/new.txt
-            rename from old.txt
-            rename to new.txt
-            ! shared: up to 9dc067b9
-            ! new: 2 files changed
-            exit 0
-        "#]],
+                diff --git a/n.txt b/n.txt
+                old mode 100644
+                new mode 100755
+                --- a/n.txt
+                +++ b/n.txt
+                @@ -1,2 +1,2 @@
+                 one
+                -two
+                +2
+                diff --git a/old.txt b/new.txt
+                rename from old.txt
+                rename to new.txt
+                ! 2 files changed; the last common step is 9dc067b9
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-            ! shared: up to 7b0cc5b2
-            ! new: 0 files changed
-            exit 0
-        "#]],
+                ! 0 files changed; the last common step is 7b0cc5b2
+                exit 0
+            "#]],
         );
-        shop.check(&["diff", &then, &id, "--json"], &expect![[r#"
+        fixture.check(&["diff", &then, &id, "--json"], &expect![[r#"
             {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"9dc067b960fb9e5debfe10dd73601ce6bbc858bfdcf78974c5d4594989c9b554","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
-        // What it prints is a patch that git takes, whatever the files hold.
-        shop.work(Some(&id), "Go on", "printf '\\000\\377' > bin");
-        shop.write("it.patch", &shop.out(&["diff", &then, &id]));
+        // The output is a patch that git accepts, for binary files too.
+        fixture.work(Some(&id), "Go on", "printf '\\000\\377' > bin");
+        fixture.write("it.patch", &fixture.out(&["diff", &then, &id]));
         let mut git = rath_test_support::git();
-        let applied = git.args(["apply", "../it.patch"]).current_dir(shop.path("then")).status();
+        let applied = git.args(["apply", "../it.patch"]).current_dir(fixture.path("then")).status();
         assert!(applied.expect("git runs").success());
-        assert_eq!(std::fs::read(shop.path("then/bin")).expect("a file"), [0, 255]);
-        std::fs::remove_file(shop.path("then/bin")).expect("removed");
-        shop.expect(
-            &shop.files("then"),
+        assert_eq!(std::fs::read(fixture.path("then/bin")).expect("a file"), [0, 255]);
+        std::fs::remove_file(fixture.path("then/bin")).expect("removed");
+        fixture.expect(
+            &fixture.files("then"),
             &expect![[r#"
             a.txt: hello
             n.txt: one|2
             new.txt: x
         "#]],
         );
-        // What a person changed is recorded before it is undone.
-        std::fs::remove_file(shop.path("work/bin")).expect("removed");
-        shop.write("work/mine.txt", "by hand\n");
-        shop.check(
+        // The user's changes are recorded before they are undone.
+        std::fs::remove_file(fixture.path("work/bin")).expect("removed");
+        fixture.write("work/mine.txt", "by hand\n");
+        fixture.check(
             &["restore", &then],
             &expect![[r#"
-            -mine.txt
-            ~n.txt
-            new.txt→old.txt
-            ! shared: up to 9dc067b9
-            ! new: 3 files changed
-            ! what was changed by hand is kept: `rath restore S1@69e88276 --store STORE` brings it back
-            exit 0
-        "#]],
+                -mine.txt
+                ~n.txt
+                new.txt→old.txt
+                ! restored step 9dc067b9: 3 files changed
+                ! your changes were recorded first: `rath restore S1@69e88276 --store STORE` brings them back
+                exit 0
+            "#]],
         );
-        shop.expect(
-            &shop.files("work"),
+        fixture.expect(
+            &fixture.files("work"),
             &expect![[r#"
             a.txt: hello
             n.txt: one|two
             old.txt: x
         "#]],
         );
-        let hand = format!("{id}@{}", shop.step(&id, "+mine.txt"));
-        shop.check(&["restore", &hand, "--json"], &expect![[r#"
+        let hand = format!("{id}@{}", fixture.step(&id, "+mine.txt"));
+        fixture.check(&["restore", &hand, "--json"], &expect![[r#"
             {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"69e882763d51919b16fabf009a6673fbfc2ab3f7f77cdfe0eb2b37722ee7e912"}
             exit 0
         "#]]);
-        shop.expect(
-            &shop.files("work"),
+        fixture.expect(
+            &fixture.files("work"),
             &expect![[r#"
             a.txt: hello
             mine.txt: by hand
@@ -133,218 +129,217 @@ fn versions_are_checked_out_compared_and_restored() {
             new.txt: x
         "#]],
         );
-        shop.check(
+        fixture.check(
             &["restore", &hand],
             &expect![[r#"
-            ! shared: up to 69e88276
-            ! new: 0 files changed
-            exit 0
-        "#]],
+                ! restored step 69e88276: 0 files changed
+                exit 0
+            "#]],
         );
     });
 }
 
 #[test]
 fn every_line_has_its_author() {
-    each("", |shop| {
-        shop.write("work/n.txt", "one\ntwo\nthree\n");
-        let id = shop.work(None, "Begin", "sed -i s/two/2/ n.txt");
-        shop.write("work/n.txt", "one\n2\nthree\nby hand\n");
+    for_each_store("", |fixture| {
+        fixture.write("work/n.txt", "one\ntwo\nthree\n");
+        let id = fixture.work(None, "Begin", "sed -i s/two/2/ n.txt");
+        fixture.write("work/n.txt", "one\n2\nthree\nby hand\n");
         let model = ["--model", "script:script.jsonl", "--anyway"];
         let call =
             json!({"name": "write_file", "arguments": {"path": "n.txt", "text": "one\n2\nthree\nby hand\nlast\n"}});
-        shop.script(&format!("{}\n{}\n", json!({"calls": [call]}), json!({"text": "Done."})));
-        assert_eq!(shop.code(&[&["resume", &id, "Go on"], &model[..]].concat()), 0);
-        shop.check(
+        fixture.script(&format!("{}\n{}\n", json!({"calls": [call]}), json!({"text": "Done."})));
+        assert_eq!(fixture.code(&[&["resume", &id, "Go on"], &model[..]].concat()), 0);
+        fixture.check(
             &["blame", "n.txt"],
             &expect![[r#"
-            cace87e6 before the session      1  one
-            fe5efb81 shell                   2  2
-            cace87e6 before the session      3  three
-            cef87ac1 outside the session     4  by hand
-            ec0f4dbc write_file              5  last
-            ! note: of the session S1, which was written last
-            exit 0
-        "#]],
+                cace87e6 before the session      1  one
+                fe5efb81 shell                   2  2
+                cace87e6 before the session      3  three
+                cef87ac1 outside the agent       4  by hand
+                ec0f4dbc write_file              5  last
+                ! note: using the newest session, S1
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["check", "test -e n.txt", "--input", "n.txt"],
             &expect![[r#"
-            64926742 test -e n.txt  passed
-            ! note: of the session S1, which was written last
-            exit 0
-        "#]],
+                64926742 test -e n.txt  passed
+                ! note: using the newest session, S1
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
-            fe5efb81 shell                   2  2
-              call: shell {"command":"sed -i s/two/2/ n.txt"}
-              by: agent
-              asked for in: 78b58c61
-              request: 782cc123d7265218
-              checks: test -e n.txt
-            exit 0
-        "#]],
+                fe5efb81 shell                   2  2
+                  call: shell {"command":"sed -i s/two/2/ n.txt"}
+                  by: agent
+                  asked for in step: 78b58c61
+                  request: 782cc123d7265218
+                  checks: test -e n.txt
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["blame", "n.txt:4", &id],
             &expect![[r#"
-            cef87ac1 outside the session     4  by hand
-              checks: test -e n.txt
-            exit 0
-        "#]],
+                cef87ac1 outside the agent       4  by hand
+                  checks: test -e n.txt
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["blame", "a.txt:1", &id],
             &expect![[r#"
-            cace87e6 before the session      1  hello
-              checks: none that covers it
-            exit 0
-        "#]],
+                cace87e6 before the session      1  hello
+                  checks: none covers this line
+                exit 0
+            "#]],
         );
-        shop.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
+        fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
             {"answer":"4f4e29f6c87224546822e83e4b364cff1d8548c825c461197e98745b84a15da4","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"9028912779314fa290afbcd5afd88cbfc8609a80b908476167dc3dadaef1b938","step":"ec0f4dbc745e453f381dc5afdf7b7fae3f6c778812b87d749c992d1d0fc052d5","text":"last"}
             exit 0
         "#]]);
-        shop.check(
+        fixture.check(
             &["blame", "n.txt:6", &id],
             &expect![[r#"
-            ! error: `n.txt` has 5 lines, and no line 6
-            ! hint: lines are counted from 1
-            exit 1
-        "#]],
+                ! error: there is no line 6 in `n.txt`, which has 5 lines
+                ! hint: lines are counted from 1
+                exit 1
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["blame", "none.txt", &id],
             &expect![[r#"
-            ! error: there is no file `none.txt` in the session S1
-            ! hint: paths are relative to the workspace, and ignored files are not kept
-            exit 1
-        "#]],
+                ! error: there is no file `none.txt` in session S1
+                ! hint: name it relative to the session's directory; ignored files are not recorded
+                exit 1
+            "#]],
         );
     });
 }
 
 #[test]
 fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
-    each("", |shop| {
-        let id = shop.work(None, "Begin", "echo 0 > n.txt");
+    for_each_store("", |fixture| {
+        let id = fixture.work(None, "Begin", "echo 0 > n.txt");
         for nth in 1..8 {
             let breaks = if nth == 5 { "; echo broken >> a.txt" } else { "" };
-            shop.work(Some(&id), &format!("Turn {nth}"), &format!("echo {nth} > n.txt{breaks}"));
+            fixture.work(Some(&id), &format!("Turn {nth}"), &format!("echo {nth} > n.txt{breaks}"));
         }
-        std::fs::remove_file(shop.path("script.jsonl")).expect("removed");
-        let before = shop.files("work");
+        std::fs::remove_file(fixture.path("script.jsonl")).expect("removed");
+        let before = fixture.files("work");
         let good = ["sh", "-c", "! grep -q broken a.txt"];
-        shop.check(
+        fixture.check(
             &[&["bisect", &id, "--"], &good[..]].concat(),
             &expect![[r#"
-            09672e53  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
-              call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
-              by: agent
-              asked for in: d09f5fa4
-            ! 9 versions of the files, 4 runs of the command
-            exit 0
-        "#]],
+                09672e53  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
+                  call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
+                  by: agent
+                  asked for in step: d09f5fa4
+                ! tested 9 versions of the files in 4 runs
+                exit 0
+            "#]],
         );
-        shop.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
+        fixture.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
             {"answer":"d09f5fa4d4dde15cc92653bf74720e1e5c6f27d731e7b7f1bd0119a556ea92f0","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"09672e53160e90900c365eeae91f0cc6bd4b9147c19b081321a6d99f3a520729","trees":9}
             exit 0
         "#]]);
-        let earlier = format!("{id}@{}", shop.step(&id, "Turn 5"));
-        shop.check(
+        let earlier = format!("{id}@{}", fixture.step(&id, "Turn 5"));
+        fixture.check(
             &[&["bisect", &earlier, "--"], &good[..]].concat(),
             &expect![[r#"
-            ! 6 versions of the files, 1 run of the command
-            ! the command succeeds at the newest step: nothing is broken
-            exit 1
-        "#]],
+                ! tested 6 versions of the files in 1 run
+                ! the command succeeds at the newest step, so there is nothing to find
+                exit 1
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-            a709a73a  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ! 9 versions of the files, 4 runs of the command
-            ! note: it failed before the session changed anything
-            exit 0
-        "#]],
+                a709a73a  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                ! tested 9 versions of the files in 4 runs
+                ! note: the command fails already on the files from before the session
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["bisect", &id, "--", "no-such-program"],
             &expect![[r#"
             ! error: cannot run `no-such-program`: there is no such program
             exit 1
         "#]],
         );
-        assert_eq!(shop.files("work"), before);
+        assert_eq!(fixture.files("work"), before);
     });
 }
 
 #[test]
 fn a_check_goes_stale_and_a_merge_can_require_it() {
-    each("", |shop| {
-        let main = shop.work(None, "Begin", "mkdir src; echo 1 > src/n.txt");
+    for_each_store("", |fixture| {
+        let main = fixture.work(None, "Begin", "mkdir src; echo 1 > src/n.txt");
         let whole = "test -e src/n.txt";
-        shop.check(
+        fixture.check(
             &["check", whole],
             &expect![[r#"
-            0a7d33fa test -e src/n.txt  passed
-            ! note: of the session S1, which was written last
-            exit 0
-        "#]],
+                0a7d33fa test -e src/n.txt  passed
+                ! note: using the newest session, S1
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["check", "cat src/n.txt", "--input", "src"],
             &expect![[r#"
-            1
-            7f072da7 cat src/n.txt  passed
-            ! note: of the session S1, which was written last
-            exit 0
-        "#]],
+                1
+                7f072da7 cat src/n.txt  passed
+                ! note: using the newest session, S1
+                exit 0
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["check", "printf no; exit 3"],
             &expect![[r#"
-            no
-            edf5c17d printf no; exit 3  failed
-            ! note: of the session S1, which was written last
-            exit 1
-        "#]],
+                no
+                edf5c17d printf no; exit 3  failed
+                ! note: using the newest session, S1
+                exit 1
+            "#]],
         );
-        shop.work(Some(&main), "Go on", "echo hi > other.txt");
+        fixture.work(Some(&main), "Go on", "echo hi > other.txt");
         // It depends on what changed, or not.
-        shop.check(
+        fixture.check(
             &["check"],
             &expect![[r#"
-            7f072da7 cat src/n.txt  passed
-            edf5c17d printf no; exit 3  failed, stale
-            0a7d33fa test -e src/n.txt  passed, stale
-            ! note: of the session S1, which was written last
-            exit 0
-        "#]],
+                7f072da7 cat src/n.txt  passed
+                edf5c17d printf no; exit 3  failed, stale: files changed since
+                0a7d33fa test -e src/n.txt  passed, stale: files changed since
+                ! note: using the newest session, S1
+                exit 0
+            "#]],
         );
-        shop.check(&["check", "--json"], &expect![[r#"
+        fixture.check(&["check", "--json"], &expect![[r#"
             {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"7f072da76a3c40d718cf96ea6541ab777516a74405447ed534c4c23d25b6d8cc","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
             {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"edf5c17d2da93f1b1a16ee9cb08141d33d40f8a0f2a54c5537388f85a0f175ea","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
             {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"0a7d33fae2ab8e58c7170affca1bb09cd4d37b0c05b0e8a361ab3baa313c9106","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
-            ! note: of the session S1, which was written last
+            ! note: using the newest session, S1
             exit 0
         "#]]);
-        shop.check(
+        fixture.check(
             &["check", "true", "--input", "scr"],
             &expect![[r#"
-            ! note: of the session S1, which was written last
-            ! error: there is no file `scr` to depend on
-            ! hint: paths are relative to the workspace, and ignored files are not kept
-            exit 1
-        "#]],
+                ! note: using the newest session, S1
+                ! error: there is no file `scr` to depend on
+                ! hint: paths are relative to the workspace, and ignored files are not kept
+                exit 1
+            "#]],
         );
-        let (ours, theirs) = (shop.fork(&main), shop.fork(&main));
-        shop.work(Some(&ours), "Ours", "echo ours > ours.txt");
-        shop.work(Some(&theirs), "Theirs", "echo theirs > theirs.txt");
+        let (ours, theirs) = (fixture.fork(&main), fixture.fork(&main));
+        fixture.work(Some(&ours), "Ours", "echo ours > ours.txt");
+        fixture.work(Some(&theirs), "Theirs", "echo theirs > theirs.txt");
         let merge = |check: &'static str| ["merge", &ours, &theirs, "--require", check].map(str::to_owned);
-        let merge = |check, expected| shop.check(&merge(check).each_ref().map(String::as_str), expected);
+        let merge = |check, expected| fixture.check(&merge(check).each_ref().map(String::as_str), expected);
         merge(
             "make test",
             &expect![[r#"
@@ -369,124 +364,123 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             exit 1
         "#]],
         );
-        // One that depends on nothing that changed still holds.
+        // A check whose inputs did not change still holds.
         merge(
             "cat src/n.txt",
             &expect![[r#"
-            +theirs.txt
-            S4
-            ! shared: up to 4f20cec0
-            ! new: 5 steps of ours, 5 steps of theirs
-            ! its files are in work
-            ! `rath resume S4 --model .. --store STORE` goes on there
-            exit 0
-        "#]],
+                +theirs.txt
+                S4
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step 4f20cec0
+                ! merged files are in work
+                ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
+                exit 0
+            "#]],
         );
         for id in [&ours, &theirs] {
-            assert_eq!(shop.code(&["check", whole, "--session", id]), 0);
+            assert_eq!(fixture.code(&["check", whole, "--session", id]), 0);
         }
-        assert_eq!(shop.code(&["merge", &ours, &theirs, "--require", whole]), 0);
+        assert_eq!(fixture.code(&["merge", &ours, &theirs, "--require", whole]), 0);
     });
 }
 
 #[test]
-fn what_has_no_files_or_has_lost_them_says_so() {
-    each("", |shop| {
-        shop.script(r#"{"text": "Hello."}"#);
-        assert_eq!(shop.code(&["run", "Say hello", "--model", "script:script.jsonl", "--sandbox", "none"]), 0);
-        let talk = shop.newest();
+fn missing_files_are_explained() {
+    for_each_store("", |fixture| {
+        fixture.script(r#"{"text": "Hello."}"#);
+        assert_eq!(fixture.code(&["run", "Say hello", "--model", "script:script.jsonl", "--sandbox", "none"]), 0);
+        let talk = fixture.newest();
         for args in
             [&["blame", "a.txt", &talk][..], &["checkout", &talk, "out"], &["check", "true", "--session", &talk]]
         {
-            assert_eq!(shop.code(args), 1, "{args:?}");
+            assert_eq!(fixture.code(args), 1, "{args:?}");
         }
-        shop.check(
+        fixture.check(
             &["diff", &talk, &talk],
             &expect![[r#"
-            ! error: the session S1 does not say what its files were at step 7caa6964
-            ! hint: files are on the record from the first call on that can write
-            exit 1
-        "#]],
+                ! error: no files are recorded in session S1 at step 7caa6964
+                ! hint: files are recorded from the first call on that can write
+                exit 1
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["bisect", &talk, "--", "true"],
             &expect![[r#"
-            ! error: the session S1 does not say what its files were at step 7caa6964
-            ! hint: files are on the record from the first call on that can write
-            exit 1
-        "#]],
+                ! error: no files are recorded in session S1 at step 7caa6964
+                ! hint: files are recorded from the first call on that can write
+                exit 1
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["check", "true", "--session", &talk],
             &expect![[r#"
-            ! error: the session S1 works nowhere, and has no files to check
-            ! hint: it was run without a sandbox
-            exit 1
-        "#]],
+                ! error: session S1 has no directory in which a check could run
+                ! hint: it was run with `--sandbox none`
+                exit 1
+            "#]],
         );
-        let id = shop.work(None, "Begin", "echo 1 > n.txt");
-        let early = format!("{id}@{}", shop.step(&id, "user: Begin"));
-        shop.check(
+        let id = fixture.work(None, "Begin", "echo 1 > n.txt");
+        let early = format!("{id}@{}", fixture.step(&id, "user: Begin"));
+        fixture.check(
             &["checkout", &early, "out"],
             &expect![[r#"
-            ! error: the session S2 does not say what its files were at step 82a809a6
-            ! hint: files are on the record from the first call on that can write
-            exit 1
-        "#]],
+                ! error: no files are recorded in session S2 at step 82a809a6
+                ! hint: files are recorded from the first call on that can write
+                exit 1
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["restore", &early],
             &expect![[r#"
-            ! error: the session S2 does not say what its files were at step 82a809a6
-            ! hint: files are on the record from the first call on that can write
-            exit 1
-        "#]],
+                ! error: no files are recorded in session S2 at step 82a809a6
+                ! hint: files are recorded from the first call on that can write
+                exit 1
+            "#]],
         );
-        assert!(!shop.path("out").exists());
+        assert!(!fixture.path("out").exists());
         // A session file reads what is kept where it worked, and works nowhere itself.
-        assert_eq!(shop.code(&["export", &id, "--as", "bundle", "-o", "s.rath"]), 0);
-        shop.check(
+        assert_eq!(fixture.code(&["export", &id, "--as", "bundle", "-o", "s.rath"]), 0);
+        fixture.check(
             &["blame", "n.txt", "s.rath"],
             &expect![[r#"
             9b64aa02 shell                   1  1
             exit 0
         "#]],
         );
-        shop.check(
+        fixture.check(
             &["restore", "s.rath"],
             &expect![[r#"
-            ! error: s.rath is a file, and works nowhere
-            ! hint: `rath checkout` puts its files into a directory
-            exit 2
-        "#]],
+                ! error: wanted a session in a store, found the file s.rath
+                ! hint: `rath checkout s.rath files` writes its files to the directory files
+                exit 2
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["check", "true", "--session", "s.rath"],
             &expect![[r#"
-            ! error: s.rath is a file, and checks are recorded in a store
-            ! hint: `rath import FILE` takes it into one
-            exit 2
-        "#]],
+                ! error: wanted a session in a store, found the file s.rath
+                ! hint: `rath import s.rath --store STORE` copies it into the store
+                exit 2
+            "#]],
         );
-        shop.check(
+        fixture.check(
             &["fork", "s.rath"],
             &expect![[r#"
-            ! error: s.rath is a file, and holds one session
-            ! hint: `rath import FILE` takes it into a store
-            exit 2
-        "#]],
+                ! error: wanted a session in a store, found the file s.rath
+                ! hint: `rath import s.rath --store STORE` copies it into the store
+                exit 2
+            "#]],
         );
-        let versions = |name: &str| shop.path(Path::new("work/.rath").join(name).to_str().expect("UTF-8"));
+        let versions = |name: &str| fixture.path(Path::new("work/.rath").join(name).to_str().expect("UTF-8"));
         std::fs::rename(versions("workspace"), versions("elsewhere")).expect("moved");
-        shop.check(&["blame", "n.txt", &id], &expect![[r#"
+        fixture.check(&["blame", "n.txt", &id], &expect![[r#"
             ! error: the tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing from the versions of the workspace
             ! hint: versions are kept in `.rath` where the session works, which is looked for from here if it is relative
             exit 3
         "#]]);
-        std::fs::rename(shop.path("work"), shop.path("gone")).expect("moved");
-        shop.check(&["check", "true", "--session", &id], &expect![[r#"
+        std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");
+        fixture.check(&["check", "true", "--session", &id], &expect![[r#"
             ! error: differs: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)
-            ! hint: `rath resume S2 --model .. --anyway --store STORE` goes on all the same, and puts on the record that you chose to
+            ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
             exit 3
         "#]]);
     });

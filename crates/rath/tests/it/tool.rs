@@ -587,7 +587,11 @@ fn in_a_sub_agent_calls_that_need_approval_are_denied() {
     let clerk = Agent::new("You pay.", &provider).tool(pay);
     let agent = Agent::new("Go.", &provider).delegate("clerk", clerk);
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(session.lineage().to_string().contains("denied: the call needs a person's approval"), "{}", session.lineage());
+    assert!(
+        session.lineage().to_string().contains("denied: the call needs a person's approval"),
+        "{}",
+        session.lineage()
+    );
 }
 
 #[test]

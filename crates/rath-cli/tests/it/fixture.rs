@@ -1,4 +1,4 @@
-//! A folder with a store in it, and something to do for an agent.
+//! A temporary directory with a store, a scripted model and a directory to work in.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 
 const STORES: [&str; 2] = ["sqlite:s.db", "jsonl:s"];
 
-/// Runs a test on every kind of store.
-pub(crate) fn each(script: &str, test: impl Fn(&Shop)) {
+/// Runs a test on each kind of store.
+pub(crate) fn for_each_store(script: &str, test: impl Fn(&Fixture)) {
     for store in STORES {
         let folder = crate::workshop(script);
-        test(&Shop { folder, store, known: RefCell::default() });
+        test(&Fixture { folder, store, known: RefCell::default() });
     }
 }
 
-/// A folder with a script, a directory to work in, and a store.
-pub(crate) struct Shop {
+/// A temporary directory with a script, a directory to work in, and a store.
+pub(crate) struct Fixture {
     folder: rath_test_support::TempDir,
     pub(crate) store: &'static str,
-    /// The ids of all sessions that were ever there.
+    /// The ids of all sessions that the store ever had.
     known: RefCell<Vec<String>>,
 }
 
-impl Shop {
+impl Fixture {
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
@@ -34,14 +34,14 @@ impl Shop {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    /// What the model says from now on.
+    /// Replaces the answers of the scripted model.
     pub(crate) fn script(&self, turns: &str) {
         self.write("script.jsonl", turns);
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
-        // What stands after `--` is somebody else's.
+        // Arguments after `--` belong to another program.
         let (own, rest) = args.split_at(args.iter().position(|arg| *arg == "--").unwrap_or(args.len()));
         command.args(own).args(["--store", self.store]).args(rest).current_dir(self.folder.path());
         command
@@ -67,7 +67,7 @@ impl Shop {
         self.out(args).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    /// The ids of the sessions that there are, in the order in which they began.
+    /// Returns the ids of the sessions in the store, oldest first.
     fn ids(&self) -> Vec<String> {
         let list = self.json(&["ls", "--all", "--json"]);
         let mut ids: Vec<_> = list.iter().map(|it| it["session"].as_str().expect("an id").to_owned()).collect();
@@ -75,13 +75,13 @@ impl Shop {
         ids
     }
 
-    /// The short id of the session that began last.
+    /// Returns the short id of the newest session.
     pub(crate) fn newest(&self) -> String {
         let ids = self.ids();
         ids.last().map(|id| id[id.len() - 8..].to_owned()).expect("a session")
     }
 
-    /// Lets an agent run one command, in a session or in a new one. Gives the session's short id.
+    /// Lets an agent run one command, in `session` or in a new session. Returns the session's short id.
     pub(crate) fn work(&self, session: Option<&str>, prompt: &str, command: &str) -> String {
         let call = json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
         self.script(&format!("{call}\n{}\n", json!({"text": "Done."})));
@@ -94,19 +94,19 @@ impl Shop {
         session.map_or_else(|| self.newest(), str::to_owned)
     }
 
-    /// Makes a fork of a session. Gives its short id.
+    /// Forks a session. Returns the short id of the fork.
     pub(crate) fn fork(&self, of: &str) -> String {
         self.out(&["fork", of]).trim().to_owned()
     }
 
-    /// The step of a session whose line in the log holds these words.
-    pub(crate) fn step(&self, session: &str, says: &str) -> String {
+    /// Returns the step of a session whose line in the log contains `text`.
+    pub(crate) fn step(&self, session: &str, text: &str) -> String {
         let log = self.out(&["log", session]);
-        let line = log.lines().find(|line| line.contains(says)).expect("a step");
+        let line = log.lines().find(|line| line.contains(text)).expect("a step");
         line.split_whitespace().find(|word| word.len() == 8).expect("an id").to_owned()
     }
 
-    /// What is in a directory, but for rath's own.
+    /// Returns the files of a directory with their content, without `.rath`.
     pub(crate) fn files(&self, directory: &str) -> String {
         let entries = std::fs::read_dir(self.path(directory)).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
@@ -116,8 +116,8 @@ impl Shop {
         names.iter().map(|name| format!("{name}: {}\n", text(name).trim_end().replace('\n', "|"))).collect()
     }
 
-    /// Runs `rath` and compares what it printed on both streams and how it ended. What differs from run to run, and from
-    /// store to store, has a name.
+    /// Runs `rath` and compares its output on both streams and its exit code. All that differs between runs or stores is
+    /// replaced by a placeholder.
     pub(crate) fn check(&self, args: &[&str], expected: &Expect) {
         self.learn();
         let output = self.rath(args);
@@ -125,10 +125,10 @@ impl Shop {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let err: String = err.lines().map(|line| format!("! {line}\n")).collect();
         let code = output.status.code().expect("an exit code");
-        self.expect(&self.named(&format!("{out}{err}exit {code}\n")), expected);
+        self.expect(&self.with_placeholders(&format!("{out}{err}exit {code}\n")), expected);
     }
 
-    /// Compares a text. What is expected is the same for all stores, and updated from the first.
+    /// Compares a text. The expected text is the same for all stores, and is updated from the first.
     pub(crate) fn expect(&self, text: &str, expected: &Expect) {
         if std::env::var_os("UPDATE_EXPECT").is_none() || self.store == STORES[0] {
             expected.assert_eq(text);
@@ -141,14 +141,14 @@ impl Shop {
         known.extend(new);
     }
 
-    fn named(&self, text: &str) -> String {
-        let mut text = any_fork(&without_times(text)).replace(self.store, "STORE");
+    fn with_placeholders(&self, text: &str) -> String {
+        let mut text = normalize(self.folder.path(), text).replace(self.store, "STORE");
         for (nth, id) in self.known.borrow().iter().enumerate() {
             text = text.replace(id.as_str(), &format!("SESSION{}", nth + 1));
             text = text.replace(&id[id.len() - 8..], &format!("S{}", nth + 1));
         }
         let words = text.split_inclusive([' ', '\n']).collect::<Vec<_>>();
-        let mut named = String::new();
+        let mut replaced = String::new();
         for (nth, word) in words.iter().enumerate() {
             let bare = word.trim_end_matches([' ', '\n', ',', ':', ')']);
             let after = |before: &[&str]| nth >= before.len() && words[nth - before.len()..nth] == *before;
@@ -157,13 +157,13 @@ impl Shop {
                 () if nth >= 3 && words[nth - 3] == "process " && words[nth - 1] == "on " => "HOST",
                 () => bare,
             };
-            named.push_str(name);
-            named.push_str(&word[bare.len()..]);
+            replaced.push_str(name);
+            replaced.push_str(&word[bare.len()..]);
         }
-        named
+        replaced
     }
 
-    /// Changes the bytes of the store where something stands.
+    /// Replaces the first occurrence of `from` in the files of the store.
     pub(crate) fn damage(&self, from: &str, to: &str) {
         let path = match self.store.split_once(':') {
             Some(("sqlite", path)) => self.path(&format!("{path}-steps")),
@@ -176,26 +176,57 @@ impl Shop {
     }
 }
 
-/// How a fork is made is the machine's business.
-pub(crate) fn any_fork(text: &str) -> String {
-    text.replace("forks by overlay", "forks by copy").replace("forks by reflink", "forks by copy")
+/// Replaces all that differs from run to run: times, durations and the path of the temporary directory.
+pub(crate) fn normalize(folder: &Path, text: &str) -> String {
+    let mut text = text.to_owned();
+    let absolute = folder.display().to_string();
+    if let Some(home) = std::env::var_os("HOME")
+        && let Ok(rest) = folder.strip_prefix(home)
+    {
+        text = text.replace(&format!("~/{}", rest.display()), "FOLDER");
+    }
+    text = text.replace(&absolute, "FOLDER");
+    for (shape, placeholder) in [
+        ("2###-##-## ##:## UTC", "TIME"),
+        (" ##:## UTC", " TIME"),
+        ("done in #.# s", "done in TIME"),
+        ("done in ##.# s", "done in TIME"),
+    ] {
+        text = replace_shape(&text, shape, placeholder);
+    }
+    replace_times(&text)
 }
 
-/// Times differ from run to run.
-fn without_times(text: &str) -> String {
-    let (mut rest, mut named) = (text, String::new());
+/// Replaces each text of the same shape; `#` stands for a digit.
+fn replace_shape(text: &str, shape: &str, placeholder: &str) -> String {
+    let fits = |part: &[u8]| {
+        let mut pairs = shape.bytes().zip(part);
+        pairs.all(|(wanted, byte)| if wanted == b'#' { byte.is_ascii_digit() } else { wanted == *byte })
+    };
+    let (mut rest, mut replaced) = (text, String::new());
+    while let Some(at) = rest.as_bytes().windows(shape.len()).position(fits) {
+        replaced.push_str(&rest[..at]);
+        replaced.push_str(placeholder);
+        rest = &rest[at + shape.len()..];
+    }
+    replaced + rest
+}
+
+/// Replaces times in RFC 3339.
+fn replace_times(text: &str) -> String {
+    let (mut rest, mut replaced) = (text, String::new());
     let is_time = |at: &str| at.get(..11).is_some_and(|it| it.as_bytes()[4] == b'-' && it.ends_with('T'));
     while let Some((nth, _)) =
         rest.char_indices().find(|(nth, _)| rest[*nth..].starts_with("20") && is_time(&rest[*nth..]))
     {
-        named.push_str(&rest[..nth]);
-        named.push_str("TIME");
+        replaced.push_str(&rest[..nth]);
+        replaced.push_str("TIME");
         rest = rest[nth..].split_once('Z').map_or("", |(_, after)| after);
     }
-    named + rest
+    replaced + rest
 }
 
-/// Changes the bytes of a file where something stands.
+/// Replaces the first occurrence of `from` in a file by `to`, which has the same length.
 pub(crate) fn replace(path: &Path, from: &str, to: &str) {
     let mut bytes = std::fs::read(path).expect("read");
     let at = bytes.windows(from.len()).position(|it| it == from.as_bytes()).expect("it is there");
