@@ -6,8 +6,8 @@ use std::path::Path;
 use anstyle::Style;
 use rath::prelude::*;
 use rath::record::draw::{self, preview, printable};
-use rath::store::{Certificate, Difference, Resumed};
 use rath::tool::builtin;
+use rath::{Certificate, Difference, Resumed};
 use serde_json::json;
 
 use crate::commands::show::StepJson;

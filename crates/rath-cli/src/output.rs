@@ -95,6 +95,12 @@ impl From<rath::Error> for Failure {
     }
 }
 
+impl From<rath::store::StoreError> for Failure {
+    fn from(error: rath::store::StoreError) -> Self {
+        rath::Error::from(error).into()
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure { what: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failed }

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use rath::StoredSession;
 use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::record::{Record, SHORT};
-use rath::store::{Create, Damage, Found, Listed, Registry};
+use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::{BranchId, ErrorKind, Session, Store};
 
 use crate::commands::show;
@@ -160,7 +161,7 @@ pub(crate) struct Named {
 
 pub(crate) enum Origin {
     File(PathBuf, Report),
-    Store(Store, Box<Listed>, Vec<Damage>),
+    Store(Store, Box<BranchSummary>, Vec<Damage>),
 }
 
 impl Named {
@@ -243,7 +244,7 @@ pub(crate) fn read(name: &str, store: &StoreArg) -> Result<Named, Failure> {
 
 fn read_stored(stored: Stored) -> Result<Named, Failure> {
     let Stored { store, branch, option } = stored;
-    let Found { session, listed, damage } = store.read(branch)?;
+    let StoredSession { session, summary: listed, damage } = store.read(branch)?;
     let (lineage, name) = (session.lineage(), branch.short());
     Ok(Named { session, lineage, origin: Origin::Store(store, Box::new(listed), damage), name, option })
 }
@@ -268,7 +269,8 @@ pub(crate) fn stored(name: &str, store: &StoreArg) -> Result<Stored, Failure> {
 }
 
 /// Why something cannot be done to a session; if somebody writes it, what is left is to wait.
-pub(crate) fn held(error: rath::Error) -> Failure {
+pub(crate) fn held(error: impl Into<rath::Error>) -> Failure {
+    let error = error.into();
     let is_held = error.kind() == ErrorKind::Conflict;
     let failure = Failure::from(error);
     if is_held { failure.hint("wait until it is done, or end that process") } else { failure }
@@ -277,7 +279,7 @@ pub(crate) fn held(error: rath::Error) -> Failure {
 /// The branch that a person means.
 pub(crate) fn find(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
     store.find(name).map_err(|error| {
-        let is_none = error.kind() == ErrorKind::NoSuchSession && error.message().starts_with("no session");
+        let is_none = error.kind() == StoreErrorKind::NoSuchSession && error.message().starts_with("no session");
         let failure = Failure::from(error);
         if is_none { failure.hint(format!("`rath ls --all{option}` lists them")) } else { failure }
     })

@@ -39,7 +39,7 @@ pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, 
 pub use sandbox::Sandbox;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Error, Result, Session};
+pub use session::{Certificate, Difference, Error, Result, Resumed, Session, StoredSession};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.

@@ -1,11 +1,14 @@
 //! The value that programs pass around.
 
+mod certificate;
 mod conflicts;
 mod decide;
 mod error;
 mod files;
 mod join;
 mod live;
+mod recorder;
+mod resume;
 mod workspace;
 
 use std::borrow::Cow;
@@ -31,8 +34,10 @@ use crate::secrets::Secrets;
 use live::Live;
 use workspace::Where;
 
+pub use certificate::{Certificate, Difference, Resumed};
 pub use error::{Error, Result};
 pub(crate) use files::checked;
+pub use resume::StoredSession;
 pub(crate) use workspace::is_of_workspace;
 
 /// Everything that happened, as one value.

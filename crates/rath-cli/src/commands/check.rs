@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let session = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
         // What is different in the files is recorded before the check runs.
-        let session = resumed.whatever_files_say().map_err(|error| named.refused(error))?;
+        let session = resumed.accept_file_changes().map_err(|error| named.refused(error))?;
         let mut session = session.hiding(agent::secrets());
         session.check(command, &args.input).await.map_err(|error| named.refused(error))?;
         Ok(session)

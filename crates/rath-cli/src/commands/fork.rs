@@ -1,7 +1,8 @@
 //! `rath fork`: a branch that goes on by itself.
 
+use rath::Difference;
 use rath::record::draw::{count, printable};
-use rath::store::{Difference, Store};
+use rath::store::Store;
 use rath::{BranchId, Session};
 use serde_json::json;
 

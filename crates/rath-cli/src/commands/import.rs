@@ -143,7 +143,7 @@ pub(crate) async fn keep_all(store: &Store, lineage: &Lineage) -> Result<Kept, F
 
 /// Why a session that is there with other steps cannot be taken in: it may be written, or be another telling of the same.
 fn other_steps(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
-    if store.read(branch).is_ok_and(|found| found.listed.holder.is_none()) {
+    if store.read(branch).is_ok_and(|found| found.summary.holder.is_none()) {
         let what = format!("the session {} is in {} already, with other steps", branch.short(), store.uri());
         return Failure::told(what, "`--store` names another store to take it into");
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use rath::Usage;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
-use rath::store::{Holder, Listed};
+use rath::store::{BranchSummary, Holder};
 use rath::turn::Due;
 
 use crate::output::{self, BRANCH, Done, Exit};
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Done {
     Ok(Exit::Fine)
 }
 
-fn print(out: &mut dyn Write, list: &[Listed], holders: &mut Holders) -> io::Result<()> {
+fn print(out: &mut dyn Write, list: &[BranchSummary], holders: &mut Holders) -> io::Result<()> {
     let rows: Vec<_> = list.iter().map(|listed| (listed, state(listed, holders))).collect();
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
     let chunks = list.iter().map(|listed| digits(listed.totals.chunks)).max().unwrap_or_default();
@@ -58,12 +58,12 @@ fn print(out: &mut dyn Write, list: &[Listed], holders: &mut Holders) -> io::Res
     })
 }
 
-fn tokens(listed: &Listed) -> u64 {
+fn tokens(listed: &BranchSummary) -> u64 {
     let Usage { input, output, .. } = listed.totals.usage;
     input.saturating_add(output)
 }
 
-fn state(listed: &Listed, holders: &mut Holders) -> String {
+fn state(listed: &BranchSummary, holders: &mut Holders) -> String {
     match (&listed.holder, listed.totals.due) {
         (Some(holder), _) if holders.is_alive(holder) => format!("being written by {holder}"),
         (_, Due::Nothing) => "done".to_owned(),
@@ -112,7 +112,7 @@ struct WriterJson<'a> {
 }
 
 impl<'a> ListedJson<'a> {
-    fn of(listed: &'a Listed, holders: &mut Holders) -> Self {
+    fn of(listed: &'a BranchSummary, holders: &mut Holders) -> Self {
         let (next, open_calls) = match listed.totals.due {
             Due::Nothing => ("done", 0),
             Due::Model => ("model", 0),

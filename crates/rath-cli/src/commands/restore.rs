@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Done {
     let (session, effects) = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::held)?;
         // What is different in the files is what this is for.
-        let mut session = resumed.whatever_files_say().map_err(|error| named.refused(error))?;
+        let mut session = resumed.accept_file_changes().map_err(|error| named.refused(error))?;
         let effects = session.restore(step).await.map_err(|error| named.refused(error))?;
         Ok((session, effects))
     })?;

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use rath::prelude::*;
 use rath::record::Step;
-use rath::store::{Check, Create, Freed, Holder, Jsonl, Listed, Read, Rows, Sqlite, Store, StoreBackend, Write};
+use rath::store::{
+    self, BranchSummary, CheckReport, Create, FreedSpace, Holder, Jsonl, Rows, Sqlite, Store, StoreBackend,
+    StoredBranch, Write,
+};
 use rath::{BranchId, StepId};
 use rath_bench::{Table, cpu_time, peak};
 use tokio::runtime::{Builder, Runtime};
@@ -55,7 +58,7 @@ fn bytes(group: &[Step]) -> usize {
 }
 
 impl<B: StoreBackend> StoreBackend for Counted<B> {
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &Rows) -> store::Result<Vec<store::Result<()>>> {
         let steps = group.iter().flat_map(|write| &write.steps).cloned().collect();
         self.groups.lock().expect("nobody panics").push(steps);
         self.backend.write(group, rows)
@@ -65,47 +68,47 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
         self.backend.uri()
     }
 
-    fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
+    fn claim(&self, branch: BranchId, holder: &Holder) -> store::Result<u64> {
         self.backend.claim(branch, holder)
     }
 
-    fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
+    fn release(&self, rights: &[(BranchId, u64)]) -> store::Result<()> {
         self.backend.release(rights)
     }
 
-    fn rest(&self) -> Result<()> {
-        self.backend.rest()
+    fn idle(&self) -> store::Result<()> {
+        self.backend.idle()
     }
 
-    fn renew(&self, holder: &Holder) -> Result<()> {
+    fn renew(&self, holder: &Holder) -> store::Result<()> {
         self.backend.renew(holder)
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> store::Result<Vec<BranchSummary>> {
         self.backend.list()
     }
 
-    fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
-        self.backend.listed(branch)
+    fn summary(&self, branch: BranchId) -> store::Result<Option<BranchSummary>> {
+        self.backend.summary(branch)
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
+    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> store::Result<StoredBranch> {
         self.backend.read(branch, rows)
     }
 
-    fn check(&self) -> Result<Check> {
+    fn check(&self) -> store::Result<CheckReport> {
         self.backend.check()
     }
 
-    fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
+    fn forget(&self, branch: BranchId, step: StepId) -> store::Result<()> {
         self.backend.forget(branch, step)
     }
 
-    fn delete(&self, family: BranchId) -> Result<()> {
+    fn delete(&self, family: BranchId) -> store::Result<()> {
         self.backend.delete(family)
     }
 
-    fn compact(&self) -> Result<Freed> {
+    fn compact(&self) -> store::Result<FreedSpace> {
         self.backend.compact()
     }
 }

@@ -9,8 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rath::record::{Kept, Link, Parents, Seal, Shelf, Shelved, Stamp, Step, Stored, Totals, Usage};
-use rath::store::{Check, Damage, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write};
-use rath::{BranchId, Chunk, Digest, Error, ErrorKind, Result, StepId, Timestamp};
+use rath::store::{
+    BranchSummary, CheckReport, Damage, FreedSpace, Holder, Result, Rows, StoreBackend, StoreError, StoreErrorKind,
+    StoredBranch, Write, WriteRight,
+};
+use rath::{BranchId, Chunk, Digest, StepId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 const TABLES: &str = "
@@ -86,10 +89,10 @@ fn settings(connection: &Connection, page_size: u32) {
 
 impl Writer {
     fn append(&mut self, write: &Write, rows: &Rows) -> rusqlite::Result<Result<()>> {
-        let conflict = || Ok(Err(Error::new(ErrorKind::Conflict, "the branch is somewhere else")));
+        let conflict = || Ok(Err(StoreError::new(StoreErrorKind::Conflict, "the branch is somewhere else")));
         let known = match self.branches.get(&write.branch) {
             Some(known) => Some(known.clone()),
-            None if matches!(write.right, Right::New(_)) => None,
+            None if matches!(write.right, WriteRight::New(_)) => None,
             None => find(&self.connection, write.branch)?.map(|(row, epoch, listed)| Branch {
                 row,
                 head: listed.head,
@@ -97,11 +100,11 @@ impl Writer {
             }),
         };
         let mut branch = match (&write.right, known) {
-            (Right::New(_), None) => {
+            (WriteRight::New(_), None) => {
                 self.newest.1 += 1;
                 Branch { row: self.newest.1, head: StepId([0; 32]), epoch: 1 }
             }
-            (Right::Held(epoch), Some(known)) if known.epoch == *epoch && Some(known.head) == write.after => known,
+            (WriteRight::Held(epoch), Some(known)) if known.epoch == *epoch && Some(known.head) == write.after => known,
             _ => return conflict(),
         };
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
@@ -126,7 +129,7 @@ impl Writer {
         packed.extend_from_slice(&head.id().0);
         packed.extend_from_slice(&head.totals());
         seal(&mut packed, &write.branch.0);
-        if let Right::New(_) = write.right {
+        if let WriteRight::New(_) = write.right {
             let sql = "INSERT INTO branches(b, id, family, title, writer, state) VALUES (?, ?, ?, ?, 1, ?)";
             let title = write.title.as_deref().unwrap_or_default();
             let values = params![branch.row, &write.branch.0[..], &write.family.0[..], title, &packed[..]];
@@ -176,7 +179,7 @@ fn pack(out: &mut Vec<u8>, row: u64, step: &Step, rows: &Rows) {
     out.extend_from_slice(&step.id().0);
     out.extend_from_slice(&stamp.branch.0);
     for link in step.parents() {
-        let at = if let Kept::At(at) = rows.of(link) { at } else { 0 };
+        let at = if let Kept::At(at) = rows.lookup(link) { at } else { 0 };
         out.extend_from_slice(&link.id().0);
         out.extend_from_slice(&at.to_le_bytes());
     }
@@ -328,7 +331,7 @@ impl Shelf for Fetcher {
 }
 
 /// The number and the epoch of a branch, with its line in a list; none if its seal does not fit.
-fn listed(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, Listed)>> {
+fn listed(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, BranchSummary)>> {
     let blob = |column: usize| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_blob()?) };
     let (id, family, title, state) = (blob(1)?, blob(2)?, row.get_ref(3)?.as_str()?, blob(4)?);
     let b = row.get(0)?;
@@ -339,18 +342,22 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, Listed)>> {
         let (branch, family) = (BranchId(id.try_into().ok()?), BranchId(family.try_into().ok()?));
         let at = Some(at).filter(|at| *at != i64::MIN).map(Timestamp);
         let totals = Totals::read(state)?;
-        Some((b, epoch, Listed { branch, family, head, totals, title: title.into(), at, is_tip: true, holder: None }))
+        Some((
+            b,
+            epoch,
+            BranchSummary { branch, family, head, totals, title: title.into(), at, is_tip: true, holder: None },
+        ))
     };
     Ok(read())
 }
 
-fn find(connection: &Connection, branch: BranchId) -> rusqlite::Result<Option<(i64, u64, Listed)>> {
+fn find(connection: &Connection, branch: BranchId) -> rusqlite::Result<Option<(i64, u64, BranchSummary)>> {
     let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
     Ok(connection.prepare_cached(sql)?.query_row([&branch.0[..]], listed).optional()?.flatten())
 }
 
-fn failed(error: rusqlite::Error) -> Error {
-    Error::wrap(ErrorKind::Store, error)
+fn failed(error: rusqlite::Error) -> StoreError {
+    StoreError::wrap(StoreErrorKind::Store, error)
 }
 
 impl StoreBackend for Plain {
@@ -372,7 +379,9 @@ impl StoreBackend for Plain {
 
     fn claim(&self, branch: BranchId, _: &Holder) -> Result<u64> {
         let found = find(&self.reader(), branch).map_err(failed)?;
-        found.map(|(_, epoch, _)| epoch).ok_or_else(|| Error::new(ErrorKind::NoSuchSession, "no such session"))
+        found
+            .map(|(_, epoch, _)| epoch)
+            .ok_or_else(|| StoreError::new(StoreErrorKind::NoSuchSession, "no such session"))
     }
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
@@ -388,7 +397,7 @@ impl StoreBackend for Plain {
         write().map_err(failed)
     }
 
-    fn rest(&self) -> Result<()> {
+    fn idle(&self) -> Result<()> {
         let writer = self.writer.lock().expect("nobody panics");
         writer.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)
     }
@@ -397,7 +406,7 @@ impl StoreBackend for Plain {
         Ok(())
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<BranchSummary>> {
         let connection = self.reader();
         let read = || -> rusqlite::Result<_> {
             let mut select =
@@ -412,11 +421,11 @@ impl StoreBackend for Plain {
         read().map_err(failed)
     }
 
-    fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
+    fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
         Ok(find(&self.reader(), branch).map_err(failed)?.map(|(_, _, listed)| listed))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
+    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
         let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
         let mut damage = Vec::new();
         let (listed, head) = {
@@ -432,15 +441,15 @@ impl StoreBackend for Plain {
                 check_line(&connection, head, &mut damage)?;
                 Ok(found)
             };
-            read().map_err(failed)?.ok_or_else(|| Error::new(ErrorKind::NoSuchSession, "no such session"))?
+            read().map_err(failed)?.ok_or_else(|| StoreError::new(StoreErrorKind::NoSuchSession, "no such session"))?
         };
         let (connection, rows) = (self.reader.clone(), rows.clone());
         let fetcher = Arc::new_cyclic(|own| Fetcher { connection, rows, own: own.clone() });
         let head = fetcher.fetch(head, listed.head);
-        Ok(Read { listed, head, damage })
+        Ok(StoredBranch { summary: listed, head, damage })
     }
 
-    fn check(&self) -> Result<Check> {
+    fn check(&self) -> Result<CheckReport> {
         unimplemented!("no benchmark checks a store")
     }
 
@@ -452,7 +461,7 @@ impl StoreBackend for Plain {
         unimplemented!("no benchmark deletes a session")
     }
 
-    fn compact(&self) -> Result<Freed> {
+    fn compact(&self) -> Result<FreedSpace> {
         unimplemented!("no benchmark compacts a store")
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Session;
 use crate::error::{Details, ErrorKind, chain, is_temporary_io, write_report};
+use crate::store::StoreError;
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -99,6 +100,12 @@ impl Error {
 impl From<Details<ErrorKind>> for Error {
     fn from(details: Details<ErrorKind>) -> Self {
         Error(Box::new(Inner { details, session: None }))
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Details::from(error).into()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
+use super::recorder::Recorder;
 use super::workspace::Where;
 use crate::cancel::Cancel;
 use crate::event::{EventKind, Hub};
@@ -10,7 +11,6 @@ use crate::flow::Scope;
 use crate::provider::Reuse;
 use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
-use crate::store::Recorder;
 
 /// What is live around a session and no part of its record. A fork shares it.
 #[derive(Clone, Default)]
@@ -125,7 +125,7 @@ impl Session {
     /// Hands over what was appended, with its JSON where that is at hand.
     pub(super) fn keep(&mut self, json: Option<Vec<u8>>) {
         if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
-            recorder.keep(self.branch.id, head, json);
+            recorder.write(self.branch.id, head, json);
         }
     }
 
