@@ -116,6 +116,11 @@ impl Table {
         self.row(what, format!("{ratio:.2}×"), format!("at least {bound:.2}×"), ratio >= bound);
     }
 
+    /// Adds a ratio without a bound, for comparison.
+    pub fn informative(&mut self, what: &str, ratio: f64) {
+        self.row(what, format!("{ratio:.2}×"), "informative".to_owned(), true);
+    }
+
     /// Adds a number of bytes that must be below its bound.
     pub fn bytes(&mut self, what: &str, bytes: usize, bound: usize) {
         self.row(what, format!("{bytes} B"), format!("below {bound} B"), bytes < bound);

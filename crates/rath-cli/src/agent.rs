@@ -9,8 +9,8 @@ use anstyle::Style;
 use rath::prelude::*;
 use rath::record::draw::{self, count, preview, printable};
 use rath::sandbox::{Capabilities, Host, Isolation, Limit, Network};
-use rath::store::{Certificate, Difference, Resumed};
 use rath::tool::builtin;
+use rath::{Certificate, Difference, Resumed};
 use serde_json::json;
 
 use crate::json::StepJson;

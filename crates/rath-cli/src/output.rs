@@ -113,6 +113,12 @@ impl From<rath::sandbox::Error> for Failure {
     }
 }
 
+impl From<rath::store::StoreError> for Failure {
+    fn from(error: rath::store::StoreError) -> Self {
+        rath::Error::from(error).into()
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Failure { message: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failure }

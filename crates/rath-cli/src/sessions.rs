@@ -7,7 +7,7 @@ use rath::record::codec::{Ending, Report};
 use rath::record::draw::count;
 use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
-use rath::store::{Create, Damage, Found, Listed, Registry};
+use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::turn::Next;
 use rath::{BranchId, ErrorKind, Session, Store, view};
 
@@ -171,7 +171,7 @@ pub(crate) struct LoadedSession {
 /// The place that a session was read from.
 pub(crate) enum Source {
     File(PathBuf, Report),
-    Store(Store, Box<Listed>, Vec<Damage>),
+    Store(Store, Box<BranchSummary>, Vec<Damage>),
 }
 
 impl LoadedSession {
@@ -356,7 +356,7 @@ pub(crate) fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, Failur
 
 fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
-    let Found { session, listed, damage } = store.read(branch)?;
+    let rath::StoredSession { session, summary: listed, damage } = store.read(branch)?;
     let (lineage, name) = (session.lineage(), branch.short());
     Ok(LoadedSession { session, lineage, source: Source::Store(store, Box::new(listed), damage), name, option })
 }
@@ -378,7 +378,8 @@ pub(crate) fn find_stored(name: &str, store: &StoreArg) -> Result<StoredSession,
 }
 
 /// Turns an error into a failure whose hint is to wait, if another process holds the session.
-pub(crate) fn explain_held(error: rath::Error) -> Failure {
+pub(crate) fn explain_held(error: impl Into<rath::Error>) -> Failure {
+    let error = error.into();
     let is_held = error.kind() == ErrorKind::Conflict;
     let failure = Failure::from(error);
     if is_held { failure.with_hint("wait until that process is done, or stop it") } else { failure }
@@ -387,7 +388,7 @@ pub(crate) fn explain_held(error: rath::Error) -> Failure {
 /// Finds the branch that `name` means.
 pub(crate) fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
     store.find(name).map_err(|error| {
-        let is_none = error.kind() == ErrorKind::NoSuchSession && error.message().starts_with("no session");
+        let is_none = error.kind() == StoreErrorKind::NoSuchSession && error.message().starts_with("no session");
         let failure = Failure::from(error);
         if is_none { failure.with_hint(format!("`rath ls --all{option}` lists the sessions")) } else { failure }
     })

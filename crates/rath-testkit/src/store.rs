@@ -1,8 +1,9 @@
 //! What every store has to keep.
 
+use rath::Difference;
 use rath::chunk::{Image, ToolStarted, User};
 use rath::prelude::*;
-use rath::store::{Difference, Listed};
+use rath::store::BranchSummary;
 
 /// An empty store for one promise, which can be opened again and again.
 pub struct Case(Box<dyn FnMut() -> Store>);
@@ -273,7 +274,7 @@ fn recorded(case: &mut Case, words: &str) -> Session {
 /// for its handle does it a little later.
 fn wait_until_released(store: &Store, branch: rath::BranchId) {
     let start = std::time::Instant::now();
-    let is_held = |listed: &Listed| listed.branch == branch && listed.holder.is_some();
+    let is_held = |listed: &BranchSummary| listed.branch == branch && listed.holder.is_some();
     while store.list().expect("a list").iter().any(is_held) {
         assert!(start.elapsed() < std::time::Duration::from_secs(120), "it is still held");
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -285,12 +286,12 @@ fn head(session: &Session) -> StepId {
 }
 
 /// The one branch that there is.
-fn only(store: &Store) -> Listed {
+fn only(store: &Store) -> BranchSummary {
     let mut list = store.list().expect("a list");
     assert_eq!(list.len(), 1, "{list:?}");
     list.remove(0)
 }
 
-fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+fn wait<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }

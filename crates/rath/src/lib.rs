@@ -36,7 +36,10 @@ pub use rath_sandbox::Sandbox;
 pub use rath_workspace as workspace;
 pub use schemars;
 pub use secrets::Secrets;
-pub use session::{Ask, Author, Bisected, Blame, Error, Event, EventKind, Line, Origin, Result, Session};
+pub use session::{
+    Ask, Author, Bisected, Blame, Certificate, Difference, Error, Event, EventKind, Line, Origin, Result, Resumed,
+    Session, StoredSession,
+};
 pub use store::Store;
 
 /// The programs in the guide are compiled and run with the tests.

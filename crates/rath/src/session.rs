@@ -3,6 +3,7 @@
 mod ask;
 mod blame;
 mod branch_dirs;
+mod certificate;
 mod conflicts;
 mod decide;
 mod error;
@@ -12,6 +13,8 @@ mod join;
 mod limits;
 mod live;
 mod placement;
+mod recorder;
+mod resume;
 mod scope;
 mod versions;
 
@@ -41,6 +44,7 @@ pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs};
+pub use certificate::{Certificate, Difference, Resumed};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
 pub use event::{Event, EventKind};
@@ -48,6 +52,7 @@ pub use files::Bisected;
 pub(crate) use files::checked;
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::{blocking, is_of_workspace};
+pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
 
 /// Everything that happened, as one value.

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CheckArgs) -> CommandResult {
     let session = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
         // Changed files are no obstacle: the changes are recorded before the check runs.
-        let session = resumed.whatever_files_say().map_err(|error| loaded.explain(error))?;
+        let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
         let mut session = session.hiding(agent::secrets());
         session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
         Ok(session)

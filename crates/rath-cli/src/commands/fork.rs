@@ -1,7 +1,8 @@
 //! `rath fork`: start a new branch from a session.
 
+use rath::Difference;
 use rath::record::draw::printable;
-use rath::store::{Difference, Store};
+use rath::store::Store;
 use rath::{BranchId, Session};
 use serde_json::json;
 

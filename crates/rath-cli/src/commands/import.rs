@@ -146,7 +146,7 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
 ///
 /// Either another process writes it now, or the file was made by another program from the same session.
 fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
-    if store.read(branch).is_ok_and(|read| read.listed.holder.is_none()) {
+    if store.read(branch).is_ok_and(|read| read.summary.holder.is_none()) {
         let message = format!("session {} is in {} already, with other steps", branch.short(), store.uri());
         return Failure::new(message, "`--store` names another store to import it into");
     }

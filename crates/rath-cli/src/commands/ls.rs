@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
-use rath::store::{Holder, Listed, Store};
+use rath::store::{BranchSummary, Holder, Store};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
 use rath::{Usage, chunk::Call};
 
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &LsArgs) -> CommandResult {
     Ok(Exit::Success)
 }
 
-fn print(out: &mut dyn Write, store: &Store, list: &[Listed], holders: &mut HolderCache) -> io::Result<()> {
+fn print(out: &mut dyn Write, store: &Store, list: &[BranchSummary], holders: &mut HolderCache) -> io::Result<()> {
     let rows: Vec<_> = list
         .iter()
         .map(|listed| {
@@ -62,7 +62,7 @@ fn print(out: &mut dyn Write, store: &Store, list: &[Listed], holders: &mut Hold
 }
 
 /// Describes how far a session is: running, done, or stopped before or during which call.
-fn state(store: &Store, listed: &Listed, holders: &mut HolderCache) -> String {
+fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache) -> String {
     match (&listed.holder, listed.totals.pending) {
         (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
         (_, PendingWork::Nothing) => "done".to_owned(),
@@ -78,7 +78,7 @@ fn state(store: &Store, listed: &Listed, holders: &mut HolderCache) -> String {
 }
 
 /// Returns the call at which a session is stopped: the first that will run, or else a denied one.
-fn next_call(store: &Store, listed: &Listed) -> Option<(Progress, Call)> {
+fn next_call(store: &Store, listed: &BranchSummary) -> Option<(Progress, Call)> {
     let Next::RunTools(calls) = store.read(listed.branch).ok()?.session.next() else { return None };
     let is_denied = |pending: &PendingCall| matches!(pending.progress, Progress::Denied { .. });
     calls.into_iter().min_by_key(is_denied).map(|pending| (pending.progress, pending.call))
@@ -137,7 +137,7 @@ struct WriterJson<'a> {
 }
 
 impl<'a> ListedJson<'a> {
-    fn new(listed: &'a Listed, holders: &mut HolderCache) -> Self {
+    fn new(listed: &'a BranchSummary, holders: &mut HolderCache) -> Self {
         let (next, open_calls) = match listed.totals.pending {
             PendingWork::Nothing => ("done", 0),
             PendingWork::Model => ("model", 0),

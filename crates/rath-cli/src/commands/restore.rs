@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RestoreArgs) -> CommandResult {
     let (session, effects) = agent::block_on(async {
         let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
         // The files may differ from the record: restoring them is the purpose of this command.
-        let mut session = resumed.whatever_files_say().map_err(|error| loaded.explain(error))?;
+        let mut session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
         let effects = session.restore(step).await.map_err(|error| loaded.explain(error))?;
         Ok((session, effects))
     })?;

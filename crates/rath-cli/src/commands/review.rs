@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use rath::Difference;
 use rath::chunk::{Chunk, Resolution};
 use rath::record::draw::{count, printable};
-use rath::store::{Difference, Holder};
+use rath::store::Holder;
 use rath::turn::{Next, PendingCall, Progress};
 use rath::{CallId, Session, StepId, Timestamp};
 use serde_json::json;

@@ -6,6 +6,7 @@ use super::Session;
 use crate::error::{Details, ErrorKind, chain, is_temporary_io, write_report};
 use crate::memory::MemoryError;
 use crate::provider::ProviderError;
+use crate::store::StoreError;
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -112,6 +113,12 @@ impl From<MemoryError> for Error {
 
 impl From<ProviderError> for Error {
     fn from(error: ProviderError) -> Self {
+        Details::from(error).into()
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
         Details::from(error).into()
     }
 }

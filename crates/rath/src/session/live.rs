@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::Session;
 use super::event::{EventKind, Hub};
 use super::placement::Placement;
+use super::recorder::Recorder;
 use super::scope::Scope;
 use crate::cancel::Cancel;
 use crate::provider::RequestCache;
 use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
-use crate::store::Recorder;
 
 /// The state around a session that is not part of its record. A fork shares it.
 #[derive(Clone, Default)]
@@ -125,7 +125,7 @@ impl Session {
     /// Hands the newest step to the recorder, with its JSON if there is one.
     pub(super) fn hand_to_recorder(&mut self, json: Option<Vec<u8>>) {
         if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
-            recorder.keep(self.branch.id, head, json);
+            recorder.write(self.branch.id, head, json);
         }
     }
 

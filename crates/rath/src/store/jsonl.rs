@@ -18,39 +18,37 @@ use rath_record::codec::{CodecError, Encoder, Ending, FileContents, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
-use self::contents::{branches, damage, find_step, goes_on, listed};
-use super::desk::again;
+use self::contents::{advances, branches, damage, find_step, summaries};
 use super::registry::Create;
 use super::{
-    Check, FIRST, Freed, Holder, Listed, Read, Right, Rows, StoreBackend, Write, fenced, held, make_folder, moved,
-    not_kept, orphan, trouble,
+    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, WriteRight,
+    branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
 };
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// A store in a folder.
 pub struct Jsonl {
     uri: String,
     folder: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<JsonlState>,
 }
 
 #[derive(Default)]
-struct State {
+struct JsonlState {
     /// The files that this process writes.
-    open: HashMap<BranchId, Open>,
+    open: HashMap<BranchId, OpenFile>,
     /// Sessions by the number that steps know their file by.
     numbers: Vec<BranchId>,
     /// What a file held when it was last read.
-    known: HashMap<BranchId, Known>,
+    known: HashMap<BranchId, CachedList>,
     /// Why nothing further is written: after a failure nobody knows what is in the files.
-    broken: Option<Error>,
+    broken: Option<StoreError>,
     /// What was deleted since somebody asked.
-    freed: Freed,
+    freed: FreedSpace,
 }
 
 /// A file that is being written.
-struct Open {
+struct OpenFile {
     file: File,
     encoder: Encoder,
     /// The branches that are held, each by the right of its number, and where they are.
@@ -63,43 +61,45 @@ struct Open {
 }
 
 #[derive(Clone)]
-struct Known {
+struct CachedList {
     length: u64,
     at: Option<SystemTime>,
-    list: Vec<Listed>,
+    list: Vec<BranchSummary>,
 }
 
 /// How often a lock is tried for that somebody holds, and how long after each time.
 const LOCK_TRIES: u32 = 8;
-const MOMENT: Duration = Duration::from_millis(3);
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(3);
 
 impl Jsonl {
     /// Opens the folder, and makes it if that is wanted.
     pub fn open(path: &str, create: Create) -> Result<Self> {
         let uri = format!("jsonl:{path}");
         if path.is_empty() {
-            return Err(Error::new(ErrorKind::Store, "no folder is named").with_hint("write `jsonl:.rath/sessions`"));
+            return Err(
+                StoreError::new(StoreErrorKind::Store, "no folder is named").with_hint("write `jsonl:.rath/sessions`")
+            );
         }
         let folder = PathBuf::from(path);
         if !folder.is_dir() {
             if create == Create::Never {
-                return Err(Error::new(ErrorKind::Store, format_args!("there is no store at {path}"))
+                return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
                     .with_hint("`rath run` makes one; `--store` names another"));
             }
-            make_folder(&folder).map_err(|error| trouble(&uri, "make", error))?;
+            make_folder(&folder).map_err(|error| failed(&uri, "make", error))?;
         }
         Ok(Jsonl { uri, folder, state: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JsonlState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same for whoever is about to write.
-    fn writing(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock_for_write(&self) -> Result<MutexGuard<'_, JsonlState>> {
         let state = self.lock();
         match &state.broken {
-            Some(error) => Err(again(error)),
+            Some(error) => Err(error.duplicate()),
             None => Ok(state),
         }
     }
@@ -108,16 +108,16 @@ impl Jsonl {
         self.folder.join(format!("{family}.jsonl"))
     }
 
-    fn trouble(&self, action: &str, error: io::Error) -> Error {
-        trouble(&self.uri, action, error)
+    fn io_error(&self, action: &str, error: io::Error) -> StoreError {
+        failed(&self.uri, action, error)
     }
 
     /// Every session there is, in the order in which they began.
     fn families(&self) -> Result<Vec<BranchId>> {
-        let entries = std::fs::read_dir(&self.folder).map_err(|error| self.trouble("read", error))?;
+        let entries = std::fs::read_dir(&self.folder).map_err(|error| self.io_error("read", error))?;
         let mut families = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|error| self.trouble("read", error))?.file_name();
+            let name = entry.map_err(|error| self.io_error("read", error))?.file_name();
             let id =
                 name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(|id| id.parse::<BranchId>().ok());
             families.extend(id);
@@ -131,38 +131,38 @@ impl Jsonl {
         let path = self.path(family);
         let folder = self.folder.clone();
         let mut reader = Reader::new().with_step_finder(move |id, family| find_step(&folder, family, id));
-        let mut file = File::open(&path).map_err(|error| self.trouble("read", error))?;
+        let mut file = File::open(&path).map_err(|error| self.io_error("read", error))?;
         let mut block = vec![0; 256 * 1024];
         loop {
             match file.read(&mut block) {
                 Ok(0) => break,
                 Ok(count) => reader.feed(&block[..count]),
                 Err(error) if error.kind() == IoKind::Interrupted => {}
-                Err(error) => return Err(self.trouble("read", error)),
+                Err(error) => return Err(self.io_error("read", error)),
             }
         }
-        reader.finish().map_err(|error| told(&path, &error))
+        reader.finish().map_err(|error| codec_error(&path, &error))
     }
 
     /// The branches of a session, as its file lists them.
-    fn list_file(&self, family: BranchId) -> Result<Vec<Listed>> {
+    fn list_file(&self, family: BranchId) -> Result<Vec<BranchSummary>> {
         let path = self.path(family);
-        let facts = std::fs::metadata(&path).map_err(|error| self.trouble("read", error))?;
+        let facts = std::fs::metadata(&path).map_err(|error| self.io_error("read", error))?;
         let (length, at) = (facts.len(), facts.modified().ok());
         let known = self.lock().known.get(&family).filter(|known| (known.length, known.at) == (length, at)).cloned();
         let mut list = match known {
             Some(known) => known.list,
             None => {
                 let opened = self.read_file(family)?;
-                let list = listed(family, &opened);
-                self.lock().known.insert(family, Known { length, at, list: list.clone() });
+                let list = summaries(family, &opened);
+                self.lock().known.insert(family, CachedList { length, at, list: list.clone() });
                 list
             }
         };
         // Whether somebody still writes is for the system to say.
-        if list.iter().any(|listed| listed.holder.is_none()) && is_locked(&path) {
+        if list.iter().any(|summary| summary.holder.is_none()) && is_locked(&path) {
             let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by)).map(Arc::new);
-            list.iter_mut().for_each(|listed| listed.holder = writer.clone());
+            list.iter_mut().for_each(|summary| summary.holder = writer.clone());
         }
         Ok(list)
     }
@@ -178,23 +178,23 @@ impl Jsonl {
             return Ok(open);
         }
         for family in self.families()? {
-            if self.list_file(family)?.iter().any(|listed| listed.branch == branch) {
+            if self.list_file(family)?.iter().any(|summary| summary.branch == branch) {
                 return Ok(Some(family));
             }
         }
         Ok(None)
     }
 
-    fn no_such(&self, branch: BranchId) -> Error {
-        Error::new(ErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
+    fn no_such(&self, branch: BranchId) -> StoreError {
+        StoreError::new(StoreErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
     }
 
     /// The file of a session, locked for writing. None if somebody else writes it.
-    fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<Open>> {
+    fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<OpenFile>> {
         let path = self.path(family);
         let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = file.map_err(|error| self.trouble("open", error))?;
+        let file = file.map_err(|error| self.io_error("open", error))?;
         if !self.lock_file(&file)? {
             return Ok(None);
         }
@@ -204,12 +204,12 @@ impl Jsonl {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             // Cut in its first row: nobody was told that anything in it is kept.
             None => {
-                file.set_len(0).map_err(|error| self.trouble("write to", error))?;
+                file.set_len(0).map_err(|error| self.io_error("write to", error))?;
                 Encoder::new().with_writer(holder.to_json())
             }
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
-        Ok(Some(Open { file, encoder, held, branches, elsewhere, dirty: true }))
+        Ok(Some(OpenFile { file, encoder, held, branches, elsewhere, dirty: true }))
     }
 
     /// Locks a file for writing. False if somebody else writes it.
@@ -218,15 +218,15 @@ impl Jsonl {
         for _ in 0..LOCK_TRIES {
             match file.try_lock() {
                 Ok(()) => return Ok(true),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(MOMENT),
-                Err(TryLockError::Error(error)) => return Err(self.trouble("lock", error)),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(self.io_error("lock", error)),
             }
         }
         Ok(false)
     }
 
     /// Why a branch cannot be claimed whose file somebody writes.
-    fn refusal(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<Error> {
+    fn held_error(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<StoreError> {
         let mut writer = None;
         // Whoever has just locked it is about to say who it is.
         for _ in 0..LOCK_TRIES {
@@ -235,25 +235,25 @@ impl Jsonl {
             if opened.report.ending != Ending::Closed && writer.as_ref().is_some_and(|writer| !writer.is_dead()) {
                 break;
             }
-            std::thread::sleep(MOMENT);
+            std::thread::sleep(LOCK_RETRY_PAUSE);
         }
-        Ok(held(branch, &writer.unwrap_or_else(|| holder.clone())))
+        Ok(branch_held(branch, &writer.unwrap_or_else(|| holder.clone())))
     }
 
     /// A new file for a session, locked.
-    fn new_file(&self, family: BranchId, holder: &Holder) -> Result<Open> {
+    fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
         let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
-        let file = made.map_err(|error| self.trouble("write to", error))?;
-        file.try_lock().map_err(|error| self.trouble("lock", error.into()))?;
+        let file = made.map_err(|error| self.io_error("write to", error))?;
+        file.try_lock().map_err(|error| self.io_error("lock", error.into()))?;
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| self.trouble("write to", error))?;
+        folder.map_err(|error| self.io_error("write to", error))?;
         let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(Open { file, encoder, held, branches, elsewhere, dirty: true })
+        Ok(OpenFile { file, encoder, held, branches, elsewhere, dirty: true })
     }
 
     /// The session in whose file a new branch goes: its own, unless somebody else writes that.
-    fn home(&self, state: &mut State, write: &Write, holder: &Holder) -> Result<BranchId> {
+    fn file_for(&self, state: &mut JsonlState, write: &Write, holder: &Holder) -> Result<BranchId> {
         if state.open.contains_key(&write.family) {
             return Ok(write.family);
         }
@@ -269,46 +269,46 @@ impl Jsonl {
         Ok(home)
     }
 
-    fn append(&self, state: &mut State, write: &Write, rows: &Rows) -> Result<Result<()>> {
+    fn append(&self, state: &mut JsonlState, write: &Write, rows: &Rows) -> Result<Result<()>> {
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
-        if let Some(parent) = orphan(write, rows) {
-            return Ok(Err(not_kept(parent)));
+        if let Some(parent) = missing_parent(write, rows) {
+            return Ok(Err(parent_not_stored(parent)));
         }
         let (home, epoch) = match &write.right {
-            Right::New(holder) => {
+            WriteRight::New(holder) => {
                 if self.path(write.branch).exists() && !state.open.contains_key(&write.branch) {
-                    return Ok(Err(moved(write.branch)));
+                    return Ok(Err(branch_moved(write.branch)));
                 }
-                (self.home(state, write, holder)?, FIRST)
+                (self.file_for(state, write, holder)?, FIRST_EPOCH)
             }
-            Right::Held(epoch) => {
+            WriteRight::Held(epoch) => {
                 let home = state.open.iter().find(|(_, open)| open.held.contains_key(&write.branch));
-                let Some((home, open)) = home else { return Ok(Err(fenced(write.branch, None))) };
+                let Some((home, open)) = home else { return Ok(Err(right_lost(write.branch, None))) };
                 match open.held.get(&write.branch) {
                     Some((known, head)) if known == epoch && Some(*head) == write.after => (*home, *epoch),
-                    _ => return Ok(Err(moved(write.branch))),
+                    _ => return Ok(Err(branch_moved(write.branch))),
                 }
             }
         };
-        let number = number_of(&mut state.numbers, home);
-        let State { open, numbers, .. } = state;
+        let number = file_number(&mut state.numbers, home);
+        let JsonlState { open, numbers, .. } = state;
         // The file of another session can be deleted meanwhile, with what goes on from it.
         let elsewhere = |place: u64| place.checked_sub(1).and_then(|at| numbers.get(at as usize)).copied();
         for link in write.steps.iter().flat_map(Step::parents) {
-            if let StorageState::At(place) = rows.of(link)
+            if let StorageState::At(place) = rows.lookup(link)
                 && place != number
                 && elsewhere(place).is_none_or(|family| !self.path(family).exists())
             {
-                return Ok(Err(not_kept(link.id())));
+                return Ok(Err(parent_not_stored(link.id())));
             }
         }
         let open = open.get_mut(&home).expect("it was found or made above");
-        if matches!(write.right, Right::New(_)) && open.branches.contains_key(&write.branch) {
-            return Ok(Err(moved(write.branch)));
+        if matches!(write.right, WriteRight::New(_)) && open.branches.contains_key(&write.branch) {
+            return Ok(Err(branch_moved(write.branch)));
         }
         for step in &write.steps {
             for link in step.parents() {
-                let elsewhere = match rows.of(link) {
+                let elsewhere = match rows.lookup(link) {
                     StorageState::At(place) if place != number => elsewhere(place),
                     StorageState::At(_) | StorageState::Pending => continue,
                     StorageState::NotStored => None,
@@ -317,10 +317,10 @@ impl Jsonl {
                     open.encoder.push_gone(Digest(link.id().0), elsewhere);
                 }
             }
-            open.encoder.push_step(step).map_err(|error| Error::wrap(ErrorKind::Format, error))?;
+            open.encoder.push_step(step).map_err(|error| StoreError::wrap(StoreErrorKind::Format, error))?;
             rows.set(step, StorageState::At(number));
             let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
-            if goes_on(*at, step) {
+            if advances(*at, step) {
                 *at = step.id();
             }
         }
@@ -330,7 +330,7 @@ impl Jsonl {
     }
 
     /// Makes durable what was encoded.
-    fn sync(&self, state: &mut State) -> Result<()> {
+    fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
             let mut written = Vec::new();
             for open in state.open.values_mut().filter(|open| open.dirty) {
@@ -340,16 +340,16 @@ impl Jsonl {
             }
             written.into_iter().try_for_each(File::sync_data)
         };
-        let done = sync().map_err(|error| self.trouble("write to", error));
-        done.inspect_err(|error| state.broken = Some(again(error)))
+        let done = sync().map_err(|error| self.io_error("write to", error));
+        done.inspect_err(|error| state.broken = Some(error.duplicate()))
     }
 
     /// The file of a session that nobody writes, locked.
     fn lock_idle(&self, family: BranchId) -> Result<File> {
-        let file = File::open(self.path(family)).map_err(|error| self.trouble("open", error))?;
+        let file = File::open(self.path(family)).map_err(|error| self.io_error("open", error))?;
         match self.lock_file(&file)? {
             true => Ok(file),
-            false => Err(self.refusal(family, family, &Holder::this_process())?),
+            false => Err(self.held_error(family, family, &Holder::this_process())?),
         }
     }
 
@@ -360,7 +360,9 @@ impl Jsonl {
         let opened = self.read_file(family)?;
         if !opened.report.damage.is_empty() {
             let message = format!("{} is damaged, and rewriting it would lose what cannot be read", path.display());
-            return Err(Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good"));
+            return Err(
+                StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
+            );
         }
         let mut encoder = Encoder::new();
         let mut known = HashSet::new();
@@ -373,7 +375,7 @@ impl Jsonl {
             known.insert(step.id());
             let (step, withheld) = map(step).unwrap_or_else(|| (step.clone(), Vec::new()));
             withheld.into_iter().for_each(|digest| encoder.push_gone(digest, None));
-            encoder.push_step(&step).map_err(|error| told(&path, &error))?;
+            encoder.push_step(&step).map_err(|error| codec_error(&path, &error))?;
         }
         let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
         let write = || -> io::Result<()> {
@@ -385,7 +387,7 @@ impl Jsonl {
         };
         write().map_err(|error| {
             let _ = std::fs::remove_file(&beside);
-            self.trouble("write to", error)
+            self.io_error("write to", error)
         })
     }
 }
@@ -396,38 +398,38 @@ impl StoreBackend for Jsonl {
     }
 
     fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
-        let mut state = self.writing()?;
+        let mut state = self.lock_for_write()?;
         let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>();
         // What is encoded by half must never be written.
-        let answers = answers.inspect_err(|error| state.broken = Some(again(error)))?;
+        let answers = answers.inspect_err(|error| state.broken = Some(error.duplicate()))?;
         self.sync(&mut state)?;
         Ok(answers)
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
-        let mut state = self.writing()?;
+        let mut state = self.lock_for_write()?;
         if !state.open.contains_key(&family) {
             let Some(open) = self.open_file(family, holder)? else {
                 drop(state);
-                return Err(self.refusal(branch, family, holder)?);
+                return Err(self.held_error(branch, family, holder)?);
             };
             state.open.insert(family, open);
         }
         let open = state.open.get_mut(&family).expect("it was found or opened above");
         let head = match open.held.get(&branch) {
-            Some(_) => return Err(held(branch, holder)),
+            Some(_) => return Err(branch_held(branch, holder)),
             None => *open.branches.get(&branch).ok_or_else(|| self.no_such(branch))?,
         };
         // Higher than that of everybody who begins a branch in this process.
-        let epoch = FIRST + 1;
+        let epoch = FIRST_EPOCH + 1;
         open.held.insert(branch, (epoch, head));
         self.sync(&mut state)?;
         Ok(epoch)
     }
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
-        let mut state = self.writing()?;
+        let mut state = self.lock_for_write()?;
         let mut over = Vec::new();
         for (branch, epoch) in rights {
             for (family, open) in &mut state.open {
@@ -451,7 +453,7 @@ impl StoreBackend for Jsonl {
         Ok(())
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<BranchSummary>> {
         let mut list = Vec::new();
         for family in self.families()? {
             list.extend(self.list_file(family)?);
@@ -459,20 +461,21 @@ impl StoreBackend for Jsonl {
         Ok(list)
     }
 
-    fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
+    fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
         let Some(family) = self.family_of(branch)? else { return Ok(None) };
-        Ok(self.list_file(family)?.into_iter().find(|listed| listed.branch == branch))
+        Ok(self.list_file(family)?.into_iter().find(|summary| summary.branch == branch))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
+    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         // Everything of one moment: somebody may be writing.
         let opened = self.read_file(family)?;
-        let list = listed(family, &opened);
-        let mut listed = list.into_iter().find(|listed| listed.branch == branch).ok_or_else(|| self.no_such(branch))?;
-        if listed.holder.is_none() && is_locked(&self.path(family)) {
+        let list = summaries(family, &opened);
+        let mut summary =
+            list.into_iter().find(|summary| summary.branch == branch).ok_or_else(|| self.no_such(branch))?;
+        if summary.holder.is_none() && is_locked(&self.path(family)) {
             let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
-            listed.holder = writer.map(Arc::new);
+            summary.holder = writer.map(Arc::new);
         }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
         let damage = damage(&self.path(family), &opened);
@@ -483,24 +486,24 @@ impl StoreBackend for Jsonl {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(unknown) => {
                     let home = self.family_of(*unknown.key())?.unwrap_or(family);
-                    *unknown.insert(number_of(&mut self.lock().numbers, home))
+                    *unknown.insert(file_number(&mut self.lock().numbers, home))
                 }
             };
             rows.set(step, StorageState::At(number));
         }
-        Ok(Read { listed, head, damage })
+        Ok(StoredBranch { summary, head, damage })
     }
 
     fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
         let read = self.read(branch, rows)?;
         match &read.damage[..] {
             [] => Ok(read.head.into_iter().collect()),
-            _ => Ok(self.read_file(read.listed.family)?.heads),
+            _ => Ok(self.read_file(read.summary.family)?.heads),
         }
     }
 
-    fn check(&self) -> Result<Check> {
-        let mut check = Check::default();
+    fn check(&self) -> Result<CheckReport> {
+        let mut check = CheckReport::default();
         for family in self.families()? {
             let opened = self.read_file(family)?;
             check.branches += branches(&opened).len() as u64;
@@ -515,7 +518,7 @@ impl StoreBackend for Jsonl {
         let opened = self.read_file(family)?;
         if Lineage::new(opened.heads).find(step).is_none() {
             let message = format!("no step {} in the session {}", step.short(), branch.short());
-            return Err(Error::new(ErrorKind::NoSuchStep, message));
+            return Err(StoreError::new(StoreErrorKind::NoSuchStep, message));
         }
         self.rewrite(family, |found| (found.id() == step).then(|| (found.redacted(), found.chunk().payload_digests())))
     }
@@ -532,12 +535,12 @@ impl StoreBackend for Jsonl {
             let rests = Lineage::new(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
             if rests {
                 let message = format!("the session {} rests on {}", other.short(), family.short());
-                return Err(Error::new(ErrorKind::Conflict, message).with_hint("delete that one first"));
+                return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));
             }
         }
         let file = self.lock_idle(family)?;
         let bytes = file.metadata().map_or(0, |facts| facts.len());
-        std::fs::remove_file(&path).map_err(|error| self.trouble("write to", error))?;
+        std::fs::remove_file(&path).map_err(|error| self.io_error("write to", error))?;
         let mut state = self.lock();
         state.freed.bytes += bytes;
         state.freed.steps += own.len() as u64;
@@ -545,13 +548,13 @@ impl StoreBackend for Jsonl {
     }
 
     /// A file holds nothing that nothing needs: all that there is to give back is given back when a session is deleted.
-    fn compact(&self) -> Result<Freed> {
+    fn compact(&self) -> Result<FreedSpace> {
         Ok(std::mem::take(&mut self.lock().freed))
     }
 }
 
 /// The number by which steps know that they are in the file of a session.
-fn number_of(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
+fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
     let at = numbers.iter().position(|known| *known == family).unwrap_or_else(|| {
         numbers.push(family);
         numbers.len() - 1
@@ -564,6 +567,6 @@ fn is_locked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-fn told(path: &Path, error: &CodecError) -> Error {
-    Error::new(ErrorKind::Format, format_args!("{}: {error}", path.display()))
+fn codec_error(path: &Path, error: &CodecError) -> StoreError {
+    StoreError::new(StoreErrorKind::Format, format_args!("{}: {error}", path.display()))
 }

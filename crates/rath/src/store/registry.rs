@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{Jsonl, Sqlite, Store};
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 type Opener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
 
@@ -54,14 +53,17 @@ impl Registry {
     /// The store that a URI names.
     pub fn open_as(&self, uri: &str, create: Create) -> Result<Store> {
         let Some((scheme, rest)) = uri.split_once(':') else {
-            return Err(Error::new(ErrorKind::Store, format_args!("wanted a store, found `{uri}`"))
+            return Err(StoreError::new(StoreErrorKind::Store, format_args!("wanted a store, found `{uri}`"))
                 .with_hint("write the kind of store, a colon, and where: `sqlite:.rath/rath.db`"));
         };
         match self.kinds.iter().find(|(known, _)| known == scheme) {
             Some((_, open)) => open(rest, create),
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-                Err(Error::new(ErrorKind::Store, format_args!("unknown kind of store `{scheme}`; known: {known}")))
+                Err(StoreError::new(
+                    StoreErrorKind::Store,
+                    format_args!("unknown kind of store `{scheme}`; known: {known}"),
+                ))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A store in a SQLite file and a log beside it.
+//! A store in a SQLite file and a log placement it.
 //!
 //! Every step goes to the end of the log, whatever session it is of, and what is said of branches with it: a group of a
 //! thousand sessions is one write and one sync. The log is the truth. The database is an index to it, to be looked at with
@@ -13,10 +13,10 @@ mod change;
 mod entry;
 mod index;
 mod log;
-mod page;
-mod pages;
+mod log_reader;
 mod rewrite;
 mod schema;
+mod transaction;
 mod wal;
 mod walk;
 
@@ -29,27 +29,29 @@ use rath_record::{BranchId, Step, StepId, StepSource};
 use rusqlite::{Connection, params};
 
 use self::branch::BranchRow;
-use self::change::{Refused, Writer};
-use self::index::Index;
-use self::log::{Log, log_of};
-use self::page::expiry;
-use self::pages::FIRST_PLACE;
-use self::walk::{Library, Shelves};
+use self::change::{SqliteWriter, TransactionError};
+use self::index::BranchIndex;
+use self::log::{Log, log_path};
+use self::log_reader::FIRST_PLACE;
+use self::transaction::expiry;
+use self::walk::{ReadHandles, StepLoader};
 use super::holder::LEASE;
 use super::registry::Create;
-use super::{Check, Freed, Holder, Listed, Read, Rows, StoreBackend, Write, make_folder, sync_folder, trouble};
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::{
+    BranchSummary, CheckReport, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, failed, make_folder,
+    sync_parent,
+};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// How much of the log the database may be behind while there is no time to bring it up to date, in bytes.
-const BEHIND_MOST: u64 = 64 << 20;
+const MAX_BYTES_BEHIND_LOG: u64 = 64 << 20;
 
-/// A store in a SQLite file and a log beside it.
+/// A store in a SQLite file and a log placement it.
 pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,
-    writer: Mutex<Writer>,
-    shelves: Arc<Shelves>,
+    writer: Mutex<SqliteWriter>,
+    source: Arc<ReadHandles>,
     lease: Duration,
 }
 
@@ -58,34 +60,36 @@ impl Sqlite {
     pub fn open(path: &str, create: Create) -> Result<Self> {
         let uri = format!("sqlite:{path}");
         if path.is_empty() {
-            return Err(Error::new(ErrorKind::Store, "no file is named").with_hint("write `sqlite:.rath/rath.db`"));
+            return Err(
+                StoreError::new(StoreErrorKind::Store, "no file is named").with_hint("write `sqlite:.rath/rath.db`")
+            );
         }
         let file = Path::new(path);
         if !file.exists() {
             if create == Create::Never {
-                return Err(Error::new(ErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint("`rath run` makes one; `--store` names another"));
+                return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
+                    .with_hint("`rath run` makes one; `--store` step_and_branch another"));
             }
-            make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| trouble(&uri, "make", error))?;
+            make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
         // A database has a header of a hundred bytes. One with less was cut; one with nothing may never have been written.
         let length = std::fs::metadata(file).map_or(0, |file| file.len());
         if (1..100).contains(&length) || (length == 0 && file.exists() && create == Create::Never) {
             let message = format!("{uri} is damaged: it was cut off at its beginning, and holds nothing");
-            return Err(Error::new(ErrorKind::Damaged, message));
+            return Err(StoreError::new(StoreErrorKind::Damaged, message));
         }
-        wal::check(file).map_err(|error| trouble(&uri, "read", error))??;
+        wal::check(file).map_err(|error| failed(&uri, "read", error))??;
         let make_log = || {
-            let made = Log::create(&log_of(file), uuid::Uuid::now_v7().into_bytes());
+            let made = Log::create(&log_path(file), uuid::Uuid::now_v7().into_bytes());
             // Its name is durable before a database says that it is there.
-            let made = made.and_then(|made| sync_folder(file).map(|()| made));
-            let made = made.map_err(|error| trouble(&uri, "write to", error))?;
-            made.map(|log| log.store()).ok_or_else(|| change::without_database(&log_of(file)))
+            let made = made.and_then(|made| sync_parent(file).map(|()| made));
+            let made = made.map_err(|error| failed(&uri, "write to", error))?;
+            made.map(|log| log.store()).ok_or_else(|| change::missing_database(&log_path(file)))
         };
         let open = || -> rusqlite::Result<_> {
             let writer = Connection::open(file)?;
-            if schema::is_of_others(&writer)? {
-                return Ok(Err(schema::of_others(&uri)));
+            if schema::is_foreign(&writer)? {
+                return Ok(Err(schema::foreign_database(&uri)));
             }
             if let Err(error) = schema::prepare(&writer, make_log)? {
                 return Ok(Err(error));
@@ -94,16 +98,16 @@ impl Sqlite {
             schema::settings(&reader)?;
             Ok(Ok((writer, reader)))
         };
-        let (writer, reader) = open().map_err(|error| schema::told(&uri, error))??;
+        let (writer, reader) = open().map_err(|error| schema::describe(&uri, error))??;
         schema::check_version(&reader, &uri)?;
-        // The names of the file and of its log are durable before anything in them is: SQLite does not insist on it.
-        sync_folder(file).map_err(|error| trouble(&uri, "write to", error))?;
+        // The step_and_branch of the file and of its log are durable before anything in them is: SQLite does not insist on it.
+        sync_parent(file).map_err(|error| failed(&uri, "write to", error))?;
         let opened = change::open_log(file, &reader).and_then(|(log, about)| Ok((log.end()?, log, about)));
-        let (end, log, about) = opened.map_err(|refused| refused.told(&uri, "read"))?;
+        let (end, log, about) = opened.map_err(|error| error.describe(&uri, "read"))?;
         let mut store = Sqlite::with(uri, Some(file.to_owned()), writer, Some(reader), (log, about.reflected));
         if end < about.reflected {
             let writer = store.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-            writer.broken = Some(schema::shorter(about.reflected - end));
+            writer.broken = Some(schema::truncated_log(about.reflected - end));
         }
         Ok(store)
     }
@@ -116,7 +120,7 @@ impl Sqlite {
             let prepared = schema::prepare(&connection, || Ok(log.store()))?;
             Ok(prepared.map(|()| connection))
         });
-        let connection = connection.map_err(|error| trouble(&uri, "open", error))??;
+        let connection = connection.map_err(|error| failed(&uri, "open", error))??;
         Ok(Sqlite::with(uri, None, connection, None, (log, FIRST_PLACE)))
     }
 
@@ -132,11 +136,11 @@ impl Sqlite {
         Sqlite {
             uri,
             path,
-            shelves: Arc::new(Shelves { connection: reader, log: RwLock::new(log.clone()) }),
-            writer: Mutex::new(Writer {
+            source: Arc::new(ReadHandles { connection: reader, log: RwLock::new(log.clone()) }),
+            writer: Mutex::new(SqliteWriter {
                 connection,
                 log,
-                index: Index::new(reflected),
+                index: BranchIndex::new(reflected),
                 held: HashSet::new(),
                 own: None,
                 group: Vec::new(),
@@ -153,24 +157,24 @@ impl Sqlite {
     }
 
     fn reader(&self) -> MutexGuard<'_, Connection> {
-        self.shelves.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.source.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads something that is up to date.
-    fn reading<T>(&self, work: impl FnOnce(&Connection, &Log) -> Result<T, Refused>) -> Result<T> {
-        self.settle()?;
+    fn reading<T>(&self, work: impl FnOnce(&Connection, &Log) -> Result<T, TransactionError>) -> Result<T> {
+        self.flush_index()?;
         let read = || {
             let connection = self.reader();
             // Everything of one moment: somebody may be writing.
             let moment = connection.unchecked_transaction()?;
-            schema::about(&moment)?;
+            schema::log_state(&moment)?;
             work(&moment, &*self.current_log(&moment)?)
         };
-        read().map_err(|refused| refused.told(&self.uri, "read"))
+        read().map_err(|error| error.describe(&self.uri, "read"))
     }
 
-    fn no_such(&self, branch: BranchId) -> Error {
-        Error::new(ErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
+    fn no_such(&self, branch: BranchId) -> StoreError {
+        StoreError::new(StoreErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
     }
 }
@@ -181,33 +185,40 @@ impl StoreBackend for Sqlite {
     }
 
     fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
-        self.change(|page| {
+        self.write_transaction(|transaction| {
             let mut answers = Vec::with_capacity(group.len());
             for write in group {
-                answers.push(page.append(write, rows)?);
+                answers.push(transaction.append(write, rows)?);
             }
-            if page.index.is_ahead_by() > BEHIND_MOST {
+            if transaction.index.bytes_behind_log() > MAX_BYTES_BEHIND_LOG {
                 // What this group says comes after it.
-                page.finish()?;
-                page.begin();
+                transaction.finish()?;
+                transaction.begin();
                 // It is written in any case, and can be said later; unless the disk failed.
-                page.index.flush(page.connection, *page.own).or_else(Refused::if_fatal)?;
+                transaction
+                    .index
+                    .flush(transaction.connection, *transaction.own)
+                    .or_else(TransactionError::if_fatal)?;
             }
             Ok(answers)
         })
     }
 
-    fn rest(&self) -> Result<()> {
-        self.settle()?;
-        self.tidy()
+    fn idle(&self) -> Result<()> {
+        self.flush_index()?;
+        self.checkpoint_passive()
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
-        self.change(|page| Ok(page.claim(branch, holder)?.ok_or_else(|| self.no_such(branch))?))
+        self.write_transaction(|transaction| {
+            Ok(transaction.claim(branch, holder)?.ok_or_else(|| self.no_such(branch))?)
+        })
     }
 
     fn release(&self, rights: &[(BranchId, u64)]) -> Result<()> {
-        self.change(|page| rights.iter().try_for_each(|(branch, epoch)| page.release(*branch, *epoch)))
+        self.write_transaction(|transaction| {
+            rights.iter().try_for_each(|(branch, epoch)| transaction.release(*branch, *epoch))
+        })
     }
 
     fn lease(&self) -> Duration {
@@ -221,49 +232,49 @@ impl StoreBackend for Sqlite {
         let sql = "INSERT INTO writers(w, who, expires) VALUES (?, ?, ?)
                    ON CONFLICT(w) DO UPDATE SET expires = excluded.expires";
         let renewed = connection.execute(sql, params![own.cast_signed(), holder.to_json(), expiry(self.lease)]);
-        renewed.map(|_| ()).map_err(|error| trouble(&self.uri, "write to", error))
+        renewed.map(|_| ()).map_err(|error| failed(&self.uri, "write to", error))
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<BranchSummary>> {
         self.reading(|connection, _| walk::list(connection))
     }
 
-    fn listed(&self, branch: BranchId) -> Result<Option<Listed>> {
-        self.look(|page| page.listed(branch).map(|found| found.map(|(_, listed)| listed)))
+    fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
+        self.read_transaction(|transaction| transaction.summary(branch).map(|found| found.map(|(_, summary)| summary)))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Read> {
-        let found = self.look(|page| {
+    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+        let found = self.read_transaction(|transaction| {
             // Where something could not be read, that is for everybody to know.
-            if page.index.is_wounded() {
-                page.index.flush(page.connection, *page.own)?;
+            if transaction.index.has_unreadable() {
+                transaction.index.flush(transaction.connection, *transaction.own)?;
             }
-            page.listed(branch)
+            transaction.summary(branch)
         })?;
-        let (row, listed) = found.ok_or_else(|| self.no_such(branch))?;
+        let (row, summary) = found.ok_or_else(|| self.no_such(branch))?;
         let checked = {
             let connection = self.reader();
             self.current_log(&connection).and_then(|log| walk::check(&connection, &log, &row))
         };
-        let damage = checked.map_err(|refused| refused.told(&self.uri, "read"))?;
-        let head = Library::new(self.shelves.clone(), rows.clone()).fetch(row.head, row.head_id);
-        Ok(Read { listed, head, damage })
+        let damage = checked.map_err(|error| error.describe(&self.uri, "read"))?;
+        let head = StepLoader::new(self.source.clone(), rows.clone()).fetch(row.head, row.head_id);
+        Ok(StoredBranch { summary, head, damage })
     }
 
     fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
         let heads = self.reading(|connection, log| {
             let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
-            let mut kin = HashSet::from([branch]);
+            let mut relatives = HashSet::from([branch]);
             if let Ok(row) = &row {
-                kin.extend(BranchRow::of_family(connection, row.family)?);
+                relatives.extend(BranchRow::of_family(connection, row.family)?);
             }
-            walk::pieces(log, row.ok().map(|row| row.head), &kin)
+            walk::pieces(log, row.ok().map(|row| row.head), &relatives)
         })?;
-        let library = Library::new(self.shelves.clone(), rows.clone());
+        let library = StepLoader::new(self.source.clone(), rows.clone());
         Ok(heads.into_iter().filter_map(|(place, id)| library.fetch(place, id)).collect())
     }
 
-    fn check(&self) -> Result<Check> {
+    fn check(&self) -> Result<CheckReport> {
         self.reading(walk::check_all)
     }
 
@@ -272,23 +283,23 @@ impl StoreBackend for Sqlite {
     }
 
     fn delete(&self, family: BranchId) -> Result<()> {
-        self.change(|page| {
-            page.index.flush(page.connection, *page.own)?;
-            let branches = BranchRow::of_family(page.connection, family)?;
+        self.write_transaction(|transaction| {
+            transaction.index.flush(transaction.connection, *transaction.own)?;
+            let branches = BranchRow::of_family(transaction.connection, family)?;
             if branches.is_empty() {
                 return Err(self.no_such(family).into());
             }
             for branch in &branches {
-                if let Some(row) = page.index.get(page.connection, *branch)?.cloned() {
-                    page.refuse_if_held(&row)?;
+                if let Some(row) = transaction.index.get(transaction.connection, *branch)?.cloned() {
+                    transaction.refuse_if_held(&row)?;
                 }
             }
-            branches.into_iter().for_each(|branch| page.remove(branch));
+            branches.into_iter().for_each(|branch| transaction.remove(branch));
             Ok(())
         })
     }
 
-    fn compact(&self) -> Result<Freed> {
+    fn compact(&self) -> Result<FreedSpace> {
         self.compact_all()
     }
 }
@@ -296,6 +307,6 @@ impl StoreBackend for Sqlite {
 /// What was written is said in the database before the files are let go.
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        let _ = self.settle();
+        let _ = self.flush_index();
     }
 }

@@ -319,7 +319,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     expect!["differs: files are not as they were left: ~a.txt, -b.txt, +c.txt"]
         .assert_eq(resume().certificate().to_string().trim_end());
     assert!(resume().complete().is_err());
-    let session = work(resume().whatever_files_say().expect("that is all"), &[&["echo three >> a.txt"]]);
+    let session = work(resume().accept_file_changes().expect("that is all"), &[&["echo three >> a.txt"]]);
     expect![[r#"
         tool_result: ~a.txt +b.txt
         observed: ~a.txt -b.txt +c.txt

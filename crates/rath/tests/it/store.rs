@@ -1,6 +1,7 @@
 //! Sessions that outlive their process.
 
 mod anew;
+mod cancel;
 pub(crate) mod common;
 mod damage;
 mod faults;

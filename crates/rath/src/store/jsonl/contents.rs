@@ -8,8 +8,8 @@ use rath_record::codec::{Ending, FileContents, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Step, StepId, Totals};
 
-use super::super::recorder::about;
-use super::super::{Damage, Holder, Listed};
+use super::super::title::branch_title;
+use super::super::{BranchSummary, Damage, Holder};
 
 /// Finds a step in the file of another session, and reads no further than it.
 pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
@@ -36,7 +36,7 @@ pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
                 index.insert(branch, found.len());
                 found.push((branch, step.clone()));
             }
-            Some(head) if goes_on(head.id(), step) => *head = step.clone(),
+            Some(head) if advances(head.id(), step) => *head = step.clone(),
             Some(_) => {}
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
 /// Whether a branch that is at `head` moves on to a step of it. Whoever went on from where somebody else had gone on before
 /// was refused; those steps are here only if a fork rests on them. A piece of it that goes on from nothing is one that damage
 /// parted from it, and is kept aside.
-pub(super) fn goes_on(head: StepId, step: &Step) -> bool {
+pub(super) fn advances(head: StepId, step: &Step) -> bool {
     step.parents().first().is_some_and(|link| {
         let is_same_branch = |parent: &Step| parent.stamp().branch == step.stamp().branch;
         link.id() == head || !link.step().is_some_and(is_same_branch)
@@ -54,18 +54,18 @@ pub(super) fn goes_on(head: StepId, step: &Step) -> bool {
 }
 
 /// What a list says of the branches in a file.
-pub(super) fn listed(family: BranchId, opened: &FileContents) -> Vec<Listed> {
+pub(super) fn summaries(family: BranchId, opened: &FileContents) -> Vec<BranchSummary> {
     let heads: HashSet<StepId> = opened.heads.iter().map(Step::id).collect();
     let lineage = Lineage::new(opened.heads.clone());
     let walk: Vec<Step> = lineage.walk().into_iter().cloned().collect();
     let writer = opened.writer.as_ref().and_then(|writer| Holder::from_json(&writer.by));
     let holder = writer.filter(|_| opened.report.ending != Ending::Closed).map(Arc::new);
-    let list = branches(opened).into_iter().map(|(branch, head)| Listed {
+    let list = branches(opened).into_iter().map(|(branch, head)| BranchSummary {
         branch,
         family,
         head: head.id(),
         totals: Totals::decode(&head.encode_totals()).unwrap_or_default(),
-        title: about(branch, &head, &walk).unwrap_or_default(),
+        title: branch_title(branch, &head, &walk).unwrap_or_default(),
         at: head.stamp().at,
         is_tip: heads.contains(&head.id()),
         holder: holder.clone(),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use rath_record::{BranchId, Seal, Step, StepId, Timestamp, Totals};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::{Holder, Listed};
-use super::entry::{Fields, SEAL};
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::super::{BranchSummary, Holder};
+use super::entry::{FieldReader, SEAL};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// One branch.
 #[derive(Clone)]
@@ -65,11 +64,11 @@ impl BranchRow {
     }
 
     pub(super) fn unpack(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = FieldReader(bytes);
         let (id, family) = (BranchId(fields.array()?), BranchId(fields.array()?));
         let length = fields.u32()? as usize;
         let state = fields.take(length)?;
-        BranchRow::of(id, family, state, fields.text()?.into())
+        BranchRow::from_state(id, family, state, fields.text()?.into())
     }
 
     /// What changes with every step.
@@ -82,8 +81,8 @@ impl BranchRow {
         out.extend_from_slice(&self.totals);
     }
 
-    fn of(id: BranchId, family: BranchId, state: &[u8], title: Arc<str>) -> Option<Self> {
-        let mut fields = Fields(state);
+    fn from_state(id: BranchId, family: BranchId, state: &[u8], title: Arc<str>) -> Option<Self> {
+        let mut fields = FieldReader(state);
         let [head, followed, writer, epoch] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
         let head_id = StepId(fields.array()?);
@@ -117,7 +116,7 @@ impl BranchRow {
         Ok(found.map(|row| row.ok().flatten().map(|(_, row)| row).ok_or_else(|| changed(id))))
     }
 
-    /// The names of the branches of a session.
+    /// The step_and_branch of the branches of a session.
     pub(super) fn of_family(connection: &Connection, family: BranchId) -> rusqlite::Result<Vec<BranchId>> {
         let mut statement = connection.prepare("SELECT id FROM branches WHERE family = ? ORDER BY b")?;
         let rows =
@@ -138,40 +137,40 @@ impl BranchRow {
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Option<(i64, Self)>> {
         let Some((b, id, family, title, state)) = parts(row)? else { return Ok(None) };
-        Ok(BranchRow::of(id, family, state, title.into()).map(|row| (b, row)))
+        Ok(BranchRow::from_state(id, family, state, title.into()).map(|row| (b, row)))
     }
 
     /// What a list says of every branch there is, in the order in which they began, with its number and its writer's;
     /// none where a row is not as it was written.
     pub(super) fn list(
         connection: &Connection,
-        mut each: impl FnMut(Option<(i64, u64, Listed)>),
+        mut each: impl FnMut(Option<(i64, u64, BranchSummary)>),
     ) -> rusqlite::Result<()> {
         let sql = "SELECT b, id, family, title, state FROM branches ORDER BY b";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            each(BranchRow::read_listed(row).ok().flatten());
+            each(BranchRow::read_summary(row).ok().flatten());
         }
         Ok(())
     }
 
     /// Without a copy of anything but the title.
-    fn read_listed(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, Listed)>> {
+    fn read_summary(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, BranchSummary)>> {
         let Some((b, branch, family, title, state)) = parts(row)? else { return Ok(None) };
         let read = || {
-            let mut fields = Fields(state);
+            let mut fields = FieldReader(state);
             let [head, followed, writer, _] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
             let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
             let (head_id, totals) = (StepId(fields.array()?), Totals::decode(fields.0)?);
             let (title, is_tip) = (title.into(), followed != head);
-            Some((b, writer, Listed { branch, family, head: head_id, totals, title, at, is_tip, holder: None }))
+            Some((b, writer, BranchSummary { branch, family, head: head_id, totals, title, at, is_tip, holder: None }))
         };
         Ok(read())
     }
 
-    pub(super) fn listed(&self, holder: Option<Holder>) -> Listed {
-        Listed {
+    pub(super) fn summary(&self, holder: Option<Holder>) -> BranchSummary {
+        BranchSummary {
             branch: self.id,
             family: self.family,
             head: self.head_id,
@@ -185,9 +184,9 @@ impl BranchRow {
 }
 
 /// What a row of the database says; none if its seal does not fit.
-type Parts<'a> = (i64, BranchId, BranchId, &'a str, &'a [u8]);
+type BranchColumns<'a> = (i64, BranchId, BranchId, &'a str, &'a [u8]);
 
-fn parts<'a>(row: &'a Row<'_>) -> rusqlite::Result<Option<Parts<'a>>> {
+fn parts<'a>(row: &'a Row<'_>) -> rusqlite::Result<Option<BranchColumns<'a>>> {
     let blob = |column: usize| -> rusqlite::Result<&[u8]> { Ok(row.get_ref(column)?.as_blob()?) };
     let (id, family, state) = (blob(1)?, blob(2)?, blob(4)?);
     let title = row.get_ref(3)?.as_str()?;
@@ -201,9 +200,9 @@ fn parts<'a>(row: &'a Row<'_>) -> rusqlite::Result<Option<Parts<'a>>> {
 }
 
 /// The seal over what is said of a branch.
-fn sealed(names: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] {
+fn sealed(step_and_branch: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] {
     // All of it at once, without a trip to the allocator: a list has very many, and each call costs.
-    let parts = [names[0], names[1], state, &(title.len() as u64).to_le_bytes(), title.as_bytes()];
+    let parts = [step_and_branch[0], step_and_branch[1], state, &(title.len() as u64).to_le_bytes(), title.as_bytes()];
     let mut bytes = [0; 512];
     let length: usize = parts.iter().map(|part| part.len()).sum();
     if length > bytes.len() {
@@ -218,7 +217,7 @@ fn sealed(names: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] {
 }
 
 /// Why what is said of a branch cannot be relied on.
-fn changed(id: BranchId) -> Error {
+fn changed(id: BranchId) -> StoreError {
     let message = format!("what the store says of the session {} was changed: its seal does not fit", id.short());
-    Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
+    StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }

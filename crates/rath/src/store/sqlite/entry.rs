@@ -25,7 +25,7 @@ const AT: u8 = 1 << 6;
 const USAGE: u8 = 1 << 7;
 
 /// What comes before the fields.
-pub(super) const FIRST: usize = 18;
+pub(super) const ENTRY_PREFIX_BYTES: usize = 18;
 pub(super) const SEAL: usize = 16;
 
 /// One thing in the log.
@@ -60,19 +60,19 @@ pub(super) struct StepRow {
 }
 
 /// What is wrong with an entry, and which step it is, where that is known.
-pub(super) struct Fault {
+pub(super) struct EntryFault {
     pub(super) step: Option<StepId>,
     pub(super) what: String,
 }
 
-impl Fault {
+impl EntryFault {
     pub(super) fn new(what: impl Into<String>) -> Self {
-        Fault { step: None, what: what.into() }
+        EntryFault { step: None, what: what.into() }
     }
 }
 
-/// What a step is written with beside what it knows itself.
-pub(super) struct Beside {
+/// What a step is written with placement what it knows itself.
+pub(super) struct StepPlacement {
     /// Where its parents are.
     pub(super) places: [u64; 2],
     pub(super) elsewhere: [bool; 2],
@@ -80,38 +80,38 @@ pub(super) struct Beside {
 }
 
 /// Writes entries one after the other.
-pub(super) struct Writing<'a>(pub(super) &'a mut Vec<u8>);
+pub(super) struct EntryEncoder<'a>(pub(super) &'a mut Vec<u8>);
 
-impl Writing<'_> {
-    pub(super) fn step(&mut self, place: u64, step: &Step, json: &[u8], totals: &[u8], beside: &Beside) {
+impl EntryEncoder<'_> {
+    pub(super) fn step(&mut self, place: u64, step: &Step, json: &[u8], totals: &[u8], placement: &StepPlacement) {
         let parents = step.parents();
-        let ids = || parents.iter().map(Parent::id).zip(beside.places);
+        let ids = || parents.iter().map(Parent::id).zip(placement.places);
         let left = step.withheld().map(|withheld| (withheld, Digest::compute(json)));
-        self.said(place, step.id(), ids(), step.stamp(), (totals, left, json), beside);
+        self.encode_step(place, step.id(), ids(), step.stamp(), (totals, left, json), placement);
     }
 
     /// A step that was in the log before.
     pub(super) fn row(&mut self, row: &StepRow) {
         let left = row.withheld.map(|withheld| (withheld, Digest::compute(row.chunk.as_bytes())));
-        let beside = Beside { places: [0; 2], elsewhere: row.elsewhere, moves: row.moves };
+        let placement = StepPlacement { places: [0; 2], elsewhere: row.elsewhere, moves: row.moves };
         let parents = row.parents.iter().copied();
-        self.said(row.place, row.id, parents, &row.stamp, (&row.totals, left, row.chunk.as_bytes()), &beside);
+        self.encode_step(row.place, row.id, parents, &row.stamp, (&row.totals, left, row.chunk.as_bytes()), &placement);
     }
 
-    fn said(
+    fn encode_step(
         &mut self,
         place: u64,
         id: StepId,
         parents: impl ExactSizeIterator<Item = (StepId, u64)>,
         stamp: &Stamp,
         (totals, left, json): (&[u8], Option<(Digest, Digest)>, &[u8]),
-        beside: &Beside,
+        placement: &StepPlacement,
     ) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = parents.len() as u8 & PARENTS
-            | flag(beside.moves, MOVES)
-            | flag(beside.elsewhere[0], ELSEWHERE[0])
-            | flag(beside.elsewhere[1], ELSEWHERE[1])
+            | flag(placement.moves, MOVES)
+            | flag(placement.elsewhere[0], ELSEWHERE[0])
+            | flag(placement.elsewhere[1], ELSEWHERE[1])
             | flag(left.is_some(), WITHHELD)
             | flag(stamp.at.is_some(), AT)
             | flag(stamp.usage.is_some(), USAGE);
@@ -174,9 +174,9 @@ impl Writing<'_> {
 
 /// The length of an entry and of its head with the seal, read from how it begins; none if that cannot be one.
 pub(super) fn lengths(first: &[u8], place: u64) -> Option<(usize, usize)> {
-    let mut fields = Fields(first);
+    let mut fields = FieldReader(first);
     let (length, head, own) = (fields.u32()? as usize, fields.u32()? as usize, fields.u64()?);
-    (own == place && head >= FIRST && head + SEAL <= length).then_some((length, head + SEAL))
+    (own == place && head >= ENTRY_PREFIX_BYTES && head + SEAL <= length).then_some((length, head + SEAL))
 }
 
 /// Whether the head of an entry is as it was written.
@@ -186,11 +186,11 @@ pub(super) fn is_sealed(head: &[u8]) -> bool {
 }
 
 /// Reads an entry whose head is as it was written.
-pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<Entry, Fault> {
-    let unread = || Fault::new("the entry cannot be read");
+pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<Entry, EntryFault> {
+    let unread = || EntryFault::new("the entry cannot be read");
     let fields = head.get(16..head.len() - SEAL).ok_or_else(unread)?;
     let (kind, flags) = (fields[0], fields[1]);
-    let mut fields = Fields(&fields[2..]);
+    let mut fields = FieldReader(&fields[2..]);
     let entry = match kind {
         STEP => return step(place, flags, fields, rest).ok_or_else(unread)?.map(Entry::Step),
         BRANCH => BranchRow::unpack(fields.0).map(Entry::Branch),
@@ -201,7 +201,7 @@ pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<Entry, Fault>
     entry.ok_or_else(unread)
 }
 
-fn step(place: u64, flags: u8, mut fields: Fields<'_>, rest: &[u8]) -> Option<Result<StepRow, Fault>> {
+fn step(place: u64, flags: u8, mut fields: FieldReader<'_>, rest: &[u8]) -> Option<Result<StepRow, EntryFault>> {
     let (id, branch) = (StepId(fields.array()?), BranchId(fields.array()?));
     let parents = (0..flags & PARENTS).map(|_| Some((StepId(fields.array()?), fields.u64()?)));
     let parents: Vec<_> = parents.collect::<Option<_>>()?;
@@ -223,7 +223,7 @@ fn step(place: u64, flags: u8, mut fields: Fields<'_>, rest: &[u8]) -> Option<Re
     };
     let totals = fields.0.to_vec();
     Totals::decode(&totals)?;
-    let fault = |what: &str| Some(Err(Fault { step: Some(id), what: what.to_owned() }));
+    let fault = |what: &str| Some(Err(EntryFault { step: Some(id), what: what.to_owned() }));
     let said = Digest::compute(rest);
     if withheld.is_some_and(|(_, left)| left != said) {
         return fault("the row was changed: its seal does not fit");
@@ -247,17 +247,17 @@ fn step(place: u64, flags: u8, mut fields: Fields<'_>, rest: &[u8]) -> Option<Re
 }
 
 /// The id and the branch of a step, read from a head that is as it was written; none if it is not a step's.
-pub(super) fn names(head: &[u8]) -> Option<(StepId, BranchId)> {
-    let mut fields = Fields(head.get(16..)?);
+pub(super) fn step_and_branch(head: &[u8]) -> Option<(StepId, BranchId)> {
+    let mut fields = FieldReader(head.get(16..)?);
     let [kind, _]: [u8; 2] = fields.array()?;
     (kind == STEP).then_some(())?;
     Some((StepId(fields.array()?), BranchId(fields.array()?)))
 }
 
-/// Numbers and names, one after the other.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+/// Numbers and step_and_branch, one after the other.
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

@@ -10,26 +10,26 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::Holder;
 use super::branch::BranchRow;
-use super::change::Refused;
+use super::change::TransactionError;
 use super::entry::Entry;
 use super::log::Log;
-use super::pages::{self, Pages};
+use super::log_reader::{self, LogReader};
 use super::schema;
 
 /// What is known beyond the database.
-pub(super) struct Index {
-    known: HashMap<BranchId, Known>,
+pub(super) struct BranchIndex {
+    known: HashMap<BranchId, KnownBranch>,
     /// Those who write, by number, with the time until which they count as alive.
     writers: HashMap<u64, (String, i64)>,
     /// Places that could not be read.
-    wounds: Vec<u64>,
+    unreadable: Vec<u64>,
     /// The place up to which the log is known.
     pub(super) end: u64,
     /// The place up to which the database reflects it, as far as this process has seen.
     reflected: u64,
 }
 
-struct Known {
+struct KnownBranch {
     /// None if there is no such branch.
     row: Option<BranchRow>,
     /// Where the log speaks of it first, if it is not in the database.
@@ -38,48 +38,58 @@ struct Known {
     is_ahead: bool,
 }
 
-impl Index {
+impl BranchIndex {
     pub(super) fn new(reflected: u64) -> Self {
-        Index { known: HashMap::new(), writers: HashMap::new(), wounds: Vec::new(), end: reflected, reflected }
+        BranchIndex {
+            known: HashMap::new(),
+            writers: HashMap::new(),
+            unreadable: Vec::new(),
+            end: reflected,
+            reflected,
+        }
     }
 
     /// One that knows what the database says.
-    pub(super) fn afresh(&self) -> Self {
-        Index::new(self.reflected)
+    pub(super) fn with_database_only(&self) -> Self {
+        BranchIndex::new(self.reflected)
     }
 
     /// Forgets all that is known: it is read again.
     pub(super) fn reset(&mut self) {
-        *self = self.afresh();
+        *self = self.with_database_only();
     }
 
     /// How much of the log the database does not reflect.
-    pub(super) fn is_ahead_by(&self) -> u64 {
+    pub(super) fn bytes_behind_log(&self) -> u64 {
         self.end - self.reflected
     }
 
     /// Whether the database says all that is known.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_flushed(&self) -> bool {
         self.end == self.reflected && !self.known.values().any(|known| known.is_ahead)
     }
 
     /// Whether there is something in the log that could not be read, and the database does not say so yet.
-    pub(super) fn is_wounded(&self) -> bool {
-        !self.wounds.is_empty()
+    pub(super) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
     }
 
     /// What is said of a branch now.
-    pub(super) fn get(&mut self, connection: &Connection, id: BranchId) -> Result<Option<&mut BranchRow>, Refused> {
+    pub(super) fn get(
+        &mut self,
+        connection: &Connection,
+        id: BranchId,
+    ) -> Result<Option<&mut BranchRow>, TransactionError> {
         Ok(self.known(connection, id)?.row.as_mut())
     }
 
-    fn known(&mut self, connection: &Connection, id: BranchId) -> Result<&mut Known, Refused> {
+    fn known(&mut self, connection: &Connection, id: BranchId) -> Result<&mut KnownBranch, TransactionError> {
         use std::collections::hash_map::Entry::{Occupied, Vacant};
         Ok(match self.known.entry(id) {
             Occupied(known) => known.into_mut(),
             Vacant(unknown) => {
                 let row = BranchRow::find(connection, id)?.transpose()?;
-                unknown.insert(Known { row, began: 0, is_ahead: false })
+                unknown.insert(KnownBranch { row, began: 0, is_ahead: false })
             }
         })
     }
@@ -90,7 +100,7 @@ impl Index {
         connection: &Connection,
         id: BranchId,
         change: impl FnOnce(&mut BranchRow),
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransactionError> {
         let known = self.known(connection, id)?;
         if let Some(row) = &mut known.row {
             change(row);
@@ -100,7 +110,7 @@ impl Index {
     }
 
     /// Says all there is to say of a branch.
-    pub(super) fn put(&mut self, connection: &Connection, row: BranchRow, place: u64) -> Result<(), Refused> {
+    pub(super) fn put(&mut self, connection: &Connection, row: BranchRow, place: u64) -> Result<(), TransactionError> {
         let known = self.known(connection, row.id)?;
         if known.row.is_none() {
             known.began = place;
@@ -110,7 +120,7 @@ impl Index {
     }
 
     pub(super) fn remove(&mut self, id: BranchId) {
-        self.known.insert(id, Known { row: None, began: 0, is_ahead: true });
+        self.known.insert(id, KnownBranch { row: None, began: 0, is_ahead: true });
     }
 
     pub(super) fn add_writer(&mut self, place: u64, who: String, expires: i64) {
@@ -118,11 +128,11 @@ impl Index {
     }
 
     /// Notes that another branch goes on from a step of this one, if it ends there.
-    pub(super) fn follow(&mut self, connection: &Connection, id: BranchId, place: u64) -> Result<(), Refused> {
+    pub(super) fn follow(&mut self, connection: &Connection, id: BranchId, place: u64) -> Result<(), TransactionError> {
         match self.get(connection, id) {
             Ok(Some(row)) if row.head == place => self.change(connection, id, |row| row.followed = place),
             // What is said of another branch is damaged; that is for whoever reads it.
-            Ok(_) | Err(Refused::Told(_)) => Ok(()),
+            Ok(_) | Err(TransactionError::Store(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -137,17 +147,17 @@ impl Index {
     }
 
     /// Reads what others have appended. The log is locked.
-    pub(super) fn catch_up(&mut self, connection: &Connection, log: &Log) -> Result<(), Refused> {
+    pub(super) fn catch_up(&mut self, connection: &Connection, log: &Log) -> Result<(), TransactionError> {
         let end = log.end()?;
         if end == self.end {
             return Ok(());
         }
-        self.reflected = schema::about(connection)?.reflected;
+        self.reflected = schema::log_state(connection)?.reflected;
         if self.reflected > self.end {
             self.reset();
         }
         if end < self.end {
-            return Err(Refused::Told(schema::shorter(self.end - end)));
+            return Err(TransactionError::Store(schema::truncated_log(self.end - end)));
         }
         if end == self.end {
             return Ok(());
@@ -155,12 +165,12 @@ impl Index {
         // Whoever wrote it may have ended before it was durable; what goes on from it must not outlive it.
         log.sync()?;
         let mut failed = Ok(());
-        let cut = pages::scan(log, self.end, |place, entry| {
+        let cut = log_reader::scan(log, self.end, |place, entry| {
             if failed.is_ok() {
                 failed = match entry {
                     Ok((entry, _)) => self.apply(connection, log, place, entry),
                     Err(_) => {
-                        self.wounds.push(place);
+                        self.unreadable.push(place);
                         Ok(())
                     }
                 };
@@ -174,12 +184,12 @@ impl Index {
         Ok(())
     }
 
-    fn apply(&mut self, connection: &Connection, log: &Log, place: u64, entry: Entry) -> Result<(), Refused> {
+    fn apply(&mut self, connection: &Connection, log: &Log, place: u64, entry: Entry) -> Result<(), TransactionError> {
         match entry {
             Entry::Step(row) => {
                 let parents = row.parents.iter().zip(row.elsewhere).filter(|(_, is_elsewhere)| *is_elsewhere);
                 for ((_, parent), _) in parents {
-                    if let Some((_, branch)) = Pages::back(log).names(*parent) {
+                    if let Some((_, branch)) = LogReader::back(log).step_and_branch(*parent) {
                         self.follow(connection, branch, *parent)?;
                     }
                 }
@@ -202,8 +212,8 @@ impl Index {
     }
 
     /// Brings the database up to date. The log is locked, and all of it is known. What `own` writes stays known.
-    pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), Refused> {
-        if !self.is_settled() {
+    pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), TransactionError> {
+        if !self.is_flushed() {
             let transaction =
                 rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
             let mut ahead: Vec<_> = self.known.iter().filter(|(_, known)| known.is_ahead).collect();
@@ -223,7 +233,7 @@ impl Index {
                 let sql = "INSERT OR IGNORE INTO writers(w, who, expires) VALUES (?, ?, ?)";
                 transaction.prepare_cached(sql)?.execute(params![number.cast_signed(), who, expires])?;
             }
-            for place in &self.wounds {
+            for place in &self.unreadable {
                 let sql = "INSERT OR IGNORE INTO wounds(place) VALUES (?)";
                 transaction.prepare_cached(sql)?.execute([place.cast_signed()])?;
             }
@@ -232,7 +242,7 @@ impl Index {
             self.reflected = self.end;
         }
         self.writers.clear();
-        self.wounds.clear();
+        self.unreadable.clear();
         self.known.retain(|_, known| {
             (known.is_ahead, known.began) = (false, 0);
             own.is_some() && known.row.as_ref().map(|row| row.writer) == own

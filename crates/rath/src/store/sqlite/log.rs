@@ -1,4 +1,4 @@
-//! The log beside a database: groups of entries, each group synced before anybody is told that it is kept.
+//! The log placement a database: groups of entries, each group synced before anybody is told that it is kept.
 //!
 //! ```text
 //! header  magic 16 · store 16 · base u64 · table u64 · moved u64 · seal of the table 16 · seal of the rest 16
@@ -6,7 +6,7 @@
 //! table   place u64 · byte u64, as often as `moved` says
 //! ```
 //!
-//! What names an entry is its place: the byte of the log where it was first written. A log that is written anew without
+//! What step_and_branch an entry is its place: the byte of the log where it was first written. A log that is written anew without
 //! some of its entries keeps the places of all others, and its table says at which byte they stand now. `base` is how far
 //! whoever reads the log has to have read it before: what was said of branches up to there is left out of it.
 
@@ -21,20 +21,20 @@ use rath_record::Seal;
 use super::entry;
 
 const MAGIC: &[u8; 16] = b"rath steps 1\n\0\0\0";
-pub(super) const GROUP: &[u8; 8] = b"rathgrp\n";
+pub(super) const GROUP_MAGIC: &[u8; 8] = b"rathgrp\n";
 /// How long the header is, and the head of a group.
 pub(super) const HEADER: u64 = 16 + 16 + 3 * 8 + 16 + 16;
-pub(super) const GROUP_HEAD: usize = 8 + 8 + 8 + 16;
+pub(super) const GROUP_HEAD_BYTES: usize = 8 + 8 + 8 + 16;
 /// How much a group holds at the most when a log is written anew.
-const COPIED_MOST: usize = 1 << 20;
+const MAX_COPIED_GROUP_BYTES: usize = 1 << 20;
 /// How long somebody waits for others who write: one of them may have been stopped half-way.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 /// The unit in which disks write, or do not.
-pub(super) const SECTOR: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A log that can be read and appended to.
 pub(super) struct Log {
-    bytes: Bytes,
+    bytes: LogStorage,
     store: [u8; 16],
     base: u64,
     /// Where the table stands, and where what was appended after it does.
@@ -44,23 +44,23 @@ pub(super) struct Log {
 }
 
 /// Why something cannot be the log of a store.
-pub(super) enum Unfit {
+pub(super) enum LogOpenError {
     Io(io::Error),
     Damaged,
 }
 
-impl From<io::Error> for Unfit {
+impl From<io::Error> for LogOpenError {
     fn from(error: io::Error) -> Self {
-        Unfit::Io(error)
+        LogOpenError::Io(error)
     }
 }
 
-/// The log beside a database.
-pub(super) fn log_of(database: &Path) -> PathBuf {
-    beside(database, "-steps")
+/// The log placement a database.
+pub(super) fn log_path(database: &Path) -> PathBuf {
+    sibling_path(database, "-steps")
 }
 
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn sibling_path(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
@@ -68,7 +68,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 impl Log {
     pub(super) fn in_memory(store: [u8; 16]) -> Self {
-        let log = Log::new(Bytes::Memory(RwLock::default()), store);
+        let log = Log::new(LogStorage::Memory(RwLock::default()), store);
         log.bytes.write(&log.header(), 0).expect("memory takes every write");
         log
     }
@@ -77,28 +77,28 @@ impl Log {
     pub(super) fn create(path: &Path, store: [u8; 16]) -> io::Result<Option<Self>> {
         match Log::open(path) {
             Ok(log) => return Ok((log.end()? == HEADER).then_some(log)),
-            Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(LogOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             // What a crash left of one that was never used.
-            Err(Unfit::Damaged) if std::fs::metadata(path)?.len() <= HEADER => {}
-            Err(Unfit::Damaged) => return Ok(None),
-            Err(Unfit::Io(error)) => return Err(error),
+            Err(LogOpenError::Damaged) if std::fs::metadata(path)?.len() <= HEADER => {}
+            Err(LogOpenError::Damaged) => return Ok(None),
+            Err(LogOpenError::Io(error)) => return Err(error),
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        let log = Log::new(Bytes::File(file), store);
+        let log = Log::new(LogStorage::File(file), store);
         log.bytes.write(&log.header(), 0)?;
         log.bytes.sync()?;
         Ok(Some(log))
     }
 
-    pub(super) fn open(path: &Path) -> Result<Self, Unfit> {
+    pub(super) fn open(path: &Path) -> Result<Self, LogOpenError> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let mut log = Log::new(Bytes::File(file), [0; 16]);
+        let mut log = Log::new(LogStorage::File(file), [0; 16]);
         let mut header = [0; HEADER as usize];
         if log.bytes.read(&mut header, 0)? < header.len() {
-            return Err(Unfit::Damaged);
+            return Err(LogOpenError::Damaged);
         }
         let (said, seal) = header.split_at(header.len() - 16);
-        let mut fields = entry::Fields(said);
+        let mut fields = entry::FieldReader(said);
         let mut read = || {
             let magic: [u8; 16] = fields.array()?;
             let store = fields.array()?;
@@ -106,23 +106,23 @@ impl Log {
             (magic == *MAGIC).then_some((store, numbers, fields.array::<16>()?))
         };
         let known = read().filter(|_| Seal::compute(said).0 == *seal);
-        let (store, [base, table, moved], table_seal) = known.ok_or(Unfit::Damaged)?;
+        let (store, [base, table, moved], table_seal) = known.ok_or(LogOpenError::Damaged)?;
         (log.store, log.base) = (store, base);
         if moved > 0 {
             let room = log.bytes.len()?.saturating_sub(table) / 16;
             let mut bytes = vec![0; usize::try_from(moved.min(room)).unwrap_or_default() * 16];
             log.bytes.read(&mut bytes, table)?;
             if moved > room || Seal::compute(&bytes).0 != table_seal {
-                return Err(Unfit::Damaged);
+                return Err(LogOpenError::Damaged);
             }
             log.table = (table, table + bytes.len() as u64);
-            let mut fields = entry::Fields(&bytes);
+            let mut fields = entry::FieldReader(&bytes);
             log.moved = std::iter::from_fn(|| Some((fields.u64()?, fields.u64()?))).collect();
         }
         Ok(log)
     }
 
-    fn new(bytes: Bytes, store: [u8; 16]) -> Self {
+    fn new(bytes: LogStorage, store: [u8; 16]) -> Self {
         Log { bytes, store, base: 0, table: (0, 0), moved: vec![(HEADER, HEADER)] }
     }
 
@@ -148,13 +148,13 @@ impl Log {
     }
 
     /// Keeps every other process out until the guard is let go; none if one does not let go in time.
-    pub(super) fn lock(log: &Arc<Self>) -> io::Result<Option<Locked>> {
-        let Bytes::File(file) = &log.bytes else { return Ok(Some(Locked(log.clone()))) };
+    pub(super) fn lock(log: &Arc<Self>) -> io::Result<Option<LockedLog>> {
+        let LogStorage::File(file) = &log.bytes else { return Ok(Some(LockedLog(log.clone()))) };
         let (begun, mut pause) = (Instant::now(), Duration::from_micros(20));
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Some(Locked(log.clone()))),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => return Ok(None),
+                Ok(()) => return Ok(Some(LockedLog(log.clone()))),
+                Err(TryLockError::WouldBlock) if begun.elapsed() > LOCK_TIMEOUT => return Ok(None),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -167,7 +167,7 @@ impl Log {
     pub(super) fn is_replaced(&self) -> io::Result<bool> {
         match &self.bytes {
             #[cfg(unix)]
-            Bytes::File(file) => Ok(std::os::unix::fs::MetadataExt::nlink(&file.metadata()?) == 0),
+            LogStorage::File(file) => Ok(std::os::unix::fs::MetadataExt::nlink(&file.metadata()?) == 0),
             _ => Ok(false),
         }
     }
@@ -190,12 +190,12 @@ impl Log {
     }
 
     fn put_head(&self, group: &mut [u8], place: u64) {
-        let length = (group.len() - GROUP_HEAD) as u64;
-        group[..8].copy_from_slice(GROUP);
+        let length = (group.len() - GROUP_HEAD_BYTES) as u64;
+        group[..8].copy_from_slice(GROUP_MAGIC);
         group[8..16].copy_from_slice(&length.to_le_bytes());
         group[16..24].copy_from_slice(&place.to_le_bytes());
         let seal = self.group_seal(&group[..24]);
-        group[24..GROUP_HEAD].copy_from_slice(&seal);
+        group[24..GROUP_HEAD_BYTES].copy_from_slice(&seal);
     }
 
     fn group_seal(&self, head: &[u8]) -> [u8; 16] {
@@ -224,10 +224,10 @@ impl Log {
 
     /// The place and the length of a group, read from its head.
     pub(super) fn read_head(&self, head: &[u8]) -> Option<(u64, u64)> {
-        let mut fields = entry::Fields(head);
+        let mut fields = entry::FieldReader(head);
         let magic: [u8; 8] = fields.array()?;
         let (length, place, seal) = (fields.u64()?, fields.u64()?, fields.array::<16>()?);
-        (magic == *GROUP && self.group_seal(&head[..24]) == seal).then_some((place, length))
+        (magic == *GROUP_MAGIC && self.group_seal(&head[..24]) == seal).then_some((place, length))
     }
 
     /// The same byte, or that after the table if it begins there.
@@ -261,16 +261,16 @@ impl Log {
         path: Option<&Path>,
         entries: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> + 'a,
     ) -> io::Result<Self> {
-        let next = path.map(|path| beside(path, ".new"));
+        let next = path.map(|path| sibling_path(path, ".new"));
         let bytes = match &next {
             Some(next) => {
-                Bytes::File(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(next)?)
+                LogStorage::File(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(next)?)
             }
-            None => Bytes::Memory(RwLock::default()),
+            None => LogStorage::Memory(RwLock::default()),
         };
         let end = self.end()?;
         let mut log = Log { base: end, moved: Vec::new(), ..Log::new(bytes, self.store) };
-        let mut copy = Copying { at: HEADER, group: Vec::new(), place: 0 };
+        let mut copy = LogCopier { at: HEADER, group: Vec::new(), place: 0 };
         entries(&mut |place, entry| copy.entry(&mut log, place, entry))?;
         copy.close(&mut log)?;
         let table = copy.at;
@@ -283,27 +283,27 @@ impl Log {
         log.bytes.sync()?;
         if let (Some(next), Some(path)) = (&next, path) {
             std::fs::rename(next, path)?;
-            super::super::sync_folder(path)?;
+            super::super::sync_parent(path)?;
         }
         Ok(log)
     }
 }
 
 /// Entries on their way to another log.
-struct Copying {
+struct LogCopier {
     /// The byte that comes next.
     at: u64,
     group: Vec<u8>,
     place: u64,
 }
 
-impl Copying {
+impl LogCopier {
     fn entry(&mut self, log: &mut Log, place: u64, entry: &[u8]) -> io::Result<()> {
-        let goes_on = self.place + self.group.len() as u64 == place && self.group.len() < COPIED_MOST;
+        let goes_on = self.place + self.group.len() as u64 == place && self.group.len() < MAX_COPIED_GROUP_BYTES;
         if self.group.is_empty() || !goes_on {
             self.close(log)?;
-            self.place = place - GROUP_HEAD as u64;
-            self.group.resize(GROUP_HEAD, 0);
+            self.place = place - GROUP_HEAD_BYTES as u64;
+            self.group.resize(GROUP_HEAD_BYTES, 0);
             let is_moved = |(from, byte): &(u64, u64)| self.at.wrapping_sub(*byte) != self.place.wrapping_sub(*from);
             if log.moved.last().is_none_or(is_moved) {
                 log.moved.push((self.place, self.at));
@@ -325,9 +325,9 @@ impl Copying {
 }
 
 /// The right to look at how far a log goes, and to append to it.
-pub(super) struct Locked(Arc<Log>);
+pub(super) struct LockedLog(Arc<Log>);
 
-impl std::ops::Deref for Locked {
+impl std::ops::Deref for LockedLog {
     type Target = Log;
 
     fn deref(&self) -> &Log {
@@ -335,25 +335,25 @@ impl std::ops::Deref for Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedLog {
     fn drop(&mut self) {
-        if let Bytes::File(file) = &self.0.bytes {
+        if let LogStorage::File(file) = &self.0.bytes {
             let _ = file.unlock();
         }
     }
 }
 
 /// What a log is written on.
-enum Bytes {
+enum LogStorage {
     File(File),
     Memory(RwLock<Vec<u8>>),
 }
 
-impl Bytes {
+impl LogStorage {
     fn len(&self) -> io::Result<u64> {
         match self {
-            Bytes::File(file) => file.metadata().map(|facts| facts.len()),
-            Bytes::Memory(bytes) => Ok(bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64),
+            LogStorage::File(file) => file.metadata().map(|facts| facts.len()),
+            LogStorage::Memory(bytes) => Ok(bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64),
         }
     }
 
@@ -374,15 +374,15 @@ impl Bytes {
     fn read_some(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         match self {
             #[cfg(unix)]
-            Bytes::File(file) => std::os::unix::fs::FileExt::read_at(file, into, at),
+            LogStorage::File(file) => std::os::unix::fs::FileExt::read_at(file, into, at),
             #[cfg(not(unix))]
-            Bytes::File(file) => {
+            LogStorage::File(file) => {
                 use std::io::{Read, Seek, SeekFrom};
                 let mut file = file.try_clone()?;
                 file.seek(SeekFrom::Start(at))?;
                 file.read(into)
             }
-            Bytes::Memory(bytes) => {
+            LogStorage::Memory(bytes) => {
                 let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
                 let from = bytes.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
                 let length = from.len().min(into.len());
@@ -395,15 +395,15 @@ impl Bytes {
     fn write(&self, from: &[u8], at: u64) -> io::Result<()> {
         match self {
             #[cfg(unix)]
-            Bytes::File(file) => std::os::unix::fs::FileExt::write_all_at(file, from, at),
+            LogStorage::File(file) => std::os::unix::fs::FileExt::write_all_at(file, from, at),
             #[cfg(not(unix))]
-            Bytes::File(file) => {
+            LogStorage::File(file) => {
                 use std::io::{Seek, SeekFrom, Write};
                 let mut file = file.try_clone()?;
                 file.seek(SeekFrom::Start(at))?;
                 file.write_all(from)
             }
-            Bytes::Memory(bytes) => {
+            LogStorage::Memory(bytes) => {
                 let mut bytes = bytes.write().unwrap_or_else(PoisonError::into_inner);
                 let (at, end) = (at as usize, at as usize + from.len());
                 let length = bytes.len().max(end);
@@ -416,8 +416,8 @@ impl Bytes {
 
     fn cut(&self, length: u64) -> io::Result<()> {
         match self {
-            Bytes::File(file) => file.set_len(length),
-            Bytes::Memory(bytes) => {
+            LogStorage::File(file) => file.set_len(length),
+            LogStorage::Memory(bytes) => {
                 bytes.write().unwrap_or_else(PoisonError::into_inner).truncate(length as usize);
                 Ok(())
             }
@@ -426,8 +426,8 @@ impl Bytes {
 
     fn sync(&self) -> io::Result<()> {
         match self {
-            Bytes::File(file) => file.sync_data(),
-            Bytes::Memory(_) => Ok(()),
+            LogStorage::File(file) => file.sync_data(),
+            LogStorage::Memory(_) => Ok(()),
         }
     }
 }

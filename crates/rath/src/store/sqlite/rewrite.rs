@@ -1,4 +1,4 @@
-//! Writing a store anew: without what is to be forgotten, or without what nothing rests on.
+//! EntryEncoder a store anew: without what is to be forgotten, or without what nothing rests on.
 
 use std::collections::HashSet;
 use std::io;
@@ -6,114 +6,119 @@ use std::sync::PoisonError;
 
 use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, StepId};
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::super::desk::again;
 use super::super::holder::now;
-use super::super::{Freed, trouble};
+use super::super::{FreedSpace, failed};
 use super::Sqlite;
 use super::branch::BranchRow;
-use super::change::Refused;
-use super::entry::{Entry, StepRow, Writing};
-use super::log::{Log, log_of};
-use super::page::Page;
-use super::pages::{FIRST_PLACE, scan};
+use super::change::TransactionError;
+use super::entry::{Entry, EntryEncoder, StepRow};
+use super::log::{Log, log_path};
+use super::log_reader::{FIRST_PLACE, scan};
+use super::transaction::Transaction;
 use super::walk;
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// How long a writer is remembered after it was heard of last, in microseconds.
-const REMEMBERED: i64 = 24 * 3600 * 1_000_000;
+const WRITER_RETENTION_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 impl Sqlite {
     pub(super) fn forget_step(&self, branch: BranchId, step: StepId) -> Result<()> {
-        self.anew(|page| {
-            let row = page.index.get(page.connection, branch)?.cloned().ok_or_else(|| self.no_such(branch))?;
-            page.refuse_if_held(&row)?;
-            let Some(mut found) = walk::find(page.log, row.head, step) else {
+        self.replace_log(|transaction| {
+            let row =
+                transaction.index.get(transaction.connection, branch)?.cloned().ok_or_else(|| self.no_such(branch))?;
+            transaction.refuse_if_held(&row)?;
+            let Some(mut found) = walk::find(transaction.log, row.head, step) else {
                 let message = format!("no step {} in the session {}", step.short(), branch.short());
-                return Err(Error::new(ErrorKind::NoSuchStep, message).into());
+                return Err(StoreError::new(StoreErrorKind::NoSuchStep, message).into());
             };
-            let chunk = Chunk::decode(&found.chunk).map_err(|error| Error::new(ErrorKind::Store, error))?;
+            let chunk = Chunk::decode(&found.chunk).map_err(|error| StoreError::new(StoreErrorKind::Store, error))?;
             // What other steps say as well stays theirs.
             let references = chunk.payload_digests();
-            let named = walk::named(page.log, &references, found.place)?;
-            let change = Transaction::new_unchecked(page.connection, TransactionBehavior::Immediate)?;
+            let named = walk::referenced_payloads(transaction.log, &references, found.place)?;
+            let change = rusqlite::Transaction::new_unchecked(transaction.connection, TransactionBehavior::Immediate)?;
             for digest in references.iter().filter(|digest| !named.contains(digest)) {
                 change.execute("UPDATE payloads SET data = NULL WHERE digest = ?", params![&digest.0[..]])?;
             }
             change.commit()?;
             // A list must not go on saying it.
             if let Chunk::User(user) = &chunk
-                && let Some(title) = super::super::title(&user.text)
+                && let Some(title) = super::super::title::from_text(&user.text)
             {
-                for kin in BranchRow::of_family(page.connection, row.family)? {
-                    if page.index.get(page.connection, kin)?.is_some_and(|row| row.title == title) {
-                        page.index.change(page.connection, kin, |row| row.title = "[forgotten]".into())?;
+                for relatives in BranchRow::of_family(transaction.connection, row.family)? {
+                    if transaction.index.get(transaction.connection, relatives)?.is_some_and(|row| row.title == title) {
+                        transaction
+                            .index
+                            .change(transaction.connection, relatives, |row| row.title = "[forgotten]".into())?;
                     }
                 }
-                page.index.flush(page.connection, *page.own)?;
+                transaction.index.flush(transaction.connection, *transaction.own)?;
             }
             found.withheld.get_or_insert_with(|| Digest::compute(found.chunk.as_bytes()));
             let mut json = Vec::new();
             chunk.redacted().encode(&mut json);
             found.chunk = String::from_utf8(json).expect("JSON is UTF-8");
             let mut entry = Vec::new();
-            Writing(&mut entry).row(&found);
-            let log = self.copied(page.log, |row| Some(if row.place == found.place { Some(&entry) } else { None }))?;
+            EntryEncoder(&mut entry).row(&found);
+            let log =
+                self.copy_log(transaction.log, |row| Some(if row.place == found.place { Some(&entry) } else { None }))?;
             Ok((log, ()))
         })?;
         // What is gone must not stand in SQLite's own log either.
         self.checkpoint()
     }
 
-    pub(super) fn compact_all(&self) -> Result<Freed> {
+    pub(super) fn compact_all(&self) -> Result<FreedSpace> {
         let before = self.size();
-        let steps = self.anew(|page| {
-            let (rested, named) = walk::rested(page.connection, page.log)?;
-            let (mut next, mut removed) = (rested.iter().peekable(), 0);
-            let log = self.copied(page.log, |row| {
+        let steps = self.replace_log(|transaction| {
+            let (referenced, named) = walk::referenced(transaction.connection, transaction.log)?;
+            let (mut next, mut removed) = (referenced.iter().peekable(), 0);
+            let log = self.copy_log(transaction.log, |row| {
                 while next.next_if(|place| **place < row.place).is_some() {}
                 let is_kept = next.peek() == Some(&&row.place);
                 removed += u64::from(!is_kept);
                 is_kept.then_some(None)
             })?;
-            sweep(page.connection, &named)?;
+            sweep(transaction.connection, &named)?;
             Ok((log, removed))
         })?;
         self.checkpoint()?;
         {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
-            connection.execute_batch("VACUUM").map_err(|error| trouble(&self.uri, "compact", error))?;
+            connection.execute_batch("VACUUM").map_err(|error| failed(&self.uri, "compact", error))?;
         }
         self.checkpoint()?;
-        Ok(Freed { bytes: before.saturating_sub(self.size()), steps })
+        Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps })
     }
 
     /// Does something that ends with another log, which takes the place of the one there is.
-    fn anew<T>(&self, work: impl FnOnce(&mut Page<'_>) -> Result<(Log, T), Refused>) -> Result<T> {
+    fn replace_log<T>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<(Log, T), TransactionError>,
+    ) -> Result<T> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &writer.broken {
-            return Err(again(error));
+            return Err(error.duplicate());
         }
-        let (log, done) = self.locked(&mut writer, |page| {
+        let (log, done) = self.locked(&mut writer, |transaction| {
             // What the log says of branches is left out of the other: the database has it.
-            page.index.flush(page.connection, *page.own)?;
-            work(page)
+            transaction.index.flush(transaction.connection, *transaction.own)?;
+            work(transaction)
         })?;
-        self.take_log(&mut writer, log);
+        self.use_log(&mut writer, log);
         Ok(done)
     }
 
     /// A copy of the log, with those of its steps that `keep` wants: as they are, or as the entry that it gives.
-    fn copied<'a>(
+    fn copy_log<'a>(
         &self,
         log: &Log,
         mut keep: impl FnMut(&StepRow) -> Option<Option<&'a Vec<u8>>>,
-    ) -> Result<Log, Refused> {
+    ) -> Result<Log, TransactionError> {
         let mut damaged = None;
-        let path = self.path.as_deref().map(log_of);
+        let path = self.path.as_deref().map(log_path);
         let made = log.rewrite(path.as_deref(), |put| {
             let mut failed: io::Result<()> = Ok(());
             scan(log, FIRST_PLACE, |_, entry| match entry {
@@ -137,13 +142,13 @@ impl Sqlite {
 
     fn size(&self) -> u64 {
         let database = self.path.as_deref().map_or(0, |path| std::fs::metadata(path).map_or(0, |file| file.len()));
-        database + self.shelves.log().size()
+        database + self.source.log().size()
     }
 }
 
-/// Removes the payloads that nothing names, and writers that are long gone.
-fn sweep(connection: &Connection, named: &HashSet<Digest>) -> Result<(), Refused> {
-    let change = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+/// Removes the payloads that nothing step_and_branch, and writers that are long gone.
+fn sweep(connection: &Connection, named: &HashSet<Digest>) -> Result<(), TransactionError> {
+    let change = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     change.execute_batch("CREATE TEMP TABLE IF NOT EXISTS named(digest BLOB PRIMARY KEY); DELETE FROM named;")?;
     for digest in named {
         change.prepare_cached("INSERT INTO named(digest) VALUES (?)")?.execute(params![&digest.0[..]])?;
@@ -154,7 +159,7 @@ fn sweep(connection: &Connection, named: &HashSet<Digest>) -> Result<(), Refused
     BranchRow::every(&change, |row| writers.extend(row.map(|(_, row)| row.writer)))?;
     let old: Vec<i64> = change
         .prepare("SELECT w FROM writers WHERE expires < ?")?
-        .query_map([now().saturating_sub(REMEMBERED)], |row| row.get(0))?
+        .query_map([now().saturating_sub(WRITER_RETENTION_MICROS)], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     for old in old.into_iter().filter(|old| !writers.contains(&old.cast_unsigned())) {
         change.execute("DELETE FROM writers WHERE w = ?", [old])?;

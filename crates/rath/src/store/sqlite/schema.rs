@@ -5,11 +5,10 @@ use std::time::Duration;
 use rath_record::Seal;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::trouble;
-use super::change::Refused;
-use super::pages::FIRST_PLACE;
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::super::failed;
+use super::change::TransactionError;
+use super::log_reader::FIRST_PLACE;
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The version of the tables.
 const VERSION: i64 = 1;
@@ -68,7 +67,7 @@ pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8;
         Err(error) => return Ok(Err(error)),
     };
     connection.execute_batch(TABLES)?;
-    let about = About { store, reflected: FIRST_PLACE };
+    let about = LogState { store, reflected: FIRST_PLACE };
     connection.execute(
         "INSERT INTO about(one, store, reflected, seal) VALUES (1, ?, ?, ?)",
         params![&about.store[..], about.reflected.cast_signed(), &about.sealed()[..]],
@@ -83,14 +82,14 @@ pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8;
 
 /// What a database says of its log.
 #[derive(Clone, Copy)]
-pub(super) struct About {
+pub(super) struct LogState {
     /// Which store it is.
     pub(super) store: [u8; 16],
     /// The place up to which it reflects the log.
     pub(super) reflected: u64,
 }
 
-impl About {
+impl LogState {
     fn sealed(self) -> [u8; 16] {
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&self.store);
@@ -99,38 +98,39 @@ impl About {
     }
 }
 
-pub(super) fn about(connection: &Connection) -> Result<About, Refused> {
+pub(super) fn log_state(connection: &Connection) -> Result<LogState, TransactionError> {
     let mut statement = connection.prepare_cached("SELECT store, reflected, seal FROM about WHERE one = 1")?;
     let about = statement.query_row([], |row| {
         let read = || {
             let store = row.get_ref(0).ok()?.as_blob().ok()?.try_into().ok()?;
-            let about = About { store, reflected: row.get::<_, i64>(1).ok()?.cast_unsigned() };
+            let about = LogState { store, reflected: row.get::<_, i64>(1).ok()?.cast_unsigned() };
             (about.sealed() == row.get_ref(2).ok()?.as_blob().ok()?).then_some(about)
         };
         Ok(read())
     });
     let about = about.optional()?.flatten();
-    let changed =
-        || Error::new(ErrorKind::Damaged, "what the database says of its log was changed: its seal does not fit");
-    about.ok_or_else(|| Refused::Told(changed()))
+    let changed = || {
+        StoreError::new(StoreErrorKind::Damaged, "what the database says of its log was changed: its seal does not fit")
+    };
+    about.ok_or_else(|| TransactionError::Store(changed()))
 }
 
 /// Says that the database reflects the log up to a place.
-pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), Refused> {
-    let about = About { reflected, ..about(connection)? };
+pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), TransactionError> {
+    let about = LogState { reflected, ..log_state(connection)? };
     let mut statement = connection.prepare_cached("UPDATE about SET reflected = ?, seal = ? WHERE one = 1")?;
     statement.execute(params![reflected.cast_signed(), &about.sealed()[..]])?;
     Ok(())
 }
 
 /// Why nothing can be appended to a log that was cut.
-pub(super) fn shorter(missing: u64) -> Error {
+pub(super) fn truncated_log(missing: u64) -> StoreError {
     let message = format!("the log of the store was cut: its last {missing} bytes are missing");
-    Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
+    StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }
 
 /// Whether a database has tables, and they are not ours. It is left as it is.
-pub(super) fn is_of_others(connection: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     Ok(number("PRAGMA application_id")? != APPLICATION && number("SELECT count(*) FROM sqlite_master")? > 0)
 }
@@ -166,30 +166,30 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
 
 pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
     let number = |pragma: &str| connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
-    let version = number("user_version").map_err(|error| told(uri, error))?;
-    let application = number("application_id").map_err(|error| told(uri, error))?;
+    let version = number("user_version").map_err(|error| describe(uri, error))?;
+    let application = number("application_id").map_err(|error| describe(uri, error))?;
     if application != APPLICATION {
-        return Err(of_others(uri));
+        return Err(foreign_database(uri));
     }
-    let tables = tables(connection).map_err(|error| told(uri, error))?;
+    let tables = tables(connection).map_err(|error| describe(uri, error))?;
     let wanted = Connection::open_in_memory().and_then(|fresh| {
         fresh.execute_batch(TABLES)?;
         self::tables(&fresh)
     });
-    if version == VERSION && tables != wanted.map_err(|error| told(uri, error))? {
+    if version == VERSION && tables != wanted.map_err(|error| describe(uri, error))? {
         let message = format!("{uri} is damaged: what it says of its tables was changed");
-        return Err(Error::new(ErrorKind::Damaged, message));
+        return Err(StoreError::new(StoreErrorKind::Damaged, message));
     }
     if version != VERSION {
         let message = format!("{uri} has version {version}; this program reads version {VERSION}");
-        return Err(Error::new(ErrorKind::Format, message).with_hint("open it with a newer rath"));
+        return Err(StoreError::new(StoreErrorKind::Format, message).with_hint("open it with a newer rath"));
     }
     Ok(())
 }
 
 /// Why a database cannot be a store.
-pub(super) fn of_others(uri: &str) -> Error {
-    Error::new(ErrorKind::Format, format_args!("{uri} is a database of something else"))
+pub(super) fn foreign_database(uri: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Format, format_args!("{uri} is a database of something else"))
 }
 
 /// What a database says of its tables.
@@ -199,15 +199,16 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<Strin
 }
 
 /// An error of SQLite in words that say what it is about.
-pub(super) fn told(uri: &str, error: rusqlite::Error) -> Error {
+pub(super) fn describe(uri: &str, error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     match error.sqlite_error_code() {
-        Some(NotADatabase) => {
-            Error::new(ErrorKind::Format, format_args!("{uri} is not a database, or its beginning is damaged"))
-        }
-        Some(DatabaseCorrupt) => Error::new(ErrorKind::Damaged, format_args!("{uri} is damaged: {error}"))
+        Some(NotADatabase) => StoreError::new(
+            StoreErrorKind::Format,
+            format_args!("{uri} is not a database, or its beginning is damaged"),
+        ),
+        Some(DatabaseCorrupt) => StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"))
             .with_hint("`rath salvage` copies what is good"),
-        _ => trouble(uri, "read", error),
+        _ => failed(uri, "read", error),
     }
 }
 

@@ -5,17 +5,16 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use super::log::beside;
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::log::sibling_path;
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// Looks at the log that SQLite keeps beside a database before SQLite does.
+/// Looks at the log that SQLite keeps placement a database before SQLite does.
 ///
 /// SQLite reads it up to the first frame that is not as it was written, and takes the rest for what a crash left. If
 /// whole changes stand after that frame, it is not the end of the log: it was damaged, and changes that somebody was told
 /// are durable would be dropped without a word.
 pub(super) fn check(database: &Path) -> std::io::Result<Result<()>> {
-    let name = beside(database, "-wal");
+    let name = sibling_path(database, "-wal");
     let mut before = None;
     // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
     for _ in 0..LOG_READS {
@@ -32,7 +31,7 @@ pub(super) fn check(database: &Path) -> std::io::Result<Result<()>> {
         if before.as_ref() == Some(&log) {
             let message =
                 format!("the log of {} is damaged: {lost} of its newest changes cannot be read", database.display());
-            return Ok(Err(Error::new(ErrorKind::Damaged, message)
+            return Ok(Err(StoreError::new(StoreErrorKind::Damaged, message)
                 .with_hint("move the file that ends in `-wal` away to open the store without them")));
         }
         before = Some(log);
@@ -81,7 +80,7 @@ fn lost_changes(log: &[u8]) -> usize {
     while at + FRAME + page <= log.len() {
         // A frame of an earlier log has both halves of the salt from there.
         let own = log[at + 8..at + 12] == salt[..4] || log[at + 12..at + 16] == salt[4..];
-        let ends_change = number(at + 4).is_some_and(|pages| pages > 0);
+        let ends_change = number(at + 4).is_some_and(|reader| reader > 0);
         let was_good = good;
         if good {
             let next = sum(sum(running, at, at + 8), at + FRAME, at + FRAME + page);

@@ -9,29 +9,28 @@ use rath_record::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::{Check, Damage, Listed, Rows};
+use super::super::{BranchSummary, CheckReport, Damage, Rows};
 use super::branch::BranchRow;
-use super::change::Refused;
-use super::entry::{Entry, Fault, StepRow};
+use super::change::TransactionError;
+use super::entry::{Entry, EntryFault, StepRow};
 use super::index::writer_of;
 use super::log::Log;
-use super::pages::{FIRST_PLACE, Pages, scan};
+use super::log_reader::{FIRST_PLACE, LogReader, scan};
 use super::schema;
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// How many steps are fetched at once.
-const RUN: usize = 64;
+const STEPS_PER_FETCH: usize = 64;
 /// How much damage is listed.
-const LISTED_MAX: usize = 1_000;
+const MAX_DAMAGE_LISTED: usize = 1_000;
 
 /// What steps are read from.
-pub(super) struct Shelves {
+pub(super) struct ReadHandles {
     pub(super) connection: Arc<Mutex<Connection>>,
     pub(super) log: RwLock<Arc<Log>>,
 }
 
-impl Shelves {
+impl ReadHandles {
     pub(super) fn log(&self) -> Arc<Log> {
         self.log.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -46,39 +45,39 @@ impl Shelves {
 }
 
 /// Gives out steps when somebody looks at them.
-pub(super) struct Library {
-    shelves: Arc<Shelves>,
+pub(super) struct StepLoader {
+    source: Arc<ReadHandles>,
     rows: Arc<Rows>,
     /// Itself, for the steps that it hands out.
-    own: Weak<Library>,
+    own: Weak<StepLoader>,
 }
 
-impl Library {
-    pub(super) fn new(shelves: Arc<Shelves>, rows: Arc<Rows>) -> Arc<Self> {
-        Arc::new_cyclic(|own| Library { shelves, rows, own: own.clone() })
+impl StepLoader {
+    pub(super) fn new(source: Arc<ReadHandles>, rows: Arc<Rows>) -> Arc<Self> {
+        Arc::new_cyclic(|own| StepLoader { source, rows, own: own.clone() })
     }
 }
 
-impl StepSource for Library {
+impl StepSource for StepLoader {
     fn token(&self) -> u64 {
         self.rows.token()
     }
 
-    /// A step and some of those before it; what is before those stays on the shelf.
+    /// A step and some of those before it; what is before those stays on the step_source.
     fn fetch(&self, place: u64, id: StepId) -> Option<Step> {
-        let shelf: Arc<dyn StepSource> = self.own.upgrade()?;
-        load(&self.shelves, &self.rows, place, id, &shelf)
+        let step_source: Arc<dyn StepSource> = self.own.upgrade()?;
+        load(&self.source, &self.rows, place, id, &step_source)
     }
 }
 
-fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn StepSource>) -> Option<Step> {
-    let log = shelves.log();
-    let mut pages = Pages::back(&log);
+fn load(source: &ReadHandles, rows: &Rows, place: u64, id: StepId, step_source: &Arc<dyn StepSource>) -> Option<Step> {
+    let log = source.log();
+    let mut reader = LogReader::back(&log);
     let mut run: Vec<StepRow> = Vec::new();
     let (mut next, mut wanted) = (place, id);
-    while run.len() < RUN {
+    while run.len() < STEPS_PER_FETCH {
         // What cannot be read ends the run; if it is the step that was asked for, it is lost.
-        let Some(row) = pages.step(next).ok().filter(|row| row.id == wanted) else { break };
+        let Some(row) = reader.step(next).ok().filter(|row| row.id == wanted) else { break };
         let only = match row.parents[..] {
             [(id, place)] if place > 0 => Some((place, id)),
             _ => None,
@@ -91,7 +90,7 @@ fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn 
     for row in run.into_iter().rev() {
         let mut links = row.parents.iter().map(|(id, place)| match (&step, place) {
             (Some(step), _) if step.id() == *id => Parent::Loaded(step.clone()),
-            (_, 1..) => Parent::Lazy(Arc::new(LazyStep::new(*id, *place, shelf.clone()))),
+            (_, 1..) => Parent::Lazy(Arc::new(LazyStep::new(*id, *place, step_source.clone()))),
             _ => Parent::Missing(Box::new(*id)),
         });
         let parents = match (links.next(), links.next()) {
@@ -101,7 +100,7 @@ fn load(shelves: &Shelves, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn 
         };
         let mut chunk = Chunk::decode(&row.chunk).ok()?;
         if !chunk.payload_digests().is_empty() || matches!(chunk, Chunk::Other(_)) {
-            chunk.fill_payloads(|digest| shelves.payload(digest));
+            chunk.fill_payloads(|digest| source.payload(digest));
         }
         let said = StoredChunk { chunk, json: &row.chunk, withheld: row.withheld };
         let loaded = Step::from_store(parents, said, row.stamp, &row.totals)?;
@@ -127,8 +126,12 @@ fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<
     }))
 }
 
-/// Which of these payloads any step names but that at a place.
-pub(super) fn named(log: &Log, digests: &[Digest], but: u64) -> Result<HashSet<Digest>, Refused> {
+/// Which of these payloads any step step_and_branch but that at a place.
+pub(super) fn referenced_payloads(
+    log: &Log,
+    digests: &[Digest],
+    but: u64,
+) -> Result<HashSet<Digest>, TransactionError> {
     let mut named = HashSet::new();
     if digests.is_empty() {
         return Ok(named);
@@ -149,7 +152,7 @@ pub(super) fn named(log: &Log, digests: &[Digest], but: u64) -> Result<HashSet<D
 /// Finds a step behind a head.
 pub(super) fn find(log: &Log, head: u64, id: StepId) -> Option<StepRow> {
     let mut found = None;
-    behind(log, [head], |_, row| {
+    walk_back(log, [head], |_, row| {
         if let Ok(row) = row
             && row.id == id
         {
@@ -162,14 +165,14 @@ pub(super) fn find(log: &Log, head: u64, id: StepId) -> Option<StepRow> {
 /// Goes through everything behind some places, each once, newest first.
 ///
 /// A step always has a higher place than those it goes on from: so all that has to be remembered is which are next.
-fn behind(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnMut(u64, Result<StepRow, Fault>)) {
-    let mut pages = Pages::back(log);
+fn walk_back(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnMut(u64, Result<StepRow, EntryFault>)) {
+    let mut reader = LogReader::back(log);
     let mut open: BinaryHeap<u64> = heads.into_iter().collect();
     while let Some(place) = open.pop() {
         while open.peek() == Some(&place) {
             open.pop();
         }
-        let row = pages.step(place);
+        let row = reader.step(place);
         if let Ok(row) = &row {
             open.extend(row.parents.iter().map(|(_, parent)| *parent).filter(|parent| (1..place).contains(parent)));
         }
@@ -179,7 +182,11 @@ fn behind(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnMut(
 
 /// The newest step, with its place, of every piece of a session that can be read, oldest first. `head` is none where
 /// nobody knows any more where it ends.
-pub(super) fn pieces(log: &Log, head: Option<u64>, kin: &HashSet<BranchId>) -> Result<Vec<(u64, StepId)>, Refused> {
+pub(super) fn pieces(
+    log: &Log,
+    head: Option<u64>,
+    relatives: &HashSet<BranchId>,
+) -> Result<Vec<(u64, StepId)>, TransactionError> {
     let mut found: BTreeMap<u64, StepId> = BTreeMap::new();
     let mut followed: HashSet<u64> = HashSet::new();
     let mut take = |row: &StepRow| {
@@ -187,7 +194,7 @@ pub(super) fn pieces(log: &Log, head: Option<u64>, kin: &HashSet<BranchId>) -> R
         followed.extend(row.parents.iter().map(|(_, parent)| *parent));
     };
     let mut parted = head.is_none();
-    behind(log, head, |_, row| match &row {
+    walk_back(log, head, |_, row| match &row {
         Ok(row) => take(row),
         Err(_) => parted = true,
     });
@@ -195,7 +202,7 @@ pub(super) fn pieces(log: &Log, head: Option<u64>, kin: &HashSet<BranchId>) -> R
     if parted {
         scan(log, FIRST_PLACE, |_, entry| {
             if let Ok((Entry::Step(row), _)) = entry
-                && kin.contains(&row.stamp.branch)
+                && relatives.contains(&row.stamp.branch)
             {
                 take(&row);
             }
@@ -206,14 +213,14 @@ pub(super) fn pieces(log: &Log, head: Option<u64>, kin: &HashSet<BranchId>) -> R
 
 /// What was found on the way, and what is still to be compared.
 #[derive(Default)]
-struct Checking {
+struct CheckProgress {
     damage: Vec<Damage>,
     steps: u64,
 }
 
-impl Checking {
+impl CheckProgress {
     fn add(&mut self, place: u64, step: Option<StepId>, what: impl Into<String>) {
-        if self.damage.len() < LISTED_MAX {
+        if self.damage.len() < MAX_DAMAGE_LISTED {
             self.damage.push(Damage { place: format!("byte {place} of the log"), step, what: what.into() });
         }
     }
@@ -222,9 +229,9 @@ impl Checking {
     fn row(&mut self, connection: &Connection, row: &StepRow) {
         self.steps += 1;
         if row.parents.len() > 2 || row.parents.iter().any(|(_, parent)| *parent >= row.place) {
-            self.add(row.place, Some(row.id), "it names the wrong row for its parent");
+            self.add(row.place, Some(row.id), "it step_and_branch the wrong row for its parent");
         }
-        // Only a chunk with a payload names a digest.
+        // Only a chunk with a payload step_and_branch a digest.
         if memchr::memmem::find(row.chunk.as_bytes(), b"\"digest\":").is_none() {
             return;
         }
@@ -269,21 +276,21 @@ fn stored_payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<
 }
 
 /// Checks everything behind the head of a branch.
-pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> Result<Vec<Damage>, Refused> {
-    let mut checking = Checking::default();
+pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> Result<Vec<Damage>, TransactionError> {
+    let mut checking = CheckProgress::default();
     // Which id the step at a place has to have, as its children say.
     let mut wanted = HashMap::from([(branch.head, branch.head_id)]);
-    behind(log, [branch.head], |place, row| {
+    walk_back(log, [branch.head], |place, row| {
         let wanted_here = wanted.remove(&place);
         match row {
-            Err(Fault { step, what }) => checking.add(place, wanted_here.or(step), what),
+            Err(EntryFault { step, what }) => checking.add(place, wanted_here.or(step), what),
             Ok(row) => {
                 if wanted_here.is_some_and(|wanted| wanted != row.id) {
                     checking.add(place, wanted_here, "another step stands in its row");
                 }
                 for (id, parent) in row.parents.iter().filter(|(_, parent)| *parent > 0) {
                     if wanted.insert(*parent, *id).is_some_and(|known| known != *id) {
-                        checking.add(place, Some(row.id), "it names the wrong row for its parent");
+                        checking.add(place, Some(row.id), "it step_and_branch the wrong row for its parent");
                     }
                 }
                 checking.row(connection, &row);
@@ -292,21 +299,21 @@ pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> R
     });
     checking.damage.reverse();
     // Nobody knows whose it was.
-    for place in wounds(connection)? {
+    for place in unreadable_places(connection)? {
         checking.add(place, None, "what was written there cannot be read, and may be of any session");
     }
     Ok(checking.damage)
 }
 
 /// The places of what could not be read when the database was to reflect it.
-fn wounds(connection: &Connection) -> Result<Vec<u64>, Refused> {
+fn unreadable_places(connection: &Connection) -> Result<Vec<u64>, TransactionError> {
     let mut statement = connection.prepare_cached("SELECT place FROM wounds ORDER BY place")?;
     let places = statement.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(places.into_iter().map(i64::cast_unsigned).collect())
 }
 
 /// Checks all there is.
-pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Refused> {
+pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckReport, TransactionError> {
     let mut damage = Vec::new();
     let mut heads = Vec::new();
     let mut known = HashSet::new();
@@ -326,15 +333,15 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
             }
         }
     })?;
-    let mut checking = Checking::default();
-    let (reflected, end) = (schema::about(connection)?.reflected, log.end()?);
+    let mut checking = CheckProgress::default();
+    let (reflected, end) = (schema::log_state(connection)?.reflected, log.end()?);
     if end < reflected {
         checking.add(end, None, format!("it ends here, and {} more bytes should follow", reflected - end));
     }
-    let mut homeless: HashSet<BranchId> = HashSet::new();
-    let mut pages = Pages::back(log);
-    let mut same = |checking: &mut Checking, place: u64, (id, parent): (StepId, u64)| {
-        let found = pages.names(parent).map(|(id, _)| id);
+    let mut unlisted: HashSet<BranchId> = HashSet::new();
+    let mut reader = LogReader::back(log);
+    let mut same = |checking: &mut CheckProgress, place: u64, (id, parent): (StepId, u64)| {
+        let found = reader.step_and_branch(parent).map(|(id, _)| id);
         if parent > 0 && found != Some(id) {
             checking.add(place, Some(id), "the row of a step that others rest on is missing");
         }
@@ -342,13 +349,13 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
     scan(log, FIRST_PLACE, |place, entry| match entry {
         Ok((Entry::Step(row), _)) => {
             if !known.contains(&row.stamp.branch) {
-                homeless.insert(row.stamp.branch);
+                unlisted.insert(row.stamp.branch);
             }
             row.parents.iter().for_each(|parent| same(&mut checking, parent.1, *parent));
             checking.row(connection, &row);
         }
         Ok(_) => {}
-        Err(Fault { step, what }) => checking.add(place, step, what),
+        Err(EntryFault { step, what }) => checking.add(place, step, what),
     })?;
     for (head, id) in heads {
         same(&mut checking, head, (id, head));
@@ -363,7 +370,7 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
     }
     // Branches that were deleted leave steps behind until the store is compacted.
     if schema::missing(connection, 0, 0)? == 0 {
-        for branch in homeless {
+        for branch in unlisted {
             let what = format!("it has steps of the session {}, and does not list it", branch.short());
             damage.push(Damage { place: "table branches".to_owned(), step: None, what });
         }
@@ -372,26 +379,26 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<Check, Ref
     if whole != "ok" {
         damage.push(Damage { place: "the file".to_owned(), step: None, what: whole });
     }
-    Ok(Check { branches: branches.0.unsigned_abs(), steps: checking.steps, damage })
+    Ok(CheckReport { branches: branches.0.unsigned_abs(), steps: checking.steps, damage })
 }
 
 /// For how many sessions room is made at once.
-const LISTED_FIRST: usize = 1 << 20;
+const MAX_LIST_CAPACITY: usize = 1 << 20;
 
 /// Every branch, in the order in which they began.
-pub(super) fn list(connection: &Connection) -> Result<Vec<Listed>, Refused> {
+pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, TransactionError> {
     let rows: i64 = connection.query_row("SELECT coalesce(max(b), 0) FROM branches", [], |row| row.get(0))?;
-    let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(LISTED_FIRST));
+    let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(MAX_LIST_CAPACITY));
     let mut wrong = None;
     let mut last = 0;
     let mut writers = Vec::new();
     BranchRow::list(connection, |row| match row {
-        Some((b, writer, listed)) => {
+        Some((b, writer, summary)) => {
             last = last.max(b);
             if writer > 0 {
                 writers.push((list.len(), writer));
             }
-            list.push(listed);
+            list.push(summary);
         }
         None => _ = wrong.get_or_insert("what is said of a session was changed"),
     })?;
@@ -407,14 +414,16 @@ pub(super) fn list(connection: &Connection) -> Result<Vec<Listed>, Refused> {
     }
     match wrong {
         None => Ok(list),
-        Some(what) => Err(Error::new(ErrorKind::Damaged, format_args!("the list of sessions is damaged: {what}"))
-            .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
-            .into()),
+        Some(what) => {
+            Err(StoreError::new(StoreErrorKind::Damaged, format_args!("the list of sessions is damaged: {what}"))
+                .with_hint("`rath verify` step_and_branch what is damaged, `rath salvage` copies what is good")
+                .into())
+        }
     }
 }
 
 /// What branches rest on: places, rising, and the payloads that are named there.
-pub(super) fn rested(connection: &Connection, log: &Log) -> Result<(Vec<u64>, HashSet<Digest>), Refused> {
+pub(super) fn referenced(connection: &Connection, log: &Log) -> Result<(Vec<u64>, HashSet<Digest>), TransactionError> {
     let mut heads = Vec::new();
     let mut failed = None;
     BranchRow::every(connection, |row| match row {
@@ -422,7 +431,7 @@ pub(super) fn rested(connection: &Connection, log: &Log) -> Result<(Vec<u64>, Ha
         None => _ = failed.get_or_insert_with(|| "what is said of a session was changed".to_owned()),
     })?;
     let (mut places, mut named) = (Vec::new(), HashSet::new());
-    behind(log, heads, |place, row| {
+    walk_back(log, heads, |place, row| {
         places.push(place);
         match row {
             Ok(row) => match Chunk::decode(&row.chunk) {
@@ -444,7 +453,7 @@ pub(super) fn rested(connection: &Connection, log: &Log) -> Result<(Vec<u64>, Ha
 }
 
 /// Why a store is not written anew.
-pub(super) fn damaged(why: &str) -> Error {
+pub(super) fn damaged(why: &str) -> StoreError {
     let message = format!("the store is damaged, and writing it anew would lose what cannot be read: {why}");
-    Error::new(ErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
+    StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }

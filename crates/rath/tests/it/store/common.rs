@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rath::prelude::*;
 use rath::record::Step;
-use rath::store::{Damage, Listed, Store};
+use rath::store::{BranchSummary, Damage, Store};
 
 /// The kinds of store that outlive a process.
 pub(crate) const KINDS: [&str; 2] = ["sqlite", "jsonl"];
@@ -60,7 +60,7 @@ impl Chance {
 
 /// Everything in a store.
 pub(crate) struct All {
-    pub(crate) list: Vec<Listed>,
+    pub(crate) list: Vec<BranchSummary>,
     /// Every step behind any branch, work kept aside included.
     pub(crate) steps: HashMap<StepId, Step>,
     pub(crate) damage: Vec<Damage>,
@@ -83,7 +83,7 @@ impl All {
     }
 
     /// The branch that the most was said on.
-    pub(crate) fn longest(&self) -> Option<&Listed> {
+    pub(crate) fn longest(&self) -> Option<&BranchSummary> {
         self.list.iter().max_by_key(|listed| listed.totals.chunks)
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rath::chunk::User;
 use rath::prelude::*;
 use rath::record::Blob;
-use rath::store::{Listed, Registry, Store};
+use rath::store::{BranchSummary, Registry, Store};
 use rath::{BranchId, store};
 
 use super::common::{child as again, exhaustive, setting, uri};
@@ -48,8 +48,8 @@ struct Said {
     branches: BTreeMap<BranchId, Vec<String>>,
 }
 
-fn row(listed: &Listed) -> String {
-    let store::Listed { branch, family, head, totals, title, at, is_tip, holder } = listed;
+fn row(listed: &BranchSummary) -> String {
+    let store::BranchSummary { branch, family, head, totals, title, at, is_tip, holder } = listed;
     format!("{branch} {family} {head} {totals:?} {title} {at:?} {is_tip} {}", holder.is_some())
 }
 
@@ -103,7 +103,7 @@ fn check(uri: &str, before: &Said, main: BranchId, harm: Harm) -> Result<bool, S
             Err(_) => told = true,
             Ok(found) if !found.damage.is_empty() => told = true,
             Ok(found) if steps(&found.session) == *steps_before => {}
-            Ok(found) if cut && found.listed.holder.is_some() => told = true,
+            Ok(found) if cut && found.summary.holder.is_some() => told = true,
             Ok(found) => return Err(format!("read gives {:?}", found.session)),
         }
     }

@@ -64,7 +64,7 @@ fn child() {
     };
     let store = match Store::open(&uri) {
         Ok(store) => store,
-        Err(error) => return told(error),
+        Err(error) => return told(error.into()),
     };
     block_on(async {
         if let Err(error) = write(&store).await {
@@ -154,7 +154,7 @@ fn fault(kind: &str, library: &Path, fault: &[(&str, &str)]) -> (bool, Vec<Strin
 /// Opens what is left without faults.
 fn left(uri: &str, notes: &[String], good: bool) -> Result<(), String> {
     let told = |error: Error| format!("what is left: {error}");
-    let store = Store::open(uri).map_err(told)?;
+    let store = Store::open(uri).map_err(Error::from).map_err(told)?;
     let all = All::of(&store).map_err(told)?;
     if let Some(damage) = all.damage.first() {
         return Err(format!("damaged: {damage}"));

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rath::Difference;
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::{Digest, Record, Step};
-use rath::store::{Difference, Store};
+use rath::store::Store;
 use rath::turn::Progress;
 use serde_json::{Value, json};
 

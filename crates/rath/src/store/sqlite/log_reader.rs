@@ -4,17 +4,17 @@ use std::io;
 
 use rath_record::{BranchId, StepId};
 
-use super::entry::{self, Entry, FIRST, Fault, StepRow};
-use super::log::{GROUP_HEAD, HEADER, Log, SECTOR};
+use super::entry::{self, ENTRY_PREFIX_BYTES, Entry, EntryFault, StepRow};
+use super::log::{GROUP_HEAD_BYTES, HEADER, Log, SECTOR_BYTES};
 
 /// How much is read at once around an entry: what came before it is looked at next.
-const BACK: usize = 56 * 1024;
-const AROUND: usize = 8 * 1024;
+const READ_BEFORE_BYTES: usize = 56 * 1024;
+const READ_AFTER_BYTES: usize = 8 * 1024;
 /// How much is read at once when all of it is.
-const AHEAD: usize = 256 * 1024;
+const SCAN_BLOCK_BYTES: usize = 256 * 1024;
 
-/// Parts of a log, as they are looked at.
-pub(super) struct Pages<'a> {
+/// BranchColumns of a log, as they are looked at.
+pub(super) struct LogReader<'a> {
     log: &'a Log,
     /// What was read last, and from which byte on.
     bytes: Vec<u8>,
@@ -23,14 +23,14 @@ pub(super) struct Pages<'a> {
     ahead: usize,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> LogReader<'a> {
     /// For whoever goes back from step to step.
     pub(super) fn back(log: &'a Log) -> Self {
-        Pages { log, bytes: Vec::new(), from: 0, back: BACK, ahead: AROUND }
+        LogReader { log, bytes: Vec::new(), from: 0, back: READ_BEFORE_BYTES, ahead: READ_AFTER_BYTES }
     }
 
     fn ahead(log: &'a Log) -> Self {
-        Pages { log, bytes: Vec::new(), from: 0, back: 0, ahead: AHEAD }
+        LogReader { log, bytes: Vec::new(), from: 0, back: 0, ahead: SCAN_BLOCK_BYTES }
     }
 
     /// The bytes from one on, as far as they are there.
@@ -51,40 +51,40 @@ impl<'a> Pages<'a> {
     }
 
     /// The step at a place.
-    pub(super) fn step(&mut self, place: u64) -> Result<StepRow, Fault> {
+    pub(super) fn step(&mut self, place: u64) -> Result<StepRow, EntryFault> {
         match self.entry(self.log.byte(place), place)?.0 {
             Entry::Step(row) => Ok(row),
-            _ => Err(Fault::new("the row is missing")),
+            _ => Err(EntryFault::new("the row is missing")),
         }
     }
 
     /// The id and the branch of the step at a place, if it is there.
-    pub(super) fn names(&mut self, place: u64) -> Option<(StepId, BranchId)> {
+    pub(super) fn step_and_branch(&mut self, place: u64) -> Option<(StepId, BranchId)> {
         let at = self.log.byte(place);
-        let (_, head) = entry::lengths(self.get(at, FIRST).ok()?, place)?;
+        let (_, head) = entry::lengths(self.get(at, ENTRY_PREFIX_BYTES).ok()?, place)?;
         let head = self.get(at, head).ok().filter(|bytes| bytes.len() == head && entry::is_sealed(bytes))?;
-        entry::names(head)
+        entry::step_and_branch(head)
     }
 
     /// The entry that stands at a byte, and how long it is.
-    fn entry(&mut self, at: u64, place: u64) -> Result<(Entry, usize), Fault> {
-        let cannot = |error: io::Error| Fault::new(format!("the row cannot be read: {error}"));
-        let first = self.get(at, FIRST).map_err(cannot)?;
-        if first.len() < FIRST {
-            return Err(Fault::new("the row is missing"));
+    fn entry(&mut self, at: u64, place: u64) -> Result<(Entry, usize), EntryFault> {
+        let cannot = |error: io::Error| EntryFault::new(format!("the row cannot be read: {error}"));
+        let first = self.get(at, ENTRY_PREFIX_BYTES).map_err(cannot)?;
+        if first.len() < ENTRY_PREFIX_BYTES {
+            return Err(EntryFault::new("the row is missing"));
         }
         let Some((length, head)) = entry::lengths(first, place) else {
-            return Err(Fault::new("the row is missing, or was changed where it begins"));
+            return Err(EntryFault::new("the row is missing, or was changed where it begins"));
         };
         let bytes = self.get(at, head).map_err(cannot)?;
         if bytes.len() < head || !entry::is_sealed(bytes) {
-            let step = entry::names(bytes).map(|(id, _)| id);
-            return Err(Fault { step, what: "the row was changed: its seal does not fit".to_owned() });
+            let step = entry::step_and_branch(bytes).map(|(id, _)| id);
+            return Err(EntryFault { step, what: "the row was changed: its seal does not fit".to_owned() });
         }
         let bytes = self.get(at, length).map_err(cannot)?;
         if bytes.len() < length {
-            let step = entry::names(bytes).map(|(id, _)| id);
-            return Err(Fault { step, what: "the row was cut".to_owned() });
+            let step = entry::step_and_branch(bytes).map(|(id, _)| id);
+            return Err(EntryFault { step, what: "the row was cut".to_owned() });
         }
         let (head, rest) = bytes.split_at(head);
         Ok((entry::read(place, head, rest)?, length))
@@ -93,23 +93,23 @@ impl<'a> Pages<'a> {
     /// The group that stands at a byte: its place and how long it is, head included.
     fn group(&mut self, at: u64) -> io::Result<Option<(u64, u64)>> {
         let log = self.log;
-        let head = self.get(at, GROUP_HEAD)?;
+        let head = self.get(at, GROUP_HEAD_BYTES)?;
         let Some((place, length)) = log.read_head(head) else { return Ok(None) };
-        Ok((log.byte(place) == at).then_some((place, length.saturating_add(GROUP_HEAD as u64))))
+        Ok((log.byte(place) == at).then_some((place, length.saturating_add(GROUP_HEAD_BYTES as u64))))
     }
 
     /// The next byte at which a group stands.
     fn next_group(&mut self, after: u64, end: u64) -> io::Result<Option<u64>> {
         let mut at = after;
         while at < end {
-            let here = self.get(at, AHEAD)?.to_vec();
-            for nth in memchr::memmem::find_iter(&here, super::log::GROUP) {
+            let here = self.get(at, SCAN_BLOCK_BYTES)?.to_vec();
+            for nth in memchr::memmem::find_iter(&here, super::log::GROUP_MAGIC) {
                 if self.group(at + nth as u64)?.is_some() {
                     return Ok(Some(at + nth as u64));
                 }
             }
             // The last few bytes may be the beginning of one.
-            at += here.len().saturating_sub(super::log::GROUP.len() - 1).max(1) as u64;
+            at += here.len().saturating_sub(super::log::GROUP_MAGIC.len() - 1).max(1) as u64;
         }
         Ok(None)
     }
@@ -118,7 +118,7 @@ impl<'a> Pages<'a> {
     fn next_entry(&mut self, after: u64, end: u64, shift: u64) -> io::Result<u64> {
         for at in after..end {
             let place = at.wrapping_sub(shift);
-            if let Some((_, head)) = entry::lengths(self.get(at, FIRST)?, place)
+            if let Some((_, head)) = entry::lengths(self.get(at, ENTRY_PREFIX_BYTES)?, place)
                 && at + head as u64 <= end
                 && entry::is_sealed(self.get(at, head)?)
             {
@@ -130,7 +130,7 @@ impl<'a> Pages<'a> {
 
     /// Whether anything in a group is not as it was written, and a part of it was never written at all.
     fn is_torn(&mut self, at: u64, end: u64, place: u64) -> io::Result<bool> {
-        let mut next = at + GROUP_HEAD as u64;
+        let mut next = at + GROUP_HEAD_BYTES as u64;
         while next < end {
             match self.entry(next, place + (next - at)) {
                 Ok((_, length)) => next += length as u64,
@@ -144,7 +144,7 @@ impl<'a> Pages<'a> {
     fn has_hole(&mut self, at: u64, end: u64) -> io::Result<bool> {
         let mut from = at;
         while from < end {
-            let to = ((from / SECTOR + 1) * SECTOR).min(end);
+            let to = ((from / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
             let sector = self.get(from, (to - from) as usize)?;
             if sector.len() >= 16 && sector.iter().all(|byte| *byte == 0) {
                 return Ok(true);
@@ -161,40 +161,40 @@ impl<'a> Pages<'a> {
 pub(super) fn scan(
     log: &Log,
     from: u64,
-    mut each: impl FnMut(u64, Result<(Entry, &[u8]), Fault>),
+    mut each: impl FnMut(u64, Result<(Entry, &[u8]), EntryFault>),
 ) -> io::Result<Option<u64>> {
-    let mut pages = Pages::ahead(log);
+    let mut reader = LogReader::ahead(log);
     let (mut at, end) = (log.byte(from), log.size());
     while at < end {
         at = log.past_table(at);
-        let Some((place, length)) = pages.group(at)? else {
-            let head = pages.get(at, GROUP_HEAD)?;
-            let is_nothing = head.len() < GROUP_HEAD || head.iter().all(|byte| *byte == 0);
-            match pages.next_group(at + 1, end)? {
+        let Some((place, length)) = reader.group(at)? else {
+            let head = reader.get(at, GROUP_HEAD_BYTES)?;
+            let is_nothing = head.len() < GROUP_HEAD_BYTES || head.iter().all(|byte| *byte == 0);
+            match reader.next_group(at + 1, end)? {
                 None if is_nothing => return Ok((at < end).then(|| log.place(at))),
                 next => {
-                    each(log.place(at), Err(Fault::new("where a group begins it was changed")));
+                    each(log.place(at), Err(EntryFault::new("where a group begins it was changed")));
                     at = next.unwrap_or(end);
                     continue;
                 }
             }
         };
         let after = at.saturating_add(length);
-        if after > end || after == end && pages.is_torn(at, after, place)? {
+        if after > end || after == end && reader.is_torn(at, after, place)? {
             return Ok(Some(place));
         }
         let shift = at.wrapping_sub(place);
-        at += GROUP_HEAD as u64;
+        at += GROUP_HEAD_BYTES as u64;
         while at < after {
             let here = at.wrapping_sub(shift);
-            match pages.entry(at, here) {
+            match reader.entry(at, here) {
                 Ok((entry, length)) => {
-                    each(here, Ok((entry, pages.get(at, length)?)));
+                    each(here, Ok((entry, reader.get(at, length)?)));
                     at += length as u64;
                 }
                 Err(fault) => {
                     each(here, Err(fault));
-                    at = pages.next_entry(at + 1, after, shift)?;
+                    at = reader.next_entry(at + 1, after, shift)?;
                 }
             }
         }

@@ -7,25 +7,27 @@ use rath_record::{BranchId, Parent, Payload, Step, StepId, StorageState};
 use rusqlite::{Connection, params};
 
 use super::super::holder::now;
-use super::super::recorder::about;
-use super::super::{FIRST, Holder, Listed, Right, Rows, Write, fenced, held, moved, not_kept, orphan};
+use super::super::title::branch_title;
+use super::super::{
+    BranchSummary, FIRST_EPOCH, Holder, Rows, Write, WriteRight, branch_held, branch_moved, missing_parent,
+    parent_not_stored, right_lost,
+};
 use super::branch::BranchRow;
-use super::change::Refused;
-use super::entry::{self, Beside, Writing};
-use super::index::Index;
-use super::log::{GROUP_HEAD, Log};
-use super::pages::Pages;
-use crate::error::ErrorKind;
-use crate::session::{Error, Result};
+use super::change::TransactionError;
+use super::entry::{self, EntryEncoder, StepPlacement};
+use super::index::BranchIndex;
+use super::log::{GROUP_HEAD_BYTES, Log};
+use super::log_reader::LogReader;
+use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// How long what a step says may be, in bytes.
-const SAID_MOST: usize = 1 << 30;
+const MAX_STEP_BYTES: usize = 1 << 30;
 
 /// One change: all that the log says is known, and nobody else can say anything meanwhile.
-pub(super) struct Page<'a> {
+pub(super) struct Transaction<'a> {
     pub(super) connection: &'a Connection,
     pub(super) log: &'a Log,
-    pub(super) index: &'a mut Index,
+    pub(super) index: &'a mut BranchIndex,
     /// The branches that somebody in this process writes.
     pub(super) held: &'a mut HashSet<BranchId>,
     /// The number of this process among those who write.
@@ -37,20 +39,20 @@ pub(super) struct Page<'a> {
     pub(super) has_payloads: bool,
 }
 
-impl Page<'_> {
+impl Transaction<'_> {
     /// Begins a group.
     pub(super) fn begin(&mut self) {
         self.group.clear();
-        self.group.resize(GROUP_HEAD, 0);
+        self.group.resize(GROUP_HEAD_BYTES, 0);
     }
 
     /// Makes durable what was said. Payloads come first: what is said rests on them.
-    pub(super) fn finish(&mut self) -> Result<(), Refused> {
+    pub(super) fn finish(&mut self) -> Result<(), TransactionError> {
         if std::mem::take(&mut self.has_payloads) {
             self.connection.execute_batch("COMMIT")?;
         }
-        if self.group.len() > GROUP_HEAD {
-            self.log.append(self.group, self.index.end).map_err(Refused::Lost)?;
+        if self.group.len() > GROUP_HEAD_BYTES {
+            self.log.append(self.group, self.index.end).map_err(TransactionError::Commit)?;
             self.index.end += self.group.len() as u64;
         }
         Ok(())
@@ -62,24 +64,24 @@ impl Page<'_> {
     }
 
     /// The id and the branch of the step at a place, if it is there.
-    fn names(&self, place: u64) -> Option<(StepId, BranchId)> {
+    fn step_and_branch(&self, place: u64) -> Option<(StepId, BranchId)> {
         match place.checked_sub(self.index.end) {
-            None => Pages::back(self.log).names(place),
-            Some(here) => entry::names(self.group.get(usize::try_from(here).ok()?..)?),
+            None => LogReader::back(self.log).step_and_branch(place),
+            Some(here) => entry::step_and_branch(self.group.get(usize::try_from(here).ok()?..)?),
         }
     }
 
     /// Says all there is to say of a branch.
-    pub(super) fn put(&mut self, row: BranchRow) -> Result<(), Refused> {
+    pub(super) fn put(&mut self, row: BranchRow) -> Result<(), TransactionError> {
         let place = self.place();
-        Writing(self.group).branch(place, &row);
+        EntryEncoder(self.group).branch(place, &row);
         self.index.put(self.connection, row, place)
     }
 
     /// Says that a branch is no longer there.
     pub(super) fn remove(&mut self, branch: BranchId) {
         let place = self.place();
-        Writing(self.group).gone(place, branch);
+        EntryEncoder(self.group).gone(place, branch);
         self.index.remove(branch);
         self.held.remove(&branch);
     }
@@ -90,21 +92,21 @@ impl Page<'_> {
             return own;
         }
         let (place, who, expires) = (self.place(), holder.to_json(), expiry(self.lease));
-        Writing(self.group).writer(place, &who, expires);
+        EntryEncoder(self.group).writer(place, &who, expires);
         self.index.add_writer(place, who, expires);
         *self.own.insert(place)
     }
 
     /// What is said of a branch, and what a list says of it.
-    pub(super) fn listed(&mut self, branch: BranchId) -> Result<Option<(BranchRow, Listed)>, Refused> {
+    pub(super) fn summary(&mut self, branch: BranchId) -> Result<Option<(BranchRow, BranchSummary)>, TransactionError> {
         let Some(row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
         let holder = self.index.writer(self.connection, row.writer)?.map(|(holder, _)| holder);
-        let listed = row.listed(holder);
-        Ok(Some((row, listed)))
+        let summary = row.summary(holder);
+        Ok(Some((row, summary)))
     }
 
     /// Takes the right to append to a branch.
-    pub(super) fn claim(&mut self, branch: BranchId, holder: &Holder) -> Result<Option<u64>, Refused> {
+    pub(super) fn claim(&mut self, branch: BranchId, holder: &Holder) -> Result<Option<u64>, TransactionError> {
         let Some(mut row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
         // What this process let go of without a word is its own to take again.
         if Some(row.writer) != *self.own || self.held.contains(&branch) {
@@ -119,9 +121,9 @@ impl Page<'_> {
     }
 
     /// Gives back the right to append to a branch, unless somebody has a newer one.
-    pub(super) fn release(&mut self, branch: BranchId, epoch: u64) -> Result<(), Refused> {
+    pub(super) fn release(&mut self, branch: BranchId, epoch: u64) -> Result<(), TransactionError> {
         let row = match self.index.get(self.connection, branch) {
-            Err(Refused::Told(_)) => return Ok(()),
+            Err(TransactionError::Store(_)) => return Ok(()),
             row => row?.filter(|row| row.epoch == epoch).cloned(),
         };
         if let Some(mut row) = row {
@@ -133,53 +135,53 @@ impl Page<'_> {
     }
 
     /// Whether nobody writes a branch who may be alive.
-    pub(super) fn refuse_if_held(&self, row: &BranchRow) -> Result<(), Refused> {
+    pub(super) fn refuse_if_held(&self, row: &BranchRow) -> Result<(), TransactionError> {
         if let Some((holder, expires)) = self.index.writer(self.connection, row.writer)?
             && !holder.is_dead()
             && expires > now()
         {
-            return Err(held(row.id, &holder).into());
+            return Err(branch_held(row.id, &holder).into());
         }
         Ok(())
     }
 
     /// Appends to one branch. The outer error is the store's, the inner one is for whoever wanted it.
-    pub(super) fn append(&mut self, write: &Write, rows: &Rows) -> Result<Result<()>, Refused> {
+    pub(super) fn append(&mut self, write: &Write, rows: &Rows) -> Result<Result<()>, TransactionError> {
         // Whether it may be written is found out before anything is.
         let own = *self.own;
         let row = self.index.get(self.connection, write.branch)?;
         match (&write.right, row) {
-            (Right::New(_), None) => {}
-            (Right::New(_), Some(_)) => return Ok(Err(moved(write.branch))),
-            (Right::Held(epoch), Some(row)) if row.epoch == *epoch && Some(row.writer) == own => {
+            (WriteRight::New(_), None) => {}
+            (WriteRight::New(_), Some(_)) => return Ok(Err(branch_moved(write.branch))),
+            (WriteRight::Held(epoch), Some(row)) if row.epoch == *epoch && Some(row.writer) == own => {
                 if Some(row.head_id) != write.after {
-                    return Ok(Err(moved(write.branch)));
+                    return Ok(Err(branch_moved(write.branch)));
                 }
             }
-            (Right::Held(_), row) => {
+            (WriteRight::Held(_), row) => {
                 let writer = row.map_or(0, |row| row.writer);
                 let writer = if Some(writer) == own { None } else { self.index.writer(self.connection, writer)? };
-                return Ok(Err(fenced(write.branch, writer.map(|(holder, _)| holder).as_ref())));
+                return Ok(Err(right_lost(write.branch, writer.map(|(holder, _)| holder).as_ref())));
             }
         }
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
-        if let Some(parent) = orphan(write, rows) {
-            return Ok(Err(not_kept(parent)));
+        if let Some(parent) = missing_parent(write, rows) {
+            return Ok(Err(parent_not_stored(parent)));
         }
         // On a branch of its own nothing can be deleted meanwhile; elsewhere it can, with what goes on from it.
         for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| may_be_gone(link, step))) {
-            if let StorageState::At(at) = rows.of(link)
-                && self.names(at).map(|(id, _)| id) != Some(link.id())
+            if let StorageState::At(at) = rows.lookup(link)
+                && self.step_and_branch(at).map(|(id, _)| id) != Some(link.id())
             {
-                return Ok(Err(not_kept(link.id())));
+                return Ok(Err(parent_not_stored(link.id())));
             }
         }
         let said: Vec<_> = (0..write.steps.len()).map(|nth| write.json(nth)).collect();
-        if let Some(long) = said.iter().map(|json| json.len()).find(|length| *length > SAID_MOST) {
-            let message = format!("a step of {long} bytes is too long to be kept; the most is {SAID_MOST}");
-            return Ok(Err(Error::new(ErrorKind::Store, message)));
+        if let Some(long) = said.iter().map(|json| json.len()).find(|length| *length > MAX_STEP_BYTES) {
+            let message = format!("a step of {long} bytes is too long to be kept; the most is {MAX_STEP_BYTES}");
+            return Ok(Err(StoreError::new(StoreErrorKind::Store, message)));
         }
-        let is_new = matches!(write.right, Right::New(_));
+        let is_new = matches!(write.right, WriteRight::New(_));
         let is_plain = !is_new && write.title.is_none() && head.stamp().branch == write.branch;
         let mut others: HashMap<BranchId, (u64, &Step)> = HashMap::new();
         let mut last = 0;
@@ -191,7 +193,7 @@ impl Page<'_> {
         }
         for (branch, (place, step)) in others {
             if self.index.get(self.connection, branch)?.is_none() {
-                let title = about(branch, step, &write.steps).unwrap_or_default();
+                let title = branch_title(branch, step, &write.steps).unwrap_or_default();
                 self.put(BranchRow::new(branch, write.family, (place, step), title))?;
             }
         }
@@ -203,8 +205,8 @@ impl Page<'_> {
         let mut row = row.unwrap_or_else(|| BranchRow::new(write.branch, write.family, (last, head), title()));
         row.move_to(last, head.id(), head.stamp().at, head.encode_totals());
         write.title.iter().for_each(|title| row.title = title.clone());
-        if let Right::New(holder) = &write.right {
-            (row.writer, row.epoch) = (self.own(holder), FIRST);
+        if let WriteRight::New(holder) = &write.right {
+            (row.writer, row.epoch) = (self.own(holder), FIRST_EPOCH);
             self.held.insert(write.branch);
         }
         self.put(row)?;
@@ -212,7 +214,7 @@ impl Page<'_> {
     }
 
     /// Says one step, and its payloads before it. Gives its place.
-    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, Refused> {
+    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, TransactionError> {
         for (digest, payload) in step.chunk().payloads() {
             if !std::mem::replace(&mut self.has_payloads, true) {
                 self.connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -225,22 +227,22 @@ impl Page<'_> {
                 )?
                 .execute(params![&digest.0[..], is_text, payload.bytes()])?;
         }
-        let mut beside = Beside { places: [0; 2], elsewhere: [false; 2], moves };
+        let mut placement = StepPlacement { places: [0; 2], elsewhere: [false; 2], moves };
         for (nth, link) in step.parents().iter().enumerate().take(2) {
-            let StorageState::At(at) = rows.of(link) else { continue };
-            beside.places[nth] = at;
+            let StorageState::At(at) = rows.lookup(link) else { continue };
+            placement.places[nth] = at;
             let branch = match link {
                 Parent::Loaded(parent) => Some(parent.stamp().branch),
-                // What is on a shelf is not fetched for this.
-                _ => self.names(at).map(|(_, branch)| branch),
+                // What is on a step_source is not fetched for this.
+                _ => self.step_and_branch(at).map(|(_, branch)| branch),
             };
             if let Some(branch) = branch.filter(|branch| *branch != step.stamp().branch) {
-                beside.elsewhere[nth] = true;
+                placement.elsewhere[nth] = true;
                 self.index.follow(self.connection, branch, at)?;
             }
         }
         let (place, totals) = (self.place(), step.encode_totals());
-        Writing(self.group).step(place, step, json, &totals, &beside);
+        EntryEncoder(self.group).step(place, step, json, &totals, &placement);
         rows.set(step, StorageState::At(place));
         if moves {
             let (branch, at) = (step.stamp().branch, step.stamp().at);

@@ -7,11 +7,12 @@ use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
 use rath_record::turn::{Next, PendingCall, Progress};
 use rath_record::{CallId, StepId, draw};
 
-use super::{Damage, Found, Holder, Recorder};
+use super::recorder::Recorder;
+use super::resume::StoredSession;
+use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::flow::Module;
-use crate::session::Session;
-use crate::session::{Error, Result};
+use crate::store::{Damage, Holder};
 
 /// A session that is opened to go on with it, and whether it is as it was left.
 #[must_use = "look at the certificate, and take the session with `complete` or `anyway`"]
@@ -22,14 +23,14 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    pub(super) fn new(found: Found, left_open_by: Option<Arc<Holder>>, recorder: Option<Recorder>) -> Self {
-        let Found { session, listed, damage } = found;
+    pub(super) fn new(stored: StoredSession, left_open_by: Option<Arc<Holder>>, recorder: Option<Recorder>) -> Self {
+        let StoredSession { session, summary, damage } = stored;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
-        if listed.totals.gap {
+        if summary.totals.gap {
             differences.push(Difference::Gap);
         }
-        if session.head().map(|head| head.id()) != Some(listed.head) {
-            differences.push(Difference::Head { recorded: listed.head });
+        if session.head().map(|head| head.id()) != Some(summary.head) {
+            differences.push(Difference::Head { recorded: summary.head });
         }
         if let Some(place) = session.place() {
             match session.changes_since_record() {
@@ -103,7 +104,7 @@ impl Resumed {
 
     /// The session, if all that is different are its files, or calls that wait for a decision: for whoever looks at the files
     /// first, and records what was changed.
-    pub fn whatever_files_say(self) -> Result<Session> {
+    pub fn accept_file_changes(self) -> Result<Session> {
         let may_differ = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Files { .. });
         if self.certificate.differences.iter().all(may_differ) { Ok(self.session) } else { self.complete() }
     }

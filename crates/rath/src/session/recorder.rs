@@ -1,0 +1,280 @@
+//! The recorder of a session: the store that its steps go to, and the writes that are not durable yet.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rath_record::lineage::{self, Lineage};
+use rath_record::{BranchId, Parent, Step, StepId, StorageState};
+
+use super::{Error, Result, Session};
+use crate::error::ErrorKind;
+use crate::store::{
+    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, Rows, Store, StoreError, Write, WriteRight,
+    branch_moved, branch_title, first_message, has_message, parent_not_stored, right_lost,
+};
+
+/// The store that the steps of a session go to, and the newest write that was handed over.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    /// Dropped before the store: releasing the right to write is the last write.
+    branch_writer: Arc<BranchWriter>,
+    store: Store,
+    /// The branch that the session began with.
+    family: BranchId,
+    /// The number of the newest job that was handed to the writer thread.
+    number: u64,
+    /// True if another handle has continued the branch: the steps of this handle are not stored since then.
+    diverged: bool,
+}
+
+impl Recorder {
+    /// Creates a recorder for a branch that is not in the store yet.
+    fn new(store: &Store, family: BranchId, branch: BranchId) -> Self {
+        let right = WriteRight::New(store.writer_thread().holder().clone());
+        let state = BranchWriterState { right, head: None, has_title: false, failure: None };
+        let branch_writer = BranchWriter::new(store.writer_thread(), branch, state);
+        Recorder { store: store.clone(), family, branch_writer, number: 0, diverged: false }
+    }
+
+    /// Creates a recorder for a stored branch that is held with this epoch.
+    pub(super) fn resumed(store: &Store, summary: &BranchSummary, epoch: u64, head: Option<&Step>) -> Self {
+        let (right, has_title) = (WriteRight::Held(epoch), has_message(summary.branch, head));
+        let state = BranchWriterState { right, head: Some(summary.head), has_title, failure: None };
+        let branch_writer = BranchWriter::new(store.writer_thread(), summary.branch, state);
+        Recorder { store: store.clone(), family: summary.family, branch_writer, number: 0, diverged: false }
+    }
+
+    /// Hands over the steps up to the new head of a branch that are not in the store yet. `json` is the JSON of the head,
+    /// if it was encoded already.
+    pub(crate) fn write(&mut self, branch: BranchId, head: &Step, json: Option<Vec<u8>>) {
+        if self.branch_writer.branch() != branch {
+            *self = Recorder { number: self.number, ..Recorder::new(&self.store, self.family, branch) };
+        }
+        let rows = self.store.rows();
+        let steps = steps_to_write(head, rows);
+        let mut state = self.branch_writer.lock();
+        let continues = match state.head {
+            None => true,
+            Some(known) => steps.iter().any(|step| step.parents().first().is_some_and(|link| link.id() == known)),
+        };
+        if self.diverged || !continues || state.failure.is_some() {
+            self.diverged = true;
+            return;
+        }
+        steps.iter().for_each(|step| rows.set(step, StorageState::Pending));
+        let title = match (state.has_title, state.head) {
+            (true, _) => None,
+            (false, None) => branch_title(branch, head, &steps),
+            // A branch that was stored before its first message gets the title from that message.
+            (false, Some(_)) => first_message(branch, &steps),
+        };
+        state.has_title |= first_message(branch, &steps).is_some();
+        let (right, after) = (state.right.clone(), state.head.replace(head.id()));
+        if let WriteRight::New(_) = right {
+            state.right = WriteRight::Held(FIRST_EPOCH);
+        }
+        // Under the lock: writes are queued in the order in which heads were set.
+        let write = Write { family: self.family, branch, right, after, steps, title, newest_json: json };
+        self.number = self.store.writer_thread().write(write, self.branch_writer.clone());
+    }
+
+    /// Notes which steps of `theirs` are in the store because equal steps of `ours` are.
+    ///
+    /// A copy that was read from elsewhere does not know its place in this store, and would be written again.
+    pub(crate) fn recognise(&self, ours: &Step, theirs: &Step) {
+        let rows = self.store.rows();
+        if self.has(theirs) || lineage::common_ancestor(ours, theirs).is_none() {
+            return;
+        }
+        let (ours, theirs) = (Lineage::new([ours.clone()]), Lineage::new([theirs.clone()]));
+        let places: HashMap<StepId, StorageState> =
+            ours.walk().into_iter().map(|step| (step.id(), rows.lookup_step(step))).collect();
+        for step in theirs.walk().into_iter().filter(|step| rows.lookup_step(step) == StorageState::NotStored) {
+            places.get(&step.id()).into_iter().for_each(|place| rows.set_copies(step.id(), *place));
+        }
+    }
+
+    /// Returns true if a step is in the store, or queued to be written.
+    pub(crate) fn has(&self, step: &Step) -> bool {
+        self.store.rows().lookup_step(step) != StorageState::NotStored
+    }
+
+    /// Completes when all steps that were handed over are durable, or have failed.
+    pub(crate) async fn durable(&self) -> Result<(), StoreError> {
+        self.store.writer_thread().wait_async(self.number).await;
+        self.outcome()
+    }
+
+    pub(crate) fn poll_durable(&self, context: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
+        self.store.writer_thread().poll_wait(self.number, context).map(|()| self.outcome())
+    }
+
+    /// Blocks until all steps that were handed over are durable, or have failed.
+    pub(crate) fn wait(&self) -> Result<(), StoreError> {
+        self.store.writer_thread().wait(self.number);
+        self.outcome()
+    }
+
+    fn outcome(&self) -> Result<(), StoreError> {
+        match &self.branch_writer.lock().failure {
+            Some(error) => Err(error.duplicate()),
+            None if self.diverged => Err(branch_moved(self.branch_writer.branch())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the steps of another recorder as well, from now on.
+    pub(crate) fn wait_for(&mut self, other: &Recorder) {
+        if Arc::ptr_eq(self.store.writer_thread(), other.store.writer_thread()) {
+            self.number = self.number.max(other.number);
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recorder").field(&self.store.uri()).finish()
+    }
+}
+
+/// Returns the steps that lead to a head and are not in the store, parents first.
+fn steps_to_write(head: &Step, rows: &Rows) -> Vec<Step> {
+    let is_stored = |link: &Parent| matches!(link, Parent::Missing(_)) || rows.lookup(link) != StorageState::NotStored;
+    if head.parents().iter().all(is_stored) {
+        return vec![head.clone()];
+    }
+    // Depth first: a step is pushed again below its parents, and taken when it is popped the second time.
+    let mut steps = Vec::new();
+    let mut is_taken: HashMap<StepId, bool> = HashMap::new();
+    let mut stack = vec![head];
+    while let Some(step) = stack.pop() {
+        match is_taken.entry(step.id()) {
+            Entry::Vacant(entry) => {
+                entry.insert(false);
+                stack.push(step);
+                let parents = step.parents().iter().rev().filter(|link| !is_stored(link));
+                stack.extend(parents.filter_map(Parent::step).filter(|parent| !is_taken.contains_key(&parent.id())));
+            }
+            Entry::Occupied(mut taken) => {
+                if !taken.insert(true) {
+                    steps.push(step.clone());
+                }
+            }
+        }
+    }
+    steps
+}
+
+impl Session {
+    /// Records the session in a store: all its steps, and every step that is appended to it or to a fork of it from now on.
+    ///
+    /// A step is queued when it is appended. A run or an answer that is awaited returns when its steps are durable; after a
+    /// bare `push`, await [`durable`](Session::durable).
+    pub async fn record(mut self, store: &Store) -> Result<Self> {
+        let is_same = |known: &&Recorder| Arc::ptr_eq(known.store.writer_thread(), store.writer_thread());
+        if self.recorder().filter(is_same).is_none() {
+            // A listed session has a step of its own, which is for this store only.
+            let begun = self.clone().recorded_by(None).begun();
+            let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
+            self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
+            self.make_versions_durable().await?;
+        }
+        self.durable().await?;
+        Ok(self)
+    }
+
+    /// Completes when every step of this session is durable in its store; at once if the session is not recorded.
+    pub async fn durable(&self) -> Result<()> {
+        let Some(recorder) = self.recorder() else { return Ok(()) };
+        let durable = recorder.durable().await;
+        let durable = durable.and_then(|()| match self.head().filter(|head| !recorder.has(head)) {
+            // The head came from a session whose own write was refused.
+            Some(head) => Err(parent_not_stored(head.id())),
+            None => Ok(()),
+        });
+        durable.map_err(|error| Error::from(error).with_session(self))
+    }
+
+    /// Returns the store that the session is recorded in.
+    pub fn store(&self) -> Option<&Store> {
+        self.recorder().map(Recorder::store)
+    }
+
+    /// Finds the steps of this session that a store has already, and hands over the others.
+    async fn place_in(&self, store: &Store) -> Result<Recorder> {
+        let Some(head) = self.head().cloned() else { return Ok(Recorder::new(store, self.id(), self.id())) };
+        let walk = Lineage::new([head.clone()]);
+        // Writes that are queued now are readable after this call.
+        store.writer_thread().call(|_| Ok(())).await?;
+        let mut family = None;
+        let mut places: HashMap<StepId, StorageState> = HashMap::new();
+        let mut branches = HashSet::new();
+        for step in walk.walk() {
+            let branch = step.stamp().branch;
+            if !branches.insert(branch) {
+                continue;
+            }
+            let Some(summary) = store.summary(branch)? else { continue };
+            family.get_or_insert(summary.family);
+            let stored = store.read(branch)?.session.lineage();
+            places.extend(stored.walk().into_iter().map(|step| (step.id(), store.rows().lookup_step(step))));
+        }
+        for step in walk.walk() {
+            // A step that was stored once may have been deleted.
+            store.rows().set(step, places.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
+        }
+        let first = walk.walk().first().map_or(self.id(), |step| step.stamp().branch);
+        let family = family.unwrap_or(first);
+        let Some(summary) = store.summary(self.id())? else {
+            let mut recorder = Recorder::new(store, family, self.id());
+            recorder.write(self.id(), &head, None);
+            return Ok(recorder);
+        };
+        let Some(known) = walk.find(summary.head).filter(|known| places.contains_key(&known.id())) else {
+            return Err(branch_moved(self.id()).into());
+        };
+        let (branch, holder) = (self.id(), store.writer_thread().holder().clone());
+        let epoch = store.writer_thread().call(move |backend| backend.claim(branch, &holder)).await?;
+        let mut recorder = Recorder::resumed(store, &summary, epoch, Some(known));
+        match store.summary(branch)? {
+            Some(now) if now.head == summary.head => {}
+            Some(_) => return Err(branch_moved(branch).into()),
+            None => return Err(right_lost(branch, None).into()),
+        }
+        if summary.head != head.id() {
+            recorder.write(branch, &head, None);
+        }
+        Ok(recorder)
+    }
+
+    /// Waits until the session of a result, or of its error, is durable.
+    ///
+    /// The first error stays the reason; that its steps are not stored is added to it.
+    pub(crate) async fn settled(result: Result<Session>) -> Result<Session> {
+        match result {
+            Ok(session) => session.durable().await.map(|()| session),
+            Err(error) => {
+                let lost = match error.session() {
+                    Some(session) => session.durable().await.err(),
+                    None => None,
+                };
+                Err(match lost {
+                    Some(lost) if error.kind() != ErrorKind::Store && error.kind() != ErrorKind::Conflict => {
+                        let message = format!("{}; and it is not kept: {}", error.message(), lost.message());
+                        let both = Error::new(lost.kind(), message);
+                        let both = lost.hint().map(str::to_owned).into_iter().fold(both, Error::with_hint);
+                        error.session().into_iter().fold(both, Error::with_session)
+                    }
+                    _ => error,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The one thread that writes to a store. All writes that wait are written together.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rath_record::{BranchId, StorageState};
+use tokio::sync::oneshot;
+
+use super::branch_writer::BranchWriter;
+use super::error::{Result, StoreError, StoreErrorKind};
+use super::{Holder, Rows, StoreBackend, Write};
+
+/// The number of writes in one group.
+const MAX_GROUP_WRITES: usize = 4096;
+
+/// The time without writes after which the backend is told that it is idle.
+const IDLE_BEFORE_HOUSEKEEPING: Duration = Duration::from_millis(250);
+
+/// A queue of jobs, and the thread that does them in order.
+pub(crate) struct WriterThread {
+    queue: Mutex<WriterQueue>,
+    /// Signalled when there is a job, or the store is closed.
+    job_added: Condvar,
+    /// Signalled when jobs are done.
+    jobs_done: Condvar,
+    holder: Arc<Holder>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct WriterQueue {
+    jobs: VecDeque<WriterJob>,
+    /// The number of the newest job.
+    newest: u64,
+    /// The number up to which all jobs are done.
+    done: u64,
+    waiting: Vec<(u64, Waker)>,
+    /// True while the thread sleeps and has to be woken.
+    is_idle: bool,
+    /// The number of branches that this process holds.
+    held_branches: u64,
+    is_closing: bool,
+}
+
+/// The state of the work that is done between writes.
+struct Housekeeping {
+    /// The time at which the lease was renewed last.
+    renewed: Instant,
+    /// True if something was written since the backend was told last that it is idle.
+    is_due: bool,
+}
+
+/// A call to the backend that is made between writes.
+type BackendCall = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
+
+enum WriterJob {
+    Write(Write, Arc<BranchWriter>),
+    Release(BranchId, u64),
+    Call(BackendCall),
+}
+
+impl WriterThread {
+    pub(super) fn start(backend: Arc<dyn StoreBackend>, rows: Arc<Rows>) -> Result<Arc<Self>> {
+        let writer = Arc::new(WriterThread {
+            queue: Mutex::default(),
+            job_added: Condvar::new(),
+            jobs_done: Condvar::new(),
+            holder: Arc::new(Holder::this_process()),
+            thread: Mutex::default(),
+        });
+        let on_thread = writer.clone();
+        let work = move || on_thread.work(&*backend, &rows);
+        let thread = thread::Builder::new().name("rath store".to_owned()).spawn(work);
+        let cannot = |error| StoreError::new(StoreErrorKind::Store, "cannot start the writer thread").because(error);
+        *writer.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread.map_err(cannot)?);
+        Ok(writer)
+    }
+
+    /// Returns the holder of all rights that this thread writes by.
+    pub(crate) fn holder(&self) -> &Arc<Holder> {
+        &self.holder
+    }
+
+    /// Queues a write. Returns the number to wait for.
+    pub(crate) fn write(&self, write: Write, branch: Arc<BranchWriter>) -> u64 {
+        self.push(WriterJob::Write(write, branch))
+    }
+
+    /// Queues the release of a right.
+    pub(crate) fn release(&self, branch: BranchId, epoch: u64) {
+        self.push(WriterJob::Release(branch, epoch));
+    }
+
+    /// Makes a call to the backend between writes, after all that is queued now.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn StoreBackend) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.push(WriterJob::Call(Box::new(move |backend| _ = sender.send(call(backend)))));
+        let closed = |_| StoreError::new(StoreErrorKind::Store, "the store was closed before it could answer");
+        receiver.await.map_err(closed)?
+    }
+
+    /// Completes when all jobs up to a number are done.
+    pub(crate) fn wait_async(&self, number: u64) -> impl Future<Output = ()> + Send + '_ {
+        poll_fn(move |context| self.poll_wait(number, context))
+    }
+
+    pub(crate) fn poll_wait(&self, number: u64, context: &mut Context<'_>) -> Poll<()> {
+        let mut queue = self.lock();
+        if queue.done >= number {
+            return Poll::Ready(());
+        }
+        // A task that polls again before the job is done is woken once.
+        let is_known = |(known, waker): &(u64, Waker)| *known == number && waker.will_wake(context.waker());
+        if !queue.waiting.last().is_some_and(is_known) {
+            queue.waiting.push((number, context.waker().clone()));
+        }
+        Poll::Pending
+    }
+
+    /// Blocks until all jobs up to a number are done.
+    pub(crate) fn wait(&self, number: u64) {
+        let queue = self.lock();
+        drop(self.jobs_done.wait_while(queue, |queue| queue.done < number).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Accepts no further jobs, and blocks until all queued writes are durable.
+    pub(super) fn close(&self) {
+        self.lock().is_closing = true;
+        self.job_added.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A job may hold the last handle on the store: then the thread itself drops that handle, and cannot join itself.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+
+    fn push(&self, job: WriterJob) -> u64 {
+        let mut queue = self.lock();
+        queue.jobs.push_back(job);
+        queue.newest += 1;
+        let number = queue.newest;
+        if std::mem::take(&mut queue.is_idle) {
+            drop(queue);
+            self.job_added.notify_one();
+        }
+        number
+    }
+
+    /// Does jobs until the store is closed and the queue is empty.
+    fn work(&self, backend: &dyn StoreBackend, rows: &Rows) {
+        // After a failure the state of the disk is unknown: nothing further is written.
+        let mut failure: Option<StoreError> = None;
+        let mut housekeeping = Housekeeping { renewed: Instant::now(), is_due: false };
+        while let Some((jobs, number)) = self.next(backend, &mut housekeeping) {
+            let mut batch = WriteBatch::default();
+            for job in jobs {
+                match job {
+                    WriterJob::Write(write, branch) => {
+                        batch.writes.push((write, branch));
+                        if batch.writes.len() >= MAX_GROUP_WRITES {
+                            batch.commit(backend, rows, &mut failure);
+                        }
+                    }
+                    // Releases come after the writes of the batch: no write to a branch follows its release.
+                    WriterJob::Release(branch, epoch) => batch.releases.push((branch, epoch)),
+                    WriterJob::Call(call) => {
+                        batch.commit(backend, rows, &mut failure);
+                        let _ = catch_unwind(AssertUnwindSafe(|| call(backend)));
+                    }
+                }
+            }
+            batch.commit(backend, rows, &mut failure);
+            self.finish(number);
+        }
+    }
+
+    /// Waits for jobs and takes all of them; none when the store is closed and the queue is empty.
+    fn next(&self, backend: &dyn StoreBackend, housekeeping: &mut Housekeeping) -> Option<(VecDeque<WriterJob>, u64)> {
+        let mut queue = self.lock();
+        loop {
+            // Also while there is much to write: without it the lease expires and others may take the rights.
+            if housekeeping.renewed.elapsed() >= backend.lease() / 3 {
+                let held_branches = queue.held_branches;
+                drop(queue);
+                housekeeping.renewed = Instant::now();
+                if held_branches > 0 {
+                    let _ = catch_panic(|| backend.renew(&self.holder));
+                }
+                queue = self.lock();
+            }
+            if !queue.jobs.is_empty() {
+                housekeeping.is_due = true;
+                return Some((std::mem::take(&mut queue.jobs), queue.newest));
+            }
+            if queue.is_closing {
+                return None;
+            }
+            let timeout = if housekeeping.is_due { IDLE_BEFORE_HOUSEKEEPING } else { backend.lease() / 3 };
+            queue.is_idle = true;
+            let (woken, result) = self.job_added.wait_timeout(queue, timeout).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.is_idle = false;
+            if result.timed_out() && std::mem::take(&mut housekeeping.is_due) && queue.jobs.is_empty() {
+                drop(queue);
+                let _ = catch_panic(|| backend.idle());
+                queue = self.lock();
+            }
+        }
+    }
+
+    /// Marks all jobs up to a number as done, and wakes those who wait for them.
+    fn finish(&self, number: u64) {
+        let mut queue = self.lock();
+        queue.done = number;
+        let woken: Vec<_> = queue.waiting.extract_if(.., |(wanted, _)| *wanted <= number).collect();
+        drop(queue);
+        self.jobs_done.notify_all();
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Counts one more branch whose lease has to be renewed.
+    pub(super) fn add_held_branch(&self) {
+        self.lock().held_branches += 1;
+    }
+
+    /// Counts one branch less.
+    pub(super) fn remove_held_branch(&self) {
+        let mut queue = self.lock();
+        queue.held_branches = queue.held_branches.saturating_sub(1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WriterQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes and releases that go to the backend together.
+#[derive(Default)]
+struct WriteBatch {
+    writes: Vec<(Write, Arc<BranchWriter>)>,
+    releases: Vec<(BranchId, u64)>,
+}
+
+impl WriteBatch {
+    /// Writes the group, reports to each branch, then releases rights.
+    fn commit(&mut self, backend: &dyn StoreBackend, rows: &Rows, failure: &mut Option<StoreError>) {
+        let WriteBatch { writes, releases } = std::mem::take(self);
+        if !writes.is_empty() {
+            write_group(backend, rows, writes, failure);
+        }
+        if !releases.is_empty() && failure.is_none() {
+            // A right that is not released expires.
+            let _ = catch_panic(|| backend.release(&releases));
+        }
+    }
+}
+
+fn write_group(
+    backend: &dyn StoreBackend,
+    rows: &Rows,
+    group: Vec<(Write, Arc<BranchWriter>)>,
+    failure: &mut Option<StoreError>,
+) {
+    let (writes, branches): (Vec<Write>, Vec<Arc<BranchWriter>>) = group.into_iter().unzip();
+    let answers = match failure {
+        Some(error) => Err(error.duplicate()),
+        None => catch_panic(|| backend.write(&writes, rows)),
+    };
+    let answers = answers.unwrap_or_else(|error| {
+        let answers = writes.iter().map(|_| Err(error.duplicate())).collect();
+        failure.get_or_insert(error);
+        answers
+    });
+    for ((write, branch), answer) in writes.iter().zip(branches).zip(answers) {
+        if let Err(error) = answer {
+            write.steps.iter().for_each(|step| rows.set(step, StorageState::NotStored));
+            branch.fail(error);
+        }
+    }
+}
+
+/// Turns a panic of a backend into an error: the thread goes on.
+fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(StoreError::new(StoreErrorKind::Store, "the store panicked; nothing further is written"))
+    })
+}
