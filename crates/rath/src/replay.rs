@@ -9,12 +9,8 @@
 //! - [`ReplayBuilder::reexecuting`] runs the tools too, and compares their results.
 //! - [`Session::compare`] compares two sessions that differ on purpose: fork with [`Session::at`], continue, and compare.
 
-mod answer;
 mod comparison;
-mod divergence;
-mod json_diff;
 mod rebuild;
-mod recording;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,31 +24,16 @@ use rath_record::chunk::{Chunk, Forked};
 use rath_record::{Step, StepId, draw};
 use tokio::time::{Sleep, sleep};
 
+pub use crate::session::Divergence;
 pub use comparison::SessionComparison;
-pub use divergence::Divergence;
 pub use rebuild::{RebuildDifference, RebuildReport};
-
-pub(crate) use answer::recorded_failure;
-pub(crate) use recording::{Replay, is_aside};
 
 use crate::error::ErrorKind;
 use crate::flow::Run;
 use crate::sandbox::Sandbox;
 use crate::session::Session;
+use crate::session::recording::{self, PendingCause, Replay, is_by_program};
 use crate::session::{Error, Result};
-use recording::{PendingCause, is_by_program};
-
-tokio::task_local! {
-    /// The replay that runs in this task.
-    ///
-    /// A session that the program creates itself is attached to the replay through this: otherwise it would ask a model.
-    static CURRENT: Arc<Replay>;
-}
-
-/// Returns the replay that runs in this task.
-pub(crate) fn current() -> Option<Arc<Replay>> {
-    CURRENT.try_with(Arc::clone).ok()
-}
 
 impl Session {
     /// Runs a workflow again over the recorded answers of models, tools and memories. Await the builder for the report.
@@ -298,7 +279,7 @@ impl Driver<'_> {
     /// A run that stalls before its first recorded step is abandoned at once, unless `is_last`: then there is no other way
     /// to begin it.
     async fn run(&self, session: Session, is_last: bool) -> RunOutcome {
-        let mut run = pin!(CURRENT.scope(self.replay.clone(), self.workflow.run(session)));
+        let mut run = pin!(recording::with_current(self.replay.clone(), self.workflow.run(session)));
         let mut stall: Option<(u64, Pin<Box<Sleep>>)> = None;
         poll_fn(|context| {
             match run.as_mut().poll(context) {

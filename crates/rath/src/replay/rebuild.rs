@@ -181,7 +181,7 @@ impl fmt::Display for RebuildReport {
 impl fmt::Display for RebuildDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = self.step.map(|step| format!("step {}, ", step.short())).unwrap_or_default();
-        let (expected, found) = super::json_diff::preview_pair(&self.expected, &self.found);
+        let (expected, found) = crate::session::recording::json_diff::preview_pair(&self.expected, &self.found);
         write!(f, "{step}{}\n  expected: {expected}\n  found:    {found}", self.part)
     }
 }

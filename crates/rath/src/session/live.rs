@@ -6,10 +6,10 @@ use super::Session;
 use super::event::{EventKind, Hub};
 use super::placement::Placement;
 use super::recorder::Recorder;
+use super::recording::{self, Replay};
 use super::scope::Scope;
 use crate::cancel::Cancel;
 use crate::provider::RequestCache;
-use crate::replay::{self, Replay};
 use crate::secrets::Secrets;
 
 /// The state around a session that is not part of its record. A fork shares it.
@@ -34,7 +34,7 @@ pub(super) struct Live {
 impl Live {
     /// Returns the live state of a session that begins in the current task.
     pub(super) fn here() -> Self {
-        Live { replay: replay::current(), ..Live::default() }
+        Live { replay: recording::current(), ..Live::default() }
     }
 }
 

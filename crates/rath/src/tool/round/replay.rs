@@ -7,9 +7,7 @@ use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
 use super::{CallAction, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate};
-use crate::replay::{Divergence, Replay, is_aside, recorded_failure};
-use crate::session::Result;
-use crate::session::{Session, is_of_workspace};
+use crate::session::{Divergence, Replay, Result, Session, is_aside, is_of_workspace, recorded_failure};
 use crate::tool::{Nature, ToolCx};
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.

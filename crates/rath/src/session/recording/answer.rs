@@ -4,9 +4,9 @@ use rath_record::Step;
 use rath_record::chunk::{Assistant, Chunk, Failed, Interrupted, MemoryEvent};
 use serde_json::{Value, json};
 
+use super::Replay;
 use super::divergence::Divergence;
 use super::json_diff;
-use super::recording::Replay;
 use crate::error::ErrorKind;
 use crate::provider::{Delta, DeltaSink, Request};
 use crate::session::Session;

@@ -5,17 +5,17 @@ use serde_json::Value;
 
 /// A place where two values differ.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct JsonDifference<'a> {
+pub(crate) struct JsonDifference<'a> {
     /// The JSON pointer to the place.
-    pub(super) pointer: String,
+    pub(crate) pointer: String,
     /// The first value at that place; none if it has nothing there.
-    pub(super) ours: Option<&'a Value>,
+    pub(crate) ours: Option<&'a Value>,
     /// The second value at that place; none if it has nothing there.
-    pub(super) theirs: Option<&'a Value>,
+    pub(crate) theirs: Option<&'a Value>,
 }
 
 /// Returns the first place where two values differ: members are compared by name, elements in order.
-pub(super) fn first_difference<'a>(ours: &'a Value, theirs: &'a Value) -> Option<JsonDifference<'a>> {
+pub(crate) fn first_difference<'a>(ours: &'a Value, theirs: &'a Value) -> Option<JsonDifference<'a>> {
     // The recursion is bounded by the parser, which reads at most 128 levels.
     let child_difference = |token: String, ours: Option<&'a Value>, theirs: Option<&'a Value>| match (ours, theirs) {
         (Some(ours), Some(theirs)) => first_difference(ours, theirs)
@@ -45,7 +45,7 @@ pub(super) fn first_difference<'a>(ours: &'a Value, theirs: &'a Value) -> Option
 const CONTEXT_CHARS: usize = 20;
 
 /// Returns two values on one line each. Long texts with a common beginning are cut to the part that differs.
-pub(super) fn preview_pair(ours: &str, theirs: &str) -> (String, String) {
+pub(crate) fn preview_pair(ours: &str, theirs: &str) -> (String, String) {
     let difference = ours.char_indices().zip(theirs.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
     let from = difference.unwrap_or(ours.len().min(theirs.len()));
     let from = ours[..from].char_indices().rev().nth(CONTEXT_CHARS).map_or(0, |(at, _)| at);

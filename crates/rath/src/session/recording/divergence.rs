@@ -33,7 +33,7 @@ impl Divergence {
     }
 
     /// The program appended another step than the recorded one.
-    pub(super) fn between(recorded: &Step, found: &Step) -> Self {
+    pub(crate) fn between(recorded: &Step, found: &Step) -> Self {
         let whole = || {
             let theirs = found.parents().get(1).map(|theirs| format!(" with {}", theirs.id().short()));
             Divergence::unexpected_action(
@@ -65,31 +65,31 @@ impl Divergence {
     }
 
     /// The program begins an action that is not the recorded one.
-    pub(super) fn unexpected_action(recorded: &Step, found: String) -> Self {
+    pub(crate) fn unexpected_action(recorded: &Step, found: String) -> Self {
         Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), Some(found))
     }
 
     /// The program continues after the recording has ended.
-    pub(super) fn after_end(last: Option<StepId>, found: &Step) -> Self {
+    pub(crate) fn after_end(last: Option<StepId>, found: &Step) -> Self {
         let summary = "the last step there".to_owned();
         let found = Some(draw::describe(found.chunk()));
         Divergence { step: last, summary, pointer: String::new(), expected: None, found, detail: None }
     }
 
     /// The program acts in a session that is not part of the recording.
-    pub(super) fn outside_recording(head: StepId, action: String) -> Self {
+    pub(crate) fn outside_recording(head: StepId, action: String) -> Self {
         let found = Some(format!("{action} after step {}", head.short()));
         let detail = Some("the session in which it is done is not part of the recorded one".to_owned());
         Divergence { step: None, summary: String::new(), pointer: String::new(), expected: None, found, detail }
     }
 
     /// The program has ended, and the recording continues.
-    pub(super) fn ended_early(recorded: &Step, error: Option<&str>) -> Self {
+    pub(crate) fn ended_early(recorded: &Step, error: Option<&str>) -> Self {
         let detail = error.map(|error| format!("it ended with an error: {error}"));
         Divergence { detail, ..Divergence::at(recorded, "", Some(draw::describe(recorded.chunk())), None) }
     }
 
-    pub(super) fn with_detail(mut self, detail: Option<String>) -> Self {
+    pub(crate) fn with_detail(mut self, detail: Option<String>) -> Self {
         self.detail = detail;
         self
     }

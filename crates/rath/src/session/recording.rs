@@ -1,5 +1,9 @@
 //! A recorded session, and the progress of a program that repeats it.
 
+mod answer;
+mod divergence;
+pub(crate) mod json_diff;
+
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +12,30 @@ use std::task::Waker;
 use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
 use rath_record::{Record, Step, StepId};
 
-use super::divergence::Divergence;
+pub(crate) use answer::recorded_failure;
+pub use divergence::Divergence;
+
+use super::{BranchDirs, Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
-use crate::session::BranchDirs;
-use crate::session::Session;
-use crate::session::{Error, Result};
+
+tokio::task_local! {
+    /// The replay that runs in this task.
+    ///
+    /// A session that the program creates itself is attached to the replay through this: otherwise it would ask a model.
+    static CURRENT: Arc<Replay>;
+}
+
+/// Returns the replay that runs in this task.
+pub(crate) fn current() -> Option<Arc<Replay>> {
+    CURRENT.try_with(Arc::clone).ok()
+}
+
+/// Runs `work` with a replay as the current one of its task.
+pub(crate) fn with_current<F: Future>(replay: Arc<Replay>, work: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(replay, work)
+}
 
 /// A recorded session, and the progress of a program that repeats it.
 ///
@@ -61,7 +82,7 @@ struct ReplayState {
 }
 
 impl Replay {
-    pub(super) fn new(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
+    pub(crate) fn new(record: &Record, sandbox: Option<Sandbox>, secrets: Secrets) -> Arc<Self> {
         let lineage = record.lineage();
         let (mut steps, mut children) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for step in lineage.walk() {
@@ -162,7 +183,7 @@ impl Replay {
     }
 
     /// Returns whether a recorded step after the session's head has a wanted chunk.
-    pub(super) fn next_is(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> bool {
+    pub(crate) fn next_is(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> bool {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
     }
 
@@ -198,7 +219,7 @@ impl Replay {
     }
 
     /// Counts a request that equals the recorded one.
-    pub(super) fn count_request(&self) {
+    pub(crate) fn count_request(&self) {
         self.lock().requests += 1;
     }
 
@@ -230,12 +251,12 @@ impl Replay {
     }
 
     /// Returns whether the replay reached a recorded step.
-    pub(super) fn is_reached(&self, step: StepId) -> bool {
+    pub(crate) fn is_reached(&self, step: StepId) -> bool {
         self.lock().reached.contains_key(&step)
     }
 
     /// Begins a run of the program.
-    pub(super) fn begin_run(&self, from: Option<StepId>) {
+    pub(crate) fn begin_run(&self, from: Option<StepId>) {
         let mut state = self.lock();
         state.from = from;
         (state.run, state.matched_steps, state.may_be_cut_short) = (state.run + 1, 0, false);
@@ -243,29 +264,29 @@ impl Replay {
     }
 
     /// Returns the number of steps of the current run that are in the recording.
-    pub(super) fn matched_steps(&self) -> u64 {
+    pub(crate) fn matched_steps(&self) -> u64 {
         self.lock().matched_steps
     }
 
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.lock().requests
     }
 
-    pub(super) fn divergence(&self) -> Option<Divergence> {
+    pub(crate) fn divergence(&self) -> Option<Divergence> {
         self.lock().divergence.clone()
     }
 
     /// Returns whether the recorded run may have been cut short where the current run diverged.
-    pub(super) fn may_be_cut_short(&self) -> bool {
+    pub(crate) fn may_be_cut_short(&self) -> bool {
         self.lock().may_be_cut_short
     }
 
-    pub(super) fn set_divergence(&self, divergence: Divergence) {
+    pub(crate) fn set_divergence(&self, divergence: Divergence) {
         self.lock().divergence = Some(divergence);
     }
 
     /// Returns the reason why a run is pending. `waker` is woken when the reason may have changed.
-    pub(super) fn pending_cause(&self, waker: &Waker) -> PendingCause {
+    pub(crate) fn pending_cause(&self, waker: &Waker) -> PendingCause {
         let mut state = self.lock();
         state.waker = Some(waker.clone());
         if state.divergence.is_some() {
@@ -285,12 +306,12 @@ impl Replay {
     }
 
     /// Returns the first action of the program on a line that is not in the recording.
-    pub(super) fn first_unrecorded(&self) -> Option<Divergence> {
+    pub(crate) fn first_unrecorded(&self) -> Option<Divergence> {
         self.lock().unrecorded.clone()
     }
 
     /// Returns how many forks a step had when the program came there, as far as the program's own forks show it.
-    pub(super) fn earlier_forks(&self, step: Option<StepId>) -> u64 {
+    pub(crate) fn earlier_forks(&self, step: Option<StepId>) -> u64 {
         let forks = self.children(step).filter(|step| is_by_program(step)).filter_map(|step| match step.chunk() {
             Chunk::Forked(Forked { nth, .. }) => Some(nth.saturating_sub(1)),
             _ => None,
@@ -306,7 +327,7 @@ impl Replay {
 
 /// The reason why a run is pending.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum PendingCause {
+pub(crate) enum PendingCause {
     /// The run waits for something outside of the recording: a tool, a clock.
     Outside,
     /// One part of the run waits for something that was never recorded, and another part may still continue.
@@ -351,7 +372,7 @@ fn parent(step: &Step) -> Option<StepId> {
 }
 
 /// Returns whether a module of the program appended the step. Other steps came from outside.
-pub(super) fn is_by_program(step: &Step) -> bool {
+pub(crate) fn is_by_program(step: &Step) -> bool {
     step.stamp().by.is_some()
 }
 
