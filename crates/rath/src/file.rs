@@ -37,14 +37,14 @@ impl Session {
     /// An existing file is replaced and keeps its permissions; if the path is a symlink, its target is replaced. Steps and
     /// payloads that the session refers to and does not have are marked in the file as missing.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let report = write_atomically(path.as_ref(), &self.begun().lineage());
+        let report = write_atomically(path.as_ref(), &self.with_opening().lineage());
         report.map(|_| ()).map_err(|error| error.with_session(self))
     }
 
     /// Returns the bytes of the file that [`save`](Session::save) writes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let report = write_to(&mut bytes, &self.begun().lineage());
+        let report = write_to(&mut bytes, &self.with_opening().lineage());
         let wrap = |error| match error {
             WriteError::Io(error) => error.into(),
             WriteError::Codec(error) => Error::wrap(ErrorKind::Format, error),

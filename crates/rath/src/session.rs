@@ -1,4 +1,4 @@
-//! The value that programs pass around.
+//! The session: the value that programs pass around.
 
 mod ask;
 mod blame;
@@ -57,11 +57,11 @@ pub(crate) use recording::{Replay, is_aside, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
 
-/// Everything that happened, as one value.
+/// An agent's run as one value: every step that was taken, and a branch to append to.
 ///
-/// A session is cheap to copy, and nothing done to one is ever visible in another: what they have in common is shared,
-/// what they do next is their own. To go on in two directions, [`fork`](Session::fork): a clone is another handle on the
-/// same branch, and the graph shows what two clones do as the work of one.
+/// A session is cheap to clone, and a step that is appended to one session is never visible in another. [`fork`](Session::fork)
+/// continues in a second direction: a clone is another handle on the same branch, and the lineage shows the steps of two
+/// clones as one branch.
 ///
 /// ```
 /// use rath::prelude::*;
@@ -76,55 +76,56 @@ pub(crate) use scope::{ModuleId, Scope};
 pub struct Session {
     record: Record,
     branch: Branch,
-    /// The module that appends.
+    /// The path of the module that appends steps.
     by: Option<Arc<str>>,
-    /// What this and everything that forks from it may use, and how many forks deep this one lies.
+    /// The budget that the session shares with its forks, and the number of forks between its owner and this session.
     budget: Option<(Budget, u32)>,
-    /// What can be reused of the last request.
+    /// The reusable part of the last request.
     rendered: RequestCache,
-    /// Where tools run, once it has been looked for.
+    /// The place of the session, computed on first use.
     placed: Arc<OnceLock<Option<Place>>>,
     live: Live,
 }
 
-/// The line of work that a session appends to.
+/// The branch that a session appends to.
 #[derive(Clone)]
 struct Branch {
     id: BranchId,
-    /// How many branches have left it at its head. Shared by clones, so that no two of them take the same number.
-    left: Arc<AtomicU64>,
-    /// Written before the first step, or when the session is saved or exported: merging an untouched fork is the identity.
+    /// The number of forks that were made at the head. Shared by clones, so that no two forks get the same number.
+    fork_count: Arc<AtomicU64>,
+    /// The first step of a fork. It is written before the next step, or when the session is saved or exported, so that merging
+    /// an untouched fork is the identity.
     opening: Option<Forked>,
 }
 
 impl Session {
-    /// A session that begins with what the user says.
+    /// Creates a session that begins with a message of the user.
     pub fn user(text: impl Into<Text>) -> Self {
-        Session::empty().and(Chunk::user(text))
+        Session::empty().with(Chunk::user(text))
     }
 
-    /// A session that begins with what an agent is told.
+    /// Creates a session that begins with instructions for an agent.
     pub fn system(text: impl Into<Text>) -> Self {
-        Session::empty().and(Chunk::instructions(text))
+        Session::empty().with(Chunk::instructions(text))
     }
 
-    /// A session in which nothing has happened.
+    /// Creates a session without steps.
     pub fn empty() -> Self {
         Session::on(Record::new(), Branch::new())
     }
 
     /// Places the session in a sandbox. From here on its tools run there.
     ///
-    /// It is recorded at once, and opened when a tool first needs it. What forks from here works in a directory of its own,
-    /// which holds the same files.
+    /// The place is recorded at once; the sandbox is opened when a tool first needs it. Each fork works in a directory of its
+    /// own that begins with the same files.
     pub fn to(self, sandbox: impl Into<Sandbox>) -> Self {
         let sandbox = sandbox.into();
-        let mut session = self.and(Placed { place: sandbox.uri().to_owned(), tree: None });
+        let mut session = self.with(Placed { place: sandbox.uri().to_owned(), tree: None });
         session.live.place = Placement::placed(sandbox);
         session
     }
 
-    /// Limits what this session, and everything that forks from it, may use from here on. What it has used before counts.
+    /// Limits the usage of this session and all its forks. Usage before this call counts.
     pub fn within(mut self, budget: Budget) -> Self {
         let same = self.budget.as_ref().is_some_and(|(known, _)| known.is_same(&budget));
         if !same {
@@ -134,22 +135,22 @@ impl Session {
         self
     }
 
-    /// Says on whose behalf steps are appended from here on: the path of a module, `readme.agent` for one.
+    /// Sets the module path that new steps carry, such as `readme.agent`.
     pub fn by(mut self, module: impl Into<Arc<str>>) -> Self {
         self.by = Some(module.into());
         self
     }
 
-    /// Lets `cancel` stop whatever is done with this session, and with everything that forks from it.
+    /// Lets `cancel` stop all runs of this session and its forks.
     pub fn until(mut self, cancel: &Cancel) -> Self {
         self.live.cancel = Some(cancel.clone());
         self
     }
 
-    /// Keeps these values out of every step that this session, and everything that forks from it, appends from here on.
+    /// Removes these values from every step that this session and its forks append.
     ///
-    /// What has the shape of a key is kept out in any case, and so are the keys of a provider once it is asked. Steps that
-    /// are there already do not change: hide first, then speak.
+    /// Texts that look like keys are always removed, and so are the keys of a provider once it is asked. Earlier steps do not
+    /// change, so call this before the first step.
     pub fn hiding(mut self, secrets: Secrets) -> Self {
         self.hide_also(&secrets);
         self
@@ -157,39 +158,40 @@ impl Session {
 
     /// Appends a step.
     ///
-    /// Whatever is said is recorded, a result that no call waits for included; views leave out what makes no sense.
+    /// Every chunk is recorded, even a result without a call; views leave out what does not fit.
     pub fn push(&mut self, chunk: impl Into<Chunk>) -> StepId {
         self.append(chunk.into(), None)
     }
 
-    /// Appends a step that a model call stands behind, with what the call cost.
+    /// Appends the step of a model call, with the usage of the call.
     pub fn push_with_usage(&mut self, chunk: impl Into<Chunk>, usage: Usage) -> StepId {
         self.append(chunk.into(), Some(usage))
     }
 
-    /// A session that goes on from here by itself.
+    /// Creates a fork: a session that continues from here on a branch of its own.
     pub fn fork(&self) -> Self {
-        self.leave(None).deeper()
+        self.new_fork(None).deeper()
     }
 
-    /// A fork with a name that the log shows.
+    /// Creates a fork with a name that the log shows.
     pub fn fork_named(&self, name: impl Into<String>) -> Self {
-        self.leave(Some(name.into())).deeper()
+        self.new_fork(Some(name.into())).deeper()
     }
 
-    /// A session that goes on from here and counts as a new beginning: it keeps what was said, and has no parent in the
-    /// graph of sessions. It draws on the same budget, and lies no deeper.
+    /// Creates a session that keeps the steps and has no parent in the graph of sessions.
+    ///
+    /// It shares the budget, and does not count as a fork for limits of depth.
     pub fn detach(&self) -> Self {
-        let Forked { nth, from, .. } = self.parting(None);
+        let Forked { nth, from, .. } = self.fork_chunk(None);
         let mut session = Session { branch: Branch::new(), ..self.clone() };
         session.live.place = self.live.place.for_fork();
-        session.and(Detached { nth, from })
+        session.with(Detached { nth, from })
     }
 
-    /// A session that goes on from an earlier step, as a fork.
+    /// Creates a fork that continues from an earlier step.
     pub fn at(&self, step: StepId) -> Result<Self> {
         let found = self.find(step)?;
-        let mut session = self.leave(None).deeper();
+        let mut session = self.new_fork(None).deeper();
         if self.head() != Some(found) {
             session.record = Record::at(found.clone());
             session.placed = Arc::default();
@@ -200,42 +202,42 @@ impl Session {
         Ok(session)
     }
 
-    /// The id of the branch that this session appends to.
+    /// Returns the id of the branch that this session appends to.
     pub fn id(&self) -> BranchId {
         self.branch.id
     }
 
-    /// The newest step.
+    /// Returns the newest step.
     pub fn head(&self) -> Option<&Step> {
         self.record.head()
     }
 
-    /// The record behind the session.
+    /// Returns the record behind the session.
     pub fn as_record(&self) -> &Record {
         &self.record
     }
 
-    /// What was said and done, oldest first, without the marks of forks and merges.
+    /// Returns the chunks, oldest first, without the markers of forks and merges.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         self.record.steps().into_iter().map(Step::chunk).filter(|chunk| !chunk.is_marker())
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     pub fn chunk_count(&self) -> u64 {
         self.record.chunk_count()
     }
 
-    /// The graph of steps behind the session. Displayed, it is the log.
+    /// Returns the graph of steps behind the session. Its `Display` is the log.
     pub fn lineage(&self) -> Lineage {
         self.record.lineage()
     }
 
-    /// The path of the module that appends, `readme.agent` for one.
+    /// Returns the path of the module that appends steps, such as `readme.agent`.
     pub fn module(&self) -> Option<&str> {
         self.by.as_deref()
     }
 
-    /// The model's last words.
+    /// Returns the last text of the model that is not blank.
     pub fn text(&self) -> Option<&str> {
         self.record.newest_first().find_map(|step| match step.chunk() {
             Chunk::Assistant(answer) => answer.text.as_str().filter(|text| !text.trim().is_empty()),
@@ -243,138 +245,144 @@ impl Session {
         })
     }
 
-    /// What the model said last, if anything: its words, which may be none.
-    pub(crate) fn last_words(&self) -> Option<&str> {
+    /// Returns the text of the newest answer, which may be empty.
+    pub(crate) fn last_answer(&self) -> Option<&str> {
         self.record.newest_first().find_map(|step| match step.chunk() {
             Chunk::Assistant(answer) => Some(answer.text.as_str().unwrap_or_default()),
             _ => None,
         })
     }
 
-    /// What all model calls cost together, each counted once however many branches contain it.
+    /// Returns the usage of all model calls. A call counts once, however many branches contain it.
     pub fn usage(&self) -> Usage {
         self.record.usage()
     }
 
-    /// Where tools run.
+    /// Returns the place where tools run.
     pub fn place(&self) -> Option<Place> {
-        let look = || {
+        let find = || {
             self.record.find_newest(|step| match step.chunk() {
                 Chunk::Placed(placed) => Some(Place::from_record(&placed.place)),
                 _ => None,
             })
         };
-        self.placed.get_or_init(look).clone()
+        self.placed.get_or_init(find).clone()
     }
 
-    /// What an agent has to do next.
+    /// Returns the next action of an agent: ask the model, run tools, or done.
     pub fn next(&self) -> turn::Next {
         turn::next(&self.record)
     }
 
-    /// What a model sees.
+    /// Returns the messages that a model sees.
     pub fn messages(&self) -> view::Messages<'_> {
         view::messages(&self.record)
     }
 
-    /// What was folded into summaries, each with all that it stands for.
+    /// Returns the summaries, each with the steps that it stands for.
     pub fn folds(&self) -> Vec<view::Fold<'_>> {
         view::folds(&self.record)
     }
 
-    /// What changed in the workspace, and by which call.
+    /// Returns the changed files, each with the call that changed it.
     pub fn files(&self) -> view::ChangedFiles<'_> {
         view::files(&self.record)
     }
 
-    /// Which checks ran, and whether they still hold.
+    /// Returns the checks, and whether they cover the current files.
     pub fn checks(&self) -> view::Checks<'_> {
         view::checks(&self.record)
     }
 
-    /// What the model calls cost, by branch and by module.
+    /// Returns the usage by branch and by module.
     pub fn spending(&self) -> view::Spending {
         view::spending(&self.record)
     }
 
-    /// The graph of sessions behind this one, one JSON line each, under the names that the Python OpenRath uses.
+    /// Exports the graph of sessions behind this one, a JSON line for each, with the field names of the Python OpenRath.
     ///
-    /// [`Ids::Original`] for the ids that the sessions have; [`Ids::Canonical`] for ids that follow from what was recorded,
-    /// so that two runs of one program can be compared.
+    /// [`Ids::Original`] keeps the ids of the sessions; [`Ids::Canonical`] derives ids from the record, so that two runs of one
+    /// program can be compared.
     pub fn export(&self, ids: Ids) -> String {
-        graph::export(&self.begun().lineage(), ids)
+        graph::export(&self.with_opening().lineage(), ids)
     }
 
-    /// What the model calls cost in money, each counted once however many branches contain it.
+    /// Returns the cost of all model calls in money. A call counts once, however many branches contain it.
     pub fn cost(&self, prices: &Prices) -> Cost {
         provider::cost(&self.record, prices)
     }
 
-    /// The request that an answer in this session came of, byte for byte as it was sent.
+    /// Rebuilds the request that an answer belongs to, byte for byte as it was sent.
     pub fn request(&self, answer: StepId) -> Result<Request> {
         let step = self.find(answer)?;
         let wrong = |what: &str| Error::new(ErrorKind::Request, format_args!("step {} {what}", answer.short()));
         let request = match (step.chunk(), Session::before(step)) {
             (Chunk::Assistant(answer), Some(earlier)) => rebuild(&earlier, answer),
-            (Chunk::Assistant(_), None) => Err(wrong("has nothing before it that a model could have been asked")),
-            _ => Err(wrong("is not a model's answer").with_hint("the log says `assistant` where one is")),
+            (Chunk::Assistant(_), None) => Err(wrong("has no step before it")),
+            _ => Err(wrong("is not an answer of a model").with_hint("answers are marked `assistant` in the log")),
         };
         request.map_err(|error| error.with_session(self))
     }
 
-    /// What this session and its kin may use, if that is limited.
+    /// Returns the budget that this session shares with its forks.
     pub fn budget(&self) -> Option<&Budget> {
         self.budget.as_ref().map(|(budget, _)| budget)
     }
 
-    /// The budget, and how many forks below the session that was given it this one lies.
+    /// Returns the budget, and the number of forks between its owner and this session.
     pub(crate) fn budget_and_depth(&self) -> Option<(Budget, u32)> {
         self.budget.clone()
     }
 
-    /// The request that asks `target` to go on from here.
+    /// Renders the request that asks `target` to continue the session.
     pub(crate) fn render(&self, target: RequestTarget<'_>) -> Result<Request> {
         let rendered = self.rendered.render(&self.record, target, self.by.clone());
         rendered.map_err(|missing| Error::from(ProviderError::from(missing)).with_session(self))
     }
 
-    /// The session as it was when the model gave an answer.
+    /// Returns the session as it was before an answer of a model.
     pub(crate) fn before(answer: &Step) -> Option<Self> {
         let parent = answer.parents().first().and_then(|link| link.step())?;
         Some(Session::on(Record::at(parent.clone()), Branch::new()))
     }
 
-    /// Goes to where a model gave an answer, and keeps what can be reused of the last request. False if nothing is there.
-    pub(crate) fn go_before(&mut self, answer: &Step) -> bool {
+    /// Moves the session to the step before an answer, and keeps the request cache. Returns false if there is no such step.
+    pub(crate) fn rewind_before(&mut self, answer: &Step) -> bool {
         let parent = answer.parents().first().and_then(|link| link.step());
         self.record = parent.cloned().map(Record::at).unwrap_or_default();
         parent.is_some()
     }
 
-    /// The session that ends at the head of `record`, on that head's branch.
+    /// Creates a session at the head of `record`, on the branch of that head.
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
         Session::on(record, Branch { id, ..Branch::new() })
     }
 
-    /// A session as a recorded run found it: how many forks had left its head, and the fork that it was, if any.
-    pub(crate) fn replayed(from: Option<&Step>, left: u64, opening: Option<Forked>, replay: &Arc<Replay>) -> Self {
+    /// Creates a session as a recorded run found it: with the number of forks made at its head, and its own first step if it
+    /// was a fork.
+    pub(crate) fn replayed(
+        from: Option<&Step>,
+        fork_count: u64,
+        opening: Option<Forked>,
+        replay: &Arc<Replay>,
+    ) -> Self {
         let record = from.cloned().map(Record::at).unwrap_or_default();
         let mut session = Session::resume(record);
-        session.branch = Branch { id: session.branch.id, left: Arc::new(AtomicU64::new(left)), opening };
+        session.branch = Branch { id: session.branch.id, fork_count: Arc::new(AtomicU64::new(fork_count)), opening };
         session.live.replay = Some(replay.clone());
         session.hide_also(replay.secrets());
         session
     }
 
-    /// Goes on by what a recorded step says, with what it cost.
-    pub(crate) fn go_on_by(&mut self, step: &Step) {
-        // One that this version cannot write as it was would get another name.
+    /// Appends a copy of a recorded step, with its usage.
+    pub(crate) fn append_recorded(&mut self, step: &Step) {
+        // A chunk that this version cannot write byte for byte would get another id.
         if let Cow::Borrowed(_) = step.json() {
             self.begin();
             self.record = Record::at(step.clone());
-            return self.tell(step.clone());
+            return self.publish(step.clone());
         }
         self.append(step.chunk().clone(), step.stamp().usage);
     }
@@ -391,7 +399,7 @@ impl Session {
         }
     }
 
-    /// The same, one fork deeper below the session that was given the budget.
+    /// Adds one fork to the depth in the budget.
     fn deeper(mut self) -> Self {
         self.budget = self.budget.map(|(budget, depth)| (budget, depth.saturating_add(1)));
         self
@@ -405,16 +413,17 @@ impl Session {
         })
     }
 
-    /// The same with its opening on the record, for those who look at it from outside.
-    pub(crate) fn begun(&self) -> Self {
-        // Only looked at: nobody is told, and nothing is kept of it.
+    /// Returns a copy for export, with the first step of a fork on the record.
+    pub(crate) fn with_opening(&self) -> Self {
+        // The copy is only read: it emits no events and is not recorded.
         let mut session = self.quiet().recorded_by(None);
         session.live.replay = None;
         session.begin();
         session
     }
 
-    fn and(mut self, chunk: impl Into<Chunk>) -> Self {
+    /// Appends a step and returns the session.
+    fn with(mut self, chunk: impl Into<Chunk>) -> Self {
         self.push(chunk);
         self
     }
@@ -428,23 +437,23 @@ impl Session {
         self.write(chunk, stamp)
     }
 
-    /// Appends a step, without what must not be recorded, and tells whoever listens.
+    /// Appends a step without secrets, and hands it to the recorder and the listeners.
     fn write(&mut self, mut chunk: Chunk, stamp: Stamp) -> StepId {
         self.live.secrets.hide_in(&mut chunk);
         let (step, json) = self.record.push_with_json(chunk, stamp);
         let step = step.clone();
         let id = step.id();
-        self.tell_said(step, Some(json));
+        self.publish_with_json(step, Some(json));
         id
     }
 
-    /// Tells whoever listens of a step that joins two lines.
-    fn tell(&mut self, step: Step) {
-        self.tell_said(step, None);
+    /// Hands a merge step to the recorder and the listeners.
+    fn publish(&mut self, step: Step) {
+        self.publish_with_json(step, None);
     }
 
-    /// Tells whoever listens of a step, whose JSON may be at hand.
-    fn tell_said(&mut self, step: Step, json: Option<Vec<u8>>) {
+    /// Hands a step to the replay, the recorder and the listeners, with its JSON if there is one.
+    fn publish_with_json(&mut self, step: Step, json: Option<Vec<u8>>) {
         if let Some(replay) = &self.live.replay {
             replay.compare_step(&step);
         }
@@ -452,14 +461,14 @@ impl Session {
         self.emit(|| EventKind::Step(step));
     }
 
-    /// Leaves the head that others may fork from: what forks from the next one is counted anew.
+    /// Writes the first step of a fork, and starts the count of forks anew for the next head.
     fn begin(&mut self) {
         if let Some(opening) = self.branch.opening.take() {
             let stamp = self.stamp(&self.branch, None);
             self.write(opening.into(), stamp);
         }
-        if Arc::strong_count(&self.branch.left) > 1 || self.branch.left.load(Ordering::Relaxed) > 0 {
-            self.branch.left = Arc::default();
+        if Arc::strong_count(&self.branch.fork_count) > 1 || self.branch.fork_count.load(Ordering::Relaxed) > 0 {
+            self.branch.fork_count = Arc::default();
         }
     }
 
@@ -467,18 +476,22 @@ impl Session {
         Stamp { branch: branch.id, by: self.by.clone(), usage, at: now() }
     }
 
-    /// A fork at the head. Until it has a step of its own, what leaves it is counted where this was.
-    fn leave(&self, name: Option<String>) -> Self {
-        let branch = Branch { left: self.branch.left.clone(), opening: Some(self.parting(name)), ..Branch::new() };
+    /// Creates a fork at the head. Until it has a step of its own, its forks are counted with those of this session.
+    fn new_fork(&self, name: Option<String>) -> Self {
+        let branch = Branch {
+            fork_count: self.branch.fork_count.clone(),
+            opening: Some(self.fork_chunk(name)),
+            ..Branch::new()
+        };
         let mut session = Session { branch, ..self.clone() };
         session.live.place = self.live.place.for_fork();
         session
     }
 
-    /// What tells a branch that leaves here from every other: a number, and the head where it was counted if that is not
-    /// the step it leaves from.
-    fn parting(&self, name: Option<String>) -> Forked {
-        let nth = self.branch.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    /// Returns the chunk that distinguishes a new fork from all others: a number, and the head where forks were counted if
+    /// that is not the step before it.
+    fn fork_chunk(&self, name: Option<String>) -> Forked {
+        let nth = self.branch.fork_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         Forked { nth, from: self.branch.opening.as_ref().and_then(|opening| opening.from), name }
     }
 }
@@ -486,11 +499,11 @@ impl Session {
 impl Branch {
     fn new() -> Self {
         let id = BranchId(uuid::Uuid::now_v7().into_bytes());
-        Branch { id, left: Arc::default(), opening: None }
+        Branch { id, fork_count: Arc::default(), opening: None }
     }
 }
 
-/// One line: where it stands, how much there is, where tools run, what it cost, what is next.
+/// Prints one line: the head, the number of chunks, the place, the usage and the next action.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(head) = self.head() else { return f.write_str("empty session") };
@@ -517,7 +530,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A clock that stands before 1970 or far ahead gives no time rather than a wrong one.
+/// Returns the current time, or none if the clock is before 1970 or too far ahead.
 fn now() -> Option<Timestamp> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(since.as_micros()).ok().map(Timestamp)

@@ -397,7 +397,7 @@ impl Tool for Delegate {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let session = cx.run(&*self.workflow, arguments["task"].as_str().unwrap_or_default()).await?;
-        let answer = session.last_words().filter(|words| !words.trim().is_empty());
+        let answer = session.last_answer().filter(|words| !words.trim().is_empty());
         Ok(answer.ok_or_else(|| Error::new(ErrorKind::Answer, "the workflow gave no answer"))?.into())
     }
 }

@@ -85,7 +85,7 @@ impl AnswerFormat {
 
     /// Reads the model's newest answer, or says what is wrong with it.
     fn read<T: DeserializeOwned>(&self, session: &Session) -> Result<T, String> {
-        let text = session.last_words().unwrap_or_default();
+        let text = session.last_answer().unwrap_or_default();
         let value: Value =
             serde_json::from_str(strip_fence(text)).map_err(|error| format!("it is not JSON: {error}"))?;
         self.check.arguments(&value)?;

@@ -137,7 +137,7 @@ impl RebuildReport {
         let Chunk::Assistant(answer) = step.chunk() else { return };
         let Some(digest) = answer.request else { return };
         self.requests += 1;
-        if !before.go_before(step) {
+        if !before.rewind_before(step) {
             return self.add_difference(Some(step.id()), "request", digest, "no steps before it");
         }
         if let Err(error) = session::rebuild(before, answer) {

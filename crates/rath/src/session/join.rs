@@ -27,7 +27,7 @@ impl Session {
         if let Some(place) = self.place_after_merge(theirs) {
             // The result stays in this place, whatever place the other session was in.
             let here = |tree| Placed { place: place.to_string(), tree };
-            let ours = self.fork().and(here(self.tree()));
+            let ours = self.fork().with(here(self.tree()));
             let mut merged = ours.merge_records(theirs, strategy)?;
             let tree = merged.tree();
             merged.push(here(tree));
@@ -39,7 +39,7 @@ impl Session {
 
     fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
-        let Forked { nth, from, .. } = self.parting(None);
+        let Forked { nth, from, .. } = self.fork_chunk(None);
         let step = Merged { nth, from, ..self.merge_files(theirs, strategy)? };
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
@@ -56,7 +56,7 @@ impl Session {
         } else {
             let step = record.head().cloned();
             let mut merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
-            step.into_iter().for_each(|step| merged.tell(step));
+            step.into_iter().for_each(|step| merged.publish(step));
             merged
         };
         // The result has the budget, the author and the directory of ours.
@@ -93,7 +93,7 @@ impl Session {
     ///
     /// [`keep_aside`](Session::keep_aside) puts its steps on this record.
     pub fn aside(&self, name: impl Into<String>) -> Self {
-        let mut opening = self.parting(Some(name.into()));
+        let mut opening = self.fork_chunk(Some(name.into()));
         opening.from = opening.from.or(self.head().map(Step::id));
         let branch = Branch { opening: Some(opening), ..Branch::new() };
         let mut aside = Session {
@@ -121,12 +121,12 @@ impl Session {
         self.begin();
         self.hide_also(work.secrets());
         self.recognise(work);
-        let Forked { nth, from, .. } = self.parting(None);
+        let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);
         let merged = self.record.merge(&work.record, Merged { nth, from, ..Strategy::Aside.into() }, stamp);
         let merged = merged.expect("open calls and length do not matter for work aside");
         let step = merged.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = merged;
-        step.into_iter().for_each(|step| self.tell(step));
+        step.into_iter().for_each(|step| self.publish(step));
     }
 }

@@ -181,7 +181,7 @@ impl Session {
         let is_same = |known: &&Recorder| Arc::ptr_eq(known.store.writer_thread(), store.writer_thread());
         if self.recorder().filter(is_same).is_none() {
             // A listed session has a step of its own, which is for this store only.
-            let begun = self.clone().recorded_by(None).begun();
+            let begun = self.clone().recorded_by(None).with_opening();
             let recorder = begun.place_in(store).await.map_err(|error| error.with_session(&self))?;
             self = begun.heard_by(self.hub().clone()).recorded_by(Some(recorder));
             self.make_versions_durable().await?;

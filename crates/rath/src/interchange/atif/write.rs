@@ -31,7 +31,7 @@ pub fn write(session: &Session) -> Export {
 
 /// Writes a session as a trajectory, with the cost of each answer.
 pub fn write_priced(session: &Session, prices: &Prices) -> Export {
-    let session = session.begun();
+    let session = session.with_opening();
     let notes = Notes::default();
     let id = session.id().to_string();
     let mut writer = AtifWriter { session_id: id.clone(), prices, notes: &notes, written: HashSet::new() };

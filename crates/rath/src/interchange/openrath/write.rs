@@ -25,7 +25,7 @@ use crate::session::Session;
 
 /// Writes the messages that a model sees of a session, as a file that the Python OpenRath loads and resumes.
 pub fn write(session: &Session) -> Export {
-    let session = session.begun();
+    let session = session.with_opening();
     let notes = Notes::default();
     let mut rows = JsonLines::default();
     rows.push(&header(&session));

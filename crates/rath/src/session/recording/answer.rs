@@ -37,10 +37,10 @@ impl Replay {
                     self.count_request();
                 }
                 send_deltas(answer, sink);
-                session.go_on_by(&step);
+                session.append_recorded(&step);
                 return Ok(session);
             }
-            session.go_on_by(&step);
+            session.append_recorded(&step);
             if let Some(error) = recorded_failure(&step) {
                 return Err(error.with_session(&session));
             }
@@ -62,7 +62,7 @@ impl Replay {
         if let Some(answer) = answer(step.chunk()) {
             return Ok(answer);
         }
-        session.go_on_by(&step);
+        session.append_recorded(&step);
         let error = recorded_failure(&step).expect("a step that is neither an answer nor a failure was not asked for");
         Err(error.with_session(session))
     }

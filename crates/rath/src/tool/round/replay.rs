@@ -24,7 +24,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
             Chunk::ToolStarted(started) => {
                 match ReplayedCall::find_open(&mut calls, &started.call, |call| call.cx.is_none()) {
                     Some(call) => call.start(session),
-                    None => session.go_on_by(&step),
+                    None => session.append_recorded(&step),
                 }
             }
             Chunk::ToolResult(result) => {
@@ -41,7 +41,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
                 }
             }
             _ => {
-                session.go_on_by(&step);
+                session.append_recorded(&step);
                 if let Some(error) = recorded_failure(&step) {
                     return Err(error.with_session(session));
                 }
@@ -139,7 +139,7 @@ impl ReplayedCall {
                 return Err(replay.diverge(session, divergence));
             }
         }
-        session.go_on_by(step);
+        session.append_recorded(step);
         Ok(())
     }
 
