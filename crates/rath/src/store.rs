@@ -11,6 +11,7 @@ mod error;
 mod holder;
 mod jsonl;
 mod registry;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod title;
 mod writer_thread;
@@ -30,6 +31,7 @@ pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
 pub use registry::{Create, Registry};
+#[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::answer::{Answer, DeltaSink};
 use super::assemble::{Assembler, reported_error};
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
-use super::keys::{AfterRateLimit, Keys, RejectedKeys};
+use super::keys::{AfterRateLimit, Keys, RejectedKeys, instant_after};
 use super::render::Request;
 use crate::secrets::Secrets;
 
@@ -542,12 +542,6 @@ fn is_secret_name(name: &str) -> bool {
     let parts =
         ["auth", "bearer", "code", "cookie", "cred", "jwt", "key", "pass", "pwd", "secret", "session", "sig", "token"];
     parts.iter().any(|part| name.contains(part))
-}
-
-/// Returns the instant after a wait. A wait beyond the range of the clock is cut to a year.
-pub(super) fn instant_after(wait: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }
 
 /// Skips the byte order mark and the white space before the content of a body.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Jsonl, Sqlite, Store};
+#[cfg(feature = "sqlite")]
+use super::Sqlite;
+use super::{Jsonl, Store};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 type Opener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
@@ -32,10 +34,13 @@ pub struct Registry {
 impl Registry {
     /// The kinds that rath brings.
     pub fn new() -> Self {
-        Registry { kinds: Vec::new() }
-            .with("sqlite", |path, create| Store::new(Sqlite::open(path, create)?))
-            .with("jsonl", |path, create| Store::new(Jsonl::open(path, create)?))
-            .with("memory", |_, _| Store::new(Sqlite::in_memory()?))
+        let registry = Registry { kinds: Vec::new() };
+        #[cfg(feature = "sqlite")]
+        let registry = registry.with("sqlite", |path, create| Store::new(Sqlite::open(path, create)?));
+        let registry = registry.with("jsonl", |path, create| Store::new(Jsonl::open(path, create)?));
+        #[cfg(feature = "sqlite")]
+        let registry = registry.with("memory", |_, _| Store::new(Sqlite::in_memory()?));
+        registry
     }
 
     /// Adds a kind. `open` is given what stands after the colon.
@@ -60,10 +65,11 @@ impl Registry {
             Some((_, open)) => open(rest, create),
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-                Err(StoreError::new(
-                    StoreErrorKind::Store,
-                    format_args!("unknown kind of store `{scheme}`; known: {known}"),
-                ))
+                let message = format!("unknown kind of store `{scheme}`; known: {known}");
+                let error = StoreError::new(StoreErrorKind::Store, message);
+                // A build without SQLite knows neither of the two.
+                let needs_feature = !cfg!(feature = "sqlite") && ["memory", "sqlite"].contains(&scheme);
+                Err(if needs_feature { error.with_hint("build rath with its feature `sqlite`") } else { error })
             }
         }
     }
