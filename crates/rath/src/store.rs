@@ -387,11 +387,6 @@ impl Store {
         &self.0.writer_thread
     }
 
-    /// Returns the entry of one branch in the list.
-    pub(crate) fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
-        self.0.backend.summary(branch)
-    }
-
     /// Reads a branch and checks all steps that it descends from.
     pub(crate) fn read_branch(&self, branch: BranchId) -> Result<StoredBranch> {
         self.0.backend.read(branch, &self.0.rows)

@@ -107,6 +107,20 @@ impl WriterThread {
         receiver.await.map_err(closed)?
     }
 
+    /// Claims the right to append to a stored branch, after all that is queued now.
+    ///
+    /// Returns the right, and the holder that wrote the branch last and did not close it. Dropping the right releases it; so
+    /// does dropping this future, whenever the answer comes.
+    pub(crate) async fn claim(self: &Arc<Self>, branch: BranchId) -> Result<(Arc<BranchWriter>, Option<Arc<Holder>>)> {
+        let writer_thread = self.clone();
+        self.call(move |backend| {
+            let left_open_by = backend.summary(branch)?.and_then(|summary| summary.holder);
+            let epoch = backend.claim(branch, &writer_thread.holder)?;
+            Ok((BranchWriter::claimed(&writer_thread, branch, epoch), left_open_by))
+        })
+        .await
+    }
+
     /// Completes when all jobs up to a number are done.
     pub(crate) fn wait_async(&self, number: u64) -> impl Future<Output = ()> + Send + '_ {
         poll_fn(move |context| self.poll_wait(number, context))
