@@ -13,7 +13,7 @@ use super::resume::run_blocking;
 use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::store::{
-    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, Rows, Store, StoreError, Write, WriteRight,
+    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, StepPlaces, Store, StoreError, Write, WriteRight,
     branch_moved, branch_title, first_message, has_message, parent_not_stored, right_lost,
 };
 
@@ -143,7 +143,7 @@ impl fmt::Debug for Recorder {
 }
 
 /// Returns the steps that lead to a head and are not in the store, parents first.
-fn steps_to_write(head: &Step, rows: &Rows) -> Vec<Step> {
+fn steps_to_write(head: &Step, rows: &StepPlaces) -> Vec<Step> {
     let is_stored = |link: &Link| matches!(link, Link::Gone(_)) || rows.lookup(link) != Kept::No;
     if head.parents().iter().all(is_stored) {
         return vec![head.clone()];

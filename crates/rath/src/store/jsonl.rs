@@ -21,8 +21,8 @@ use rath_record::{BranchId, Digest, Kept, Step, StepId};
 use self::contents::{advances, branches, damage, find_step, summaries};
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, WriteRight,
-    branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
+    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write,
+    WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -269,7 +269,7 @@ impl Jsonl {
         Ok(home)
     }
 
-    fn append(&self, state: &mut JsonlState, write: &Write, rows: &Rows) -> Result<Result<()>> {
+    fn append(&self, state: &mut JsonlState, write: &Write, rows: &StepPlaces) -> Result<Result<()>> {
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
         if let Some(parent) = missing_parent(write, rows) {
             return Ok(Err(parent_not_stored(parent)));
@@ -397,10 +397,10 @@ impl StoreBackend for Jsonl {
         &self.uri
     }
 
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         let mut state = self.lock_for_write()?;
         let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>();
-        // Rows of an incomplete group must never be written.
+        // StepPlaces of an incomplete group must never be written.
         let answers = answers.inspect_err(|error| state.broken = Some(error.duplicate()))?;
         self.sync(&mut state)?;
         Ok(answers)
@@ -466,7 +466,7 @@ impl StoreBackend for Jsonl {
         Ok(self.list_file(family)?.into_iter().find(|summary| summary.branch == branch))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
         // One read for the list and the steps: another process may be writing.
         let opened = self.read_file(family)?;
@@ -494,7 +494,7 @@ impl StoreBackend for Jsonl {
         Ok(StoredBranch { summary, head, damage })
     }
 
-    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+    fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         let read = self.read(branch, rows)?;
         match &read.damage[..] {
             [] => Ok(read.head.into_iter().collect()),

@@ -38,7 +38,7 @@ use self::walk::{StepLoader, StepSource};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, failed, make_folder,
+    BranchSummary, CheckReport, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write, failed, make_folder,
     sync_parent,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
@@ -184,7 +184,7 @@ impl StoreBackend for Sqlite {
         &self.uri
     }
 
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         self.write_transaction(|transaction| {
             let mut answers = Vec::with_capacity(group.len());
             for write in group {
@@ -243,7 +243,7 @@ impl StoreBackend for Sqlite {
         self.read_transaction(|transaction| transaction.summary(branch).map(|found| found.map(|(_, summary)| summary)))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let found = self.read_transaction(|transaction| {
             // Unreadable places go to the database, where every reader finds them.
             if transaction.index.has_unreadable() {
@@ -261,7 +261,7 @@ impl StoreBackend for Sqlite {
         Ok(StoredBranch { summary, head, damage })
     }
 
-    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+    fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         let heads = self.reading(|connection, log| {
             let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
             let mut relatives = HashSet::from([branch]);

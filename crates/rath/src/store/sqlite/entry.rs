@@ -29,7 +29,7 @@ pub(super) const ENTRY_PREFIX_BYTES: usize = 18;
 pub(super) const SEAL: usize = 16;
 
 /// An entry of the log.
-pub(super) enum Entry {
+pub(super) enum LogEntry {
     /// A step.
     Step(StepRow),
     /// The whole state of a branch from here on.
@@ -186,16 +186,16 @@ pub(super) fn is_sealed(head: &[u8]) -> bool {
 }
 
 /// Reads an entry whose seal fits.
-pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<Entry, EntryFault> {
+pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<LogEntry, EntryFault> {
     let unread = || EntryFault::new("the entry cannot be read");
     let fields = head.get(16..head.len() - SEAL).ok_or_else(unread)?;
     let (kind, flags) = (fields[0], fields[1]);
     let mut fields = FieldReader(&fields[2..]);
     let entry = match kind {
-        STEP => return step(place, flags, fields, rest).ok_or_else(unread)?.map(Entry::Step),
-        BRANCH => BranchRow::unpack(fields.0).map(Entry::Branch),
-        GONE => fields.array().map(|id| Entry::Gone(BranchId(id))),
-        WRITER => fields.i64().and_then(|expires| Some(Entry::Writer(fields.text()?, expires))),
+        STEP => return step(place, flags, fields, rest).ok_or_else(unread)?.map(LogEntry::Step),
+        BRANCH => BranchRow::unpack(fields.0).map(LogEntry::Branch),
+        GONE => fields.array().map(|id| LogEntry::Gone(BranchId(id))),
+        WRITER => fields.i64().and_then(|expires| Some(LogEntry::Writer(fields.text()?, expires))),
         _ => None,
     };
     entry.ok_or_else(unread)

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::Holder;
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::Entry;
+use super::entry::LogEntry;
 use super::log::Log;
 use super::log_reader::{self, LogReader};
 use super::schema;
@@ -184,9 +184,15 @@ impl BranchIndex {
         Ok(())
     }
 
-    fn apply(&mut self, connection: &Connection, log: &Log, place: u64, entry: Entry) -> Result<(), TransactionError> {
+    fn apply(
+        &mut self,
+        connection: &Connection,
+        log: &Log,
+        place: u64,
+        entry: LogEntry,
+    ) -> Result<(), TransactionError> {
         match entry {
-            Entry::Step(row) => {
+            LogEntry::Step(row) => {
                 let parents = row.parents.iter().zip(row.elsewhere).filter(|(_, is_elsewhere)| *is_elsewhere);
                 for ((_, parent), _) in parents {
                     if let Some((_, branch)) = LogReader::back(log).step_and_branch(*parent) {
@@ -199,19 +205,19 @@ impl BranchIndex {
                 }
                 Ok(())
             }
-            Entry::Branch(row) => self.put(connection, row, place),
-            Entry::Gone(id) => {
+            LogEntry::Branch(row) => self.put(connection, row, place),
+            LogEntry::Gone(id) => {
                 self.remove(id);
                 Ok(())
             }
-            Entry::Writer(who, expires) => {
+            LogEntry::Writer(who, expires) => {
                 self.add_writer(place, who, expires);
                 Ok(())
             }
         }
     }
 
-    /// Brings the database up to date. The log is locked and has been read to its end. Rows that `own` writes stay cached.
+    /// Brings the database up to date. The log is locked and has been read to its end. StepPlaces that `own` writes stay cached.
     pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), TransactionError> {
         if !self.is_flushed() {
             let transaction =

@@ -4,7 +4,7 @@ use std::io;
 
 use rath_record::{BranchId, StepId};
 
-use super::entry::{self, ENTRY_PREFIX_BYTES, Entry, EntryFault, StepRow};
+use super::entry::{self, ENTRY_PREFIX_BYTES, EntryFault, LogEntry, StepRow};
 use super::log::{GROUP_HEAD_BYTES, HEADER, Log, SECTOR_BYTES};
 
 /// The number of bytes read before and after an entry. Steps before it are read next.
@@ -53,7 +53,7 @@ impl<'a> LogReader<'a> {
     /// Reads the step at a place.
     pub(super) fn step(&mut self, place: u64) -> Result<StepRow, EntryFault> {
         match self.entry(self.log.byte(place), place)?.0 {
-            Entry::Step(row) => Ok(row),
+            LogEntry::Step(row) => Ok(row),
             _ => Err(EntryFault::new("the row is missing")),
         }
     }
@@ -67,7 +67,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// Reads the entry at a byte. Returns the entry and its length.
-    fn entry(&mut self, at: u64, place: u64) -> Result<(Entry, usize), EntryFault> {
+    fn entry(&mut self, at: u64, place: u64) -> Result<(LogEntry, usize), EntryFault> {
         let cannot = |error: io::Error| EntryFault::new(format!("the row cannot be read: {error}"));
         let first = self.get(at, ENTRY_PREFIX_BYTES).map_err(cannot)?;
         if first.len() < ENTRY_PREFIX_BYTES {
@@ -161,7 +161,7 @@ impl<'a> LogReader<'a> {
 pub(super) fn scan(
     log: &Log,
     from: u64,
-    mut each: impl FnMut(u64, Result<(Entry, &[u8]), EntryFault>),
+    mut each: impl FnMut(u64, Result<(LogEntry, &[u8]), EntryFault>),
 ) -> io::Result<Option<u64>> {
     let mut reader = LogReader::ahead(log);
     let (mut at, end) = (log.byte(from), log.size());

@@ -13,7 +13,7 @@ use super::super::{FreedSpace, failed};
 use super::Sqlite;
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::{Entry, EntryEncoder, StepRow};
+use super::entry::{EntryEncoder, LogEntry, StepRow};
 use super::log::{Log, log_path};
 use super::log_reader::{FIRST_PLACE, scan};
 use super::transaction::Transaction;
@@ -122,7 +122,7 @@ impl Sqlite {
         let made = log.rewrite(path.as_deref(), |put| {
             let mut failed: io::Result<()> = Ok(());
             scan(log, FIRST_PLACE, |_, entry| match entry {
-                Ok((Entry::Step(row), bytes)) => {
+                Ok((LogEntry::Step(row), bytes)) => {
                     if let (Ok(()), Some(other)) = (&failed, keep(&row)) {
                         failed = put(row.place, other.map_or(bytes, |other| other));
                     }

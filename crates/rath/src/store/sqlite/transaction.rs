@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 use super::super::holder::now;
 use super::super::title::branch_title;
 use super::super::{
-    BranchSummary, FIRST_EPOCH, Holder, Rows, Write, WriteRight, branch_held, branch_moved, missing_parent,
+    BranchSummary, FIRST_EPOCH, Holder, StepPlaces, Write, WriteRight, branch_held, branch_moved, missing_parent,
     parent_not_stored, right_lost,
 };
 use super::branch::BranchRow;
@@ -146,7 +146,7 @@ impl Transaction<'_> {
     }
 
     /// Appends to one branch. The outer error is of the store, the inner one is for the writer of this branch.
-    pub(super) fn append(&mut self, write: &Write, rows: &Rows) -> Result<Result<()>, TransactionError> {
+    pub(super) fn append(&mut self, write: &Write, rows: &StepPlaces) -> Result<Result<()>, TransactionError> {
         // All checks come before the first entry.
         let own = *self.own;
         let row = self.index.get(self.connection, write.branch)?;
@@ -214,7 +214,7 @@ impl Transaction<'_> {
     }
 
     /// Appends one step, after its payloads. Returns its place.
-    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, TransactionError> {
+    fn step(&mut self, step: &Step, json: &[u8], rows: &StepPlaces, moves: bool) -> Result<u64, TransactionError> {
         for (digest, payload) in step.chunk().payloads() {
             if !std::mem::replace(&mut self.has_payloads, true) {
                 self.connection.execute_batch("BEGIN IMMEDIATE")?;

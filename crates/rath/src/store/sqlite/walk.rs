@@ -7,10 +7,10 @@ use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, Kept, Link, Parents, Payload, Shelf, Shelved, Step, StepId, Stored};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::{BranchSummary, CheckReport, Damage, Rows};
+use super::super::{BranchSummary, CheckReport, Damage, StepPlaces};
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::{Entry, EntryFault, StepRow};
+use super::entry::{EntryFault, LogEntry, StepRow};
 use super::index::writer_of;
 use super::log::Log;
 use super::log_reader::{FIRST_PLACE, LogReader, scan};
@@ -45,13 +45,13 @@ impl StepSource {
 /// Loads steps on access.
 pub(super) struct StepLoader {
     source: Arc<StepSource>,
-    rows: Arc<Rows>,
+    rows: Arc<StepPlaces>,
     /// A reference to itself, for the steps that it returns.
     own: Weak<StepLoader>,
 }
 
 impl StepLoader {
-    pub(super) fn new(source: Arc<StepSource>, rows: Arc<Rows>) -> Arc<Self> {
+    pub(super) fn new(source: Arc<StepSource>, rows: Arc<StepPlaces>) -> Arc<Self> {
         Arc::new_cyclic(|own| StepLoader { source, rows, own: own.clone() })
     }
 }
@@ -68,7 +68,7 @@ impl Shelf for StepLoader {
     }
 }
 
-fn load(source: &StepSource, rows: &Rows, place: u64, id: StepId, shelf: &Arc<dyn Shelf>) -> Option<Step> {
+fn load(source: &StepSource, rows: &StepPlaces, place: u64, id: StepId, shelf: &Arc<dyn Shelf>) -> Option<Step> {
     let log = source.log();
     let mut reader = LogReader::back(&log);
     let mut run: Vec<StepRow> = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn referenced_payloads(
     }
     let texts: Vec<_> = digests.iter().map(|digest| (*digest, digest.to_string())).collect();
     scan(log, FIRST_PLACE, |place, entry| {
-        if let Ok((Entry::Step(row), _)) = entry
+        if let Ok((LogEntry::Step(row), _)) = entry
             && place != but
         {
             let found =
@@ -199,7 +199,7 @@ pub(super) fn pieces(
     // Steps before an unreadable entry are found by the branch that they name.
     if parted {
         scan(log, FIRST_PLACE, |_, entry| {
-            if let Ok((Entry::Step(row), _)) = entry
+            if let Ok((LogEntry::Step(row), _)) = entry
                 && relatives.contains(&row.stamp.branch)
             {
                 take(&row);
@@ -238,9 +238,9 @@ impl CheckProgress {
         };
         for digest in chunk.references() {
             let what = match payload_state(connection, &digest) {
-                Ok(State::Good | State::Forgotten) => continue,
-                Ok(State::Changed) => format!("its payload {digest:.8} was changed"),
-                Ok(State::Missing) => format!("its payload {digest:.8} is missing"),
+                Ok(PayloadState::Good | PayloadState::Forgotten) => continue,
+                Ok(PayloadState::Changed) => format!("its payload {digest:.8} was changed"),
+                Ok(PayloadState::Missing) => format!("its payload {digest:.8} is missing"),
                 Err(error) => format!("its payload {digest:.8} cannot be read: {error}"),
             };
             self.add(row.place, Some(row.id), what);
@@ -248,19 +248,19 @@ impl CheckProgress {
     }
 }
 
-enum State {
+enum PayloadState {
     Good,
     Changed,
     Missing,
     Forgotten,
 }
 
-fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<State> {
+fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<PayloadState> {
     Ok(match stored_payload(connection, digest)? {
-        None => State::Missing,
-        Some((_, None)) => State::Forgotten,
-        Some((_, Some(data))) if Digest::of(&data) == *digest => State::Good,
-        Some((_, Some(_))) => State::Changed,
+        None => PayloadState::Missing,
+        Some((_, None)) => PayloadState::Forgotten,
+        Some((_, Some(data))) if Digest::of(&data) == *digest => PayloadState::Good,
+        Some((_, Some(_))) => PayloadState::Changed,
     })
 }
 
@@ -346,7 +346,7 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckRepor
         }
     };
     scan(log, FIRST_PLACE, |place, entry| match entry {
-        Ok((Entry::Step(row), _)) => {
+        Ok((LogEntry::Step(row), _)) => {
             if !known.contains(&row.stamp.branch) {
                 unlisted.insert(row.stamp.branch);
             }
