@@ -790,7 +790,7 @@ fn run_says_what_is_wrong_before_anything_is_done() {
         &["--model", "foo:x"],
         expect![[r#"
         ! error: unknown kind of provider `foo`; known: anthropic, openai, script
-        ! hint: a kind of your own is added with `Registry::kind`
+        ! hint: use anthropic:, openai: or script:
         exit 1
     "#]],
     );

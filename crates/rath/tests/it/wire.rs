@@ -146,7 +146,7 @@ fn describe(asked: &Result<Session>, deltas: &str) -> String {
     let session = match asked {
         Ok(session) => session,
         Err(error) => {
-            line("error", &format!("{:?}: {error}", error.kind()));
+            line("error", &format!("{:?}: {error:?}", error.kind()));
             let steps = error.session().map(|session| session.chunks().map(Chunk::kind).collect::<Vec<_>>().join(", "));
             line("kept", &steps.unwrap_or_else(|| "nothing".to_owned()));
             return out;
