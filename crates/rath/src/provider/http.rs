@@ -24,7 +24,7 @@ use crate::secrets::Secrets;
 
 /// The time limits for a server.
 ///
-/// Keep-alives are not part of an answer: for each event of a stream that is, a server has as long as for the first byte.
+/// Keep-alives do not count as an answer: each real event of a stream must arrive within the time for the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// The time to establish a connection.
@@ -410,7 +410,7 @@ struct ResponseBody {
 
 /// A timer for the deadlines of one attempt.
 ///
-/// It is reset only when it fires too early or a deadline comes closer: a timer for each piece of an answer would cost more
+/// The timer is reset only when it fires too early or a deadline comes closer: a timer for each piece of an answer would cost more
 /// than the piece.
 struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -568,7 +568,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 
 /// Returns the innermost error behind this one.
 ///
-/// It says what happened; the errors around it repeat the URL, which may hold secrets.
+/// The innermost error says what happened; those around it repeat the URL, which may hold secrets.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map(ToString::to_string).unwrap_or_default()
