@@ -587,7 +587,11 @@ fn in_a_sub_agent_calls_that_need_approval_are_denied() {
     let clerk = Agent::new("You pay.", &provider).tool(pay);
     let agent = Agent::new("Go.", &provider).delegate("clerk", clerk);
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(session.lineage().to_string().contains("denied: the call needs a person's approval"), "{}", session.lineage());
+    assert!(
+        session.lineage().to_string().contains("denied: the call needs a person's approval"),
+        "{}",
+        session.lineage()
+    );
 }
 
 #[test]
@@ -904,7 +908,7 @@ fn the_macros_take_the_path_of_the_crate() {
     let provider =
         script([r#"{"calls": [{"name": "count_renamed", "arguments": {"path": "a b"}}]}"#, r#"{"text": "2"}"#]);
     let holder = Holder { agent: Agent::new("Count.", &provider).tool(count_renamed) };
-    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script/script, tools: count_renamed)\n)");
+    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script:script, tools: count_renamed)\n)");
     let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
     assert_eq!(outputs(&session), "Ok: 2\n");
 }
