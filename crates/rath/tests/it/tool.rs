@@ -908,7 +908,7 @@ fn the_macros_take_the_path_of_the_crate() {
     let provider =
         script([r#"{"calls": [{"name": "count_renamed", "arguments": {"path": "a b"}}]}"#, r#"{"text": "2"}"#]);
     let holder = Holder { agent: Agent::new("Count.", &provider).tool(count_renamed) };
-    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script/script, tools: count_renamed)\n)");
+    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script:script, tools: count_renamed)\n)");
     let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
     assert_eq!(outputs(&session), "Ok: 2\n");
 }
