@@ -243,7 +243,8 @@ fn unpack(row: u64, head: &[u8], json: &[u8]) -> Option<StepRow> {
     let length = u32::from_le_bytes(take(&mut head, 4)?.try_into().ok()?) as usize;
     let by = Some(std::str::from_utf8(take(&mut head, length)?).ok()?).filter(|by| !by.is_empty()).map(Into::into);
     let ids: Vec<_> = parents.iter().map(|(id, _)| *id).collect();
-    let stamp = Stamp { branch, by, usage, at };
+    let mut stamp = Stamp::on(branch);
+    (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
     let fits = StepId::compute(&ids, Digest::compute(json)) == id;
     let json = std::str::from_utf8(json).ok()?.to_owned();
     fits.then(|| StepRow { row, id, parents, stamp, totals: head.to_vec(), json })

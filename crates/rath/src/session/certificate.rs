@@ -100,8 +100,8 @@ impl Resumed {
     /// Returns the session despite all differences, and records that decision.
     pub fn anyway(mut self) -> Session {
         if !self.certificate.is_complete() {
-            let differences = self.certificate.differences.iter().map(ToString::to_string).collect();
-            self.session.push(ResumedChunk { differences });
+            let differences: Vec<_> = self.certificate.differences.iter().map(ToString::to_string).collect();
+            self.session.push(ResumedChunk::new(differences));
         }
         self.session
     }

@@ -233,13 +233,15 @@ fn step(place: u64, flags: u8, mut fields: FieldReader<'_>, rest: &[u8]) -> Opti
         return fault("the step's id does not fit its parents and its chunk");
     }
     let Ok(chunk) = std::str::from_utf8(rest) else { return fault("the row cannot be read") };
+    let mut stamp = Stamp::on(branch);
+    (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
     Some(Ok(StepRow {
         place,
         id,
         parents,
         elsewhere: ELSEWHERE.map(|flag| flags & flag != 0),
         moves: flags & MOVES != 0,
-        stamp: Stamp { branch, by, usage, at },
+        stamp,
         totals,
         withheld: withheld.map(|(digest, _)| digest),
         chunk: chunk.to_owned(),
