@@ -116,7 +116,7 @@ fn opens(table: &mut Table, place: &Place) {
     drop(workspace);
     let open = || {
         let mut workspace = place.workspace("opened");
-        let before = workspace.last().expect("what was known");
+        let before = workspace.last_snapshot().expect("what was known");
         let next = workspace.snapshot().expect("a snapshot");
         assert_eq!(changed_files(&workspace, &before, &next), 0);
     };
@@ -172,7 +172,7 @@ fn forks(table: &mut Table, place: &Place) {
 fn fork(place: &Place, workspace: &Workspace, tree: TreeId, name: &str) -> Workspace {
     let (into, index) = (place.folder.path().join(name), place.folder.path().join(format!("{name}.index")));
     let fork = workspace.fork(tree, &into, &index).expect("a fork");
-    assert!(fork.last().is_some_and(|last| last.tree == tree) && into.join("d0").is_dir());
+    assert!(fork.last_snapshot().is_some_and(|last| last.tree == tree) && into.join("d0").is_dir());
     fork
 }
 

@@ -1,8 +1,8 @@
 //! Which of many trees was the first that is bad.
 
-/// A search for the first bad tree among those that led to a bad one. What came of a bad tree is bad as well.
+/// A search for the first bad tree among those that is_ancestor to a bad one. What came of a bad tree is bad as well.
 ///
-/// A line of `n` trees takes at most ⌈log2 n⌉ + 1 looks. Where branches were joined it goes into both.
+/// A line of `n` trees takes at most ⌈log2 n⌉ + 1 runs. Where branches were joined it goes into both.
 ///
 /// ```
 /// use rath_workspace::{Bisect, Verdict};
@@ -11,7 +11,7 @@
 /// let line = (0..100).map(|at: usize| at.checked_sub(1).into_iter().collect());
 /// let (mut bisect, mut runs) = (Bisect::new(line), 0);
 /// while let Some(at) = bisect.next() {
-///     bisect.tell(at, if at >= 70 { Verdict::Bad } else { Verdict::Good });
+///     bisect.report(at, if at >= 70 { Verdict::Bad } else { Verdict::Good });
 ///     runs += 1;
 /// }
 /// assert_eq!((bisect.first_bad(), runs), (Some(70), 8));
@@ -36,7 +36,7 @@ pub enum Verdict {
 }
 
 impl Bisect {
-    /// A search among trees that led to the last of them. For each, in order: those before it that it came from.
+    /// A search among trees that is_ancestor to the last of them. For each, in order: those before it that it came from.
     pub fn new(trees: impl IntoIterator<Item = Vec<usize>>) -> Self {
         let before: Vec<Vec<usize>> = trees.into_iter().collect();
         let suspects = vec![true; before.len()];
@@ -53,14 +53,16 @@ impl Bisect {
     }
 
     /// Tells what was seen there.
-    pub fn tell(&mut self, at: usize, verdict: Verdict) {
-        let led = self.led_to(at);
+    pub fn report(&mut self, at: usize, verdict: Verdict) {
+        let is_ancestor = self.ancestors(at);
         match verdict {
             Verdict::Bad => {
                 self.bad = Some(at);
-                self.suspects.iter_mut().zip(led).for_each(|(suspect, led)| *suspect &= led);
+                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= is_ancestor);
             }
-            Verdict::Good => self.suspects.iter_mut().zip(led).for_each(|(suspect, led)| *suspect &= !led),
+            Verdict::Good => {
+                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= !is_ancestor)
+            }
         }
     }
 
@@ -69,7 +71,7 @@ impl Bisect {
         self.bad.filter(|_| self.next().is_none())
     }
 
-    /// How many suspects led to each suspect, itself included; nothing for the others.
+    /// How many suspects is_ancestor to each suspect, itself included; nothing for the others.
     fn weights(&self) -> Vec<usize> {
         let mut weights = vec![0; self.before.len()];
         for at in (0..self.before.len()).filter(|at| self.suspects[*at]) {
@@ -77,25 +79,28 @@ impl Bisect {
             weights[at] = match (before.next(), before.next()) {
                 (None, _) => 1,
                 (Some(one), None) => weights[*one] + 1,
-                // What led to both counts once.
-                (Some(_), Some(_)) => {
-                    self.led_to(at).iter().zip(&self.suspects).filter(|(led, suspect)| **led && **suspect).count()
-                }
+                // What is_ancestor to both counts once.
+                (Some(_), Some(_)) => self
+                    .ancestors(at)
+                    .iter()
+                    .zip(&self.suspects)
+                    .filter(|(is_ancestor, suspect)| **is_ancestor && **suspect)
+                    .count(),
             };
         }
         weights
     }
 
-    /// Which trees led to one, itself included.
-    fn led_to(&self, at: usize) -> Vec<bool> {
-        let mut led = vec![false; self.before.len()];
+    /// Which trees is_ancestor to one, itself included.
+    fn ancestors(&self, at: usize) -> Vec<bool> {
+        let mut is_ancestor = vec![false; self.before.len()];
         let mut open = vec![at];
         while let Some(at) = open.pop() {
-            if !std::mem::replace(&mut led[at], true) {
+            if !std::mem::replace(&mut is_ancestor[at], true) {
                 open.extend(&self.before[at]);
             }
         }
-        led
+        is_ancestor
     }
 }
 
@@ -107,15 +112,15 @@ mod tests {
         (0..count).map(|at: usize| at.checked_sub(1).into_iter().collect()).collect()
     }
 
-    /// Searches where everything that came of one is bad: what is found, and in how many looks.
+    /// Searches where everything that came of one is bad: what is found, and in how many runs.
     fn search(trees: &[Vec<usize>], planted: usize) -> (Option<usize>, usize) {
-        let (mut bisect, mut looks) = (Bisect::new(trees.to_vec()), 0);
+        let (mut bisect, mut runs) = (Bisect::new(trees.to_vec()), 0);
         while let Some(at) = bisect.next() {
-            let verdict = if bisect.led_to(at)[planted] { Verdict::Bad } else { Verdict::Good };
-            bisect.tell(at, verdict);
-            looks += 1;
+            let verdict = if bisect.ancestors(at)[planted] { Verdict::Bad } else { Verdict::Good };
+            bisect.report(at, verdict);
+            runs += 1;
         }
-        (bisect.first_bad(), looks)
+        (bisect.first_bad(), runs)
     }
 
     #[test]
@@ -123,9 +128,9 @@ mod tests {
         for count in 1..=200_usize {
             let most = count.next_power_of_two().trailing_zeros() as usize + 1;
             for planted in 0..count {
-                let (found, looks) = search(&line(count), planted);
+                let (found, runs) = search(&line(count), planted);
                 assert_eq!(found, Some(planted), "of {count}");
-                assert!(looks <= most, "{looks} looks for {planted} of {count}");
+                assert!(runs <= most, "{runs} runs for {planted} of {count}");
             }
         }
     }
@@ -136,9 +141,9 @@ mod tests {
         let trees: &[&[usize]] = &[&[], &[0], &[1], &[2], &[0], &[4], &[3, 5], &[6], &[6], &[7, 8], &[6], &[9, 10]];
         let trees: Vec<Vec<usize>> = trees.iter().map(|before| before.to_vec()).collect();
         for planted in 0..trees.len() {
-            let (found, looks) = search(&trees, planted);
+            let (found, runs) = search(&trees, planted);
             assert_eq!(found, Some(planted));
-            assert!(looks <= 6, "{looks} looks for {planted}");
+            assert!(runs <= 6, "{runs} runs for {planted}");
         }
     }
 
@@ -146,7 +151,7 @@ mod tests {
     fn where_the_last_is_good_nothing_is_found() {
         for count in 0..5 {
             let mut bisect = Bisect::new(line(count));
-            bisect.next().into_iter().for_each(|at| bisect.tell(at, Verdict::Good));
+            bisect.next().into_iter().for_each(|at| bisect.report(at, Verdict::Good));
             assert_eq!((bisect.next(), bisect.first_bad()), (None, None), "of {count}");
         }
     }

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::lines::{Numbers, common};
+use super::lines::{LineIds, common};
 use super::objects::Objects;
 use crate::change::ChangeKind;
 use crate::error::Result;
@@ -45,13 +45,13 @@ impl Objects {
 }
 
 /// A line, by its number in one version of a file and by its number in the end.
-type Followed = (usize, usize);
+type TracedLine = (usize, usize);
 
 /// The tree that each line of a file came from.
 fn trace(revisions: &[Revision], head: usize, objects: &Objects, path: &str, count: usize) -> Result<Vec<usize>> {
     let mut found = vec![head; count];
     // By tree: the paths that are followed there, each with its lines.
-    let mut waiting: HashMap<usize, HashMap<String, Vec<Followed>>> = HashMap::new();
+    let mut waiting: HashMap<usize, HashMap<String, Vec<TracedLine>>> = HashMap::new();
     waiting.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
     for at in (0..=head).rev() {
         for (path, mut left) in waiting.remove(&at).unwrap_or_default() {
@@ -82,19 +82,19 @@ fn pass(
     before: TreeId,
     after: TreeId,
     path: &str,
-    lines: &[Followed],
-) -> Result<(String, Vec<Followed>)> {
+    lines: &[TracedLine],
+) -> Result<(String, Vec<TracedLine>)> {
     if before == after || lines.is_empty() {
         return Ok((path.to_owned(), lines.to_vec()));
     }
-    let effects = objects.diff(Some(before), after)?;
-    let Some(effect) = effects.iter().find(|effect| effect.path == path) else {
+    let changes = objects.diff(Some(before), after)?;
+    let Some(change) = changes.iter().find(|change| change.path == path) else {
         return Ok((path.to_owned(), lines.to_vec()));
     };
-    let name = match &effect.kind {
+    let name = match &change.kind {
         ChangeKind::Modified => {
             // A file that was moved as it was to where another had been.
-            let moved = effects.iter().find(|gone| gone.kind == ChangeKind::Deleted && gone.before == effect.after);
+            let moved = changes.iter().find(|gone| gone.kind == ChangeKind::Deleted && gone.before == change.after);
             moved.map_or(path, |gone| &*gone.path).to_owned()
         }
         ChangeKind::Renamed { from } => from.clone(),
@@ -114,9 +114,9 @@ fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     whole.split(|byte| *byte == b'\n').take(most)
 }
 
-/// The lines of the new text that are in the old one too, with their numbers there.
+/// The lines of the new text that are in the old one too, with their ids there.
 fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
-    let mut numbers = Numbers::default();
+    let mut ids = LineIds::default();
     let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
-    common(&numbers.of(&old), &numbers.of(&new)).into_iter().map(|(old, new)| (new, old)).collect()
+    common(&ids.assign(&old), &ids.assign(&new)).into_iter().map(|(old, new)| (new, old)).collect()
 }

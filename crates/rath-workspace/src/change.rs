@@ -15,7 +15,7 @@ pub struct FileChange {
     /// The digest of the content after; none if there is no file.
     pub after: Option<Digest>,
     /// The reason why the path is not part of a tree. Only metadata says that an untracked path changed.
-    pub untracked: Option<Untracked>,
+    pub untracked: Option<UntrackedReason>,
 }
 
 /// The kinds of change.
@@ -36,7 +36,7 @@ pub enum ChangeKind {
 
 /// The reasons why a path is not part of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untracked {
+pub enum UntrackedReason {
     /// A `.gitignore` names it, or it belongs to version control itself.
     Ignored,
     /// The file is too large.
@@ -53,7 +53,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Computes the digest of some content.
-    pub fn of(content: &[u8]) -> Self {
+    pub fn compute(content: &[u8]) -> Self {
         Digest(*blake3::hash(content).as_bytes())
     }
 }

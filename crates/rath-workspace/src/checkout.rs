@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::Mode as Permissions;
 use rustix::io::Errno;
 
-use super::dir::{Dir, Entry, Kind};
+use super::dir::{Dir, DirEntry, EntryKind};
+use super::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
 use super::disk;
-use super::node::{Made, Node, OpenDir, Way};
 use super::objects::{self, Objects};
 use super::tree::{self, Mode, ObjectId};
-use super::{changes, pool, quote};
+use super::{changes, paths, pool};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A directory whose files may be copied, as far as they are what is known of them.
-pub(super) struct Live {
+pub(super) struct CopySource {
     pub(super) root: OwnedFd,
     pub(super) known: Arc<Dir>,
 }
 
-struct About {
+struct CheckoutContext {
     tree: ObjectId,
     /// What is known of the same directory in the live workspace.
     live: Option<Arc<Dir>>,
@@ -39,38 +39,41 @@ struct Checkout<'a> {
 }
 
 /// How deep files are copied from the live workspace; below, they come from the versions.
-const NEAR: usize = 64;
+const MAX_COPY_DEPTH: usize = 64;
 
-type Job = (Arc<Node<About>>, Way);
+type CheckoutJob = (Arc<DirNode<CheckoutContext>>, DirAccess);
 
 /// Writes a tree to a new or empty directory, and says what is there then.
 ///
 /// Every name is checked and opened in the directory that was just made for it, without following links: whatever a tree holds,
 /// nothing is written outside.
-pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Option<Live>) -> Result<Arc<Dir>> {
-    let failed = |error| objects::at(into, "write to", error);
-    has_room(into)?;
+pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Option<CopySource>) -> Result<Arc<Dir>> {
+    let failed = |error| objects::io_error(into, "write to", error);
+    check_empty(into)?;
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
-    check(objects, tree)?;
+    check_tree(objects, tree)?;
     let (live, known) = live.map(|live| (live.root, live.known)).unzip();
     let cannot_share = AtomicBool::new(cfg!(not(target_os = "linux")));
     let checkout = Checkout { objects, root: &root, live: live.as_ref(), open: Arc::default(), cannot_share };
     let result = Mutex::new(None);
-    pool::run(vec![(Node::root(About { tree, live: known }), Way::Path)], |job, content, more| {
-        if let Some(Made::Dir(dir)) = checkout.write(job, content, more)? {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
-        }
-        Ok(())
-    })?;
+    pool::run(
+        vec![(DirNode::root(CheckoutContext { tree, live: known }), DirAccess::ByPath)],
+        |job, content, more| {
+            if let Some(DirResult::Dir(dir)) = checkout.write(job, content, more)? {
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
+            }
+            Ok(())
+        },
+    )?;
     // What changes from here on is stamped later than all that was written.
-    disk::next_tick();
+    disk::wait_for_tick();
     let dir = result.into_inner().unwrap_or_else(PoisonError::into_inner);
     dir.ok_or_else(|| Error::new(ErrorKind::Io, "the directory could not be written to its end"))
 }
 
 /// An error where something is in the directory already.
-pub(super) fn has_room(into: &Path) -> Result<()> {
+pub(super) fn check_empty(into: &Path) -> Result<()> {
     if into.exists() && !into.is_dir() {
         let message = format!("wanted a new or empty directory, found the file `{}`", into.display());
         return Err(Error::new(ErrorKind::Io, message));
@@ -78,7 +81,7 @@ pub(super) fn has_room(into: &Path) -> Result<()> {
     let first = match std::fs::read_dir(into) {
         Ok(mut found) => found.next(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(objects::at(into, "write to", error)),
+        Err(error) => return Err(objects::io_error(into, "write to", error)),
     };
     if first.is_some() {
         let message = format!("wanted a new or empty directory, found files in `{}`", into.display());
@@ -88,14 +91,14 @@ pub(super) fn has_room(into: &Path) -> Result<()> {
 }
 
 /// Reads every tree object before anything is written, so that a bad one writes nothing.
-fn check(objects: &Objects, tree: ObjectId) -> Result<()> {
+fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
     let mut rest = vec![(tree, 0)];
     while let Some((tree, depth)) = rest.pop() {
-        if depth > super::walk::DEEPEST {
-            let message = format!("the tree {tree} is nested deeper than {} directories", super::walk::DEEPEST);
+        if depth > super::walk::MAX_DEPTH {
+            let message = format!("the tree {tree} is nested deeper than {} directories", super::walk::MAX_DEPTH);
             return Err(Error::new(ErrorKind::Damaged, message));
         }
-        let bytes = objects.get(tree, objects::Kind::Tree)?;
+        let bytes = objects.get(tree, objects::ObjectKind::Tree)?;
         let directories = tree::entries(tree, &bytes)?.into_iter().filter(|entry| entry.mode == Mode::Directory);
         rest.extend(directories.map(|entry| (entry.id, depth + 1)));
     }
@@ -103,19 +106,24 @@ fn check(objects: &Objects, tree: ObjectId) -> Result<()> {
 }
 
 impl Checkout<'_> {
-    fn write(&self, (node, way): Job, content: &mut Vec<u8>, more: &mut Vec<Job>) -> Result<Option<Made>> {
-        let failed = |name: &[u8], error: io::Error| failed(&changes::join(&node.path(), name), error);
-        let dir = self.enter(&node, &way).map_err(|error| failed(b"", error.into()))?;
+    fn write(
+        &self,
+        (node, access): CheckoutJob,
+        content: &mut Vec<u8>,
+        more: &mut Vec<CheckoutJob>,
+    ) -> Result<Option<DirResult>> {
+        let failed = |name: &[u8], error: io::Error| cannot_write(&changes::join_path(&node.path(), name), error);
+        let dir = self.open_dir(&node, &access).map_err(|error| failed(b"", error.into()))?;
         let opened = OpenDir::new(dir, &self.open);
-        let bytes = self.objects.get(node.about.tree, objects::Kind::Tree)?;
-        let mut entries = tree::entries(node.about.tree, &bytes)?;
+        let bytes = self.objects.get(node.context.tree, objects::ObjectKind::Tree)?;
+        let mut entries = tree::entries(node.context.tree, &bytes)?;
         entries.sort_unstable_by_key(|entry| entry.name);
         let mut found = Dir::default();
-        found.tree = Some(node.about.tree).filter(|_| !entries.is_empty());
+        found.tree = Some(node.context.tree).filter(|_| !entries.is_empty());
         let live = self.live_dir(&node);
         let first = more.len();
         for one in &entries {
-            let mut entry = Entry::new(Kind::Kept(one.mode));
+            let mut entry = DirEntry::new(EntryKind::Tracked(one.mode));
             entry.id = one.id;
             match one.mode {
                 Mode::Directory => {
@@ -123,12 +131,15 @@ impl Checkout<'_> {
                         .map_err(|error| failed(one.name, error.into()))?;
                     entry.child = Some((more.len() - first) as u32);
                     entry.id = ObjectId([0; 20]);
-                    let known = node.about.live.as_ref();
+                    let known = node.context.live.as_ref();
                     let live = known.and_then(|known| known.child(known.find(one.name)?)).cloned();
-                    more.push((node.below(more.len() - first, one.name, About { tree: one.id, live }), opened.way()));
+                    more.push((
+                        node.child(more.len() - first, one.name, CheckoutContext { tree: one.id, live }),
+                        opened.access(),
+                    ));
                 }
                 Mode::Link => {
-                    let target = self.objects.get(one.id, objects::Kind::Blob)?;
+                    let target = self.objects.get(one.id, objects::ObjectKind::Blob)?;
                     rustix::fs::symlinkat(&*target, &opened.fd, one.name)
                         .map_err(|error| failed(one.name, error.into()))?;
                     entry.stat = disk::stat(&opened.fd, one.name).map_err(|error| failed(one.name, error.into()))?;
@@ -137,16 +148,16 @@ impl Checkout<'_> {
                     let file = disk::create_file(&opened.fd, one.name, one.mode == Mode::Executable)
                         .map_err(|error| failed(one.name, error.into()))?;
                     if !self.copy(live.as_ref(), one, &file, content).map_err(|error| failed(one.name, error))? {
-                        let blob = self.objects.get(one.id, objects::Kind::Blob)?;
+                        let blob = self.objects.get(one.id, objects::ObjectKind::Blob)?;
                         write_all(&file, &blob).map_err(|error| failed(one.name, error))?;
                     }
-                    entry.stat = disk::stat_of(&file).map_err(|error| failed(one.name, error.into()))?;
+                    entry.stat = disk::stat_fd(&file).map_err(|error| failed(one.name, error.into()))?;
                 }
             }
             found.push(one.name, entry);
         }
         let children = more.len() - first;
-        node.found(found, children, &|_, dir| Ok(Made::Dir(Arc::new(dir))))
+        node.fill(found, children, &|_, dir| Ok(DirResult::Dir(Arc::new(dir))))
     }
 
     /// Copies a file from the live workspace, if it is there as it is wanted, and says whether it was.
@@ -156,13 +167,13 @@ impl Checkout<'_> {
     fn copy(
         &self,
         live: Option<&(OwnedFd, &Arc<Dir>)>,
-        one: &tree::Entry<'_>,
+        one: &tree::TreeEntry<'_>,
         file: &OwnedFd,
         content: &mut Vec<u8>,
     ) -> io::Result<bool> {
         let Some((live, known)) = live else { return Ok(false) };
         let Some(entry) = known.find(one.name) else { return Ok(false) };
-        if entry.id != one.id || entry.racy || !matches!(entry.kind, Kind::Kept(mode) if mode.is_file()) {
+        if entry.id != one.id || entry.racy || !matches!(entry.kind, EntryKind::Tracked(mode) if mode.is_file()) {
             return Ok(false);
         }
         // Small files come as fast from the versions, where their content is checked.
@@ -170,7 +181,7 @@ impl Checkout<'_> {
             return Ok(false);
         }
         let Ok(source) = disk::open_file(live, one.name) else { return Ok(false) };
-        let is_as_known = || disk::stat_of(&source).is_ok_and(|stat| stat == entry.stat);
+        let is_as_known = || disk::stat_fd(&source).is_ok_and(|stat| stat == entry.stat);
         if !is_as_known() {
             return Ok(false);
         }
@@ -209,17 +220,17 @@ impl Checkout<'_> {
         false
     }
 
-    fn enter(&self, node: &Node<About>, way: &Way) -> Result<OwnedFd, Errno> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::open_dir(&above.fd, &node.name),
-            (Way::Path, _) => disk::open_path(self.root, &node.path()),
+    fn open_dir(&self, node: &DirNode<CheckoutContext>, access: &DirAccess) -> Result<OwnedFd, Errno> {
+        match (access, &node.above) {
+            (DirAccess::Open(above), _) => disk::open_dir(&above.fd, &node.name),
+            (DirAccess::ByPath, _) => disk::open_path(self.root, &node.path()),
         }
     }
 
     /// The directory of the live workspace whose files may be copied into this one.
-    fn live_dir<'n>(&self, node: &'n Node<About>) -> Option<(OwnedFd, &'n Arc<Dir>)> {
+    fn live_dir<'n>(&self, node: &'n DirNode<CheckoutContext>) -> Option<(OwnedFd, &'n Arc<Dir>)> {
         // It is opened from the root on, which is no good far down.
-        let (root, known) = (self.live.filter(|_| node.depth < NEAR)?, node.about.live.as_ref()?);
+        let (root, known) = (self.live.filter(|_| node.depth < MAX_COPY_DEPTH)?, node.context.live.as_ref()?);
         Some((disk::open_path(root, &node.path()).ok()?, known))
     }
 }
@@ -235,7 +246,7 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn failed(path: &[u8], error: io::Error) -> Error {
-    let shown = quote::shown(path);
+pub(super) fn cannot_write(path: &[u8], error: io::Error) -> Error {
+    let shown = paths::path_text(path);
     Error::new(ErrorKind::Io, format_args!("cannot write `{shown}` in the workspace")).because(error)
 }

@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use crate::tree::TreeId;
 
 use super::batch::Batch;
-use super::objects::{self, Kind, Objects};
-use super::quote;
-use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
-use super::versions::Kept;
+use super::objects::{self, ObjectKind, Objects};
+use super::paths;
+use super::queries::TreeFile;
+use super::tree::{self, EMPTY, Mode, ObjectId, TreeEntry};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What is to be at a path: a file, or nothing.
-type Wanted = Option<(Mode, ObjectId)>;
+type Replacement = Option<(Mode, ObjectId)>;
 
-/// What is wanted of one name in a directory, and below it.
+/// What is replacements of one name in a directory, and below it.
 #[derive(Default)]
 struct Edits<'a> {
-    here: Option<Wanted>,
-    below: Vec<(&'a [u8], Wanted)>,
+    here: Option<Replacement>,
+    below: Vec<(&'a [u8], Replacement)>,
 }
 
 impl Objects {
@@ -30,64 +30,70 @@ impl Objects {
         after: TreeId,
         paths: impl IntoIterator<Item = &'p str>,
     ) -> Result<TreeId> {
-        let mut wanted = BTreeMap::new();
+        let mut replacements = BTreeMap::new();
         for path in paths {
-            let path = quote::path(path)?;
+            let path = paths::parse_path(path)?;
             let entry = self.entry(after.0, &path)?;
-            wanted.insert(path, entry);
+            replacements.insert(path, entry);
         }
-        self.edit(tree, &wanted)
+        self.edit(tree, &replacements)
     }
 
     /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
     ///
     /// `sides` are the versions of both sides: a merge may have left the file under the paths of both.
-    pub fn with_version(&self, tree: TreeId, path: &str, sides: &[Kept], version: Option<&Kept>) -> Result<TreeId> {
-        let mut wanted = self.without(tree, path, sides)?;
+    pub fn with_version(
+        &self,
+        tree: TreeId,
+        path: &str,
+        sides: &[TreeFile],
+        version: Option<&TreeFile>,
+    ) -> Result<TreeId> {
+        let mut replacements = self.without(tree, path, sides)?;
         if let Some(version) = version {
-            wanted.insert(quote::path(&version.path)?, Some((version.mode, version.id)));
+            replacements.insert(paths::parse_path(&version.path)?, Some((version.mode, version.id)));
         }
-        self.edit(tree, &wanted)
+        self.edit(tree, &replacements)
     }
 
     /// Returns a tree in which the path of a conflict holds this content.
-    pub fn with_content(&self, tree: TreeId, path: &str, sides: &[Kept], content: &[u8]) -> Result<TreeId> {
-        let mut wanted = self.without(tree, path, sides)?;
+    pub fn with_content(&self, tree: TreeId, path: &str, sides: &[TreeFile], content: &[u8]) -> Result<TreeId> {
+        let mut replacements = self.without(tree, path, sides)?;
         let runs = sides.iter().any(|version| version.mode == Mode::Executable);
         let batch = Batch::new(self);
-        let id = batch.put(Kind::Blob, content)?.ok_or_else(collides)?;
+        let id = batch.put(ObjectKind::Blob, content)?.ok_or_else(collides)?;
         batch.finish()?;
-        wanted.insert(quote::path(path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
-        self.edit(tree, &wanted)
+        replacements.insert(paths::parse_path(path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
+        self.edit(tree, &replacements)
     }
 
     /// Everything that the merge put where a conflict is, to be taken out.
-    fn without(&self, tree: TreeId, path: &str, sides: &[Kept]) -> Result<BTreeMap<Vec<u8>, Wanted>> {
-        let mut wanted = BTreeMap::from([(quote::path(path)?, None)]);
+    fn without(&self, tree: TreeId, path: &str, sides: &[TreeFile]) -> Result<BTreeMap<Vec<u8>, Replacement>> {
+        let mut replacements = BTreeMap::from([(paths::parse_path(path)?, None)]);
         for version in sides {
             // Where one side renamed it, the merge may have left it under both names.
-            let path = quote::path(&version.path)?;
+            let path = paths::parse_path(&version.path)?;
             if self.entry(tree.0, &path)?.is_some_and(|(_, id)| id == version.id) {
-                wanted.insert(path, None);
+                replacements.insert(path, None);
             }
         }
-        Ok(wanted)
+        Ok(replacements)
     }
 
     /// Takes all that a tree holds from another folder.
-    pub fn take_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
+    pub fn copy_tree_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
         let batch = Batch::new(self);
-        let mut rest = vec![(tree.0, Kind::Tree)];
+        let mut rest = vec![(tree.0, ObjectKind::Tree)];
         while let Some((id, kind)) = rest.pop() {
             if self.contains(id) || id == EMPTY {
                 continue;
             }
             let content = other.get(id, kind)?;
-            if kind == Kind::Tree {
+            if kind == ObjectKind::Tree {
                 let below = tree::entries(id, &content)?.into_iter();
                 rest.extend(below.map(|entry| match entry.mode {
-                    Mode::Directory => (entry.id, Kind::Tree),
-                    _ => (entry.id, Kind::Blob),
+                    Mode::Directory => (entry.id, ObjectKind::Tree),
+                    _ => (entry.id, ObjectKind::Blob),
                 }));
             }
             batch.put(kind, &content)?;
@@ -103,34 +109,39 @@ impl Objects {
         Ok(fresh)
     }
 
-    fn edit(&self, tree: TreeId, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<TreeId> {
+    fn edit(&self, tree: TreeId, replacements: &BTreeMap<Vec<u8>, Replacement>) -> Result<TreeId> {
         let batch = Batch::new(self);
-        let wanted: Vec<_> = wanted.iter().map(|(path, wanted)| (&path[..], *wanted)).collect();
-        let id = self.edit_in(&batch, tree.0, &wanted)?;
+        let replacements: Vec<_> = replacements.iter().map(|(path, replacements)| (&path[..], *replacements)).collect();
+        let id = self.edit_in(&batch, tree.0, &replacements)?;
         batch.finish()?;
         Ok(TreeId(id.unwrap_or(EMPTY)))
     }
 
-    /// A directory's tree with these paths below it as they are wanted; none where nothing is left.
-    fn edit_in(&self, batch: &Batch<'_>, tree: ObjectId, wanted: &[(&[u8], Wanted)]) -> Result<Option<ObjectId>> {
-        let bytes = self.get(tree, Kind::Tree)?;
+    /// A directory's tree with these paths below it as they are replacements; none where nothing is left.
+    fn edit_in(
+        &self,
+        batch: &Batch<'_>,
+        tree: ObjectId,
+        replacements: &[(&[u8], Replacement)],
+    ) -> Result<Option<ObjectId>> {
+        let bytes = self.get(tree, ObjectKind::Tree)?;
         let found = tree::entries(tree, &bytes)?;
-        let mut entries: BTreeMap<&[u8], Entry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
+        let mut entries: BTreeMap<&[u8], TreeEntry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
         let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
-        for (path, wanted) in wanted {
+        for (path, replacements) in replacements {
             match memchr::memchr(b'/', path) {
-                None => names.entry(path).or_default().here = Some(*wanted),
-                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *wanted)),
+                None => names.entry(path).or_default().here = Some(*replacements),
+                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *replacements)),
             }
         }
         for (name, Edits { here, below }) in names {
             let known = entries.get(name).map(|entry| (entry.mode, entry.id));
             let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-            let needs_directory = below.iter().any(|(_, wanted)| wanted.is_some());
+            let needs_dir = below.iter().any(|(_, replacements)| replacements.is_some());
             let now = match (here, directory) {
-                // One that is wanted takes the place of whatever is in its way.
-                (Some(Some(file)), _) if !needs_directory => Some(file),
-                _ if needs_directory || directory.is_some() => {
+                // One that is replacements takes the place of whatever is in its way.
+                (Some(Some(file)), _) if !needs_dir => Some(file),
+                _ if needs_dir || directory.is_some() => {
                     let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
                     tree.map(|tree| (Mode::Directory, tree))
                 }
@@ -138,7 +149,7 @@ impl Objects {
                 (None, _) => known,
             };
             match now {
-                Some((mode, id)) => _ = entries.insert(name, Entry { mode, name, id }),
+                Some((mode, id)) => _ = entries.insert(name, TreeEntry { mode, name, id }),
                 None => _ = entries.remove(name),
             }
         }
@@ -146,7 +157,7 @@ impl Objects {
         if entries.is_empty() {
             return Ok(None);
         }
-        batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
+        batch.put(ObjectKind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
     }
 }
 

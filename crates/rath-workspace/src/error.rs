@@ -9,9 +9,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed operation: its kind, a message, and a hint for the person who can act.
 ///
 /// `Display` prints the message alone; `Debug` adds the errors behind it and the hint.
-pub struct Error(Box<Details>);
+pub struct Error(Box<ErrorDetails>);
 
-struct Details {
+struct ErrorDetails {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
@@ -36,7 +36,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Error(Box::new(Details { kind, message: message.to_string(), hint: None, source: None }))
+        Error(Box::new(ErrorDetails { kind, message: message.to_string(), hint: None, source: None }))
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -68,7 +68,7 @@ impl Error {
 
     /// Takes the error apart into its message, its hint and the error behind it.
     pub fn into_parts(self) -> (String, Option<String>, Option<Box<dyn StdError + Send + Sync>>) {
-        let Details { message, hint, source, .. } = *self.0;
+        let ErrorDetails { message, hint, source, .. } = *self.0;
         (message, hint, source)
     }
 }

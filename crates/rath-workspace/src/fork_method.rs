@@ -19,7 +19,7 @@ impl ForkMethod {
     /// files without a name.
     pub fn detect(directory: &Path) -> Self {
         let own = directory.join(".rath");
-        if crate::layers::can(if own.is_dir() { &own } else { directory }) {
+        if crate::overlay::can_mount(if own.is_dir() { &own } else { directory }) {
             return ForkMethod::Overlay;
         }
         #[cfg(target_os = "linux")]

@@ -10,17 +10,17 @@ pub(super) enum Slash {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum GlobMatch {
     Match,
     No,
     /// No, and nothing that a star in front of it takes in could help.
-    Never,
+    Impossible,
     /// The same, but for a `**` in front of it.
-    NeverButStars,
+    NoUnlessDoubleStar,
 }
 
 /// A pattern that needs more steps than this matches nothing: its author wants to see us busy.
-const STEPS: u32 = 1_000_000;
+const MAX_GLOB_STEPS: u32 = 1_000_000;
 
 /// Whether a character has a meaning in patterns.
 pub(super) fn is_special(byte: u8) -> bool {
@@ -29,8 +29,8 @@ pub(super) fn is_special(byte: u8) -> bool {
 
 /// Whether a pattern matches a whole text.
 pub(super) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
-    let mut glob = Glob { pattern, text, slash, steps: STEPS };
-    glob.matches(0, 0) == Found::Match
+    let mut glob = Glob { pattern, text, slash, steps: MAX_GLOB_STEPS };
+    glob.matches(0, 0) == GlobMatch::Match
 }
 
 struct Glob<'a> {
@@ -50,44 +50,44 @@ impl Glob<'_> {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    fn matches(&mut self, mut p: usize, mut t: usize) -> Found {
+    fn matches(&mut self, mut p: usize, mut t: usize) -> GlobMatch {
         while self.p(p) != 0 {
             self.steps = self.steps.saturating_sub(1);
             if self.steps == 0 {
-                return Found::Never;
+                return GlobMatch::Impossible;
             }
             let (wanted, found) = (self.p(p), self.t(t));
             if found == 0 && wanted != b'*' {
-                return Found::Never;
+                return GlobMatch::Impossible;
             }
             match wanted {
-                b'?' if self.slash == Slash::Literal && found == b'/' => return Found::No,
+                b'?' if self.slash == Slash::Literal && found == b'/' => return GlobMatch::No,
                 b'?' => {}
-                b'*' => match self.star(&mut p, &mut t) {
+                b'*' => match self.match_star(&mut p, &mut t) {
                     Some(found) => return found,
                     None => continue,
                 },
-                b'[' => match self.class(&mut p, found) {
-                    None => return Found::Never,
-                    Some(false) => return Found::No,
+                b'[' => match self.match_class(&mut p, found) {
+                    None => return GlobMatch::Impossible,
+                    Some(false) => return GlobMatch::No,
                     Some(true) => {}
                 },
                 b'\\' => {
                     p += 1;
                     if self.p(p) != found {
-                        return Found::No;
+                        return GlobMatch::No;
                     }
                 }
-                _ if wanted != found => return Found::No,
+                _ if wanted != found => return GlobMatch::No,
                 _ => {}
             }
             (p, t) = (p + 1, t + 1);
         }
-        if self.t(t) == 0 { Found::Match } else { Found::No }
+        if self.t(t) == 0 { GlobMatch::Match } else { GlobMatch::No }
     }
 
     /// What a star leads to; none if the match goes on behind it.
-    fn star(&mut self, p: &mut usize, t: &mut usize) -> Option<Found> {
+    fn match_star(&mut self, p: &mut usize, t: &mut usize) -> Option<GlobMatch> {
         let first = *p;
         *p += 1;
         let mut takes_slashes = self.slash == Slash::Any;
@@ -99,8 +99,8 @@ impl Glob<'_> {
             let ends = matches!((self.p(*p), self.p(*p + 1)), (0 | b'/', _) | (b'\\', b'/'));
             if self.slash == Slash::Literal && begins && ends {
                 // Between slashes it may stand for no directory at all.
-                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == Found::Match {
-                    return Some(Found::Match);
+                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == GlobMatch::Match {
+                    return Some(GlobMatch::Match);
                 }
                 takes_slashes = true;
             }
@@ -108,26 +108,26 @@ impl Glob<'_> {
         let rest = self.text.get(*t..).unwrap_or_default();
         if self.p(*p) == 0 {
             let stays = takes_slashes || memchr::memchr(b'/', rest).is_none();
-            return Some(if stays { Found::Match } else { Found::NeverButStars });
+            return Some(if stays { GlobMatch::Match } else { GlobMatch::NoUnlessDoubleStar });
         }
         if !takes_slashes && self.p(*p) == b'/' {
             return match memchr::memchr(b'/', rest) {
-                None => Some(Found::Never),
+                None => Some(GlobMatch::Impossible),
                 Some(slash) => {
                     *t += slash;
                     None
                 }
             };
         }
-        self.any(*p, *t, takes_slashes)
+        self.match_after_star(*p, *t, takes_slashes)
     }
 
     /// Tries what follows a star at every place that the star may reach to.
-    fn any(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<Found> {
+    fn match_after_star(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<GlobMatch> {
         while self.t(t) != 0 {
             self.steps = self.steps.saturating_sub(1);
             if self.steps == 0 {
-                return Some(Found::Never);
+                return Some(GlobMatch::Impossible);
             }
             let wanted = self.p(p);
             if !is_special(wanted) {
@@ -136,24 +136,24 @@ impl Glob<'_> {
                     t += 1;
                 }
                 if self.t(t) != wanted {
-                    return Some(if takes_slashes { Found::Never } else { Found::NeverButStars });
+                    return Some(if takes_slashes { GlobMatch::Impossible } else { GlobMatch::NoUnlessDoubleStar });
                 }
             }
             let found = self.matches(p, t);
-            if found != Found::No {
-                if !takes_slashes || found != Found::NeverButStars {
+            if found != GlobMatch::No {
+                if !takes_slashes || found != GlobMatch::NoUnlessDoubleStar {
                     return Some(found);
                 }
             } else if !takes_slashes && self.t(t) == b'/' {
-                return Some(Found::NeverButStars);
+                return Some(GlobMatch::NoUnlessDoubleStar);
             }
             t += 1;
         }
-        Some(Found::Never)
+        Some(GlobMatch::Impossible)
     }
 
     /// Whether a set of characters holds this one; none if it is no set. Ends at its closing bracket.
-    fn class(&self, p: &mut usize, found: u8) -> Option<bool> {
+    fn match_class(&self, p: &mut usize, found: u8) -> Option<bool> {
         *p += 1;
         let negated = matches!(self.p(*p), b'!' | b'^');
         if negated {
@@ -190,7 +190,7 @@ impl Glob<'_> {
                     let length = self.pattern.get(start..)?.iter().position(|byte| *byte == b']')?;
                     match self.pattern[start..start + length].strip_suffix(b":") {
                         Some(name) => {
-                            holds |= named(name, found)?;
+                            holds |= is_in_class(name, found)?;
                             *p = start + length;
                             one = 0;
                         }
@@ -210,7 +210,7 @@ impl Glob<'_> {
     }
 }
 
-fn named(name: &[u8], byte: u8) -> Option<bool> {
+fn is_in_class(name: &[u8], byte: u8) -> Option<bool> {
     Some(match name {
         b"alnum" => byte.is_ascii_alphanumeric(),
         b"alpha" => byte.is_ascii_alphabetic(),

@@ -10,8 +10,8 @@ use super::glob::{self, Slash};
 ///
 /// ```
 /// # use rath_workspace::IgnoreRules;
-/// let top = IgnoreRules::default().below(b"", b"*.log\ntarget/\n");
-/// let logs = top.below(b"logs", b"!keep.log\n");
+/// let top = IgnoreRules::default().with_gitignore(b"", b"*.log\ntarget/\n");
+/// let logs = top.with_gitignore(b"logs", b"!keep.log\n");
 /// assert!(top.ignores(b"logs/a.log", false));
 /// assert!(!logs.ignores(b"logs/keep.log", false));
 /// assert!(top.ignores(b"target", true));
@@ -23,8 +23,8 @@ impl IgnoreRules {
     /// Returns these rules and those of a `.gitignore` with this content, in a directory below.
     ///
     /// The path of the directory has no slash at its end, and is empty for the topmost one.
-    pub fn below(&self, directory: &[u8], content: &[u8]) -> Self {
-        IgnoreRules(Level::below(&self.0, &Arc::new(Patterns::parse(content)), directory))
+    pub fn with_gitignore(&self, directory: &[u8], content: &[u8]) -> Self {
+        IgnoreRules(IgnoreLevel::push(&self.0, &Arc::new(Patterns::parse(content)), directory))
     }
 
     /// Returns true if a path is ignored.
@@ -39,11 +39,11 @@ impl IgnoreRules {
 /// The rules that hold in a directory: those of its own `.gitignore` and of all above it.
 ///
 /// None where there are no rules at all.
-pub(super) type Rules = Option<Arc<Level>>;
+pub(super) type Rules = Option<Arc<IgnoreLevel>>;
 
 /// The rules of one `.gitignore`.
 #[derive(Debug)]
-pub(super) struct Level {
+pub(super) struct IgnoreLevel {
     above: Rules,
     patterns: Arc<Patterns>,
     /// How long the path of its directory is, with the slash at its end.
@@ -74,11 +74,11 @@ struct Pattern {
 }
 
 /// Lines longer than this are no rules: nothing that they match could be opened.
-const LONGEST: usize = 4096;
+const MAX_PATTERN_BYTES: usize = 4096;
 
 impl Patterns {
     pub(super) fn parse(bytes: &[u8]) -> Self {
-        let digest = Digest::of(bytes);
+        let digest = Digest::compute(bytes);
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let list = text.split(|byte| *byte == b'\n').filter_map(Pattern::parse).collect();
         Patterns { list, digest }
@@ -89,23 +89,23 @@ impl Patterns {
     }
 }
 
-impl Level {
+impl IgnoreLevel {
     /// The rules below `above` in the directory with this path and these patterns.
-    pub(super) fn below(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
+    pub(super) fn push(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
         if patterns.is_empty() {
             return above.clone();
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&id(above));
+        hasher.update(&rules_id(above));
         hasher.update(&patterns.digest.0);
         let mut id = RulesId::default();
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         let base = if path.is_empty() { 0 } else { path.len() + 1 };
-        Some(Arc::new(Level { above: above.clone(), patterns: patterns.clone(), base, id }))
+        Some(Arc::new(IgnoreLevel { above: above.clone(), patterns: patterns.clone(), base, id }))
     }
 }
 
-pub(super) fn id(rules: &Rules) -> RulesId {
+pub(super) fn rules_id(rules: &Rules) -> RulesId {
     rules.as_ref().map(|level| level.id).unwrap_or_default()
 }
 
@@ -125,11 +125,11 @@ pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
 impl Pattern {
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.starts_with(b"#") || line.len() > LONGEST {
+        if line.starts_with(b"#") || line.len() > MAX_PATTERN_BYTES {
             return None;
         }
         let line = &line[..memchr::memchr(0, line).unwrap_or(line.len())];
-        let line = without_spaces_at_the_end(line);
+        let line = trim_trailing_spaces(line);
         let (line, negative) = line.strip_prefix(b"!").map_or((line, false), |line| (line, true));
         let (line, directories) = line.strip_suffix(b"/").map_or((line, false), |line| (line, true));
         if line.is_empty() {
@@ -162,7 +162,7 @@ impl Pattern {
     }
 }
 
-fn without_spaces_at_the_end(line: &[u8]) -> &[u8] {
+fn trim_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut end = None;
     let mut at = 0;
     while at < line.len() {

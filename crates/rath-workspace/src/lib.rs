@@ -7,24 +7,24 @@
 //! What a [`Snapshot`] keeps, as git would: files with their executable bit, links as links (never followed), names as bytes.
 //! What it does not keep, and [`Workspace::changes`] still names when its metadata changes:
 //!
-//! - what a `.gitignore` in the workspace names, by git's rules. There are no rules beside those files, and a file that was
+//! - what a `.gitignore` in the workspace names, by git's rules. There are no rules layers_dir those files, and a file that was
 //!   kept before it came to be ignored is kept no longer. An ignored directory is looked into for metadata only; one that holds
 //!   more than 10,000 names is named as a whole, by its own metadata. When more than 20 paths changed in one, it is named
 //!   instead of them;
 //! - `.git`, at any depth, named as one path. Its `objects` are not looked into: git writes no object without writing something
 //!   else too. The files of a repository inside the workspace are files like any others;
-//! - files that are larger than 32 MiB, unless [`Workspace::largest`] says otherwise;
+//! - files that are larger than 32 MiB, unless [`Workspace::max_file_size`] says otherwise;
 //! - pipes, sockets and devices, and what cannot be read: files and directories that are closed to us, directories nested more
 //!   than 2,048 deep, and files made to collide with others;
 //! - directories with nothing in them;
-//! - `.rath` below the first level, and files that a tool is about to put in the place of others (`.rath-`, 32 digits, `.tmp`).
+//! - `.rath` below the first level, and files that a tool is index_key to put in the place of others (`.rath-`, 32 digits, `.tmp`).
 //!
 //! The `.rath` of the workspace itself is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond
 //! the executable bit.
 //!
 //! A snapshot is one pass over names and metadata. A file is read again if its size, its times, its inode or its mode are not
 //! as they were, or if it was last changed so shortly before it was read that it may have changed again without a trace. One
-//! that changes while it is read is read again, five times at most; what is kept is always what was read. What goes away
+//! that changes while it is read is read again, five times at limits; what is kept is always what was read. What goes away
 //! meanwhile is not there.
 //!
 //! A directory with more than 1,000,000 names that are not ignored, or more than 8 GiB in files that have to be read at once, is
@@ -37,6 +37,7 @@ mod change;
 mod changes;
 mod checkout;
 mod dir;
+mod dir_node;
 mod disk;
 mod edit;
 mod error;
@@ -44,48 +45,48 @@ mod fork_method;
 mod glob;
 mod ignore;
 mod index;
-#[cfg(target_os = "linux")]
-mod layers;
-#[cfg(not(target_os = "linux"))]
-#[path = "no_layers.rs"]
-mod layers;
+mod limits;
 mod lines;
 mod merge;
-mod most;
-mod node;
 mod objects;
+#[cfg(target_os = "linux")]
+mod overlay;
+#[cfg(not(target_os = "linux"))]
+#[path = "overlay_unsupported.rs"]
+mod overlay;
 mod pack;
 mod patch;
+mod paths;
 mod pool;
-mod quote;
+mod queries;
 mod rename;
 mod restore;
 mod tree;
-mod versions;
 mod walk;
 
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
-pub use self::change::{ChangeKind, Digest, FileChange, Untracked};
+pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
 pub use self::ignore::IgnoreRules;
-pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
+pub use self::merge::{Conflict, ConflictKind, Labels, MergeResult};
 pub use self::objects::Objects;
-pub use self::quote::{path_bytes, path_text};
+pub use self::paths::{path_bytes, path_text};
+pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};
-pub use self::versions::Kept;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::batch::Batch;
-use self::checkout::Live;
-use self::dir::{Dir, Kind};
-use self::layers::Layers;
-use self::most::Most;
+use self::checkout::CopySource;
+use self::dir::{Dir, EntryKind};
+use self::index::IndexKey;
+use self::limits::SnapshotLimits;
+use self::overlay::OverlayMount;
 use self::restore::Restore;
 
 /// A directory whose versions are kept.
@@ -95,13 +96,13 @@ pub struct Workspace {
     objects: Objects,
     /// Where what is known of files is kept between processes.
     index: PathBuf,
-    largest: u64,
-    most: Most,
+    max_file_size: u64,
+    limits: SnapshotLimits,
     known: Option<Arc<Dir>>,
     /// Whether more is known than the index says.
     unsaved: bool,
-    /// What keeps it mounted, where it is.
-    mounted: Option<Layers>,
+    /// What keeps it overlay, where it is.
+    overlay: Option<OverlayMount>,
 }
 
 /// A directory as it was at one time.
@@ -109,12 +110,12 @@ pub struct Workspace {
 pub struct Snapshot {
     /// What is kept of it.
     pub tree: TreeId,
-    found: Arc<Dir>,
+    dir: Arc<Dir>,
 }
 
 impl Workspace {
     /// Files larger than this are not kept, unless told otherwise.
-    pub const LARGEST: u64 = 32 << 20;
+    pub const DEFAULT_MAX_FILE_SIZE: u64 = 32 << 20;
 
     /// Opens a directory. `index` is a file that holds what is known of it between processes: where it is missing or
     /// damaged, the next snapshot takes longer.
@@ -124,23 +125,23 @@ impl Workspace {
 
     /// Opens a directory that [`fork`](Workspace::fork) made.
     pub fn open_fork(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
-        let layers = Layers::open(objects, root)?;
-        Workspace::open_with(root, objects, index, layers)
+        let overlay = OverlayMount::open(objects, root)?;
+        Workspace::open_with(root, objects, index, overlay)
     }
 
-    fn open_with(root: &Path, objects: &Objects, index: &Path, layers: Option<Layers>) -> Result<Self> {
+    fn open_with(root: &Path, objects: &Objects, index: &Path, overlay: Option<OverlayMount>) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
-        let (largest, most) = (Self::LARGEST, Most::default());
+        let (max_file_size, limits) = (Self::DEFAULT_MAX_FILE_SIZE, SnapshotLimits::default());
         let mut workspace =
-            Workspace { root, objects, index, largest, most, known: None, unsaved: false, mounted: layers };
+            Workspace { root, objects, index, max_file_size, limits, known: None, unsaved: false, overlay: overlay };
         workspace.load()?;
         Ok(workspace)
     }
 
     /// Sets how large a file may be that is kept.
-    pub fn largest(mut self, bytes: u64) -> Result<Self> {
-        if self.largest != bytes {
-            self.largest = bytes;
+    pub fn max_file_size(mut self, bytes: u64) -> Result<Self> {
+        if self.max_file_size != bytes {
+            self.max_file_size = bytes;
             self.load()?;
         }
         Ok(self)
@@ -151,9 +152,9 @@ impl Workspace {
         &self.root
     }
 
-    /// Whether it is a fork that is mounted as long as somebody holds it.
+    /// Whether it is a fork that is overlay as long as somebody holds it.
     pub fn is_mounted(&self) -> bool {
-        self.mounted.is_some()
+        self.overlay.is_some()
     }
 
     /// Where its versions are kept.
@@ -162,7 +163,7 @@ impl Workspace {
     }
 
     /// The last snapshot, as far as it is known, be it of an earlier process.
-    pub fn last(&self) -> Option<Snapshot> {
+    pub fn last_snapshot(&self) -> Option<Snapshot> {
         self.known.clone().map(Snapshot::new)
     }
 
@@ -170,7 +171,7 @@ impl Workspace {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let found = walk::walk(&root, &self.objects, &batch, (self.largest, self.most), self.known.clone())?;
+        let found = walk::walk(&root, &self.objects, &batch, (self.max_file_size, self.limits), self.known.clone())?;
         batch.finish()?;
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &found));
         self.known = Some(found.clone());
@@ -179,7 +180,7 @@ impl Workspace {
 
     /// What changed between two snapshots, by path: what is kept, and what is not.
     pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
-        changes::between(&self.objects, Some(&before.found), &after.found)
+        changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir)
     }
 
     /// Makes the kept files equal to a tree, and says what is there then.
@@ -189,13 +190,13 @@ impl Workspace {
     pub fn restore(&mut self, tree: TreeId) -> Result<Snapshot> {
         let wanted = tree.0;
         let before = self.snapshot()?;
-        let changed = changes::of_trees(&self.objects, Some(before.found.tree()), wanted)?;
+        let changed = changes::diff_trees(&self.objects, Some(before.dir.tree()), wanted)?;
         if changed.is_empty() {
             return Ok(before);
         }
         let root = self.open_root()?;
-        let aside = self.index.parent().unwrap_or(&self.root);
-        Restore { objects: &self.objects, root: &root, found: &before.found, aside }.run(&changed)?;
+        let staging = self.index.parent().unwrap_or(&self.root);
+        Restore { objects: &self.objects, root: &root, dir: &before.dir, staging }.run(&changed)?;
         self.snapshot()
     }
 
@@ -208,21 +209,21 @@ impl Workspace {
     /// They are never hard links: a program that writes in place would write to both.
     pub fn fork(&self, tree: TreeId, into: &Path, index: &Path) -> Result<Workspace> {
         let live = || match (&self.known, self.open_root()) {
-            (Some(known), Ok(root)) => Some(Live { root, known: known.clone() }),
+            (Some(known), Ok(root)) => Some(CopySource { root, known: known.clone() }),
             _ => None,
         };
-        if !layers::is_whole(into) {
-            layers::clear(into);
+        if !overlay::is_complete(into) {
+            overlay::clear(into);
         }
-        checkout::has_room(into)?;
+        checkout::check_empty(into)?;
         let id = tree.0;
-        let (known, layers) = match layers::fork(&self.objects, id, into, &self.about()?, live())? {
-            Some((layers, known)) => (known, Some(layers)),
+        let (known, overlay) = match overlay::fork(&self.objects, id, into, &self.index_key()?, live())? {
+            Some((overlay, known)) => (known, Some(overlay)),
             None => {
                 // It is there as a whole or not at all.
-                let making = objects::temporary(into.parent().unwrap_or(into));
+                let making = objects::temp_path(into.parent().unwrap_or(into));
                 let made = checkout::checkout(&self.objects, id, &making, live()).and_then(|known| {
-                    std::fs::rename(&making, into).map_err(|error| objects::at(into, "write to", error))?;
+                    std::fs::rename(&making, into).map_err(|error| objects::io_error(into, "write to", error))?;
                     Ok(known)
                 });
                 let _ = std::fs::remove_dir_all(&making);
@@ -230,8 +231,9 @@ impl Workspace {
             }
         };
         let (root, index) = (into.to_owned(), index.to_owned());
-        let (objects, largest, most) = (self.objects.clone(), self.largest, self.most);
-        let mut fork = Workspace { root, objects, index, largest, most, known, unsaved: true, mounted: layers };
+        let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
+        let mut fork =
+            Workspace { root, objects, index, max_file_size, limits, known, unsaved: true, overlay: overlay };
         if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
             fork.snapshot()?;
         }
@@ -240,35 +242,35 @@ impl Workspace {
 
     /// Whether a directory is one that [`fork`](Workspace::fork) made, to its end.
     pub fn is_fork(directory: &Path) -> bool {
-        directory.is_dir() && layers::is_whole(directory)
+        directory.is_dir() && overlay::is_complete(directory)
     }
 
     /// Writes what is known to the index. This is done when a workspace is let go, too.
     pub fn save(&mut self) -> Result<()> {
         let Some(known) = self.known.as_ref().filter(|_| self.unsaved) else { return Ok(()) };
         let synced = self.objects.is_synced();
-        index::write(&self.index, &self.about()?, known, synced)
-            .map_err(|error| objects::at(&self.index, "write the index", error))?;
+        index::write(&self.index, &self.index_key()?, known, synced)
+            .map_err(|error| objects::io_error(&self.index, "write the index", error))?;
         self.unsaved = false;
         Ok(())
     }
 
     fn load(&mut self) -> Result<()> {
-        let read = index::read(&self.index, &self.about()?);
+        let read = index::read(&self.index, &self.index_key()?);
         if read.as_ref().is_some_and(|read| !read.synced) {
-            self.objects.doubt();
+            self.objects.mark_unsynced();
         }
         self.known = read.map(|read| read.dir);
         Ok(())
     }
 
-    fn about(&self) -> Result<index::About> {
-        let root = disk::stat_of(&self.open_root()?).map_err(std::io::Error::from)?;
-        Ok(index::About { objects: self.objects.identity(), root: root.inode, largest: self.largest })
+    fn index_key(&self) -> Result<IndexKey> {
+        let root = disk::stat_fd(&self.open_root()?).map_err(std::io::Error::from)?;
+        Ok(IndexKey { objects: self.objects.identity(), root: root.inode, max_file_size: self.max_file_size })
     }
 
     fn open_root(&self) -> Result<OwnedFd> {
-        disk::open_root(&self.root).map_err(|error| objects::at(&self.root, "open the workspace", error))
+        disk::open_root(&self.root).map_err(|error| objects::io_error(&self.root, "open the workspace", error))
     }
 }
 
@@ -280,31 +282,31 @@ impl Drop for Workspace {
 }
 
 impl Snapshot {
-    fn new(found: Arc<Dir>) -> Self {
-        Snapshot { tree: TreeId(found.tree()), found }
+    fn new(dir: Arc<Dir>) -> Self {
+        Snapshot { tree: TreeId(dir.tree()), dir }
     }
 
     /// What was there and is not kept, by path.
     ///
     /// Of an ignored directory only its own path, not what is in it.
-    pub fn unkept(&self) -> Vec<(String, Untracked)> {
-        let mut unkept = Vec::new();
-        let mut rest = vec![(Vec::new(), &self.found)];
+    pub fn untracked(&self) -> Vec<(String, UntrackedReason)> {
+        let mut untracked = Vec::new();
+        let mut rest = vec![(Vec::new(), &self.dir)];
         while let Some((path, dir)) = rest.pop() {
             for entry in &dir.entries {
-                let below = changes::join(&path, dir.name(entry));
+                let below = changes::join_path(&path, dir.name(entry));
                 match (entry.kind, dir.child(entry)) {
-                    (Kind::Unkept(why), _) => unkept.push((quote::shown(&below).into_owned(), why)),
+                    (EntryKind::Untracked(why), _) => untracked.push((paths::path_text(&below).into_owned(), why)),
                     (_, Some(child)) if child.entries.is_empty() => {
-                        unkept.push((quote::shown(&below).into_owned(), Untracked::EmptyDirectory));
+                        untracked.push((paths::path_text(&below).into_owned(), UntrackedReason::EmptyDirectory));
                     }
                     (_, Some(child)) => rest.push((below, child)),
                     _ => {}
                 }
             }
         }
-        unkept.sort_by(|one, other| one.0.cmp(&other.0));
-        unkept
+        untracked.sort_by(|one, other| one.0.cmp(&other.0));
+        untracked
     }
 }
 
@@ -313,7 +315,7 @@ mod tests {
     use super::*;
 
     /// What is known of a workspace with one file, changed by hand.
-    fn known(dir: &Dir, change: impl Fn(&mut dir::Entry)) -> Arc<Dir> {
+    fn known(dir: &Dir, change: impl Fn(&mut dir::DirEntry)) -> Arc<Dir> {
         let mut altered = Dir::default();
         for entry in &dir.entries {
             let mut entry = *entry;
@@ -335,7 +337,7 @@ mod tests {
         let objects = Objects::open(&folder.path().join("versions")).expect("versions");
         let look = |names, bytes| {
             let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
-            workspace.most = Most { names, bytes };
+            workspace.limits = SnapshotLimits { names, bytes };
             workspace.snapshot().map(|_| ()).map_err(|error| error.message())
         };
         assert_eq!(look(2, 8), Ok(()));
@@ -357,20 +359,20 @@ mod tests {
         // Within one tick of the clock: soon, on any machine.
         let racy = (0..1_000).any(|nth| {
             std::fs::write(root.join("file"), format!("{nth}")).expect("written");
-            workspace.snapshot().expect("a snapshot").found.entries[0].racy
+            workspace.snapshot().expect("a snapshot").dir.entries[0].racy
         });
         assert!(racy);
-        disk::next_tick();
-        disk::next_tick();
+        disk::wait_for_tick();
+        disk::wait_for_tick();
         let sure = workspace.snapshot().expect("a snapshot");
-        assert!(!sure.found.entries[0].racy);
+        assert!(!sure.dir.entries[0].racy);
         let wrong = ObjectId([7; 20]);
         for racy in [true, false] {
-            workspace.known = Some(known(&sure.found, |entry| (entry.id, entry.racy) = (wrong, racy)));
-            let id = workspace.snapshot().expect("a snapshot").found.entries[0].id;
-            assert_eq!(id, if racy { sure.found.entries[0].id } else { wrong });
+            workspace.known = Some(known(&sure.dir, |entry| (entry.id, entry.racy) = (wrong, racy)));
+            let id = workspace.snapshot().expect("a snapshot").dir.entries[0].id;
+            assert_eq!(id, if racy { sure.dir.entries[0].id } else { wrong });
         }
-        workspace.known = Some(known(&sure.found, |entry| {
+        workspace.known = Some(known(&sure.dir, |entry| {
             (entry.id, entry.racy, entry.stat.changed) = (wrong, false, entry.stat.changed - 1);
         }));
         assert_eq!(workspace.snapshot().expect("a snapshot").tree, sure.tree);

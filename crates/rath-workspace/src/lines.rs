@@ -1,13 +1,13 @@
 //! Which lines of two texts are the same: the histogram diff of git, line for line.
 
-mod classic;
+mod myers;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Lines as numbers: equal lines have equal numbers.
+/// Lines as ids: equal lines have equal ids.
 #[derive(Default)]
-pub(super) struct Numbers<'a> {
+pub(super) struct LineIds<'a> {
     known: HashMap<&'a [u8], u32>,
 }
 
@@ -19,13 +19,13 @@ pub(super) struct Hunk {
 }
 
 /// Lines that occur more often than this are no good to begin with.
-const OFTEN: usize = 64;
+const MAX_OCCURRENCES: usize = 64;
 
 /// A diff that takes more steps than this is given up where it is: what is left counts as changed.
-const STEPS: usize = 200_000_000;
+const MAX_DIFF_STEPS: usize = 200_000_000;
 
-impl<'a> Numbers<'a> {
-    pub(super) fn of(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
+impl<'a> LineIds<'a> {
+    pub(super) fn assign(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
         let number = |line: &&'a [u8]| {
             let next = self.known.len() as u32;
             *self.known.entry(line).or_insert(next)
@@ -59,8 +59,8 @@ pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
 /// What has to be changed in one sequence to get the other.
 pub(super) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
     let changed = (vec![false; before.len()], vec![false; after.len()]);
-    let mut diff = Diff { before, after, changed, steps: STEPS };
-    diff.histogram();
+    let mut diff = HistogramDiff { before, after, changed, steps: MAX_DIFF_STEPS };
+    diff.run();
     let (mut one, mut other) = diff.changed;
     slide(before, &mut one, &other);
     slide(after, &mut other, &one);
@@ -86,7 +86,7 @@ fn hunks(before: &[bool], after: &[bool]) -> Vec<Hunk> {
     hunks
 }
 
-struct Diff<'a> {
+struct HistogramDiff<'a> {
     before: &'a [u32],
     after: &'a [u32],
     changed: (Vec<bool>, Vec<bool>),
@@ -101,23 +101,23 @@ struct Occurrences {
 
 /// The longest run of common lines around one that is as rare as can be.
 #[derive(Clone, Copy, Default)]
-struct Common {
+struct CommonRun {
     before: (usize, usize),
     after: (usize, usize),
 }
 
-impl Diff<'_> {
-    fn histogram(&mut self) {
+impl HistogramDiff<'_> {
+    fn run(&mut self) {
         let mut rest = vec![(0..self.before.len(), 0..self.after.len())];
         while let Some((before, after)) = rest.pop() {
             if before.is_empty() || after.is_empty() || self.steps == 0 {
                 self.replace(before, after);
                 continue;
             }
-            match self.common(&before, &after) {
-                Found::Nothing => self.replace(before, after),
-                Found::TooOften => self.classic(before, after),
-                Found::Run(run) => {
+            match self.find_run(&before, &after) {
+                RunSearch::NoRun => self.replace(before, after),
+                RunSearch::TooFrequent => self.myers(before, after),
+                RunSearch::Run(run) => {
                     rest.push((before.start..run.before.0, after.start..run.after.0));
                     rest.push((run.before.1 + 1..before.end, run.after.1 + 1..after.end));
                 }
@@ -130,7 +130,7 @@ impl Diff<'_> {
         self.changed.1[after].fill(true);
     }
 
-    fn common(&mut self, before: &Range<usize>, after: &Range<usize>) -> Found {
+    fn find_run(&mut self, before: &Range<usize>, after: &Range<usize>) -> RunSearch {
         let mut occurrences: HashMap<u32, Occurrences> = HashMap::new();
         // The next place of the same line, for every place.
         let mut next = vec![usize::MAX; before.len()];
@@ -140,7 +140,7 @@ impl Diff<'_> {
             (found.first, found.count) = (at, found.count + 1);
         }
         let count = |at: usize| occurrences[&self.before[at]].count;
-        let (mut rarest, mut any, mut best) = (OFTEN + 1, false, None::<Common>);
+        let (mut rarest, mut any, mut best) = (MAX_OCCURRENCES + 1, false, None::<CommonRun>);
         let mut at = after.start;
         while at < after.end {
             let mut then = at + 1;
@@ -166,7 +166,7 @@ impl Diff<'_> {
                     then = then.max(to.1 + 1);
                     let length = best.map_or(0, |best| best.before.1 - best.before.0);
                     if length < to.0 - from.0 || rare < rarest {
-                        best = Some(Common { before: (from.0, to.0), after: (from.1, to.1) });
+                        best = Some(CommonRun { before: (from.0, to.0), after: (from.1, to.1) });
                         rarest = rare;
                     }
                     place = next[place - before.start];
@@ -179,38 +179,38 @@ impl Diff<'_> {
         }
         self.steps = self.steps.saturating_sub(before.len() + after.len());
         match best {
-            _ if any && rarest > OFTEN => Found::TooOften,
-            Some(run) => Found::Run(run),
-            None => Found::Nothing,
+            _ if any && rarest > MAX_OCCURRENCES => RunSearch::TooFrequent,
+            Some(run) => RunSearch::Run(run),
+            None => RunSearch::NoRun,
         }
     }
 
     /// For parts that have nothing but very frequent lines in common.
-    fn classic(&mut self, before: Range<usize>, after: Range<usize>) {
+    fn myers(&mut self, before: Range<usize>, after: Range<usize>) {
         let (one, other) = (&self.before[before.clone()], &self.after[after.clone()]);
-        let changed = classic::diff(one, other, &mut self.steps);
+        let changed = myers::diff(one, other, &mut self.steps);
         self.changed.0[before].copy_from_slice(&changed.0);
         self.changed.1[after].copy_from_slice(&changed.1);
     }
 }
 
-enum Found {
-    Run(Common),
-    Nothing,
+enum RunSearch {
+    Run(CommonRun),
+    NoRun,
     /// There are common lines, but each is too frequent.
-    TooOften,
+    TooFrequent,
 }
 
 /// A run of changed lines, which may be empty, between lines that are not changed.
 #[derive(Clone, Copy)]
-struct Group {
+struct ChangedRun {
     start: usize,
     end: usize,
 }
 
-impl Group {
+impl ChangedRun {
     fn first(changed: &[bool]) -> Self {
-        Group { start: 0, end: run_from(changed, 0) }
+        ChangedRun { start: 0, end: run_from(changed, 0) }
     }
 
     fn next(&mut self, changed: &[bool]) -> bool {
@@ -267,7 +267,7 @@ fn run_from(changed: &[bool], start: usize) -> usize {
 
 /// Moves runs of changed lines, as far as that makes no difference, to where the other side changed too, or down.
 fn slide(lines: &[u32], changed: &mut [bool], other: &[bool]) {
-    let (mut group, mut there) = (Group::first(changed), Group::first(other));
+    let (mut group, mut there) = (ChangedRun::first(changed), ChangedRun::first(other));
     loop {
         if !group.is_empty() {
             let (mut size, mut earliest, mut matching);

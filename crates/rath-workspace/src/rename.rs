@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::objects::{Kind, Objects};
+use super::objects::{ObjectKind, Objects};
 use super::tree::{Mode, ObjectId};
 use crate::error::Result;
 
@@ -17,14 +17,14 @@ pub(super) struct Renamable<'a> {
 
 /// A file that is gone, and the new one that it became.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pair {
+pub(super) struct RenamePair {
     pub(super) source: usize,
     pub(super) target: usize,
 }
 
 /// What a merge wants to know, which renames among all that there may be.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct RenameQuery {
     /// Sources that matter, and whether they do for their content; else only for where their directory went.
     pub(super) sources: HashMap<Vec<u8>, bool>,
     /// Directories that are gone, and how much it matters where to.
@@ -41,15 +41,15 @@ pub(super) enum Relevance {
 }
 
 /// Equality, in git's numbers.
-const MOST: u64 = 60_000;
+const MAX_SCORE: u64 = 60_000;
 /// From here on, a file is the same under another name.
-const LEAST: u64 = 30_000;
+const MIN_SCORE: u64 = 30_000;
 /// From here on, one that kept its last name is, without looking any further.
-const LEAST_NAMED: u64 = LEAST + (MOST - LEAST) / 2;
+const MIN_SCORE_SAME_NAME: u64 = MIN_SCORE + (MAX_SCORE - MIN_SCORE) / 2;
 /// How many candidates are remembered for each new file.
-const CANDIDATES: usize = 4;
+const MAX_CANDIDATES: usize = 4;
 
-/// The empty blob: files that hold nothing are not taken for each other.
+/// The empty blob: files that hold nothing are not source_of for each other.
 pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
     0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c, 0x53,
     0x91,
@@ -61,40 +61,40 @@ pub(super) fn find(
     sources: &[Renamable<'_>],
     targets: &[Renamable<'_>],
     limit: usize,
-    wanted: Option<&mut Wanted>,
-) -> Result<Vec<Pair>> {
+    query: Option<&mut RenameQuery>,
+) -> Result<Vec<RenamePair>> {
     if sources.is_empty() || targets.is_empty() {
         return Ok(Vec::new());
     }
-    let taken = vec![None; targets.len()];
+    let source_of = vec![None; targets.len()];
     let used = vec![false; sources.len()];
-    let mut search = Search { objects, sources, targets, spans: HashMap::new(), taken, used };
-    search.same();
+    let mut search = RenameSearch { objects, sources, targets, spans: HashMap::new(), source_of, used };
+    search.pair_identical();
     let mut left: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
-    let mut wanted = wanted;
-    search.named(&left, wanted.as_deref_mut())?;
+    let mut query = query;
+    search.pair_same_names(&left, query.as_deref_mut())?;
     left.retain(|nth| !search.used[*nth]);
-    if let Some(wanted) = &mut wanted {
-        left.retain(|nth| wanted.sources.contains_key(sources[*nth].path));
+    if let Some(query) = &mut query {
+        left.retain(|nth| query.sources.contains_key(sources[*nth].path));
         let paths: Vec<&[u8]> = left.iter().map(|nth| sources[*nth].path).collect();
-        wanted.settle(&paths);
-        left.retain(|nth| wanted.still_wants(sources[*nth].path));
+        query.downgrade_decided(&paths);
+        left.retain(|nth| query.is_relevant(sources[*nth].path));
     }
-    let open = search.taken.iter().filter(|taken| taken.is_none()).count();
+    let open = search.source_of.iter().filter(|source_of| source_of.is_none()).count();
     if open.saturating_mul(left.len()) <= limit.saturating_mul(limit) {
-        search.similar(&left, wanted)?;
+        search.pair_similar(&left, query)?;
     }
-    let taken = search.taken.iter().enumerate();
-    Ok(taken.filter_map(|(target, source)| Some(Pair { source: (*source)?, target })).collect())
+    let source_of = search.source_of.iter().enumerate();
+    Ok(source_of.filter_map(|(target, source)| Some(RenamePair { source: (*source)?, target })).collect())
 }
 
-struct Search<'a> {
+struct RenameSearch<'a> {
     objects: &'a Objects,
     sources: &'a [Renamable<'a>],
     targets: &'a [Renamable<'a>],
     spans: HashMap<ObjectId, Arc<Spans>>,
     /// For each target, where it came from.
-    taken: Vec<Option<usize>>,
+    source_of: Vec<Option<usize>>,
     used: Vec<bool>,
 }
 
@@ -112,14 +112,14 @@ struct Candidate {
     target: usize,
 }
 
-impl Search<'_> {
-    fn take(&mut self, source: usize, target: usize) {
-        self.taken[target] = Some(source);
+impl RenameSearch<'_> {
+    fn pair(&mut self, source: usize, target: usize) {
+        self.source_of[target] = Some(source);
         self.used[source] = true;
     }
 
     /// Pairs files whose content is the same.
-    fn same(&mut self) {
+    fn pair_identical(&mut self) {
         let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
         for (nth, source) in self.sources.iter().enumerate() {
             by_id.entry(source.id).or_default().push(nth);
@@ -142,21 +142,21 @@ impl Search<'_> {
                 best = best.or(Some(source));
             }
             if let Some(source) = best {
-                self.take(source, target);
+                self.pair(source, target);
             }
         }
     }
 
     /// Pairs files that kept their last name, where it is clear which with which.
-    fn named(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+    fn pair_same_names(&mut self, left: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
         let mut guesses = HashMap::new();
-        if let Some(wanted) = &mut wanted {
-            for (target, source) in self.taken.iter().enumerate() {
+        if let Some(query) = &mut query {
+            for (target, source) in self.source_of.iter().enumerate() {
                 if let Some(source) = source {
-                    wanted.count(self.sources[*source].path, self.targets[target].path);
+                    query.count_rename(self.sources[*source].path, self.targets[target].path);
                 }
             }
-            guesses = wanted.guesses();
+            guesses = query.guesses();
         }
         let mut sources: HashMap<&[u8], Option<usize>> = HashMap::new();
         for nth in left {
@@ -164,13 +164,13 @@ impl Search<'_> {
         }
         let mut targets: HashMap<&[u8], Option<usize>> = HashMap::new();
         let mut paths: HashMap<&[u8], usize> = HashMap::new();
-        for (nth, target) in self.targets.iter().enumerate().filter(|(nth, _)| self.taken[*nth].is_none()) {
+        for (nth, target) in self.targets.iter().enumerate().filter(|(nth, _)| self.source_of[*nth].is_none()) {
             targets.entry(last_name(target.path)).and_modify(|it| *it = None).or_insert(Some(nth));
             paths.insert(target.path, nth);
         }
         for source in left.iter().copied() {
             let path = self.sources[source].path;
-            if wanted.as_deref().is_some_and(|wanted| !wanted.sources.contains_key(path)) {
+            if query.as_deref().is_some_and(|query| !query.sources.contains_key(path)) {
                 continue;
             }
             let name = last_name(path);
@@ -182,11 +182,11 @@ impl Search<'_> {
                 moved.extend_from_slice(name);
                 paths.get(&*moved).copied()
             });
-            let Some(target) = target.filter(|target| self.taken[*target].is_none()) else { continue };
-            if self.score(source, target, LEAST_NAMED)? >= LEAST_NAMED {
-                self.take(source, target);
-                if let Some(wanted) = &mut wanted {
-                    wanted.count(path, self.targets[target].path);
+            let Some(target) = target.filter(|target| self.source_of[*target].is_none()) else { continue };
+            if self.score(source, target, MIN_SCORE_SAME_NAME)? >= MIN_SCORE_SAME_NAME {
+                self.pair(source, target);
+                if let Some(query) = &mut query {
+                    query.count_rename(path, self.targets[target].path);
                 }
             }
         }
@@ -194,64 +194,64 @@ impl Search<'_> {
     }
 
     /// Pairs what is left by how much it has in common.
-    fn similar(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+    fn pair_similar(&mut self, left: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
         let mut candidates: Vec<Option<Candidate>> = Vec::new();
-        for target in (0..self.targets.len()).filter(|target| self.taken[*target].is_none()).collect::<Vec<_>>() {
-            let mut best = [None; CANDIDATES];
+        for target in (0..self.targets.len()).filter(|target| self.source_of[*target].is_none()).collect::<Vec<_>>() {
+            let mut best = [None; MAX_CANDIDATES];
             for source in left.iter().copied() {
-                let score = self.score(source, target, LEAST)?;
+                let score = self.score(source, target, MIN_SCORE)?;
                 let same_name = last_name(self.sources[source].path) == last_name(self.targets[target].path);
                 let one = Some(Candidate { score, same_name, source, target });
                 let mut worst = 0;
-                for nth in 1..CANDIDATES {
-                    if better(&best[worst], &best[nth]) {
+                for nth in 1..MAX_CANDIDATES {
+                    if is_better(&best[worst], &best[nth]) {
                         worst = nth;
                     }
                 }
-                if better(&one, &best[worst]) {
+                if is_better(&one, &best[worst]) {
                     best[worst] = one;
                 }
             }
             candidates.extend(best);
         }
-        candidates.sort_by(|one, other| better(other, one).cmp(&better(one, other)));
-        for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= LEAST) {
-            if self.taken[candidate.target].is_none() && !self.used[candidate.source] {
-                self.take(candidate.source, candidate.target);
-                if let Some(wanted) = &mut wanted {
-                    wanted.count(self.sources[candidate.source].path, self.targets[candidate.target].path);
+        candidates.sort_by(|one, other| is_better(other, one).cmp(&is_better(one, other)));
+        for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= MIN_SCORE) {
+            if self.source_of[candidate.target].is_none() && !self.used[candidate.source] {
+                self.pair(candidate.source, candidate.target);
+                if let Some(query) = &mut query {
+                    query.count_rename(self.sources[candidate.source].path, self.targets[candidate.target].path);
                 }
             }
         }
         Ok(())
     }
 
-    /// How much two files have in common; 0 where it is clear that it is less than `least`.
-    fn score(&mut self, source: usize, target: usize, least: u64) -> Result<u64> {
+    /// How much two files have in common; 0 where it is clear that it is less than `min_score`.
+    fn score(&mut self, source: usize, target: usize, min_score: u64) -> Result<u64> {
         let (source, target) = (&self.sources[source], &self.targets[target]);
         if !source.mode.is_file() || !target.mode.is_file() {
             return Ok(0);
         }
         let (source, target) = (self.spans(source.id)?, self.spans(target.id)?);
         let (larger, smaller) = (source.size.max(target.size), source.size.min(target.size));
-        if larger * (MOST - least) < (larger - smaller) * MOST || target.size == 0 {
+        if larger * (MAX_SCORE - min_score) < (larger - smaller) * MAX_SCORE || target.size == 0 {
             return Ok(0);
         }
-        Ok(source.copied(&target) * MOST / larger)
+        Ok(source.common_bytes(&target) * MAX_SCORE / larger)
     }
 
     fn spans(&mut self, id: ObjectId) -> Result<Arc<Spans>> {
         if let Some(spans) = self.spans.get(&id) {
             return Ok(spans.clone());
         }
-        let spans = Arc::new(Spans::of(&self.objects.get(id, Kind::Blob)?));
+        let spans = Arc::new(Spans::new(&self.objects.get(id, ObjectKind::Blob)?));
         self.spans.insert(id, spans.clone());
         Ok(spans)
     }
 }
 
 /// Whether one candidate is to be preferred; what is not there never is.
-fn better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
+fn is_better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
     match (one, other) {
         (None, _) => false,
         (Some(_), None) => true,
@@ -261,7 +261,7 @@ fn better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
 
 impl Spans {
     /// Cuts a file into lines, and longer ones into pieces of 64 bytes.
-    fn of(content: &[u8]) -> Self {
+    fn new(content: &[u8]) -> Self {
         let is_text = memchr::memchr(0, &content[..content.len().min(8000)]).is_none();
         let mut counts: HashMap<u32, u32> = HashMap::new();
         let (mut length, mut one, mut two) = (0, 0_u32, 0_u32);
@@ -290,7 +290,7 @@ impl Spans {
     }
 
     /// How many of its bytes the other has too.
-    fn copied(&self, other: &Spans) -> u64 {
+    fn common_bytes(&self, other: &Spans) -> u64 {
         let (mut copied, mut other) = (0, other.counts.as_slice());
         for (hash, count) in &self.counts {
             while let Some((first, rest)) = other.split_first()
@@ -308,13 +308,13 @@ impl Spans {
     }
 }
 
-impl Wanted {
+impl RenameQuery {
     fn relevance(&self, directory: &[u8]) -> Relevance {
         self.directories.get(directory).copied().unwrap_or(Relevance::None)
     }
 
     /// Counts a rename for the directories that it speaks for: as far up as the names below are the same.
-    fn count(&mut self, from: &[u8], to: &[u8]) {
+    fn count_rename(&mut self, from: &[u8], to: &[u8]) {
         let (mut old, mut new) = (directory(from), directory(to));
         let mut first = true;
         while self.directories.contains_key(old) {
@@ -331,7 +331,7 @@ impl Wanted {
     }
 
     /// Finds the directories of which it is clear already where most of their files went, whatever becomes of these sources.
-    fn settle(&mut self, left: &[&[u8]]) {
+    fn downgrade_decided(&mut self, left: &[&[u8]]) {
         let mut unknown: HashMap<&[u8], usize> = HashMap::new();
         for path in left {
             let mut at = directory(path);
@@ -351,7 +351,7 @@ impl Wanted {
     }
 
     /// Whether a source is worth a comparison with everything.
-    fn still_wants(&self, path: &[u8]) -> bool {
+    fn is_relevant(&self, path: &[u8]) -> bool {
         if self.sources.get(path) == Some(&true) {
             return true;
         }

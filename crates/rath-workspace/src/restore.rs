@@ -8,12 +8,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode as Permissions};
 use rustix::io::Errno;
 
-use super::changes::{Changed, Version, join};
-use super::checkout::{failed, write_all};
-use super::dir::{Dir, Entry, Kind};
+use super::changes::{TreeChange, Version, join_path};
+use super::checkout::{cannot_write, write_all};
+use super::dir::{Dir, DirEntry, EntryKind};
 use super::disk;
 use super::objects::{self, Objects};
-use super::quote;
+use super::paths;
 use super::rename::{directory, last_name};
 use super::tree::Mode;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,73 +23,75 @@ pub(super) struct Restore<'a> {
     pub(super) objects: &'a Objects,
     pub(super) root: &'a OwnedFd,
     /// What is there.
-    pub(super) found: &'a Arc<Dir>,
+    pub(super) dir: &'a Arc<Dir>,
     /// A folder for files that are not where they belong yet, if it is on the same file system.
-    pub(super) aside: &'a Path,
+    pub(super) staging: &'a Path,
 }
 
 impl Restore<'_> {
     /// Makes these changes. If something that is not kept is in the way, none is made.
-    pub(super) fn run(&self, changed: &[Changed]) -> Result<()> {
+    pub(super) fn run(&self, changed: &[TreeChange]) -> Result<()> {
         let mut there = Vec::new();
         for one in changed.iter().filter(|one| one.after.is_some()) {
-            there.push(self.is_clear(one)?);
+            there.push(self.check_target(one)?);
         }
         let mut there = there.into_iter();
         let mut left = BTreeSet::new();
         for one in changed.iter().rev().filter(|one| one.before.is_some() && one.after.is_none()) {
-            self.remove(one).map_err(|error| failed(&one.path, error.into()))?;
+            self.remove(one).map_err(|error| cannot_write(&one.path, error.into()))?;
             left.insert(directory(&one.path));
         }
         self.remove_empty(left);
         for one in changed {
             let Some(version) = one.after else { continue };
-            if there.next() != Some(Clear::Same) {
-                self.put(&one.path, version)?;
+            if there.next() != Some(WriteTarget::AlreadyThere) {
+                self.write_file(&one.path, version)?;
             }
         }
         Ok(())
     }
 
     /// Whether a file can be written without losing anything that is not kept.
-    fn is_clear(&self, one: &Changed) -> Result<Clear> {
+    fn check_target(&self, one: &TreeChange) -> Result<WriteTarget> {
         let blocked = |path: &[u8]| {
-            let path = quote::shown(path);
+            let path = paths::path_text(path);
             let message =
-                format!("cannot restore `{}`: `{path}` is in its way, and is not kept", quote::shown(&one.path));
+                format!("cannot restore `{}`: `{path}` is in its way, and is not kept", paths::path_text(&one.path));
             Error::new(ErrorKind::Io, message).with_hint(format!("move or remove `{path}`"))
         };
-        let mut dir = self.found;
+        let mut dir = self.dir;
         let mut path = Vec::new();
         let mut names = one.path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
-            path = join(&path, name);
-            let Some(entry) = dir.find(name) else { return Ok(Clear::Free) };
+            path = join_path(&path, name);
+            let Some(entry) = dir.find(name) else { return Ok(WriteTarget::Free) };
             let is_last = names.peek().is_none();
             match (entry.kind, dir.child(entry)) {
                 (_, Some(child)) if !is_last => dir = child,
                 (_, Some(child)) => {
-                    return match unkept(child) {
-                        Some(below) => Err(blocked(&join(&path, &below))),
-                        None => Ok(Clear::Free),
+                    return match find_untracked(child) {
+                        Some(below) => Err(blocked(&join_path(&path, &below))),
+                        None => Ok(WriteTarget::Free),
                     };
                 }
-                (Kind::Kept(_), None) => return Ok(Clear::Free),
-                (Kind::Unkept(_), None) if is_last && self.is(entry, one)? => return Ok(Clear::Same),
-                (Kind::Unkept(_), None) => return Err(blocked(&path)),
+                (EntryKind::Tracked(_), None) => return Ok(WriteTarget::Free),
+                (EntryKind::Untracked(_), None) if is_last && self.is_same_file(entry, one)? => {
+                    return Ok(WriteTarget::AlreadyThere);
+                }
+                (EntryKind::Untracked(_), None) => return Err(blocked(&path)),
             }
         }
-        Ok(Clear::Free)
+        Ok(WriteTarget::Free)
     }
 
     /// Whether a file of which no version is kept is the one that is wanted.
-    fn is(&self, entry: &Entry, one: &Changed) -> Result<bool> {
+    fn is_same_file(&self, entry: &DirEntry, one: &TreeChange) -> Result<bool> {
         let Some((mode, id)) = one.after else { return Ok(false) };
         let is_file = entry.stat.file_type() == rustix::fs::FileType::RegularFile;
         if !is_file || !mode.is_file() || entry.stat.is_executable() != (mode == Mode::Executable) {
             return Ok(false);
         }
-        let wanted = self.objects.get(id, objects::Kind::Blob)?;
+        let wanted = self.objects.get(id, objects::ObjectKind::Blob)?;
         if wanted.len() as u64 != entry.stat.size {
             return Ok(false);
         }
@@ -102,7 +104,7 @@ impl Restore<'_> {
         Ok(read().is_ok_and(|content| content == wanted))
     }
 
-    fn remove(&self, one: &Changed) -> Result<(), Errno> {
+    fn remove(&self, one: &TreeChange) -> Result<(), Errno> {
         let dir = disk::open_path(self.root, directory(&one.path))?;
         match rustix::fs::unlinkat(&dir, last_name(&one.path), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
@@ -124,23 +126,24 @@ impl Restore<'_> {
     }
 
     /// Puts a file in its place: whoever looks finds the old one or the new one.
-    fn put(&self, path: &[u8], version: Version) -> Result<()> {
-        let content = self.objects.get(version.1, objects::Kind::Blob)?;
+    fn write_file(&self, path: &[u8], version: Version) -> Result<()> {
+        let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
         let put = || -> std::io::Result<()> {
             let dir = self.directory_for(path)?;
             let name = last_name(path);
             if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == rustix::fs::FileType::Directory) {
-                self.remove_hollow(path)?;
+                self.remove_empty_tree(path)?;
             }
             // Where the folder is on another file system, the file waits beside its place.
-            match disk::open_root(self.aside).and_then(|aside| put_from(&aside, &dir, name, version.0, &content)) {
+            match disk::open_root(self.staging).and_then(|staging| write_via(&staging, &dir, name, version.0, &content))
+            {
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::XDEV | Errno::NOENT)) => {
-                    put_from(&dir, &dir, name, version.0, &content)
+                    write_via(&dir, &dir, name, version.0, &content)
                 }
                 done => done,
             }
         };
-        put().map_err(|error| failed(path, error))
+        put().map_err(|error| cannot_write(path, error))
     }
 
     /// The directory that a file lies in, made where it is missing.
@@ -159,13 +162,13 @@ impl Restore<'_> {
     }
 
     /// Removes a directory that holds nothing but directories.
-    fn remove_hollow(&self, path: &[u8]) -> std::io::Result<()> {
+    fn remove_empty_tree(&self, path: &[u8]) -> std::io::Result<()> {
         let mut rest = vec![path.to_vec()];
         let mut found = Vec::new();
         while let Some(path) = rest.pop() {
             let mut listing = disk::Listing::default();
             listing.read(&disk::open_path(self.root, &path)?)?;
-            rest.extend((0..listing.entries.len()).map(|nth| join(&path, listing.name(nth))));
+            rest.extend((0..listing.entries.len()).map(|nth| join_path(&path, listing.name(nth))));
             found.push(path);
         }
         for path in found.iter().rev() {
@@ -177,43 +180,43 @@ impl Restore<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Clear {
+enum WriteTarget {
     Free,
     /// What is wanted is there already.
-    Same,
+    AlreadyThere,
 }
 
 /// The path of something in a directory that no version is kept of, beside directories with nothing in them.
-fn unkept(dir: &Arc<Dir>) -> Option<Vec<u8>> {
+fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     let mut rest = vec![(Vec::new(), dir)];
     while let Some((path, dir)) = rest.pop() {
         for entry in &dir.entries {
-            let below = join(&path, dir.name(entry));
+            let below = join_path(&path, dir.name(entry));
             match (entry.kind, dir.child(entry)) {
-                (Kind::Kept(Mode::Directory), Some(child)) => rest.push((below, child)),
-                (Kind::Kept(_), _) => {}
-                (Kind::Unkept(_), _) => return Some(below),
+                (EntryKind::Tracked(Mode::Directory), Some(child)) => rest.push((below, child)),
+                (EntryKind::Tracked(_), _) => {}
+                (EntryKind::Untracked(_), _) => return Some(below),
             }
         }
     }
     None
 }
 
-fn put_from(aside: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
-    let temporary = objects::temporary(Path::new(".rath-restore"));
+fn write_via(staging: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
+    let temporary = objects::temp_path(Path::new(".rath-restore"));
     let temporary = temporary.as_os_str().to_string_lossy().replace('/', "-");
     let waiting = temporary.as_bytes();
     let write = || -> std::io::Result<()> {
         if mode == Mode::Link {
-            rustix::fs::symlinkat(content, aside, waiting)?;
+            rustix::fs::symlinkat(content, staging, waiting)?;
         } else {
-            write_all(&disk::create_file(aside, waiting, mode == Mode::Executable)?, content)?;
+            write_all(&disk::create_file(staging, waiting, mode == Mode::Executable)?, content)?;
         }
-        Ok(rustix::fs::renameat(aside, waiting, dir, name)?)
+        Ok(rustix::fs::renameat(staging, waiting, dir, name)?)
     };
     let written = write();
     if written.is_err() {
-        let _ = rustix::fs::unlinkat(aside, waiting, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(staging, waiting, AtFlags::empty());
     }
     written
 }

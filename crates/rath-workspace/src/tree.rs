@@ -29,7 +29,7 @@ pub enum Mode {
 
 /// One entry of a tree object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct TreeEntry<'a> {
     pub(super) mode: Mode,
     pub(super) name: &'a [u8],
     pub(super) id: ObjectId,
@@ -110,7 +110,7 @@ impl Mode {
     }
 
     /// Reads the octal form that tree objects use.
-    pub fn read(octal: &[u8]) -> Option<Self> {
+    pub fn from_octal(octal: &[u8]) -> Option<Self> {
         match octal {
             // Trees that git wrote before 2005 have files that their group may write.
             b"100644" | b"100664" => Some(Mode::File),
@@ -128,14 +128,14 @@ impl Mode {
 }
 
 /// The entries of a tree object, each checked for being one that a directory can hold.
-pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
+pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<TreeEntry<'_>>> {
     let mut rest = bytes;
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(bytes.len() / 36);
+    let mut entries: Vec<TreeEntry<'_>> = Vec::with_capacity(bytes.len() / 36);
     while !rest.is_empty() {
         let entry = entry(&mut rest)
             .ok_or_else(|| Error::new(ErrorKind::Damaged, format_args!("the tree {tree} cannot be read")))?;
-        if !may_be_kept(entry.name) {
-            let name = super::quote::shown(entry.name);
+        if !is_valid_name(entry.name) {
+            let name = super::paths::path_text(entry.name);
             let message = format!("the tree {tree} holds `{name}`, which is no name for a file");
             return Err(Error::new(ErrorKind::Damaged, message));
         }
@@ -147,19 +147,19 @@ pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
     Ok(entries)
 }
 
-fn entry<'a>(rest: &mut &'a [u8]) -> Option<Entry<'a>> {
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<TreeEntry<'a>> {
     let space = memchr::memchr(b' ', rest)?;
-    let mode = Mode::read(&rest[..space])?;
+    let mode = Mode::from_octal(&rest[..space])?;
     let end = space + 1 + memchr::memchr(0, &rest[space + 1..])?;
     let name = &rest[space + 1..end];
     let id = ObjectId(rest.get(end + 1..end + 21)?.try_into().ok()?);
     *rest = &rest[end + 21..];
-    Some(Entry { mode, name, id })
+    Some(TreeEntry { mode, name, id })
 }
 
 /// The order of entries in a tree object: a directory's name counts as if it ended with a slash.
-pub(super) fn order(one: &Entry<'_>, other: &Entry<'_>) -> Ordering {
-    let end = |entry: &Entry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
+pub(super) fn order(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
+    let end = |entry: &TreeEntry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
     let common = one.name.len().min(other.name.len());
     one.name[..common].cmp(&other.name[..common]).then_with(|| {
         let one = one.name[common..].iter().copied().chain(end(one));
@@ -168,7 +168,7 @@ pub(super) fn order(one: &Entry<'_>, other: &Entry<'_>) -> Ordering {
 }
 
 /// The bytes of a tree object with these entries, which it puts in order.
-pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
+pub(super) fn encode(entries: &mut [TreeEntry<'_>]) -> Vec<u8> {
     entries.sort_unstable_by(order);
     let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 28).sum());
     for entry in entries {
@@ -182,13 +182,17 @@ pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
 }
 
 /// Whether a file of this name can be part of a tree, and be written to a directory without leaving it.
-pub(super) fn may_be_kept(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !is_control(name) && memchr::memchr2(b'/', 0, name).is_none()
+pub(super) fn is_valid_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name != b"."
+        && name != b".."
+        && !is_reserved_name(name)
+        && memchr::memchr2(b'/', 0, name).is_none()
 }
 
 /// Whether a name is one that version control has for itself, ours or git's.
 ///
 /// In any case: on a file system that does not tell them apart, `.GIT` is git's.
-pub(super) fn is_control(name: &[u8]) -> bool {
+pub(super) fn is_reserved_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b".rath")
 }

@@ -5,45 +5,45 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::change::Digest;
-use crate::change::Untracked;
+use crate::change::UntrackedReason;
 use rustix::fs::FileType;
 
 use super::batch::Batch;
-use super::dir::{Dir, Entry, Kind, Stat};
+use super::dir::{Dir, DirEntry, EntryKind, Stat};
+use super::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
 use super::disk::{self, Listing};
-use super::ignore::{self, Level, Patterns, Rules};
-use super::most::{Found, Most};
-use super::node::{Made, Node, OpenDir, Way};
+use super::ignore::{self, IgnoreLevel, Patterns, Rules};
+use super::limits::{SnapshotLimits, SnapshotUsage};
 use super::objects::{self, Objects};
 use super::tree::{Mode, ObjectId};
-use super::{pool, quote};
+use super::{paths, pool};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
 /// Directories nested deeper than this are not kept: git reads no tree that is.
-pub(super) const DEEPEST: usize = 2048;
+pub(super) const MAX_DEPTH: usize = 2048;
 
-/// An ignored directory with more in it than this is named as a whole, by its own metadata.
-pub(super) const WATCHED: usize = 10_000;
+/// An ignored directory with more in it than this is named as a finish_dir, by its own metadata.
+pub(super) const MAX_IGNORED_ENTRIES: usize = 10_000;
 
 /// How often a file is read again that changes while it is read.
-const ATTEMPTS: usize = 5;
+const MAX_READ_ATTEMPTS: usize = 5;
 
 /// What a directory is walked for.
-struct About {
+struct WalkContext {
     known: Option<Arc<Dir>>,
     purpose: Purpose,
 }
 
 enum Purpose {
     /// To keep what the rules from above, and its own, let be kept.
-    Keep(Rules),
+    Track(Rules),
     /// To notice changes by metadata.
-    Watch(Arc<Watch>),
+    Watch(Arc<WatchedDir>),
 }
 
 /// A directory that is ignored, with everything in it.
-struct Watch {
+struct WatchedDir {
     /// What was seen in it so far.
     seen: AtomicUsize,
     stat: Stat,
@@ -59,8 +59,8 @@ pub(super) struct Walk<'a> {
     batch: &'a Batch<'a>,
     /// A file stamped with this moment or later may change again without a trace.
     since: i64,
-    largest: u64,
-    found: Found,
+    max_file_size: u64,
+    usage: SnapshotUsage,
     open: Arc<AtomicUsize>,
 }
 
@@ -71,97 +71,102 @@ struct Scratch {
     path: Vec<u8>,
 }
 
-type Job = (Arc<Node<About>>, Way);
+type WalkJob = (Arc<DirNode<WalkContext>>, DirAccess);
 
 /// Looks at everything in a directory, and reads what is not as it was known.
 pub(super) fn walk(
     root: &OwnedFd,
     objects: &Objects,
     batch: &Batch<'_>,
-    (largest, most): (u64, Most),
+    (max_file_size, limits): (u64, SnapshotLimits),
     known: Option<Arc<Dir>>,
 ) -> Result<Arc<Dir>> {
-    let found = Found::new(most);
-    let walk = Walk { root, objects, batch, since: disk::now(), largest, found, open: Arc::default() };
+    let usage = SnapshotUsage::new(limits);
+    let walk = Walk { root, objects, batch, since: disk::file_clock_now(), max_file_size, usage, open: Arc::default() };
     let result = Mutex::new(None);
-    let node = Node::root(About { known, purpose: Purpose::Keep(None) });
-    pool::run(vec![(node, Way::Path)], |job, scratch, more| {
+    let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
+    pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, more| {
         if let Some(made) = walk.visit(job, scratch, more)? {
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
         }
         Ok(())
     })?;
     match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(Made::Dir(dir)) => Ok(dir),
+        Some(DirResult::Dir(dir)) => Ok(dir),
         _ => Err(Error::new(ErrorKind::Io, "the workspace cannot be read; its directory may be gone or closed to us")),
     }
 }
 
 impl Walk<'_> {
-    fn visit(&self, (node, way): Job, scratch: &mut Scratch, more: &mut Vec<Job>) -> Result<Option<Made>> {
-        let whole = |node: &Node<About>, dir: Dir| self.whole(node, dir);
-        if let Purpose::Watch(watch) = &node.about.purpose
-            && watch.seen.load(Relaxed) > WATCHED
+    fn visit(
+        &self,
+        (node, access): WalkJob,
+        scratch: &mut Scratch,
+        more: &mut Vec<WalkJob>,
+    ) -> Result<Option<DirResult>> {
+        let finish_dir = |node: &DirNode<WalkContext>, dir: Dir| self.finish_dir(node, dir);
+        if let Purpose::Watch(watch) = &node.context.purpose
+            && watch.seen.load(Relaxed) > MAX_IGNORED_ENTRIES
         {
-            return node.made(Made::Gone, &whole);
+            return node.complete(DirResult::Gone, &finish_dir);
         }
-        let opened = match self.open(&node, &way) {
+        let opened = match self.open(&node, &access) {
             Ok(fd) => OpenDir::new(fd, &self.open),
-            Err(error) if disk::is_gone(error) => return node.made(Made::Gone, &whole),
-            Err(error) if disk::is_closed(error) => {
-                let stat = self.stat(&node, &way).unwrap_or_default();
-                let why = match node.about.purpose {
-                    Purpose::Keep(_) => Untracked::Special,
-                    Purpose::Watch(_) => Untracked::Ignored,
+            Err(error) if disk::is_gone(error) => return node.complete(DirResult::Gone, &finish_dir),
+            Err(error) if disk::is_denied(error) => {
+                let stat = self.stat(&node, &access).unwrap_or_default();
+                let why = match node.context.purpose {
+                    Purpose::Track(_) => UntrackedReason::Special,
+                    Purpose::Watch(_) => UntrackedReason::Ignored,
                 };
-                return node.made(Made::Unkept(why, stat), &whole);
+                return node.complete(DirResult::Untracked(why, stat), &finish_dir);
             }
-            Err(error) => return Err(failed(&node.path(), error.into())),
+            Err(error) => return Err(cannot_read(&node.path(), error.into())),
         };
         let mut dir = Dir::default();
-        dir.own = disk::stat_of(&opened.fd).map_err(|error| failed(&node.path(), error.into()))?;
+        dir.own = disk::stat_fd(&opened.fd).map_err(|error| cannot_read(&node.path(), error.into()))?;
         dir.racy = dir.own.changed >= self.since;
-        match &node.about.known {
+        match &node.context.known {
             Some(known) if known.own == dir.own && !known.racy => known.list(&mut scratch.listing),
             _ => match scratch.listing.read(&opened.fd) {
                 Err(error) if rustix::io::Errno::from_io_error(&error).is_some_and(disk::is_gone) => {
-                    return node.made(Made::Gone, &whole);
+                    return node.complete(DirResult::Gone, &finish_dir);
                 }
-                listed => listed.map_err(|error| failed(&node.path(), error))?,
+                listed => listed.map_err(|error| cannot_read(&node.path(), error))?,
             },
         }
         let before = more.len();
-        match &node.about.purpose {
-            Purpose::Keep(rules) => self.keep(&node, rules, &opened, scratch, &mut dir, more)?,
-            Purpose::Watch(watch) => self.watch(&node, watch, &opened, scratch, &mut dir, more)?,
+        match &node.context.purpose {
+            Purpose::Track(rules) => self.visit_tracked(&node, rules, &opened, scratch, &mut dir, more)?,
+            Purpose::Watch(watch) => self.visit_ignored(&node, watch, &opened, scratch, &mut dir, more)?,
         }
         let children = more.len() - before;
-        node.found(dir, children, &whole)
+        node.fill(dir, children, &finish_dir)
     }
 
     /// Looks at a directory whose files are kept.
-    fn keep(
+    fn visit_tracked(
         &self,
-        node: &Arc<Node<About>>,
+        node: &Arc<DirNode<WalkContext>>,
         above: &Rules,
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<Job>,
+        more: &mut Vec<WalkJob>,
     ) -> Result<()> {
-        let known = node.about.known.as_ref();
+        let known = node.context.known.as_ref();
         let Scratch { listing, content, path } = scratch;
-        self.found.names(listing.entries.len())?;
+        self.usage.add_names(listing.entries.len())?;
         path.clear();
         dir.patterns = self.patterns(opened, listing, known, content);
         if above.is_some() || dir.patterns.is_some() {
             *path = node.path();
         }
         let rules = match &dir.patterns {
-            Some(patterns) => Level::below(above, patterns, path),
+            Some(patterns) => IgnoreLevel::push(above, patterns, path),
             None => above.clone(),
         };
-        dir.rules = ignore::id(&rules);
+        dir.rules = ignore::rules_id(&rules);
         // By the same rules, what was ignored still is, and what was not is not.
         let same_rules = known.is_some_and(|known| known.rules == dir.rules);
         if !path.is_empty() {
@@ -174,14 +179,14 @@ impl Walk<'_> {
         let first = more.len();
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
-            let is_ours = name.eq_ignore_ascii_case(b".rath");
-            if is_ours && node.depth == 0 {
+            let is_rath = name.eq_ignore_ascii_case(b".rath");
+            if is_rath && node.depth == 0 {
                 continue;
             }
-            let before = known.and_then(|known| seek(known, &mut position, name).map(|entry| (known, entry)));
+            let before = known.and_then(|known| find_from(known, &mut position, name).map(|entry| (known, entry)));
             let mut stat = None;
             let file_type = match file_type {
-                FileType::Unknown => match self.look(node, opened, name)? {
+                FileType::Unknown => match self.stat_entry(node, opened, name)? {
                     None => continue,
                     Some(found) => stat.insert(found).file_type(),
                 },
@@ -190,7 +195,7 @@ impl Walk<'_> {
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
             let ignored = is_git
-                || is_ours
+                || is_rath
                 || is_temporary(name)
                 || match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
@@ -202,37 +207,37 @@ impl Walk<'_> {
                         }
                     }
                 };
-            // What is known of a directory from when it was ignored says nothing of one that is not, and the other way round.
+            // What is known of a directory from when it was ignored says nothing of one that is not, and the other access round.
             let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
             let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
-            let mut entry = Entry::new(Kind::Kept(Mode::Directory));
-            if is_directory && !ignored && node.depth < DEEPEST {
+            let mut entry = DirEntry::new(EntryKind::Tracked(Mode::Directory));
+            if is_directory && !ignored && node.depth < MAX_DEPTH {
                 entry.child = Some((more.len() - first) as u32);
-                let about = About { known: child, purpose: Purpose::Keep(rules.clone()) };
-                more.push((node.below(more.len() - first, name, about), opened.way()));
+                let context = WalkContext { known: child, purpose: Purpose::Track(rules.clone()) };
+                more.push((node.child(more.len() - first, name, context), opened.access()));
                 dir.push(name, entry);
                 continue;
             }
-            let Some(stat) = stat.map_or_else(|| self.look(node, opened, name), |stat| Ok(Some(stat)))? else {
+            let Some(stat) = stat.map_or_else(|| self.stat_entry(node, opened, name), |stat| Ok(Some(stat)))? else {
                 continue;
             };
             entry.stat = stat;
             if ignored {
-                entry.kind = Kind::Unkept(Untracked::Ignored);
+                entry.kind = EntryKind::Untracked(UntrackedReason::Ignored);
                 // One that held too much is looked into again only when it changed itself.
                 let held_too_much =
                     child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
-                if is_directory && !held_too_much && node.depth < DEEPEST {
+                if is_directory && !held_too_much && node.depth < MAX_DEPTH {
                     entry.child = Some((more.len() - first) as u32);
-                    let watch = Watch { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
-                    let about = About { known: child, purpose: Purpose::Watch(Arc::new(watch)) };
-                    more.push((node.below(more.len() - first, name, about), opened.way()));
+                    let watch = WatchedDir { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
+                    let context = WalkContext { known: child, purpose: Purpose::Watch(Arc::new(watch)) };
+                    more.push((node.child(more.len() - first, name, context), opened.access()));
                 }
             } else if is_directory {
-                entry.kind = Kind::Unkept(Untracked::Special);
+                entry.kind = EntryKind::Untracked(UntrackedReason::Special);
             } else {
                 let before = before.map(|(_, entry)| *entry);
-                match self.leaf(node, opened, name, stat, before, content)? {
+                match self.visit_file(node, opened, name, stat, before, content)? {
                     None => continue,
                     Some(found) => entry = found,
                 }
@@ -243,17 +248,17 @@ impl Walk<'_> {
     }
 
     /// Looks at a directory that is ignored.
-    fn watch(
+    fn visit_ignored(
         &self,
-        node: &Arc<Node<About>>,
-        watch: &Arc<Watch>,
+        node: &Arc<DirNode<WalkContext>>,
+        watch: &Arc<WatchedDir>,
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<Job>,
+        more: &mut Vec<WalkJob>,
     ) -> Result<()> {
         let listing = &scratch.listing;
-        if watch.seen.fetch_add(listing.entries.len(), Relaxed) + listing.entries.len() > WATCHED {
+        if watch.seen.fetch_add(listing.entries.len(), Relaxed) + listing.entries.len() > MAX_IGNORED_ENTRIES {
             return Ok(());
         }
         let first = more.len();
@@ -264,14 +269,14 @@ impl Walk<'_> {
             if watch.is_git && node.depth == watch.depth && name == b"objects" {
                 continue;
             }
-            let Some(stat) = self.look(node, opened, name)? else { continue };
-            let mut entry = Entry { stat, ..Entry::new(Kind::Unkept(Untracked::Ignored)) };
-            if stat.file_type() == FileType::Directory && node.depth < DEEPEST {
-                let known = node.about.known.as_ref();
-                let child = known.and_then(|known| known.child(seek(known, &mut position, name)?)).cloned();
+            let Some(stat) = self.stat_entry(node, opened, name)? else { continue };
+            let mut entry = DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(UntrackedReason::Ignored)) };
+            if stat.file_type() == FileType::Directory && node.depth < MAX_DEPTH {
+                let known = node.context.known.as_ref();
+                let child = known.and_then(|known| known.child(find_from(known, &mut position, name)?)).cloned();
                 entry.child = Some((more.len() - first) as u32);
-                let about = About { known: child, purpose: Purpose::Watch(watch.clone()) };
-                more.push((node.below(more.len() - first, name, about), opened.way()));
+                let context = WalkContext { known: child, purpose: Purpose::Watch(watch.clone()) };
+                more.push((node.child(more.len() - first, name, context), opened.access()));
                 // The time of a directory changes with what is in it, which is looked at itself.
                 entry.stat = Stat { mode: stat.mode, ..Stat::default() };
             }
@@ -281,25 +286,25 @@ impl Walk<'_> {
     }
 
     /// What a directory becomes when everything in it is known.
-    fn whole(&self, node: &Node<About>, mut dir: Dir) -> Result<Made> {
-        if let Purpose::Watch(watch) = &node.about.purpose
+    fn finish_dir(&self, node: &DirNode<WalkContext>, mut dir: Dir) -> Result<DirResult> {
+        if let Purpose::Watch(watch) = &node.context.purpose
             && node.depth == watch.depth
-            && watch.seen.load(Relaxed) > WATCHED
+            && watch.seen.load(Relaxed) > MAX_IGNORED_ENTRIES
         {
-            return Ok(Made::Unkept(Untracked::Ignored, watch.stat));
+            return Ok(DirResult::Untracked(UntrackedReason::Ignored, watch.stat));
         }
-        if let Some(known) = &node.about.known
-            && dir.is(known)
+        if let Some(known) = &node.context.known
+            && dir.is_same(known)
         {
-            return Ok(Made::Dir(known.clone()));
+            return Ok(DirResult::Dir(known.clone()));
         }
-        if let Purpose::Keep(_) = node.about.purpose
+        if let Purpose::Track(_) = node.context.purpose
             && let Some(bytes) = dir.encode()
         {
             let collides = || Error::new(ErrorKind::Io, "a directory has names that are made to collide with others");
-            dir.tree = Some(self.batch.put(objects::Kind::Tree, &bytes)?.ok_or_else(collides)?);
+            dir.tree = Some(self.batch.put(objects::ObjectKind::Tree, &bytes)?.ok_or_else(collides)?);
         }
-        Ok(Made::Dir(Arc::new(dir)))
+        Ok(DirResult::Dir(Arc::new(dir)))
     }
 
     /// The patterns of a directory's own `.gitignore`, if it has one that is a file.
@@ -322,40 +327,40 @@ impl Walk<'_> {
         {
             return Some(patterns.clone());
         }
-        match self.read(opened, b".gitignore", content) {
-            Ok(Read::All(_)) => Some(Arc::new(Patterns::parse(content))),
+        match self.read_file(opened, b".gitignore", content) {
+            Ok(FileRead::All(_)) => Some(Arc::new(Patterns::parse(content))),
             _ => None,
         }
     }
 
     /// What a file, a link or anything else that is no directory is kept as, if it is still there.
-    fn leaf(
+    fn visit_file(
         &self,
-        node: &Node<About>,
+        node: &DirNode<WalkContext>,
         opened: &OpenDir,
         name: &[u8],
         stat: Stat,
-        before: Option<Entry>,
+        before: Option<DirEntry>,
         content: &mut Vec<u8>,
-    ) -> Result<Option<Entry>> {
+    ) -> Result<Option<DirEntry>> {
         if let Some(before) = before
             && before.stat == stat
             && !before.racy
             && before.child.is_none()
-            && before.kind != Kind::Unkept(Untracked::Ignored)
+            && before.kind != EntryKind::Untracked(UntrackedReason::Ignored)
         {
             return Ok(Some(before));
         }
-        let unkept = |why, stat| Ok(Some(Entry { stat, ..Entry::new(Kind::Unkept(why)) }));
+        let unkept = |why, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(why)) }));
         let (mode, stat) = match stat.file_type() {
-            FileType::RegularFile if stat.size > self.largest => return unkept(Untracked::TooLarge, stat),
-            FileType::RegularFile => match self.read(opened, name, content) {
-                Ok(Read::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
-                Ok(Read::TooLarge(stat)) => return unkept(Untracked::TooLarge, stat),
-                Ok(Read::Other) => return Ok(None),
+            FileType::RegularFile if stat.size > self.max_file_size => return unkept(UntrackedReason::TooLarge, stat),
+            FileType::RegularFile => match self.read_file(opened, name, content) {
+                Ok(FileRead::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
+                Ok(FileRead::TooLarge(stat)) => return unkept(UntrackedReason::TooLarge, stat),
+                Ok(FileRead::NotAFile) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) if disk::is_closed(error) => return unkept(Untracked::Special, stat),
-                Err(error) => return Err(failed(&below(node, name), error.into())),
+                Err(error) if disk::is_denied(error) => return unkept(UntrackedReason::Special, stat),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
             FileType::Symlink => match rustix::fs::readlinkat(&opened.fd, name, Vec::new()) {
                 Ok(target) => {
@@ -366,107 +371,109 @@ impl Walk<'_> {
                 // It was a link a moment ago.
                 Err(rustix::io::Errno::INVAL) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) => return Err(failed(&below(node, name), error.into())),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
-            _ => return unkept(Untracked::Special, stat),
+            _ => return unkept(UntrackedReason::Special, stat),
         };
-        self.found.bytes(content.len())?;
-        let Some(id) = self.batch.put(objects::Kind::Blob, content)? else {
-            return unkept(Untracked::Special, stat);
+        self.usage.add_bytes(content.len())?;
+        let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
+            return unkept(UntrackedReason::Special, stat);
         };
-        self.objects.remember(id, Digest::of(content));
+        self.objects.cache_digest(id, Digest::compute(content));
         let racy = stat.changed >= self.since;
-        Ok(Some(Entry { id, stat, racy, ..Entry::new(Kind::Kept(mode)) }))
+        Ok(Some(DirEntry { id, stat, racy, ..DirEntry::new(EntryKind::Tracked(mode)) }))
     }
 
     /// Reads a file until it holds still, or often enough: then what was read last is what counts.
-    fn read(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<Read> {
+    fn read_file(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<FileRead> {
         let file = disk::open_file(&opened.fd, name)?;
-        let mut before = disk::stat_of(&file)?;
+        let mut before = disk::stat_fd(&file)?;
         if before.file_type() != FileType::RegularFile {
-            return Ok(Read::Other);
+            return Ok(FileRead::NotAFile);
         }
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_READ_ATTEMPTS {
             if attempt > 0 {
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
             }
             content.clear();
-            content.reserve(before.size.min(self.largest) as usize + 1);
-            disk::read_all(&file, content, self.largest)?;
-            if content.len() as u64 > self.largest {
-                return Ok(Read::TooLarge(disk::stat_of(&file)?));
+            content.reserve(before.size.min(self.max_file_size) as usize + 1);
+            disk::read_all(&file, content, self.max_file_size)?;
+            if content.len() as u64 > self.max_file_size {
+                return Ok(FileRead::TooLarge(disk::stat_fd(&file)?));
             }
-            let after = disk::stat_of(&file)?;
+            let after = disk::stat_fd(&file)?;
             if after == before && content.len() as u64 == after.size {
-                return Ok(Read::All(after));
+                return Ok(FileRead::All(after));
             }
             before = after;
         }
         // It is written to all the time. No time is in the future, so that it is read again the next time.
-        Ok(Read::All(Stat { changed: i64::MAX, ..before }))
+        Ok(FileRead::All(Stat { changed: i64::MAX, ..before }))
     }
 
     /// What the file system says of a name, if it is still there.
-    fn look(&self, node: &Node<About>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
+    fn stat_entry(&self, node: &DirNode<WalkContext>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
         match disk::stat(&opened.fd, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(error) if disk::is_gone(error) => Ok(None),
             // A directory that may be listed and not entered.
-            Err(error) if disk::is_closed(error) => Ok(Some(Stat::default())),
-            Err(error) => Err(failed(&below(node, name), error.into())),
+            Err(error) if disk::is_denied(error) => Ok(Some(Stat::default())),
+            Err(error) => Err(cannot_read(&child_path(node, name), error.into())),
         }
     }
 
-    fn open(&self, node: &Node<About>, way: &Way) -> rustix::io::Result<OwnedFd> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::open_dir(&above.fd, &node.name),
-            (Way::Path, None) => disk::open_dir(self.root, b"."),
-            (Way::Path, Some((above, _))) => disk::open_dir(&self.reopen(above)?, &node.name),
+    fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<OwnedFd> {
+        match (access, &node.above) {
+            (DirAccess::Open(above), _) => disk::open_dir(&above.fd, &node.name),
+            (DirAccess::ByPath, None) => disk::open_dir(self.root, b"."),
+            (DirAccess::ByPath, Some((above, _))) => disk::open_dir(&self.reopen(above)?, &node.name),
         }
     }
 
-    fn stat(&self, node: &Node<About>, way: &Way) -> rustix::io::Result<Stat> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::stat(&above.fd, &node.name),
-            (Way::Path, None) => disk::stat_of(self.root),
-            (Way::Path, Some((above, _))) => disk::stat(&self.reopen(above)?, &node.name),
+    fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<Stat> {
+        match (access, &node.above) {
+            (DirAccess::Open(above), _) => disk::stat(&above.fd, &node.name),
+            (DirAccess::ByPath, None) => disk::stat_fd(self.root),
+            (DirAccess::ByPath, Some((above, _))) => disk::stat(&self.reopen(above)?, &node.name),
         }
     }
 
-    fn reopen(&self, node: &Node<About>) -> rustix::io::Result<OwnedFd> {
+    fn reopen(&self, node: &DirNode<WalkContext>) -> rustix::io::Result<OwnedFd> {
         disk::open_path(self.root, &node.path())
     }
 }
 
-enum Read {
+enum FileRead {
     All(Stat),
     TooLarge(Stat),
     /// It is no file any more.
-    Other,
+    NotAFile,
 }
 
-impl Entry {
-    pub(super) fn new(kind: Kind) -> Self {
+impl DirEntry {
+    pub(super) fn new(kind: EntryKind) -> Self {
         let (stat, id) = (Stat::default(), ObjectId([0; 20]));
-        Entry { start: 0, length: 0, racy: false, kind, child: None, stat, id }
+        DirEntry { start: 0, length: 0, racy: false, kind, child: None, stat, id }
     }
 
     fn is_directory(&self) -> bool {
-        self.kind == Kind::Kept(Mode::Directory) || self.child.is_some() || self.stat.file_type() == FileType::Directory
+        self.kind == EntryKind::Tracked(Mode::Directory)
+            || self.child.is_some()
+            || self.stat.file_type() == FileType::Directory
     }
 
     fn is_ignored(&self) -> bool {
-        self.kind == Kind::Unkept(Untracked::Ignored)
+        self.kind == EntryKind::Untracked(UntrackedReason::Ignored)
     }
 
     fn file_type(&self) -> FileType {
         match self.kind {
             _ if self.is_directory() => FileType::Directory,
-            Kind::Kept(Mode::Link) => FileType::Symlink,
-            Kind::Kept(_) => FileType::RegularFile,
+            EntryKind::Tracked(Mode::Link) => FileType::Symlink,
+            EntryKind::Tracked(_) => FileType::RegularFile,
             // Of what is closed to us nothing is known.
-            Kind::Unkept(_) if self.stat.mode == 0 => FileType::Unknown,
-            Kind::Unkept(_) => self.stat.file_type(),
+            EntryKind::Untracked(_) if self.stat.mode == 0 => FileType::Unknown,
+            EntryKind::Untracked(_) => self.stat.file_type(),
         }
     }
 }
@@ -481,7 +488,7 @@ impl Dir {
     }
 
     /// Adds an entry after all others.
-    pub(super) fn push(&mut self, name: &[u8], mut entry: Entry) {
+    pub(super) fn push(&mut self, name: &[u8], mut entry: DirEntry) {
         (entry.start, entry.length) = (self.names.len() as u32, name.len() as u16);
         self.names.extend_from_slice(name);
         self.entries.push(entry);
@@ -489,7 +496,7 @@ impl Dir {
 }
 
 /// The entry of this name, at or after a position: both sides are in the order of names.
-fn seek<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a Entry> {
+fn find_from<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a DirEntry> {
     while let Some(entry) = dir.entries.get(*position) {
         match dir.name(entry).cmp(name) {
             std::cmp::Ordering::Less => *position += 1,
@@ -503,7 +510,7 @@ fn seek<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a Entry
     None
 }
 
-fn below(node: &Node<About>, name: &[u8]) -> Vec<u8> {
+fn child_path(node: &DirNode<WalkContext>, name: &[u8]) -> Vec<u8> {
     let mut path = node.path();
     if !path.is_empty() {
         path.push(b'/');
@@ -512,12 +519,12 @@ fn below(node: &Node<About>, name: &[u8]) -> Vec<u8> {
     path
 }
 
-fn failed(path: &[u8], error: std::io::Error) -> Error {
-    let shown = if path.is_empty() { ".".into() } else { quote::shown(path) };
+fn cannot_read(path: &[u8], error: std::io::Error) -> Error {
+    let shown = if path.is_empty() { ".".into() } else { paths::path_text(path) };
     Error::new(ErrorKind::Io, format_args!("cannot read `{shown}` in the workspace")).because(error)
 }
 
-/// Returns true for a file that is written under another name and about to be renamed to its own.
+/// Returns true for a file that is written under another name and context to be renamed to its own.
 fn is_temporary(name: &[u8]) -> bool {
     let middle = name.strip_prefix(b".rath-").and_then(|rest| rest.strip_suffix(b".tmp"));
     middle.is_some_and(|middle| middle.len() == 32 && middle.iter().all(u8::is_ascii_hexdigit))

@@ -56,7 +56,7 @@ fn forks_of_a_large_workspace_see_nothing_of_each_other_and_last() {
     // What is a little different rests on the same.
     let [near, far] = ["near", "far"].map(|name| places(&scratch, name));
     let mut near = origin.fork(changed, &near.0, &near.1).expect("a fork");
-    assert_eq!(near.last().expect("known").tree, changed);
+    assert_eq!(near.last_snapshot().expect("known").tree, changed);
     assert_eq!(near.snapshot().expect("a snapshot").tree, changed);
     for nth in 0..1_200 {
         fs::write(scratch.root.join(format!("d{}/{nth}.txt", nth / 100)), format!("other {nth}\n")).expect("written");

@@ -5,7 +5,7 @@ use std::fs;
 
 use proptest::prelude::*;
 use rath_workspace::Digest;
-use rath_workspace::{ChangeKind, FileChange, Untracked};
+use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
 use rath_workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
@@ -25,7 +25,7 @@ proptest! {
             prop_assert_eq!(snapshot.tree.to_string(), format!("git:{}", scratch.tree_of_git()));
             let fresh = scratch.folder.path().join("no-index");
             let mut fresh = Workspace::open(&scratch.root, &scratch.objects, &fresh).expect("opened");
-            prop_assert_eq!(&fresh.snapshot().expect("a snapshot").unkept(), &snapshot.unkept());
+            prop_assert_eq!(&fresh.snapshot().expect("a snapshot").untracked(), &snapshot.untracked());
             drop(fresh);
             fs::remove_file(scratch.folder.path().join("no-index")).expect("removed");
             let seen = observe(&scratch.root);
@@ -125,7 +125,7 @@ fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &B
 }
 
 /// What the list says of a path: the digests before and after, and why it is not kept.
-type Told = (Option<Digest>, Option<Digest>, Option<Untracked>);
+type Told = (Option<Digest>, Option<Digest>, Option<UntrackedReason>);
 
 /// Every change that is there to see is in the list, and the list holds nothing else.
 fn nothing_is_missed(
@@ -140,14 +140,14 @@ fn nothing_is_missed(
     };
     let (kept_before, kept_after) = (kept(before), kept(after));
     let digest = |seen: &Seen| match &seen.what {
-        What::File { content, .. } => Digest::of(content),
-        What::Link(target) => Digest::of(target),
+        What::File { content, .. } => Digest::compute(content),
+        What::Link(target) => Digest::compute(target),
         _ => panic!("it is kept"),
     };
     // What the list says, path by path, with renames taken apart.
     let mut told: BTreeMap<Vec<u8>, Told> = BTreeMap::new();
-    let mut add = |path: &str, before, after, unkept| {
-        let old = told.insert(unquoted(path), (before, after, unkept));
+    let mut add = |path: &str, before, after, untracked| {
+        let old = told.insert(unquoted(path), (before, after, untracked));
         assert!(old.is_none(), "{path} is told twice");
     };
     for effect in changes {
@@ -169,7 +169,7 @@ fn nothing_is_missed(
             };
             if was.get(path) != is.get(path) && !is_directory(was) && !is_directory(is) {
                 let entry = told.get(&root.join(&b'/'));
-                assert!(matches!(entry, Some((None, None, Some(Untracked::Ignored)))), "{}", path.escape_ascii());
+                assert!(matches!(entry, Some((None, None, Some(UntrackedReason::Ignored)))), "{}", path.escape_ascii());
             }
             continue;
         }
@@ -191,9 +191,9 @@ fn nothing_is_missed(
             continue;
         }
         let directory = |seen: Option<&Seen>| matches!(seen.map(|seen| &seen.what), Some(What::Directory { .. }));
-        if let Some((told_before, told_after, unkept)) = entry {
+        if let Some((told_before, told_after, untracked)) = entry {
             assert_eq!((told_before, told_after), (None, None), "{shown}");
-            assert!(unkept.is_some() && was != is, "{shown} is told, and did not change");
+            assert!(untracked.is_some() && was != is, "{shown} is told, and did not change");
         } else if !directory(was) && !directory(is) {
             assert_eq!(what(was), what(is), "{shown} is missing");
         } else if was.is_none() || is.is_none() {

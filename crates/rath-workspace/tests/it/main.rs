@@ -272,7 +272,7 @@ fn directories_may_be_nested_deeper_than_a_path_is_long() {
     let changes = workspace.changes(&before, &after).expect("changes");
     assert_eq!(
         changes.iter().filter_map(|effect| effect.untracked).collect::<Vec<_>>(),
-        [rath_workspace::Untracked::Special]
+        [rath_workspace::UntrackedReason::Special]
     );
     // The shell cannot remove what it cannot name.
     for root in [&scratch.root, &into] {
@@ -302,14 +302,14 @@ fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
     (0..50).for_each(|nth| put(&scratch.root.join(format!("d{}/{nth}", nth % 5)), nth.to_string()));
     put(&scratch.root.join(".gitignore"), "*.log\n");
     put(&scratch.root.join("a.log"), "1");
-    let (tree, unkept) = {
+    let (tree, untracked) = {
         let mut workspace = scratch.workspace();
         let snapshot = workspace.snapshot().expect("a snapshot");
-        (snapshot.tree.clone(), snapshot.unkept())
+        (snapshot.tree.clone(), snapshot.untracked())
     };
     let again = scratch.workspace();
-    let last = again.last().expect("what was known");
-    assert_eq!((&last.tree, &last.unkept()), (&tree, &unkept));
+    let last = again.last_snapshot().expect("what was known");
+    assert_eq!((&last.tree, &last.untracked()), (&tree, &untracked));
     drop(again);
     let bytes = fs::read(scratch.index()).expect("an index");
     for nth in 0..200 {
@@ -321,7 +321,7 @@ fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
         }
         fs::write(scratch.index(), damaged).expect("written");
         let mut workspace = scratch.workspace();
-        assert!(workspace.last().is_none());
+        assert!(workspace.last_snapshot().is_none());
         assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
     }
     // Another folder of versions: what the index says of objects is not true there.
@@ -351,7 +351,7 @@ fn a_fork_is_another_directory_that_starts_from_what_is_known() {
     let mut fork = workspace.fork(before.tree, &into, &index).expect("a fork");
     let there = fork.snapshot().expect("a snapshot");
     assert_eq!(there.tree, before.tree);
-    assert!(there.unkept().is_empty());
+    assert!(there.untracked().is_empty());
     assert_eq!(fs::read_link(into.join("link")).expect("a link"), Path::new("sub/large"));
     put(&into.join("small"), "of the fork");
     assert_eq!(fs::read(scratch.root.join("small")).expect("read"), b"small");
@@ -362,7 +362,7 @@ fn a_fork_is_another_directory_that_starts_from_what_is_known() {
     .assert_eq(&told(&fork.changes(&there, &after).expect("changes")));
     drop(fork);
     let reopened = Workspace::open(&into, &scratch.objects, &index).expect("opened");
-    assert_eq!(reopened.last().expect("what was known").tree, after.tree);
+    assert_eq!(reopened.last_snapshot().expect("what was known").tree, after.tree);
 }
 
 #[test]

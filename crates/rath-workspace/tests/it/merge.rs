@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use rath_workspace::TreeId;
-use rath_workspace::{ConflictKind, Joined, Labels, Objects, Workspace};
+use rath_workspace::{ConflictKind, Labels, MergeResult, Objects, Workspace};
 
 use super::support::{self, Scratch};
 use rath_test_support::{cases, seed};
@@ -33,7 +33,7 @@ fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Opti
     }
 }
 
-fn by_us(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> Joined {
+fn by_us(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> MergeResult {
     let labels = Labels { ours: &ours.0.to_string(), theirs: &theirs.0.to_string() };
     objects.merge(base, ours, theirs, labels).expect("merged")
 }
@@ -97,7 +97,7 @@ impl Tally {
     }
 }
 
-fn difference(objects: &Objects, tree: &str, ours: &Joined) -> String {
+fn difference(objects: &Objects, tree: &str, ours: &MergeResult) -> String {
     let diff = support::git(objects, &["diff", "--stat", "--no-renames", tree, &ours.tree.0.to_string()]);
     let said: Vec<_> = ours.conflicts.iter().map(|conflict| (conflict.kind, &conflict.path)).collect();
     format!("we say {said:?}, and differ in\n{}", String::from_utf8_lossy(&diff))
@@ -190,7 +190,8 @@ fn check(base: &[(&str, &str)], ours: &[(&str, &str)], theirs: &[(&str, &str)], 
         text += &format!("{}: {}\n", file.path, String::from_utf8_lossy(&content).trim_end().replace('\n', " | "));
     }
     for conflict in &joined.conflicts {
-        let side = |kept: &Option<rath_workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
+        let side =
+            |kept: &Option<rath_workspace::TreeFile>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
         let sides = [&conflict.base, &conflict.ours, &conflict.theirs].map(side).join(", ");
         text += &format!("{:?} {} ({sides})\n", conflict.kind, conflict.path);
     }

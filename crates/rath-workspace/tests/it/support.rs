@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rath_workspace::{ChangeKind, FileChange, Untracked};
+use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
 use rath_workspace::{Objects, Workspace};
 
 /// A directory, and a folder for its versions that is not in it.
@@ -103,7 +103,7 @@ pub(crate) fn told(effects: &[FileChange]) -> String {
                 .iter()
                 .copied()
                 .chain([&*twice])
-                .find(|text| rath_workspace::Digest::of(text.as_bytes()) == digest);
+                .find(|text| rath_workspace::Digest::compute(text.as_bytes()) == digest);
             text.map_or_else(
                 || digest.to_string(),
                 |text| match text.split_once('\n') {
@@ -122,10 +122,10 @@ pub(crate) fn told(effects: &[FileChange]) -> String {
         };
         let why = match effect.untracked {
             None => "",
-            Some(Untracked::Ignored) => " (ignored)",
-            Some(Untracked::TooLarge) => " (too large)",
-            Some(Untracked::EmptyDirectory) => " (empty directory)",
-            Some(Untracked::Special) => " (special)",
+            Some(UntrackedReason::Ignored) => " (ignored)",
+            Some(UntrackedReason::TooLarge) => " (too large)",
+            Some(UntrackedReason::EmptyDirectory) => " (empty directory)",
+            Some(UntrackedReason::Special) => " (special)",
         };
         format!("{change} {} -> {}{why}\n", name(effect.before), name(effect.after))
     };

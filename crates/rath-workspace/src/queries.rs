@@ -5,14 +5,14 @@ use std::path::Path;
 use crate::change::FileChange;
 use crate::tree::TreeId;
 
-use super::objects::{Kind, Objects};
+use super::objects::{ObjectKind, Objects};
 use super::tree::{self, Mode, ObjectId};
-use super::{changes, checkout, quote};
+use super::{changes, checkout, paths};
 use crate::error::Result;
 
 /// A file in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct TreeFile {
     /// Its path: as it is where it is UTF-8, else in quotes with octal digits, as git writes it.
     pub path: String,
     /// What it is.
@@ -25,7 +25,7 @@ impl Objects {
     /// What changed from one tree to another, by path; from nothing, where there is none before.
     pub fn diff(&self, before: Option<TreeId>, after: TreeId) -> Result<Vec<FileChange>> {
         let before = before.map(|tree| tree.0);
-        let mut effects = changes::effects(self, changes::of_trees(self, before, after.0)?)?;
+        let mut effects = changes::file_changes(self, changes::diff_trees(self, before, after.0)?)?;
         effects.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(effects)
     }
@@ -33,15 +33,15 @@ impl Objects {
     /// The content of a file in a tree, or where a link leads; none if there is no such file.
     pub fn read(&self, tree: TreeId, path: &str) -> Result<Option<Vec<u8>>> {
         let found = self.version(tree, path)?;
-        found.map(|(_, id)| self.get(id, Kind::Blob)).transpose()
+        found.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
     }
 
     /// Every file in a tree, by path.
-    pub fn files(&self, tree: TreeId) -> Result<Vec<Kept>> {
-        let all = changes::of_trees(self, None, tree.0)?;
+    pub fn files(&self, tree: TreeId) -> Result<Vec<TreeFile>> {
+        let all = changes::diff_trees(self, None, tree.0)?;
         let kept = all.into_iter().filter_map(|one| {
             let (mode, id) = one.after?;
-            Some(Kept { path: quote::shown(&one.path).into_owned(), mode, id })
+            Some(TreeFile { path: paths::path_text(&one.path).into_owned(), mode, id })
         });
         Ok(kept.collect())
     }
@@ -56,7 +56,7 @@ impl Objects {
 
     /// Which version of a file a tree holds; none if there is no such file.
     pub(super) fn version(&self, tree: TreeId, path: &str) -> Result<Option<(Mode, ObjectId)>> {
-        self.entry(tree.0, &quote::path(path)?)
+        self.entry(tree.0, &paths::parse_path(path)?)
     }
 
     /// The same of a path that is bytes.
@@ -64,7 +64,7 @@ impl Objects {
         let mut at = tree;
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
-            let bytes = self.get(at, Kind::Tree)?;
+            let bytes = self.get(at, ObjectKind::Tree)?;
             let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
             match (found, names.peek()) {
                 (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,

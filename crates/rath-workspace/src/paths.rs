@@ -9,14 +9,14 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// What is UTF-8 stands as it is. What is not stands in quotes, as git writes it: bytes that are no text as three octal
 /// digits. So does what begins with a quote, that no two paths have one text.
-pub(super) fn shown(path: &[u8]) -> Cow<'_, str> {
+pub fn path_text(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.starts_with('"') => Cow::Borrowed(text),
-        _ => Cow::Owned(quoted(path)),
+        _ => Cow::Owned(quote(path)),
     }
 }
 
-fn quoted(path: &[u8]) -> String {
+fn quote(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len() + 8);
     text.push('"');
     for chunk in path.utf8_chunks() {
@@ -35,7 +35,7 @@ fn quoted(path: &[u8]) -> String {
 }
 
 /// The path that a text of the record stands for, if it is one that [`shown`] makes.
-pub(super) fn read(text: &str) -> Option<Cow<'_, [u8]>> {
+pub(super) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
     if !text.starts_with('"') {
         return Some(Cow::Borrowed(text.as_bytes()));
     }
@@ -60,24 +60,19 @@ pub(super) fn read(text: &str) -> Option<Cow<'_, [u8]>> {
 }
 
 /// The path that somebody names, or an error that says what is wrong with it.
-pub(super) fn path(text: &str) -> Result<Vec<u8>> {
+pub(super) fn parse_path(text: &str) -> Result<Vec<u8>> {
     let no_path = || Error::new(ErrorKind::Format, format_args!("wanted a path, found `{text}`"));
-    read(text).map(Cow::into_owned).ok_or_else(no_path)
+    decode(text).map(Cow::into_owned).ok_or_else(no_path)
 }
 
 /// Returns the bytes of a path from its text: the text itself, or what a quoted text stands for.
 pub fn path_bytes(text: &str) -> Cow<'_, [u8]> {
-    read(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
-}
-
-/// Returns a path as text: as it is if it is UTF-8, else in quotes with octal digits, as git writes it.
-pub fn path_text(path: &[u8]) -> Cow<'_, str> {
-    shown(path)
+    decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }
 
 /// A path of the record as it stands in a patch, on one of two sides or on none: git reads no line break in a bare one.
-pub(super) fn with_side(side: &str, text: &str) -> String {
-    let path = read(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
+pub(super) fn patch_path(side: &str, text: &str) -> String {
+    let path = decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let slash = if side.is_empty() { "" } else { "/" };
     let is_odd = |byte: &u8| byte.is_ascii_control() || matches!(byte, b'"' | b'\\');
     if !path.iter().any(is_odd) && std::str::from_utf8(&path).is_ok() {
@@ -115,7 +110,7 @@ mod tests {
             (b"\xff\\\"\n", "\"\\377\\\\\\\"\n\""),
         ];
         for (path, text) in rows {
-            assert_eq!(shown(path), text);
+            assert_eq!(path_text(path), text);
         }
     }
 
@@ -124,14 +119,14 @@ mod tests {
 
         #[test]
         fn every_path_is_read_back_from_its_text(path in proptest::collection::vec(any::<u8>(), 0..20)) {
-            let text = shown(&path);
-            let again = read(&text);
+            let text = path_text(&path);
+            let again = decode(&text);
             prop_assert_eq!(again.as_deref(), Some(&*path));
         }
 
         #[test]
         fn any_text_is_a_path_or_refused(text in "\"?[\\\\\"0-9a]{0,12}\"?") {
-            let _ = read(&text);
+            let _ = decode(&text);
         }
     }
 }
