@@ -1,4 +1,4 @@
-//! The vocabulary of changes: a path, the kind of change, and digests of the content before and after.
+//! Changes between two versions of a directory.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum ChangeKind {
     Created,
     /// The content or the mode differs.
     Modified,
-    /// The path is gone.
+    /// The path no longer exists.
     Deleted,
     /// The file had another path before.
     Renamed {

@@ -1,4 +1,4 @@
-//! What is different between two snapshots, or two trees.
+//! The differences between two snapshots, or between two trees.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::rename::{self, Renamable};
 use super::tree::{self, Mode, ObjectId};
 use crate::error::Result;
 
-/// A file as it is kept.
+/// A version of a file: its mode and its blob.
 pub(super) type Version = (Mode, ObjectId);
 
-/// A path whose kept version differs.
+/// A path whose tracked version differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeChange {
     pub(super) path: Vec<u8>,
@@ -24,38 +24,39 @@ pub(super) struct TreeChange {
     pub(super) after: Option<Version>,
 }
 
-/// When more paths than this changed in one ignored directory, that directory is named instead of them.
+/// The number of changes that are listed in one ignored directory. With more, the directory is reported instead.
 pub(super) const MAX_IGNORED_CHANGES: usize = 20;
 
-/// With more candidates than the square of this, only renames without a change are found.
+/// The limit for rename detection: with more pairs of candidates than its square, only renames without a change of
+/// content are found.
 const DIFF_RENAME_LIMIT: usize = 400;
 
-/// A path that changed, of which no version is kept before, after or at all.
+/// A change of a path that is untracked before, after, or both.
 struct UntrackedChange {
     path: Vec<u8>,
     before: Option<Leaf>,
     after: Option<Leaf>,
-    /// The ignored directory that it lies in.
+    /// The position of the ignored directory that contains the path.
     ignored: Option<usize>,
 }
 
-/// Anything but a directory that was looked into; an empty one is a leaf too.
+/// A path that is not a directory with contents; an empty directory is a leaf too.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaf {
     Tracked(Version),
     Untracked(UntrackedReason, Stat),
 }
 
-/// An ignored directory, and whether it is there before and after.
+/// An ignored directory, with flags for its existence before and after.
 struct IgnoredDir {
     path: Vec<u8>,
     before: bool,
     after: bool,
-    /// It is named as one path, whatever changed in it.
+    /// True for a `.git` directory, which is always reported as one path.
     is_git: bool,
 }
 
-/// A directory on both sides, and the ignored one that it lies in.
+/// A directory on both sides, and the position of the ignored directory that contains it.
 struct DirPair<'a> {
     path: Vec<u8>,
     before: Option<&'a Dir>,
@@ -63,6 +64,7 @@ struct DirPair<'a> {
     ignored: Option<usize>,
 }
 
+/// The diff of two snapshots.
 #[derive(Default)]
 struct SnapshotDiff<'a> {
     rest: Vec<DirPair<'a>>,
@@ -71,7 +73,7 @@ struct SnapshotDiff<'a> {
     ignored: Vec<IgnoredDir>,
 }
 
-/// What changed between two snapshots: kept files, and those that are not.
+/// Returns the changes between two snapshots, of tracked and of untracked paths.
 pub(super) fn diff_snapshots(
     objects: &Objects,
     before: Option<&Arc<Dir>>,
@@ -80,19 +82,19 @@ pub(super) fn diff_snapshots(
     if before.is_some_and(|before| Arc::ptr_eq(before, after)) {
         return Ok(Vec::new());
     }
-    let mut comparison = SnapshotDiff::default();
+    let mut diff = SnapshotDiff::default();
     let (before, after) = (before.map(|dir| &**dir), Some(&**after));
-    comparison.rest.push(DirPair { path: Vec::new(), before, after, ignored: None });
-    while let Some(pair) = comparison.rest.pop() {
-        comparison.compare(&pair);
+    diff.rest.push(DirPair { path: Vec::new(), before, after, ignored: None });
+    while let Some(pair) = diff.rest.pop() {
+        diff.compare(&pair);
     }
-    let mut file_changes = file_changes(objects, comparison.changed)?;
-    add_untracked(objects, comparison.untracked, &comparison.ignored, &mut file_changes)?;
+    let mut file_changes = file_changes(objects, diff.changed)?;
+    add_untracked(objects, diff.untracked, &diff.ignored, &mut file_changes)?;
     file_changes.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(file_changes)
 }
 
-/// The files that are different between two trees.
+/// Returns the files that differ between two trees, sorted by path.
 pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
     let mut changed = Vec::new();
     let mut rest = vec![(Vec::new(), before, Some(after))];
@@ -105,7 +107,7 @@ pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: Obj
         let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY), bytes);
         let (before, after) = (entries(before, &before_bytes)?, entries(after, &after_bytes)?);
         let (mut before, mut after) = (before.as_slice(), after.as_slice());
-        // In the order of trees a file and a directory of one name are apart: they are two entries, as they should be.
+        // In the order of a tree, a file and a directory of the same name are two entries.
         loop {
             let (one, other) = match (before.first(), after.first()) {
                 (None, None) => break,
@@ -134,13 +136,13 @@ pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: Obj
     Ok(sort_by_path(changed))
 }
 
-/// A file that gave way to a directory of its name, or the other way round, is told before what is in there.
+/// Sorts by path: a file that was replaced by a directory comes before the files in that directory.
 fn sort_by_path(mut changed: Vec<TreeChange>) -> Vec<TreeChange> {
     changed.sort_by(|one, other| one.path.cmp(&other.path));
     changed
 }
 
-/// Changes of kept files as file_changes, with renames found.
+/// Turns changes of tracked files into public ones, and detects renames.
 pub(super) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Result<Vec<FileChange>> {
     let side = |version: fn(&TreeChange) -> (Option<Version>, Option<Version>)| {
         let files = changed.iter().enumerate().filter_map(move |(nth, one)| match version(one) {
@@ -181,46 +183,47 @@ pub(super) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Resul
     Ok(file_changes)
 }
 
+/// Adds the changes of untracked paths, with one change for each ignored directory that has too many.
 fn add_untracked(
     objects: &Objects,
     untracked: Vec<UntrackedChange>,
     ignored: &[IgnoredDir],
     file_changes: &mut Vec<FileChange>,
 ) -> Result<()> {
-    let lost = |one: &UntrackedChange| {
+    let has_tracked_side = |one: &UntrackedChange| {
         matches!(one.before, Some(Leaf::Tracked(_))) || matches!(one.after, Some(Leaf::Tracked(_)))
     };
     let mut counts = vec![0; ignored.len()];
-    for root in untracked.iter().filter(|one| !lost(one)).filter_map(|one| one.ignored) {
+    for root in untracked.iter().filter(|one| !has_tracked_side(one)).filter_map(|one| one.ignored) {
         counts[root] += 1;
     }
     let collapsed = |root: usize| counts[root] > MAX_IGNORED_CHANGES || (ignored[root].is_git && counts[root] > 0);
     for (_, root) in ignored.iter().enumerate().filter(|(nth, _)| collapsed(*nth)) {
-        let change = change_kind(root.before, root.after);
+        let kind = change_kind(root.before, root.after);
         let path = paths::path_text(&root.path).into_owned();
         file_changes.push(FileChange {
             path,
-            kind: change,
+            kind,
             before: None,
             after: None,
             untracked: Some(UntrackedReason::Ignored),
         });
     }
-    // A version of what is kept is never left out of the list.
-    for one in untracked.iter().filter(|one| lost(one) || !one.ignored.is_some_and(collapsed)) {
+    // A change of a tracked version is always listed.
+    for one in untracked.iter().filter(|one| has_tracked_side(one) || !one.ignored.is_some_and(collapsed)) {
         let digest = |leaf: Option<Leaf>| match leaf {
             Some(Leaf::Tracked((_, id))) => objects.digest(id).map(Some),
             _ => Ok(None),
         };
         let reason = match (one.before, one.after) {
-            (_, Some(Leaf::Untracked(why, _))) | (Some(Leaf::Untracked(why, _)), None) => Some(why),
+            (_, Some(Leaf::Untracked(reason, _))) | (Some(Leaf::Untracked(reason, _)), None) => Some(reason),
             _ => None,
         };
         let (before, after) = (digest(one.before)?, digest(one.after)?);
-        let change = change_kind(one.before.is_some(), one.after.is_some());
+        let kind = change_kind(one.before.is_some(), one.after.is_some());
         file_changes.push(FileChange {
             path: paths::path_text(&one.path).into_owned(),
-            kind: change,
+            kind,
             before,
             after,
             untracked: reason,
@@ -229,6 +232,7 @@ fn add_untracked(
     Ok(())
 }
 
+/// Returns the kind of change of a path that existed before, after, or both.
 fn change_kind(before: bool, after: bool) -> ChangeKind {
     match (before, after) {
         (false, _) => ChangeKind::Created,
@@ -238,6 +242,7 @@ fn change_kind(before: bool, after: bool) -> ChangeKind {
 }
 
 impl<'a> SnapshotDiff<'a> {
+    /// Compares two directories entry by entry.
     fn compare(&mut self, pair: &DirPair<'a>) {
         let (mut before, mut after) = (0, 0);
         loop {
@@ -257,6 +262,7 @@ impl<'a> SnapshotDiff<'a> {
         }
     }
 
+    /// Compares one name.
     fn entry(
         &mut self,
         pair: &DirPair<'a>,
@@ -276,7 +282,7 @@ impl<'a> SnapshotDiff<'a> {
             side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf())
         };
         let (mut was, mut is) = (leaf(one), leaf(other));
-        // That there is another reason why something is not kept is no change of it.
+        // A new reason for being untracked is not a change of the file.
         let same = match (was, is) {
             (Some(Leaf::Untracked(_, was)), Some(Leaf::Untracked(_, is))) => was == is,
             _ => was == is,
@@ -298,14 +304,14 @@ impl<'a> SnapshotDiff<'a> {
             let (before, after) = (one.is_some(), other.is_some());
             self.ignored.push(IgnoredDir { path: path.clone(), before, after, is_git });
         }
-        // A directory with nothing in it is not gone, or new, when something comes into it or goes.
+        // An empty directory that gets contents is not deleted, and one that loses its contents is not created.
         let is_directory = |side: Option<(&Dir, &DirEntry)>| side.is_some_and(|(_, entry)| entry.child.is_some());
         if is_directory(one) && is_directory(other) {
             (was, is) = (None, None);
         }
-        // One that holds too much to be looked into, now or before: it changed, and that is all that is known.
-        let uncounted = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Untracked(UntrackedReason::Ignored, stat)) if stat.file_type() == FileType::Directory);
-        if (uncounted(was) && after.is_some()) || (uncounted(is) && before.is_some()) {
+        // A directory with too many names, before or after: it changed, and no more is known.
+        let was_not_read = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Untracked(UntrackedReason::Ignored, stat)) if stat.file_type() == FileType::Directory);
+        if (was_not_read(was) && after.is_some()) || (was_not_read(is) && before.is_some()) {
             let some = Some(Leaf::Untracked(UntrackedReason::Ignored, Stat::default()));
             self.untracked.push(UntrackedChange { path, before: some, after: some, ignored });
             return;
@@ -330,16 +336,18 @@ impl<'a> SnapshotDiff<'a> {
 }
 
 impl DirEntry {
+    /// Returns the entry as a leaf.
     fn leaf(&self) -> Leaf {
         match self.kind {
             EntryKind::Tracked(Mode::Directory) => Leaf::Untracked(UntrackedReason::EmptyDirectory, Stat::default()),
             EntryKind::Tracked(mode) => Leaf::Tracked((mode, self.id)),
-            EntryKind::Untracked(why) if self.child.is_some() => Leaf::Untracked(why, Stat::default()),
-            EntryKind::Untracked(why) => Leaf::Untracked(why, self.stat),
+            EntryKind::Untracked(reason) if self.child.is_some() => Leaf::Untracked(reason, Stat::default()),
+            EntryKind::Untracked(reason) => Leaf::Untracked(reason, self.stat),
         }
     }
 }
 
+/// Joins a path and a name with a slash.
 pub(super) fn join_path(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + name.len() + 1);
     joined.extend_from_slice(path);

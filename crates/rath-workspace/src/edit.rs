@@ -1,4 +1,4 @@
-//! A tree with a few paths as somebody wants them.
+//! Trees made from other trees by replacing a few paths.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::queries::TreeFile;
 use super::tree::{self, EMPTY, Mode, ObjectId, TreeEntry};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is to be at a path: a file, or nothing.
+/// The new content of a path: a file, or nothing.
 type Replacement = Option<(Mode, ObjectId)>;
 
-/// What is replacements of one name in a directory, and below it.
+/// The replacements for one name in a directory, and below it.
 #[derive(Default)]
 struct Edits<'a> {
     here: Option<Replacement>,
@@ -23,7 +23,7 @@ struct Edits<'a> {
 }
 
 impl Objects {
-    /// Returns a tree in which these paths are as in the tree `after`, and everything else is as in `tree`.
+    /// Returns a tree in which these paths are as in the tree `after`, and all others as in `tree`.
     pub fn with_paths<'p>(
         &self,
         tree: TreeId,
@@ -41,7 +41,7 @@ impl Objects {
 
     /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
     ///
-    /// `sides` are the versions of both sides: a merge may have left the file under the paths of both.
+    /// `sides` are the versions of both sides: a merge may have written the file to the paths of both.
     pub fn with_version(
         &self,
         tree: TreeId,
@@ -49,7 +49,7 @@ impl Objects {
         sides: &[TreeFile],
         version: Option<&TreeFile>,
     ) -> Result<TreeId> {
-        let mut replacements = self.without(tree, path, sides)?;
+        let mut replacements = self.removals(tree, path, sides)?;
         if let Some(version) = version {
             replacements.insert(paths::parse_path(&version.path)?, Some((version.mode, version.id)));
         }
@@ -57,21 +57,25 @@ impl Objects {
     }
 
     /// Returns a tree in which the path of a conflict holds this content.
+    ///
+    /// `sides` are the versions of both sides, as in [`with_version`](Objects::with_version). The file is executable if
+    /// one of them is.
     pub fn with_content(&self, tree: TreeId, path: &str, sides: &[TreeFile], content: &[u8]) -> Result<TreeId> {
-        let mut replacements = self.without(tree, path, sides)?;
-        let runs = sides.iter().any(|version| version.mode == Mode::Executable);
+        let mut replacements = self.removals(tree, path, sides)?;
+        let is_executable = sides.iter().any(|version| version.mode == Mode::Executable);
         let batch = Batch::new(self);
         let id = batch.put(ObjectKind::Blob, content)?.ok_or_else(collides)?;
         batch.finish()?;
-        replacements.insert(paths::parse_path(path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
+        replacements
+            .insert(paths::parse_path(path)?, Some((if is_executable { Mode::Executable } else { Mode::File }, id)));
         self.edit(tree, &replacements)
     }
 
-    /// Everything that the merge put where a conflict is, to be taken out.
-    fn without(&self, tree: TreeId, path: &str, sides: &[TreeFile]) -> Result<BTreeMap<Vec<u8>, Replacement>> {
+    /// Returns the removal of all files that the merge wrote for a conflict.
+    fn removals(&self, tree: TreeId, path: &str, sides: &[TreeFile]) -> Result<BTreeMap<Vec<u8>, Replacement>> {
         let mut replacements = BTreeMap::from([(paths::parse_path(path)?, None)]);
         for version in sides {
-            // Where one side renamed it, the merge may have left it under both names.
+            // If one side renamed the file, the merge may have written it under both names.
             let path = paths::parse_path(&version.path)?;
             if self.entry(tree.0, &path)?.is_some_and(|(_, id)| id == version.id) {
                 replacements.insert(path, None);
@@ -80,7 +84,7 @@ impl Objects {
         Ok(replacements)
     }
 
-    /// Takes all that a tree holds from another folder.
+    /// Copies a tree and all its objects from another folder.
     pub fn copy_tree_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
         let batch = Batch::new(self);
         let mut rest = vec![(tree.0, ObjectKind::Tree)];
@@ -101,23 +105,23 @@ impl Objects {
         batch.finish()
     }
 
-    /// Writes a tree to a directory that is removed with what this gives.
+    /// Writes a tree to a temporary directory, which is removed when the result is dropped.
     pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
         let folder = self.folder().join("fresh").join(objects::unique_name());
-        let fresh = TempCheckout(folder);
-        self.checkout(tree, fresh.path())?;
-        Ok(fresh)
+        let checkout = TempCheckout(folder);
+        self.checkout(tree, checkout.path())?;
+        Ok(checkout)
     }
 
     fn edit(&self, tree: TreeId, replacements: &BTreeMap<Vec<u8>, Replacement>) -> Result<TreeId> {
         let batch = Batch::new(self);
-        let replacements: Vec<_> = replacements.iter().map(|(path, replacements)| (&path[..], *replacements)).collect();
+        let replacements: Vec<_> = replacements.iter().map(|(path, replacement)| (&path[..], *replacement)).collect();
         let id = self.edit_in(&batch, tree.0, &replacements)?;
         batch.finish()?;
         Ok(TreeId(id.unwrap_or(EMPTY)))
     }
 
-    /// A directory's tree with these paths below it as they are replacements; none where nothing is left.
+    /// Returns the tree of a directory after the replacements below it; none if it is empty then.
     fn edit_in(
         &self,
         batch: &Batch<'_>,
@@ -128,18 +132,18 @@ impl Objects {
         let found = tree::entries(tree, &bytes)?;
         let mut entries: BTreeMap<&[u8], TreeEntry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
         let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
-        for (path, replacements) in replacements {
+        for (path, replacement) in replacements {
             match memchr::memchr(b'/', path) {
-                None => names.entry(path).or_default().here = Some(*replacements),
-                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *replacements)),
+                None => names.entry(path).or_default().here = Some(*replacement),
+                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *replacement)),
             }
         }
         for (name, Edits { here, below }) in names {
             let known = entries.get(name).map(|entry| (entry.mode, entry.id));
             let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-            let needs_dir = below.iter().any(|(_, replacements)| replacements.is_some());
+            let needs_dir = below.iter().any(|(_, replacement)| replacement.is_some());
             let now = match (here, directory) {
-                // One that is replacements takes the place of whatever is in its way.
+                // A new file replaces a directory at its path.
                 (Some(Some(file)), _) if !needs_dir => Some(file),
                 _ if needs_dir || directory.is_some() => {
                     let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
@@ -162,10 +166,10 @@ impl Objects {
 }
 
 fn collides() -> Error {
-    Error::new(ErrorKind::Io, "the content is made to collide with another, and is not kept")
+    Error::new(ErrorKind::Io, "the content is part of a SHA-1 collision attack and cannot be stored")
 }
 
-/// A directory that is removed with this.
+/// A temporary directory with the files of a tree, removed on drop.
 pub struct TempCheckout(PathBuf);
 
 impl TempCheckout {

@@ -1,4 +1,4 @@
-//! The error of every operation on versions of a directory.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// `Display` prints the message alone; `Debug` adds the errors behind it and the hint.
 pub struct Error(Box<ErrorDetails>);
 
+/// The contents of an error, boxed to keep results small.
 struct ErrorDetails {
     kind: ErrorKind,
     message: String,
@@ -18,7 +19,7 @@ struct ErrorDetails {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of failure that a caller may want to tell apart.
+/// The kinds of failure that callers can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -26,11 +27,11 @@ pub enum ErrorKind {
     Io,
     /// Stored objects are damaged or missing.
     Damaged,
-    /// A directory cannot serve as a workspace.
+    /// A directory cannot be used as a workspace.
     Directory,
-    /// Two trees cannot be merged at all.
+    /// The result of a merge cannot be stored.
     Merge,
-    /// The name of a tree, or a path, is not one.
+    /// A tree id or a path cannot be parsed.
     Format,
 }
 

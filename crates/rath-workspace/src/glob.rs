@@ -1,33 +1,34 @@
-//! Wildcards, as git matches them.
+//! Wildcard patterns, with git's meaning.
 
-/// Whether `*` and `?` stand for slashes too.
+/// The treatment of slashes by `*` and `?`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slash {
-    /// Like any other character.
+    /// A slash is matched like any other character.
     Any,
-    /// Only `**` does.
+    /// A slash is matched only by `**` and by itself.
     Literal,
 }
 
+/// The result of matching a pattern.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GlobMatch {
     Match,
     No,
-    /// No, and nothing that a star in front of it takes in could help.
+    /// No match, for any number of characters that a star before it takes.
     Impossible,
-    /// The same, but for a `**` in front of it.
+    /// No match, unless a `**` before it takes more characters.
     NoUnlessDoubleStar,
 }
 
-/// A pattern that needs more steps than this matches nothing: its author wants to see us busy.
+/// The number of steps after which a pattern counts as not matching, so that no pattern can take forever.
 const MAX_GLOB_STEPS: u32 = 1_000_000;
 
-/// Whether a character has a meaning in patterns.
+/// Returns true for a character with a special meaning in patterns.
 pub(super) fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Whether a pattern matches a whole text.
+/// Returns true if a pattern matches a whole text.
 pub(super) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
     let mut glob = Glob { pattern, text, slash, steps: MAX_GLOB_STEPS };
     glob.matches(0, 0) == GlobMatch::Match
@@ -41,11 +42,12 @@ struct Glob<'a> {
 }
 
 impl Glob<'_> {
-    /// The character of the pattern, 0 past its end.
+    /// Returns a character of the pattern, and 0 after its end.
     fn p(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
     }
 
+    /// Returns a character of the text, and 0 after its end.
     fn t(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
@@ -86,7 +88,7 @@ impl Glob<'_> {
         if self.t(t) == 0 { GlobMatch::Match } else { GlobMatch::No }
     }
 
-    /// What a star leads to; none if the match goes on behind it.
+    /// Matches a star; none if matching continues after the star.
     fn match_star(&mut self, p: &mut usize, t: &mut usize) -> Option<GlobMatch> {
         let first = *p;
         *p += 1;
@@ -98,7 +100,7 @@ impl Glob<'_> {
             let begins = first == 0 || self.pattern[first - 1] == b'/';
             let ends = matches!((self.p(*p), self.p(*p + 1)), (0 | b'/', _) | (b'\\', b'/'));
             if self.slash == Slash::Literal && begins && ends {
-                // Between slashes it may stand for no directory at all.
+                // Between slashes, `**` may stand for no directory at all.
                 if self.p(*p) == b'/' && self.matches(*p + 1, *t) == GlobMatch::Match {
                     return Some(GlobMatch::Match);
                 }
@@ -122,7 +124,7 @@ impl Glob<'_> {
         self.match_after_star(*p, *t, takes_slashes)
     }
 
-    /// Tries what follows a star at every place that the star may reach to.
+    /// Tries the rest of the pattern at every position that the star may reach.
     fn match_after_star(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<GlobMatch> {
         while self.t(t) != 0 {
             self.steps = self.steps.saturating_sub(1);
@@ -131,7 +133,7 @@ impl Glob<'_> {
             }
             let wanted = self.p(p);
             if !is_special(wanted) {
-                // A character that stands for itself has to come, so what is before it belongs to the star.
+                // A literal character has to follow, so the star takes everything before it.
                 while self.t(t) != 0 && self.t(t) != wanted && (takes_slashes || self.t(t) != b'/') {
                     t += 1;
                 }
@@ -152,7 +154,8 @@ impl Glob<'_> {
         Some(GlobMatch::Impossible)
     }
 
-    /// Whether a set of characters holds this one; none if it is no set. Ends at its closing bracket.
+    /// Returns true if a set of characters contains this one; none if the set is not valid. Stops at its closing
+    /// bracket.
     fn match_class(&self, p: &mut usize, found: u8) -> Option<bool> {
         *p += 1;
         let negated = matches!(self.p(*p), b'!' | b'^');
@@ -194,7 +197,7 @@ impl Glob<'_> {
                             *p = start + length;
                             one = 0;
                         }
-                        // Without its end it is a bracket like any other.
+                        // Without its end, `[:` is an ordinary bracket.
                         None => holds |= found == b'[',
                     }
                 }
@@ -210,6 +213,7 @@ impl Glob<'_> {
     }
 }
 
+/// Returns true if a character belongs to a named class; none if there is no such class.
 fn is_in_class(name: &[u8], byte: u8) -> Option<bool> {
     Some(match name {
         b"alnum" => byte.is_ascii_alphanumeric(),

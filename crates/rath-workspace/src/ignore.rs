@@ -1,4 +1,4 @@
-//! What `.gitignore` files say, by git's own rules.
+//! The rules of `.gitignore` files, with git's meaning.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::glob::{self, Slash};
 pub struct IgnoreRules(Rules);
 
 impl IgnoreRules {
-    /// Returns these rules and those of a `.gitignore` with this content, in a directory below.
+    /// Returns these rules, extended by those of a `.gitignore` with this content in a directory below.
     ///
     /// The path of the directory has no slash at its end, and is empty for the topmost one.
     pub fn with_gitignore(&self, directory: &[u8], content: &[u8]) -> Self {
@@ -29,16 +29,14 @@ impl IgnoreRules {
 
     /// Returns true if a path is ignored.
     ///
-    /// The path begins with that of the directory whose rules these are. As for git, what is in an ignored directory is
-    /// ignored too: ask for the directories above first.
+    /// The path must begin with that of the directory that the rules belong to. As in git, everything in an ignored
+    /// directory is ignored: ask for the parent directories first.
     pub fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
         ignores(&self.0, path, is_directory)
     }
 }
 
-/// The rules that hold in a directory: those of its own `.gitignore` and of all above it.
-///
-/// None where there are no rules at all.
+/// The rules of a directory: those of its own `.gitignore` and of all directories above; none if there are no rules.
 pub(super) type Rules = Option<Arc<IgnoreLevel>>;
 
 /// The rules of one `.gitignore`.
@@ -46,13 +44,13 @@ pub(super) type Rules = Option<Arc<IgnoreLevel>>;
 pub(super) struct IgnoreLevel {
     above: Rules,
     patterns: Arc<Patterns>,
-    /// How long the path of its directory is, with the slash at its end.
+    /// The length of the path of its directory, with the slash at its end.
     base: usize,
-    /// What tells these rules, with all above, from others at the same place.
+    /// Identifies these rules together with all above.
     id: RulesId,
 }
 
-/// What tells the rules of a directory from others at the same place. All zeros: there are none.
+/// Identifies the rules of a directory. All zeros stand for no rules.
 pub(super) type RulesId = [u8; 16];
 
 /// The lines of one `.gitignore`.
@@ -62,18 +60,21 @@ pub(super) struct Patterns {
     digest: Digest,
 }
 
+/// One line of a `.gitignore`.
 #[derive(Debug)]
 struct Pattern {
     text: Vec<u8>,
-    /// How much of it stands for itself.
+    /// The length of the part before the first wildcard.
     literal: usize,
+    /// True for a pattern that begins with `!`.
     negative: bool,
+    /// True for a pattern that ends with a slash, and matches directories only.
     directories: bool,
-    /// It has no slash, so it is about names, wherever they are.
+    /// True for a pattern without a slash, which matches names at any depth.
     name: bool,
 }
 
-/// Lines longer than this are no rules: nothing that they match could be opened.
+/// The longest pattern. No path that a longer one matches could be opened.
 const MAX_PATTERN_BYTES: usize = 4096;
 
 impl Patterns {
@@ -90,7 +91,7 @@ impl Patterns {
 }
 
 impl IgnoreLevel {
-    /// The rules below `above` in the directory with this path and these patterns.
+    /// Returns the rules of a directory with its own patterns, below those of its parent.
     pub(super) fn push(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
         if patterns.is_empty() {
             return above.clone();
@@ -105,11 +106,12 @@ impl IgnoreLevel {
     }
 }
 
+/// Returns the id of rules.
 pub(super) fn rules_id(rules: &Rules) -> RulesId {
     rules.as_ref().map(|level| level.id).unwrap_or_default()
 }
 
-/// Whether a path is ignored. No directory above it may be.
+/// Returns true if a path is ignored. No directory above the path may be ignored.
 pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
     let mut next = rules;
     while let Some(level) = next {
@@ -156,12 +158,13 @@ impl Pattern {
         if !value.starts_with(&self.text[..self.literal]) {
             return false;
         }
-        // What stands for itself is taken off before matching, so a `**` right behind it counts as if it came first: git's way.
+        // As in git, the literal part is removed before matching, so a `**` after it counts as if it came first.
         let from = if self.name { 0 } else { self.literal };
         glob::matches(&self.text[from..], &value[from..], slash)
     }
 }
 
+/// Removes spaces at the end, unless they are escaped.
 fn trim_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut end = None;
     let mut at = 0;
@@ -169,7 +172,7 @@ fn trim_trailing_spaces(line: &[u8]) -> &[u8] {
         match line[at] {
             b' ' => end = end.or(Some(at)),
             b'\\' => {
-                // An escape without anything after it is no escape, and nothing is taken away.
+                // A backslash at the end is not an escape, and nothing is removed.
                 if at + 1 == line.len() {
                     return line;
                 }

@@ -1,8 +1,8 @@
-//! Two trees joined by what they have in common, as git's own merge does it.
+//! Three-way merges of trees, with the result of git's `ort` strategy.
 //!
-//! This is the `ort` strategy of git, case by case: renames are followed, files that one side adds to a directory which the
-//! other renamed are moved along (and reported), contents are merged line by line. Where it stops being clear, the tree holds
-//! what git would leave: text with markers, or both versions side by side; and the list says where.
+//! Renames are followed, files that one side adds to a directory which the other renamed are moved with it (and
+//! reported), and contents are merged line by line. For a conflict, the tree contains what git would write: text with
+//! conflict markers, or both versions under different names. The list of conflicts names the paths.
 
 mod moves;
 mod resolve;
@@ -22,23 +22,23 @@ use super::rename::{Relevance, Renamable, RenameQuery};
 use super::tree::{self, Mode, ObjectId};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What came of joining two trees.
+/// The result of merging two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeResult {
-    /// The tree. With conflicts, it holds what git would leave: text with markers, or both versions.
+    /// The merged tree. For a conflict it contains what git would write: text with conflict markers, or both versions.
     pub tree: TreeId,
-    /// Where the two sides disagree, by path; none if they do not.
+    /// The conflicts, by path; empty if the merge is clean.
     pub conflicts: Vec<Conflict>,
 }
 
-/// A path that two sides disagree about.
+/// A path that both sides changed in ways that cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The path, in the joined tree if it is there.
+    /// The path, in the merged tree if it exists there.
     pub path: String,
-    /// What they disagree about.
+    /// The kind of conflict.
     pub kind: ConflictKind,
-    /// What both came from.
+    /// The version in the merge base.
     pub base: Option<TreeFile>,
     /// Our version.
     pub ours: Option<TreeFile>,
@@ -46,33 +46,36 @@ pub struct Conflict {
     pub theirs: Option<TreeFile>,
 }
 
-/// What two sides disagree about.
+/// The kinds of conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConflictKind {
-    /// Both changed the same lines, or something that has no lines. The text has markers; of what is no text it is our version.
+    /// Both changed the same lines, or a binary file. A text contains conflict markers; for a binary file, the tree
+    /// contains our version.
     Content,
-    /// Both made a file of this name.
+    /// Both added a file at this path.
     BothAdded,
-    /// One changed what the other deleted. It is kept.
+    /// One side changed a file that the other deleted. The tree contains the changed file.
     ModifiedDeleted,
-    /// One renamed what the other deleted. It is kept.
+    /// One side renamed a file that the other deleted. The tree contains the renamed file.
     RenamedDeleted,
-    /// Both renamed it, each to another name. It is kept under both.
+    /// Both renamed the file, to different paths. The tree contains both.
     RenamedApart,
-    /// Something was renamed to where the other side has something else.
+    /// A file was renamed to a path where the other side has another file.
     RenamedTogether,
-    /// One has a file where the other has a directory. The file is kept under another name.
+    /// One side has a file where the other has a directory. The file gets another name.
     FileAndDirectory,
-    /// One has a file, the other a link. Both are kept, one under another name.
+    /// One side has a file, the other a link. The tree contains both, one under another name.
     FileAndLink,
-    /// One side made it in a directory that the other renamed. It was moved along, which may not be what was meant.
+    /// One side added the file to a directory that the other renamed. The file was moved with the directory, which may
+    /// not be intended.
     Moved,
-    /// A directory was renamed to several others, or something is where it went: what the other side made there stays.
+    /// A directory was split into several others, or a file is in the way at its new path. Files that the other side
+    /// added stay where they are.
     Unmoved,
 }
 
-/// What the two sides are called in markers, and in the names of files that had to give way.
+/// The names of the two sides, in conflict markers and in the names of files that had to be renamed.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
     /// The first side.
@@ -81,11 +84,12 @@ pub struct Labels<'a> {
     pub theirs: &'a str,
 }
 
-/// More candidates for renames than the square of this are not compared with each other; git's number.
+/// The limit for rename detection in a merge, as in git: with more pairs of candidates than its square, they are not
+/// compared.
 const MERGE_RENAME_LIMIT: usize = 7000;
 
 impl Objects {
-    /// Joins two trees that come from a common one.
+    /// Merges two trees that come from a common one.
     pub fn merge(&self, base: TreeId, ours: TreeId, theirs: TreeId, labels: Labels<'_>) -> Result<MergeResult> {
         let batch = Batch::new(self);
         let mut merge = Merge {
@@ -111,45 +115,45 @@ impl Objects {
     }
 }
 
+/// The number of the merge base among the three sides.
 const BASE: usize = 0;
 
-/// A merge on its way.
+/// A merge in progress. Sides are numbered: 0 is the base, 1 ours, 2 theirs.
 struct Merge<'a> {
     objects: &'a Objects,
     batch: &'a Batch<'a>,
     labels: Labels<'a>,
-    /// Everything that is not the same in all three.
+    /// All paths that are not equal on all three sides.
     paths: BTreeMap<Vec<u8>, PathInfo>,
-    /// DirectoryRenames that are: they stay as they are, unless something moves into them.
+    /// Directories that are equal on all three sides. They stay as they are, unless a file is moved into them.
     unchanged_dirs: BTreeMap<Vec<u8>, ObjectId>,
-    /// What each side deleted and added.
+    /// The deleted and added files of each side.
     sides: [SideChanges; 2],
-    /// What is in the result.
+    /// The files and directories of the result.
     result: BTreeMap<Vec<u8>, Version>,
     conflicts: Vec<Conflict>,
-    /// MergedContent that were made here, and may not be there to be read yet.
+    /// New blobs, which cannot be read from the objects before the batch is finished.
     new_blobs: HashMap<ObjectId, Vec<u8>>,
 }
 
-/// What is known of a path: base, ours and theirs, in this order, everywhere.
+/// The state of a path, on all three sides.
 #[derive(Clone, Debug, Default)]
 struct PathInfo {
+    /// The versions, by side.
     stages: [Option<Version>; 3],
-    /// The names under which it was there.
+    /// The original path on each side.
     names: [Vec<u8>; 3],
-    /// On which sides it is a directory.
+    /// The sides on which the path is a directory, as a mask.
     directories: u8,
-    /// Which two are the same.
+    /// The sides with equal versions, as a mask.
     same: u8,
-    /// It conflicts by where it is, whatever it holds.
+    /// A conflict about the path itself, for any content.
     path_conflict: Option<ConflictKind>,
-    /// There is a file and a directory of this name.
-    with_directory: bool,
-    /// What became of it, if that is clear.
+    /// The result, once it is decided; the inner value is none for a deleted file.
     resolved: Option<Option<Version>>,
 }
 
-/// What one side deleted and added.
+/// The deleted and added files of one side, and its renames.
 #[derive(Debug, Default)]
 struct SideChanges {
     deleted: Vec<(Vec<u8>, Version)>,
@@ -158,28 +162,30 @@ struct SideChanges {
     moves: Vec<PathMove>,
 }
 
-/// A directory that is walked on all three sides.
+/// A directory on all three sides.
 struct MergeLevel {
     path: Vec<u8>,
     trees: [Option<ObjectId>; 3],
-    /// Which side kept a directory that the other removed, as a mask; all bits if it matters where it went.
+    /// The side that has a directory which the other removed, as a mask; all bits if the new place of the directory
+    /// matters.
     kept_by: u8,
 }
 
+/// The mask of all three sides.
 const ALL_SIDES: u8 = 7;
 
-/// What is in a directory, by name.
+/// The entries of a directory, by name.
 type NamedEntries = Vec<(Vec<u8>, Version)>;
 
 impl PathInfo {
-    /// On which sides there is a file.
+    /// Returns the sides on which the path is a file, as a mask.
     fn files(&self) -> u8 {
         (0..3).filter(|side| self.stages[*side].is_some()).map(|side| 1 << side).sum()
     }
 }
 
 impl Merge<'_> {
-    /// Reads the three trees as far as they differ.
+    /// Reads the three trees where they differ.
     fn collect(&mut self, trees: [ObjectId; 3]) -> Result<()> {
         let mut rest = vec![MergeLevel { path: Vec::new(), trees: trees.map(Some), kept_by: 0 }];
         while let Some(level) = rest.pop() {
@@ -200,7 +206,7 @@ impl Merge<'_> {
             let mask = |found: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {
                 (0..3).filter(|side| is(&found[*side])).map(|side| 1 << side).sum()
             };
-            // Something new in a directory that the other side removed: it matters where to.
+            // A new file in a directory that the other side removed: the new place of the directory matters.
             if names.values().any(|found| kept_by != 0 && mask(found, &is_file) == kept_by) {
                 kept_by = ALL_SIDES;
             }
@@ -220,7 +226,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// Takes in one name on all three sides; says what has to be looked into.
+    /// Adds one name, and returns the directory if it has to be read.
     fn collect_path(
         &mut self,
         above: &[u8],
@@ -254,7 +260,6 @@ impl Merge<'_> {
         let stages = found.map(|version| version.filter(|(mode, _)| *mode != Mode::Directory));
         let mut info = PathInfo { stages, same, directories, resolved: clear, ..PathInfo::default() };
         info.names = [path.clone(), path.clone(), path.clone()];
-        info.with_directory = files != 0 && directories != 0;
         if clear.is_none() {
             self.collect_rename_candidates(above, &path, &info, (files, directories), &mut kept_by);
         }
@@ -265,7 +270,7 @@ impl Merge<'_> {
         below
     }
 
-    /// Notes what the search for renames has to know of a path.
+    /// Adds a path to the candidates for renames.
     fn collect_rename_candidates(
         &mut self,
         above: &[u8],
@@ -306,9 +311,9 @@ impl Merge<'_> {
         }
     }
 
-    /// Writes the result, directory by directory.
+    /// Writes the tree objects of the result.
     fn write(&mut self) -> Result<ObjectId> {
-        // A directory that nothing came into is taken as it is.
+        // A directory that no file was moved into is used as it is.
         for (path, id) in std::mem::take(&mut self.unchanged_dirs) {
             let mut inside = path.clone();
             inside.push(b'/');
@@ -348,7 +353,7 @@ impl Merge<'_> {
         self.put_tree(&entries)
     }
 
-    /// Writes a directory that nothing more comes into, and puts it in the one above.
+    /// Writes a complete directory, and adds it to its parent.
     fn close_dir(&mut self, open: &mut Vec<(Vec<u8>, NamedEntries)>) -> Result<()> {
         let Some((path, entries)) = open.pop() else { return Ok(()) };
         let id = self.put_tree(&entries)?;
@@ -358,12 +363,13 @@ impl Merge<'_> {
         Ok(())
     }
 
+    /// Writes one tree object.
     fn put_tree(&self, named: &NamedEntries) -> Result<ObjectId> {
         let mut names: Vec<&[u8]> = named.iter().map(|(name, _)| &**name).collect();
         names.sort_unstable();
-        // No case is known that leads here; a tree with two entries of one name would lose one of them.
+        // No case is known that leads here. A tree with two entries of the same name would lose one of them.
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!("the merge has two things that are called `{}`", paths::path_text(pair[0]));
+            let message = format!("the merge would write two entries with the name `{}`", paths::path_text(pair[0]));
             return Err(Error::new(ErrorKind::Merge, message));
         }
         let mut entries: Vec<_> =
@@ -371,7 +377,7 @@ impl Merge<'_> {
         self.batch.put(ObjectKind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
     }
 
-    /// The content of a blob, be it one that was just made.
+    /// Returns the content of a blob, which may be new.
     fn content(&self, id: ObjectId) -> Result<Vec<u8>> {
         match self.new_blobs.get(&id) {
             Some(content) => Ok(content.clone()),
@@ -379,6 +385,7 @@ impl Merge<'_> {
         }
     }
 
+    /// Adds a conflict.
     fn add_conflict(&mut self, path: &[u8], kind: ConflictKind, info: Option<&PathInfo>) {
         let version = |side: usize| {
             let info = info?;
@@ -391,14 +398,15 @@ impl Merge<'_> {
 }
 
 fn collides() -> Error {
-    Error::new(ErrorKind::Merge, "what the merge would write is made to collide with something else")
+    Error::new(ErrorKind::Merge, "the result of the merge is part of a SHA-1 collision attack and cannot be stored")
 }
 
-/// Whether a directory is another one, or lies in it.
+/// Returns true if a directory is another one or lies in it.
 fn is_in(directory: &[u8], above: &[u8]) -> bool {
     above.is_empty() || directory.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
+/// Returns files as candidates for renames.
 fn renamable(files: &[(Vec<u8>, Version)]) -> Vec<Renamable<'_>> {
     files.iter().map(|(path, (mode, id))| Renamable { path, mode: *mode, id: *id }).collect()
 }

@@ -182,9 +182,8 @@ impl Objects {
         }
         let (found, content) = self.find(id)?.ok_or_else(|| {
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
-            Error::new(ErrorKind::Damaged, message).with_hint(
-                "run this in the directory of the project that the files belong to",
-            )
+            Error::new(ErrorKind::Damaged, message)
+                .with_hint("run this in the directory of the project that the files belong to")
         })?;
         if found != kind.name() {
             let message = format!("wanted {} {id}, found a {found}", kind.name());

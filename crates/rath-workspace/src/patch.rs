@@ -1,4 +1,4 @@
-//! What differs between two trees, line by line.
+//! Patches between two trees, in git's format.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,13 +14,13 @@ use super::tree::Mode;
 use super::{ObjectId, paths};
 use crate::error::Result;
 
-/// How many lines stand around what changed.
+/// The number of unchanged lines around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// A file on one side, if there is one.
+/// A file on one side; none if it does not exist there.
 type PatchSide = Option<PatchFile>;
 
-/// What a file is, and what it holds.
+/// A file of a patch.
 struct PatchFile {
     mode: Mode,
     id: ObjectId,
@@ -28,7 +28,7 @@ struct PatchFile {
 }
 
 impl Objects {
-    /// A patch from one tree to another, which `git apply` takes.
+    /// Returns a patch from one tree to another, which `git apply` accepts.
     pub fn patch(&self, before: TreeId, after: TreeId) -> Result<String> {
         let mut text = String::new();
         for FileChange { path, kind: change, .. } in self.diff(Some(before), after)? {
@@ -39,7 +39,7 @@ impl Objects {
             let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
             let is_link = |side: &PatchSide| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
             if old.is_some() && new.is_some() && is_link(&old) != is_link(&new) {
-                // A file does not become a link: one goes and the other comes.
+                // Git describes a file that becomes a link as a deletion and a creation.
                 write(&mut text, (&from, &old), (&from, &None));
                 write(&mut text, (&path, &None), (&path, &new));
             } else {
@@ -49,12 +49,14 @@ impl Objects {
         Ok(text)
     }
 
+    /// Reads a file of a tree.
     fn side(&self, tree: TreeId, path: &str) -> Result<PatchSide> {
         let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
         self.get(id, ObjectKind::Blob).map(|content| Some(PatchFile { mode, id, content }))
     }
 }
 
+/// Writes the patch of one file.
 fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &PatchSide)) {
     let (a, b) = (paths::patch_path("a", from), paths::patch_path("b", to));
     let _ = writeln!(text, "diff --git {a} {b}");
@@ -77,7 +79,7 @@ fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &
     if !is_text(old_content) || !is_text(new_content) {
         let id = |side: &PatchSide| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
         let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old), id(new));
-        // There and back.
+        // A binary patch contains both directions.
         write_binary(text, new_content);
         write_binary(text, old_content);
         return;
@@ -88,9 +90,9 @@ fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &
     let (old, new) = (lines(old_content), lines(new_content));
     let mut ids = LineIds::default();
     let hunks = diff(&ids.assign(&old), &ids.assign(&new));
-    // What is so near that the lines around it would touch stands together.
-    for near in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT_LINES) {
-        write_hunks(text, near, &old, &new);
+    // Hunks whose context lines would touch are written together.
+    for group in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT_LINES) {
+        write_hunks(text, group, &old, &new);
     }
 }
 
@@ -98,6 +100,7 @@ fn content(side: &PatchSide) -> &[u8] {
     side.as_ref().map_or(&[], |file| &file.content)
 }
 
+/// Writes hunks that are close to each other, with the context lines around them.
 fn write_hunks(text: &mut String, hunks: &[Hunk], old: &[&[u8]], new: &[&[u8]]) {
     let (Some(first), Some(last)) = (hunks.first(), hunks.last()) else { return };
     let ahead = first.before.start.min(CONTEXT_LINES);
@@ -124,7 +127,7 @@ fn write_line(text: &mut String, mark: char, line: &[u8]) {
     }
 }
 
-/// What a file holds that is no text, as git writes it: compressed, and in digits of base 85, up to 52 bytes a line.
+/// Writes binary content in git's format: compressed, in base 85, up to 52 bytes a line.
 fn write_binary(text: &mut String, content: &[u8]) {
     const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());

@@ -1,14 +1,14 @@
-//! Paths as text: any bytes, one text each.
+//! Paths as text. A path is any sequence of bytes, and each has exactly one text form.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A path as it stands in the record.
+/// Returns a path as text.
 ///
-/// What is UTF-8 stands as it is. What is not stands in quotes, as git writes it: bytes that are no text as three octal
-/// digits. So does what begins with a quote, that no two paths have one text.
+/// A path that is UTF-8 is its own text. Other paths are quoted as git does it, with invalid bytes as three octal
+/// digits. A path that begins with a quotation mark is quoted too, so that no two paths have the same text.
 pub fn path_text(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.starts_with('"') => Cow::Borrowed(text),
@@ -34,7 +34,7 @@ fn quote(path: &[u8]) -> String {
     text
 }
 
-/// The path that a text of the record stands for, if it is one that [`shown`] makes.
+/// Returns the path that a text stands for; none if [`path_text`] cannot return such a text.
 pub(super) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
     if !text.starts_with('"') {
         return Some(Cow::Borrowed(text.as_bytes()));
@@ -59,18 +59,20 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(path))
 }
 
-/// The path that somebody names, or an error that says what is wrong with it.
+/// Returns the path that a text stands for, or an error for the user.
 pub(super) fn parse_path(text: &str) -> Result<Vec<u8>> {
     let no_path = || Error::new(ErrorKind::Format, format_args!("wanted a path, found `{text}`"));
     decode(text).map(Cow::into_owned).ok_or_else(no_path)
 }
 
-/// Returns the bytes of a path from its text: the text itself, or what a quoted text stands for.
+/// Returns the bytes of a path from its text form; a text that is not quoted correctly stands for itself.
 pub fn path_bytes(text: &str) -> Cow<'_, [u8]> {
     decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }
 
-/// A path of the record as it stands in a patch, on one of two sides or on none: git reads no line break in a bare one.
+/// Returns a path as a patch contains it, with the prefix of a side or without.
+///
+/// Git accepts no line break in a path without quotation marks.
 pub(super) fn patch_path(side: &str, text: &str) -> String {
     let path = decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let slash = if side.is_empty() { "" } else { "/" };
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_no_text_is_shown_in_quotes() {
+    fn a_path_that_is_not_utf8_is_quoted() {
         let rows: [(&[u8], &str); 6] = [
             (b"src/lib.rs", "src/lib.rs"),
             ("caf\u{e9}".as_bytes(), "caf\u{e9}"),
@@ -125,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_path_or_refused(text in "\"?[\\\\\"0-9a]{0,12}\"?") {
+        fn any_text_is_a_path_or_rejected(text in "\"?[\\\\\"0-9a]{0,12}\"?") {
             let _ = decode(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! Which files that are new were there before under another name: git's rules, with git's numbers.
+//! Rename detection: finds new files that were deleted under another name, with git's rules and thresholds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::objects::{ObjectKind, Objects};
 use super::tree::{Mode, ObjectId};
 use crate::error::Result;
 
-/// A file that is gone or new.
+/// A deleted or a new file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renamable<'a> {
     pub(super) path: &'a [u8],
@@ -15,24 +15,25 @@ pub(super) struct Renamable<'a> {
     pub(super) id: ObjectId,
 }
 
-/// A file that is gone, and the new one that it became.
+/// A deleted file and the new file that it became, by their positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RenamePair {
     pub(super) source: usize,
     pub(super) target: usize,
 }
 
-/// What a merge wants to know, which renames among all that there may be.
+/// The renames that matter to a merge.
 #[derive(Debug, Default)]
 pub(super) struct RenameQuery {
-    /// Sources that matter, and whether they do for their content; else only for where their directory went.
+    /// The sources that matter: true if their content does, false if only the new place of their directory does.
     pub(super) sources: HashMap<Vec<u8>, bool>,
-    /// Directories that are gone, and how much it matters where to.
+    /// Removed directories, and the reason why their new place matters.
     pub(super) directories: HashMap<Vec<u8>, Relevance>,
-    /// For each directory, how many of its files went to which other.
+    /// For each directory, the number of its files that moved to each other directory.
     pub(super) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
 }
 
+/// The reason why the new place of a directory matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relevance {
     None,
@@ -40,22 +41,24 @@ pub(super) enum Relevance {
     ForItself,
 }
 
-/// Equality, in git's numbers.
+/// The score of equal files, as in git.
 const MAX_SCORE: u64 = 60_000;
-/// From here on, a file is the same under another name.
+/// The smallest score of a rename.
 const MIN_SCORE: u64 = 30_000;
-/// From here on, one that kept its last name is, without looking any further.
+/// The smallest score of a rename that keeps the file name; such a rename needs no comparison with other files.
 const MIN_SCORE_SAME_NAME: u64 = MIN_SCORE + (MAX_SCORE - MIN_SCORE) / 2;
-/// How many candidates are remembered for each new file.
+/// The number of sources that are remembered as candidates for each new file.
 const MAX_CANDIDATES: usize = 4;
 
-/// The empty blob: files that hold nothing are not source_of for each other.
+/// The empty blob: empty files are never renames of each other.
 pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
     0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c, 0x53,
     0x91,
 ]);
 
-/// Finds renames. With more candidates than the square of `limit`, only those without a change, or with the same last name.
+/// Finds renames.
+///
+/// With more pairs of candidates than the square of `limit`, finds only those with equal content or the same file name.
 pub(super) fn find(
     objects: &Objects,
     sources: &[Renamable<'_>],
@@ -70,40 +73,42 @@ pub(super) fn find(
     let used = vec![false; sources.len()];
     let mut search = RenameSearch { objects, sources, targets, spans: HashMap::new(), source_of, used };
     search.pair_identical();
-    let mut left: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
+    let mut remaining: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
     let mut query = query;
-    search.pair_same_names(&left, query.as_deref_mut())?;
-    left.retain(|nth| !search.used[*nth]);
+    search.pair_same_names(&remaining, query.as_deref_mut())?;
+    remaining.retain(|nth| !search.used[*nth]);
     if let Some(query) = &mut query {
-        left.retain(|nth| query.sources.contains_key(sources[*nth].path));
-        let paths: Vec<&[u8]> = left.iter().map(|nth| sources[*nth].path).collect();
+        remaining.retain(|nth| query.sources.contains_key(sources[*nth].path));
+        let paths: Vec<&[u8]> = remaining.iter().map(|nth| sources[*nth].path).collect();
         query.downgrade_decided(&paths);
-        left.retain(|nth| query.is_relevant(sources[*nth].path));
+        remaining.retain(|nth| query.is_relevant(sources[*nth].path));
     }
     let open = search.source_of.iter().filter(|source_of| source_of.is_none()).count();
-    if open.saturating_mul(left.len()) <= limit.saturating_mul(limit) {
-        search.pair_similar(&left, query)?;
+    if open.saturating_mul(remaining.len()) <= limit.saturating_mul(limit) {
+        search.pair_similar(&remaining, query)?;
     }
     let source_of = search.source_of.iter().enumerate();
     Ok(source_of.filter_map(|(target, source)| Some(RenamePair { source: (*source)?, target })).collect())
 }
 
+/// One search for renames.
 struct RenameSearch<'a> {
     objects: &'a Objects,
     sources: &'a [Renamable<'a>],
     targets: &'a [Renamable<'a>],
     spans: HashMap<ObjectId, Arc<Spans>>,
-    /// For each target, where it came from.
+    /// For each target, its source.
     source_of: Vec<Option<usize>>,
     used: Vec<bool>,
 }
 
-/// How many bytes of a file are in pieces of which hash.
+/// The bytes of a file, counted by the hash of the piece that they are in.
 struct Spans {
     size: u64,
     counts: Vec<(u32, u32)>,
 }
 
+/// A pair that may be a rename.
 #[derive(Clone, Copy)]
 struct Candidate {
     score: u64,
@@ -118,7 +123,7 @@ impl RenameSearch<'_> {
         self.used[source] = true;
     }
 
-    /// Pairs files whose content is the same.
+    /// Pairs files with equal content.
     fn pair_identical(&mut self) {
         let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
         for (nth, source) in self.sources.iter().enumerate() {
@@ -147,19 +152,19 @@ impl RenameSearch<'_> {
         }
     }
 
-    /// Pairs files that kept their last name, where it is clear which with which.
-    fn pair_same_names(&mut self, left: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
-        let mut guesses = HashMap::new();
+    /// Pairs files that keep their file name, if the name is unique on both sides, or their directory was renamed.
+    fn pair_same_names(&mut self, remaining: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
+        let mut likely_moves = HashMap::new();
         if let Some(query) = &mut query {
             for (target, source) in self.source_of.iter().enumerate() {
                 if let Some(source) = source {
                     query.count_rename(self.sources[*source].path, self.targets[target].path);
                 }
             }
-            guesses = query.guesses();
+            likely_moves = query.likely_moves();
         }
         let mut sources: HashMap<&[u8], Option<usize>> = HashMap::new();
-        for nth in left {
+        for nth in remaining {
             sources.entry(last_name(self.sources[*nth].path)).and_modify(|it| *it = None).or_insert(Some(*nth));
         }
         let mut targets: HashMap<&[u8], Option<usize>> = HashMap::new();
@@ -168,7 +173,7 @@ impl RenameSearch<'_> {
             targets.entry(last_name(target.path)).and_modify(|it| *it = None).or_insert(Some(nth));
             paths.insert(target.path, nth);
         }
-        for source in left.iter().copied() {
+        for source in remaining.iter().copied() {
             let path = self.sources[source].path;
             if query.as_deref().is_some_and(|query| !query.sources.contains_key(path)) {
                 continue;
@@ -177,7 +182,7 @@ impl RenameSearch<'_> {
             let Some(one) = targets.get(name) else { continue };
             let only = sources.get(name).copied().flatten().is_some();
             let target = one.filter(|_| only).or_else(|| {
-                let mut moved = guesses.get(directory(path))?.clone();
+                let mut moved = likely_moves.get(directory(path))?.clone();
                 moved.push(b'/');
                 moved.extend_from_slice(name);
                 paths.get(&*moved).copied()
@@ -193,12 +198,12 @@ impl RenameSearch<'_> {
         Ok(())
     }
 
-    /// Pairs what is left by how much it has in common.
-    fn pair_similar(&mut self, left: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
+    /// Pairs the remaining files by similarity.
+    fn pair_similar(&mut self, remaining: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
         let mut candidates: Vec<Option<Candidate>> = Vec::new();
         for target in (0..self.targets.len()).filter(|target| self.source_of[*target].is_none()).collect::<Vec<_>>() {
             let mut best = [None; MAX_CANDIDATES];
-            for source in left.iter().copied() {
+            for source in remaining.iter().copied() {
                 let score = self.score(source, target, MIN_SCORE)?;
                 let same_name = last_name(self.sources[source].path) == last_name(self.targets[target].path);
                 let one = Some(Candidate { score, same_name, source, target });
@@ -226,7 +231,7 @@ impl RenameSearch<'_> {
         Ok(())
     }
 
-    /// How much two files have in common; 0 where it is clear that it is less than `min_score`.
+    /// Returns the similarity of two files; 0 if it is certainly less than `min_score`.
     fn score(&mut self, source: usize, target: usize, min_score: u64) -> Result<u64> {
         let (source, target) = (&self.sources[source], &self.targets[target]);
         if !source.mode.is_file() || !target.mode.is_file() {
@@ -250,7 +255,7 @@ impl RenameSearch<'_> {
     }
 }
 
-/// Whether one candidate is to be preferred; what is not there never is.
+/// Returns true if the first candidate is better; a missing one never is.
 fn is_better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
     match (one, other) {
         (None, _) => false,
@@ -260,7 +265,7 @@ fn is_better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
 }
 
 impl Spans {
-    /// Cuts a file into lines, and longer ones into pieces of 64 bytes.
+    /// Splits a file into lines, and longer lines into pieces of 64 bytes.
     fn new(content: &[u8]) -> Self {
         let is_text = memchr::memchr(0, &content[..content.len().min(8000)]).is_none();
         let mut counts: HashMap<u32, u32> = HashMap::new();
@@ -289,7 +294,7 @@ impl Spans {
         one.wrapping_add(two.wrapping_mul(0x61)) % 107_927
     }
 
-    /// How many of its bytes the other has too.
+    /// Returns the number of bytes that both files have.
     fn common_bytes(&self, other: &Spans) -> u64 {
         let (mut copied, mut other) = (0, other.counts.as_slice());
         for (hash, count) in &self.counts {
@@ -313,7 +318,7 @@ impl RenameQuery {
         self.directories.get(directory).copied().unwrap_or(Relevance::None)
     }
 
-    /// Counts a rename for the directories that it speaks for: as far up as the names below are the same.
+    /// Counts a rename for its directory, and for the directories above as long as their names are equal.
     fn count_rename(&mut self, from: &[u8], to: &[u8]) {
         let (mut old, mut new) = (directory(from), directory(to));
         let mut first = true;
@@ -330,10 +335,11 @@ impl RenameQuery {
         }
     }
 
-    /// Finds the directories of which it is clear already where most of their files went, whatever becomes of these sources.
-    fn downgrade_decided(&mut self, left: &[&[u8]]) {
+    /// Lowers the relevance of directories whose new place is certain already, for any outcome for the remaining
+    /// sources.
+    fn downgrade_decided(&mut self, remaining: &[&[u8]]) {
         let mut unknown: HashMap<&[u8], usize> = HashMap::new();
-        for path in left {
+        for path in remaining {
             let mut at = directory(path);
             while !at.is_empty() && self.relevance(at) != Relevance::None {
                 *unknown.entry(at).or_default() += 1;
@@ -350,12 +356,12 @@ impl RenameQuery {
         }
     }
 
-    /// Whether a source is worth a comparison with everything.
+    /// Returns true if a source has to be compared with all targets.
     fn is_relevant(&self, path: &[u8]) -> bool {
         if self.sources.get(path) == Some(&true) {
             return true;
         }
-        // Only for where its directory went: as long as that is open for one that it lies in.
+        // The source matters only for the new place of a directory above it, as long as that is open.
         let mut at = directory(path);
         loop {
             match self.relevance(at) {
@@ -367,19 +373,20 @@ impl RenameQuery {
         }
     }
 
-    /// Where each directory went, going by what is known so far.
-    fn guesses(&self) -> HashMap<Vec<u8>, Vec<u8>> {
+    /// Returns the most frequent new place of each directory so far.
+    fn likely_moves(&self) -> HashMap<Vec<u8>, Vec<u8>> {
         let best =
             |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
         self.counts.iter().filter_map(|(from, counts)| Some((from.clone(), best(counts)?))).collect()
     }
 }
 
+/// Returns the last name of a path.
 pub(super) fn last_name(path: &[u8]) -> &[u8] {
     &path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..]
 }
 
-/// The directory that a path lies in; none for what is at the root.
+/// Returns the directory of a path; empty for a path at the root.
 pub(super) fn directory(path: &[u8]) -> &[u8] {
     &path[..memchr::memrchr(b'/', path).unwrap_or(0)]
 }

@@ -1,4 +1,4 @@
-//! A workspace made equal to a tree, touching what differs.
+//! Restoring a tree in a workspace, writing only the files that differ.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -18,50 +18,52 @@ use super::rename::{directory, last_name};
 use super::tree::Mode;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A workspace that is being restored.
+/// One restore.
 pub(super) struct Restore<'a> {
     pub(super) objects: &'a Objects,
     pub(super) root: &'a OwnedFd,
-    /// What is there.
+    /// The current contents.
     pub(super) dir: &'a Arc<Dir>,
-    /// A folder for files that are not where they belong yet, if it is on the same file system.
+    /// A folder for temporary files, used if it is on the same file system.
     pub(super) staging: &'a Path,
 }
 
 impl Restore<'_> {
-    /// Makes these changes. If something that is not kept is in the way, none is made.
+    /// Applies changes. If an untracked file is in the way, none is applied.
     pub(super) fn run(&self, changed: &[TreeChange]) -> Result<()> {
-        let mut there = Vec::new();
-        for one in changed.iter().filter(|one| one.after.is_some()) {
-            there.push(self.check_target(one)?);
+        let mut targets = Vec::new();
+        for change in changed.iter().filter(|change| change.after.is_some()) {
+            targets.push(self.check_target(change)?);
         }
-        let mut there = there.into_iter();
-        let mut left = BTreeSet::new();
-        for one in changed.iter().rev().filter(|one| one.before.is_some() && one.after.is_none()) {
-            self.remove(one).map_err(|error| cannot_write(&one.path, error.into()))?;
-            left.insert(directory(&one.path));
+        let mut targets = targets.into_iter();
+        let mut emptied = BTreeSet::new();
+        for change in changed.iter().rev().filter(|change| change.before.is_some() && change.after.is_none()) {
+            self.remove(change).map_err(|error| cannot_write(&change.path, error.into()))?;
+            emptied.insert(directory(&change.path));
         }
-        self.remove_empty(left);
-        for one in changed {
-            let Some(version) = one.after else { continue };
-            if there.next() != Some(WriteTarget::AlreadyThere) {
-                self.write_file(&one.path, version)?;
+        self.remove_empty(emptied);
+        for change in changed {
+            let Some(version) = change.after else { continue };
+            if targets.next() != Some(WriteTarget::AlreadyThere) {
+                self.write_file(&change.path, version)?;
             }
         }
         Ok(())
     }
 
-    /// Whether a file can be written without losing anything that is not kept.
-    fn check_target(&self, one: &TreeChange) -> Result<WriteTarget> {
+    /// Fails if writing a file would overwrite an untracked file.
+    fn check_target(&self, change: &TreeChange) -> Result<WriteTarget> {
         let blocked = |path: &[u8]| {
             let path = paths::path_text(path);
-            let message =
-                format!("cannot restore `{}`: `{path}` is in its way, and is not kept", paths::path_text(&one.path));
-            Error::new(ErrorKind::Io, message).with_hint(format!("move or remove `{path}`"))
+            let message = format!(
+                "cannot restore `{}`: the untracked file `{path}` is in the way",
+                paths::path_text(&change.path)
+            );
+            Error::new(ErrorKind::Io, message).with_hint(format!("move or delete `{path}`"))
         };
         let mut dir = self.dir;
         let mut path = Vec::new();
-        let mut names = one.path.split(|byte| *byte == b'/').peekable();
+        let mut names = change.path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
             path = join_path(&path, name);
             let Some(entry) = dir.find(name) else { return Ok(WriteTarget::Free) };
@@ -75,7 +77,7 @@ impl Restore<'_> {
                     };
                 }
                 (EntryKind::Tracked(_), None) => return Ok(WriteTarget::Free),
-                (EntryKind::Untracked(_), None) if is_last && self.is_same_file(entry, one)? => {
+                (EntryKind::Untracked(_), None) if is_last && self.is_same_file(entry, change)? => {
                     return Ok(WriteTarget::AlreadyThere);
                 }
                 (EntryKind::Untracked(_), None) => return Err(blocked(&path)),
@@ -84,9 +86,9 @@ impl Restore<'_> {
         Ok(WriteTarget::Free)
     }
 
-    /// Whether a file of which no version is kept is the one that is wanted.
-    fn is_same_file(&self, entry: &DirEntry, one: &TreeChange) -> Result<bool> {
-        let Some((mode, id)) = one.after else { return Ok(false) };
+    /// Returns true if an untracked file has the wanted content and mode.
+    fn is_same_file(&self, entry: &DirEntry, change: &TreeChange) -> Result<bool> {
+        let Some((mode, id)) = change.after else { return Ok(false) };
         let is_file = entry.stat.file_type() == rustix::fs::FileType::RegularFile;
         if !is_file || !mode.is_file() || entry.stat.is_executable() != (mode == Mode::Executable) {
             return Ok(false);
@@ -96,23 +98,24 @@ impl Restore<'_> {
             return Ok(false);
         }
         let read = || -> Result<Vec<u8>, Errno> {
-            let dir = disk::open_path(self.root, directory(&one.path))?;
+            let dir = disk::open_path(self.root, directory(&change.path))?;
             let mut content = Vec::with_capacity(wanted.len() + 1);
-            disk::read_all(&disk::open_file(&dir, last_name(&one.path))?, &mut content, wanted.len() as u64)?;
+            disk::read_all(&disk::open_file(&dir, last_name(&change.path))?, &mut content, wanted.len() as u64)?;
             Ok(content)
         };
         Ok(read().is_ok_and(|content| content == wanted))
     }
 
-    fn remove(&self, one: &TreeChange) -> Result<(), Errno> {
-        let dir = disk::open_path(self.root, directory(&one.path))?;
-        match rustix::fs::unlinkat(&dir, last_name(&one.path), AtFlags::empty()) {
+    /// Removes a file.
+    fn remove(&self, change: &TreeChange) -> Result<(), Errno> {
+        let dir = disk::open_path(self.root, directory(&change.path))?;
+        match rustix::fs::unlinkat(&dir, last_name(&change.path), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             done => done,
         }
     }
 
-    /// Removes directories as far as nothing is left in them.
+    /// Removes directories and their parents if they are empty.
     fn remove_empty(&self, directories: BTreeSet<&[u8]>) {
         for mut path in directories.into_iter().rev() {
             while !path.is_empty() {
@@ -125,7 +128,7 @@ impl Restore<'_> {
         }
     }
 
-    /// Puts a file in its place: whoever looks finds the old one or the new one.
+    /// Writes a file by renaming a temporary file: a reader sees the old content or the new content, never a part.
     fn write_file(&self, path: &[u8], version: Version) -> Result<()> {
         let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
         let put = || -> std::io::Result<()> {
@@ -134,7 +137,7 @@ impl Restore<'_> {
             if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == rustix::fs::FileType::Directory) {
                 self.remove_empty_tree(path)?;
             }
-            // Where the folder is on another file system, the file waits beside its place.
+            // If the folder is on another file system, the temporary file is created in the target directory.
             match disk::open_root(self.staging).and_then(|staging| write_via(&staging, &dir, name, version.0, &content))
             {
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::XDEV | Errno::NOENT)) => {
@@ -146,7 +149,7 @@ impl Restore<'_> {
         put().map_err(|error| cannot_write(path, error))
     }
 
-    /// The directory that a file lies in, made where it is missing.
+    /// Opens the directory of a file, and creates it if it is missing.
     fn directory_for(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let mut dir = disk::open_dir(self.root, b".")?;
         for name in directory(path).split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -161,7 +164,7 @@ impl Restore<'_> {
         Ok(dir)
     }
 
-    /// Removes a directory that holds nothing but directories.
+    /// Removes a directory that contains only directories.
     fn remove_empty_tree(&self, path: &[u8]) -> std::io::Result<()> {
         let mut rest = vec![path.to_vec()];
         let mut found = Vec::new();
@@ -179,14 +182,16 @@ impl Restore<'_> {
     }
 }
 
+/// The state of a path before it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteTarget {
+    /// The path can be written.
     Free,
-    /// What is wanted is there already.
+    /// The file has the wanted content already.
     AlreadyThere,
 }
 
-/// The path of something in a directory that no version is kept of, beside directories with nothing in them.
+/// Returns the path of an untracked file in a directory; none if all its files are tracked.
 fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     let mut rest = vec![(Vec::new(), dir)];
     while let Some((path, dir)) = rest.pop() {
@@ -202,6 +207,7 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     None
 }
 
+/// Writes a temporary file in `staging`, and renames it to its name in `dir`.
 fn write_via(staging: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
     let temporary = objects::temp_path(Path::new(".rath-restore"));
     let temporary = temporary.as_os_str().to_string_lossy().replace('/', "-");

@@ -1,4 +1,4 @@
-//! The one pass over a directory that a snapshot is: names and metadata of everything, the content of what changed.
+//! The walk over a directory that takes a snapshot: it reads all names and metadata, and the content of changed files.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,50 +20,54 @@ use super::{paths, pool};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// Directories nested deeper than this are not kept: git reads no tree that is.
+/// The largest depth of tracked directories: git reads no tree that is nested deeper.
 pub(super) const MAX_DEPTH: usize = 2048;
 
-/// An ignored directory with more in it than this is named as a finish_dir, by its own metadata.
+/// The number of names that are watched in one ignored directory. A directory with jobs is reported as a whole, by its
+/// own metadata.
 pub(super) const MAX_IGNORED_ENTRIES: usize = 10_000;
 
-/// How often a file is read again that changes while it is read.
+/// The number of times that a file is read if it changes while it is read.
 const MAX_READ_ATTEMPTS: usize = 5;
 
-/// What a directory is walked for.
+/// The context of a directory during a walk.
 struct WalkContext {
+    /// The directory in the previous snapshot.
     known: Option<Arc<Dir>>,
     purpose: Purpose,
 }
 
+/// The reason why a directory is read.
 enum Purpose {
-    /// To keep what the rules from above, and its own, let be kept.
+    /// To store its files, except for those that these rules of the directories above, or its own, ignore.
     Track(Rules),
-    /// To notice changes by metadata.
+    /// To detect changes by metadata only.
     Watch(Arc<WatchedDir>),
 }
 
-/// A directory that is ignored, with everything in it.
+/// An ignored directory, with everything below it.
 struct WatchedDir {
-    /// What was seen in it so far.
+    /// The number of names seen so far.
     seen: AtomicUsize,
     stat: Stat,
-    /// It is git's own.
+    /// True for a `.git` directory.
     is_git: bool,
     depth: usize,
 }
 
-/// One pass.
+/// One walk.
 pub(super) struct Walk<'a> {
     root: &'a OwnedFd,
     objects: &'a Objects,
     batch: &'a Batch<'a>,
-    /// A file stamped with this moment or later may change again without a trace.
+    /// The start of the walk. A file with this or a later time stamp may change again without a change of its metadata.
     since: i64,
     max_file_size: u64,
     usage: SnapshotUsage,
     open: Arc<AtomicUsize>,
 }
 
+/// Buffers that a thread reuses for all its directories.
 #[derive(Default)]
 struct Scratch {
     listing: Listing,
@@ -73,7 +77,7 @@ struct Scratch {
 
 type WalkJob = (Arc<DirNode<WalkContext>>, DirAccess);
 
-/// Looks at everything in a directory, and reads what is not as it was known.
+/// Walks a directory, and reads the files whose metadata differs from the previous snapshot.
 pub(super) fn walk(
     root: &OwnedFd,
     objects: &Objects,
@@ -85,24 +89,28 @@ pub(super) fn walk(
     let walk = Walk { root, objects, batch, since: disk::file_clock_now(), max_file_size, usage, open: Arc::default() };
     let result = Mutex::new(None);
     let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
-    pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, more| {
-        if let Some(made) = walk.visit(job, scratch, more)? {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, jobs| {
+        if let Some(dir) = walk.visit(job, scratch, jobs)? {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
         }
         Ok(())
     })?;
     match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(DirResult::Dir(dir)) => Ok(dir),
-        _ => Err(Error::new(ErrorKind::Io, "the workspace cannot be read; its directory may be gone or closed to us")),
+        _ => Err(Error::new(
+            ErrorKind::Io,
+            "the directory cannot be read: it was removed, or its permissions do not allow it",
+        )),
     }
 }
 
 impl Walk<'_> {
+    /// Reads one directory, and adds a job for each subdirectory.
     fn visit(
         &self,
         (node, access): WalkJob,
         scratch: &mut Scratch,
-        more: &mut Vec<WalkJob>,
+        jobs: &mut Vec<WalkJob>,
     ) -> Result<Option<DirResult>> {
         let finish_dir = |node: &DirNode<WalkContext>, dir: Dir| self.finish_dir(node, dir);
         if let Purpose::Watch(watch) = &node.context.purpose
@@ -115,11 +123,11 @@ impl Walk<'_> {
             Err(error) if disk::is_gone(error) => return node.complete(DirResult::Gone, &finish_dir),
             Err(error) if disk::is_denied(error) => {
                 let stat = self.stat(&node, &access).unwrap_or_default();
-                let why = match node.context.purpose {
+                let reason = match node.context.purpose {
                     Purpose::Track(_) => UntrackedReason::Special,
                     Purpose::Watch(_) => UntrackedReason::Ignored,
                 };
-                return node.complete(DirResult::Untracked(why, stat), &finish_dir);
+                return node.complete(DirResult::Untracked(reason, stat), &finish_dir);
             }
             Err(error) => return Err(cannot_read(&node.path(), error.into())),
         };
@@ -135,16 +143,16 @@ impl Walk<'_> {
                 listed => listed.map_err(|error| cannot_read(&node.path(), error))?,
             },
         }
-        let before = more.len();
+        let before = jobs.len();
         match &node.context.purpose {
-            Purpose::Track(rules) => self.visit_tracked(&node, rules, &opened, scratch, &mut dir, more)?,
-            Purpose::Watch(watch) => self.visit_ignored(&node, watch, &opened, scratch, &mut dir, more)?,
+            Purpose::Track(rules) => self.visit_tracked(&node, rules, &opened, scratch, &mut dir, jobs)?,
+            Purpose::Watch(watch) => self.visit_ignored(&node, watch, &opened, scratch, &mut dir, jobs)?,
         }
-        let children = more.len() - before;
+        let children = jobs.len() - before;
         node.fill(dir, children, &finish_dir)
     }
 
-    /// Looks at a directory whose files are kept.
+    /// Reads a directory whose files are tracked.
     fn visit_tracked(
         &self,
         node: &Arc<DirNode<WalkContext>>,
@@ -152,7 +160,7 @@ impl Walk<'_> {
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<WalkJob>,
+        jobs: &mut Vec<WalkJob>,
     ) -> Result<()> {
         let known = node.context.known.as_ref();
         let Scratch { listing, content, path } = scratch;
@@ -167,7 +175,7 @@ impl Walk<'_> {
             None => above.clone(),
         };
         dir.rules = ignore::rules_id(&rules);
-        // By the same rules, what was ignored still is, and what was not is not.
+        // Under the same rules, the previous decision on each name still holds.
         let same_rules = known.is_some_and(|known| known.rules == dir.rules);
         if !path.is_empty() {
             path.push(b'/');
@@ -176,7 +184,7 @@ impl Walk<'_> {
         let mut position = 0;
         dir.names.reserve(listing.names.len());
         dir.entries.reserve(listing.entries.len());
-        let first = more.len();
+        let first = jobs.len();
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
             let is_rath = name.eq_ignore_ascii_case(b".rath");
@@ -207,14 +215,14 @@ impl Walk<'_> {
                         }
                     }
                 };
-            // What is known of a directory from when it was ignored says nothing of one that is not, and the other access round.
+            // The previous contents of a directory are no use if it was ignored then and is not now, or the reverse.
             let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
             let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
             let mut entry = DirEntry::new(EntryKind::Tracked(Mode::Directory));
             if is_directory && !ignored && node.depth < MAX_DEPTH {
-                entry.child = Some((more.len() - first) as u32);
+                entry.child = Some((jobs.len() - first) as u32);
                 let context = WalkContext { known: child, purpose: Purpose::Track(rules.clone()) };
-                more.push((node.child(more.len() - first, name, context), opened.access()));
+                jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
                 dir.push(name, entry);
                 continue;
             }
@@ -224,14 +232,14 @@ impl Walk<'_> {
             entry.stat = stat;
             if ignored {
                 entry.kind = EntryKind::Untracked(UntrackedReason::Ignored);
-                // One that held too much is looked into again only when it changed itself.
-                let held_too_much =
+                // A directory with too many names is read again only if its own metadata changed.
+                let had_too_many =
                     child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
-                if is_directory && !held_too_much && node.depth < MAX_DEPTH {
-                    entry.child = Some((more.len() - first) as u32);
+                if is_directory && !had_too_many && node.depth < MAX_DEPTH {
+                    entry.child = Some((jobs.len() - first) as u32);
                     let watch = WatchedDir { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
                     let context = WalkContext { known: child, purpose: Purpose::Watch(Arc::new(watch)) };
-                    more.push((node.child(more.len() - first, name, context), opened.access()));
+                    jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
                 }
             } else if is_directory {
                 entry.kind = EntryKind::Untracked(UntrackedReason::Special);
@@ -247,7 +255,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Looks at a directory that is ignored.
+    /// Reads the metadata in an ignored directory.
     fn visit_ignored(
         &self,
         node: &Arc<DirNode<WalkContext>>,
@@ -255,17 +263,17 @@ impl Walk<'_> {
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<WalkJob>,
+        jobs: &mut Vec<WalkJob>,
     ) -> Result<()> {
         let listing = &scratch.listing;
         if watch.seen.fetch_add(listing.entries.len(), Relaxed) + listing.entries.len() > MAX_IGNORED_ENTRIES {
             return Ok(());
         }
-        let first = more.len();
+        let first = jobs.len();
         let mut position = 0;
         for nth in 0..listing.entries.len() {
             let name = listing.name(nth);
-            // Git writes no object without writing somewhere else too, and there may be very many.
+            // `objects` can be very large, and git writes no object without changing another file too.
             if watch.is_git && node.depth == watch.depth && name == b"objects" {
                 continue;
             }
@@ -274,10 +282,10 @@ impl Walk<'_> {
             if stat.file_type() == FileType::Directory && node.depth < MAX_DEPTH {
                 let known = node.context.known.as_ref();
                 let child = known.and_then(|known| known.child(find_from(known, &mut position, name)?)).cloned();
-                entry.child = Some((more.len() - first) as u32);
+                entry.child = Some((jobs.len() - first) as u32);
                 let context = WalkContext { known: child, purpose: Purpose::Watch(watch.clone()) };
-                more.push((node.child(more.len() - first, name, context), opened.access()));
-                // The time of a directory changes with what is in it, which is looked at itself.
+                jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
+                // The times of a directory change with its contents, which are compared themselves.
                 entry.stat = Stat { mode: stat.mode, ..Stat::default() };
             }
             dir.push(name, entry);
@@ -285,7 +293,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a directory becomes when everything in it is known.
+    /// Turns the contents of a directory into a result when all subdirectories are complete.
     fn finish_dir(&self, node: &DirNode<WalkContext>, mut dir: Dir) -> Result<DirResult> {
         if let Purpose::Watch(watch) = &node.context.purpose
             && node.depth == watch.depth
@@ -301,13 +309,14 @@ impl Walk<'_> {
         if let Purpose::Track(_) = node.context.purpose
             && let Some(bytes) = dir.encode()
         {
-            let collides = || Error::new(ErrorKind::Io, "a directory has names that are made to collide with others");
+            let collides =
+                || Error::new(ErrorKind::Io, "the names in a directory are part of a SHA-1 collision attack");
             dir.tree = Some(self.batch.put(objects::ObjectKind::Tree, &bytes)?.ok_or_else(collides)?);
         }
         Ok(DirResult::Dir(Arc::new(dir)))
     }
 
-    /// The patterns of a directory's own `.gitignore`, if it has one that is a file.
+    /// Returns the patterns of a directory's own `.gitignore`, if it is a regular file.
     fn patterns(
         &self,
         opened: &OpenDir,
@@ -333,7 +342,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a file, a link or anything else that is no directory is kept as, if it is still there.
+    /// Stores a file or a link, and returns its entry; none if it no longer exists.
     fn visit_file(
         &self,
         node: &DirNode<WalkContext>,
@@ -351,15 +360,17 @@ impl Walk<'_> {
         {
             return Ok(Some(before));
         }
-        let unkept = |why, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(why)) }));
+        let untracked = |reason, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(reason)) }));
         let (mode, stat) = match stat.file_type() {
-            FileType::RegularFile if stat.size > self.max_file_size => return unkept(UntrackedReason::TooLarge, stat),
+            FileType::RegularFile if stat.size > self.max_file_size => {
+                return untracked(UntrackedReason::TooLarge, stat);
+            }
             FileType::RegularFile => match self.read_file(opened, name, content) {
                 Ok(FileRead::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
-                Ok(FileRead::TooLarge(stat)) => return unkept(UntrackedReason::TooLarge, stat),
+                Ok(FileRead::TooLarge(stat)) => return untracked(UntrackedReason::TooLarge, stat),
                 Ok(FileRead::NotAFile) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) if disk::is_denied(error) => return unkept(UntrackedReason::Special, stat),
+                Err(error) if disk::is_denied(error) => return untracked(UntrackedReason::Special, stat),
                 Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
             FileType::Symlink => match rustix::fs::readlinkat(&opened.fd, name, Vec::new()) {
@@ -368,23 +379,23 @@ impl Walk<'_> {
                     content.extend_from_slice(target.as_bytes());
                     (Mode::Link, stat)
                 }
-                // It was a link a moment ago.
+                // The name was a link a moment ago.
                 Err(rustix::io::Errno::INVAL) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
                 Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
-            _ => return unkept(UntrackedReason::Special, stat),
+            _ => return untracked(UntrackedReason::Special, stat),
         };
         self.usage.add_bytes(content.len())?;
         let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
-            return unkept(UntrackedReason::Special, stat);
+            return untracked(UntrackedReason::Special, stat);
         };
         self.objects.cache_digest(id, Digest::compute(content));
         let racy = stat.changed >= self.since;
         Ok(Some(DirEntry { id, stat, racy, ..DirEntry::new(EntryKind::Tracked(mode)) }))
     }
 
-    /// Reads a file until it holds still, or often enough: then what was read last is what counts.
+    /// Reads a file until it did not change during a read, or `MAX_READ_ATTEMPTS` times; then the last read counts.
     fn read_file(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<FileRead> {
         let file = disk::open_file(&opened.fd, name)?;
         let mut before = disk::stat_fd(&file)?;
@@ -407,46 +418,49 @@ impl Walk<'_> {
             }
             before = after;
         }
-        // It is written to all the time. No time is in the future, so that it is read again the next time.
+        // The file is being written to all the time. A change time in the future makes the next snapshot read it again.
         Ok(FileRead::All(Stat { changed: i64::MAX, ..before }))
     }
 
-    /// What the file system says of a name, if it is still there.
+    /// Returns the metadata of a name; none if it no longer exists.
     fn stat_entry(&self, node: &DirNode<WalkContext>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
         match disk::stat(&opened.fd, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(error) if disk::is_gone(error) => Ok(None),
-            // A directory that may be listed and not entered.
+            // The permissions allow listing the directory, and not entering it.
             Err(error) if disk::is_denied(error) => Ok(Some(Stat::default())),
             Err(error) => Err(cannot_read(&child_path(node, name), error.into())),
         }
     }
 
+    /// Opens a directory.
     fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<OwnedFd> {
         match (access, &node.above) {
             (DirAccess::Open(above), _) => disk::open_dir(&above.fd, &node.name),
             (DirAccess::ByPath, None) => disk::open_dir(self.root, b"."),
-            (DirAccess::ByPath, Some((above, _))) => disk::open_dir(&self.reopen(above)?, &node.name),
+            (DirAccess::ByPath, Some((above, _))) => disk::open_dir(&self.open_by_path(above)?, &node.name),
         }
     }
 
+    /// Returns the metadata of a directory.
     fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<Stat> {
         match (access, &node.above) {
             (DirAccess::Open(above), _) => disk::stat(&above.fd, &node.name),
             (DirAccess::ByPath, None) => disk::stat_fd(self.root),
-            (DirAccess::ByPath, Some((above, _))) => disk::stat(&self.reopen(above)?, &node.name),
+            (DirAccess::ByPath, Some((above, _))) => disk::stat(&self.open_by_path(above)?, &node.name),
         }
     }
 
-    fn reopen(&self, node: &DirNode<WalkContext>) -> rustix::io::Result<OwnedFd> {
+    fn open_by_path(&self, node: &DirNode<WalkContext>) -> rustix::io::Result<OwnedFd> {
         disk::open_path(self.root, &node.path())
     }
 }
 
+/// The result of reading a file.
 enum FileRead {
     All(Stat),
     TooLarge(Stat),
-    /// It is no file any more.
+    /// The name is no longer a regular file.
     NotAFile,
 }
 
@@ -471,7 +485,7 @@ impl DirEntry {
             _ if self.is_directory() => FileType::Directory,
             EntryKind::Tracked(Mode::Link) => FileType::Symlink,
             EntryKind::Tracked(_) => FileType::RegularFile,
-            // Of what is closed to us nothing is known.
+            // The file type is not known if the permissions do not allow reading metadata.
             EntryKind::Untracked(_) if self.stat.mode == 0 => FileType::Unknown,
             EntryKind::Untracked(_) => self.stat.file_type(),
         }
@@ -479,7 +493,7 @@ impl DirEntry {
 }
 
 impl Dir {
-    /// The names that were found, as a directory would list them.
+    /// Fills a listing with the names of this directory, without reading it again.
     fn list(&self, listing: &mut Listing) {
         listing.names.clear();
         listing.names.extend_from_slice(&self.names);
@@ -495,7 +509,7 @@ impl Dir {
     }
 }
 
-/// The entry of this name, at or after a position: both sides are in the order of names.
+/// Returns the entry with a name, at or after a position; both sides are sorted by name.
 fn find_from<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a DirEntry> {
     while let Some(entry) = dir.entries.get(*position) {
         match dir.name(entry).cmp(name) {
@@ -510,6 +524,7 @@ fn find_from<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a 
     None
 }
 
+/// Returns the path of a name in a directory.
 fn child_path(node: &DirNode<WalkContext>, name: &[u8]) -> Vec<u8> {
     let mut path = node.path();
     if !path.is_empty() {
@@ -520,11 +535,11 @@ fn child_path(node: &DirNode<WalkContext>, name: &[u8]) -> Vec<u8> {
 }
 
 fn cannot_read(path: &[u8], error: std::io::Error) -> Error {
-    let shown = if path.is_empty() { ".".into() } else { paths::path_text(path) };
-    Error::new(ErrorKind::Io, format_args!("cannot read `{shown}` in the workspace")).because(error)
+    let text = if path.is_empty() { ".".into() } else { paths::path_text(path) };
+    Error::new(ErrorKind::Io, format_args!("cannot read `{text}` in the workspace")).because(error)
 }
 
-/// Returns true for a file that is written under another name and context to be renamed to its own.
+/// Returns true for the temporary name of a file that is about to be renamed to its final name.
 fn is_temporary(name: &[u8]) -> bool {
     let middle = name.strip_prefix(b".rath-").and_then(|rest| rest.strip_suffix(b".tmp"));
     middle.is_some_and(|middle| middle.len() == 32 && middle.iter().all(u8::is_ascii_hexdigit))

@@ -1,17 +1,17 @@
-//! The diff of Myers, with the shortcuts that git takes: what it does not find in reasonable time, it does not look for.
+//! Myers' diff, with the heuristics of git: it gives up the shortest result where finding it would take too long.
 
 use std::collections::HashMap;
 
-/// From this many steps apart on, a good run of common lines is good enough.
+/// The cost from which on a long run of common lines is good enough to split a region.
 const HEURISTIC_MIN_COST: isize = 256;
-/// How long a run of common lines has to be for that.
+/// The length of such a run.
 const HEURISTIC_MIN_RUN: isize = 20;
-/// How far lines are looked at around one that occurs frequency.
+/// The number of lines around a frequent line that are examined.
 const FREQUENCY_WINDOW: usize = 100;
-/// Lines that occur more frequency than this are frequent in any text.
+/// The largest number of occurrences that can make a line frequent.
 const MAX_FREQUENCY_LIMIT: usize = 1024;
 
-/// Which lines of each side have no counterpart on the other.
+/// Returns flags for the lines of each side that have no counterpart on the other.
 pub(super) fn diff(before: &[u32], after: &[u32], steps: &mut usize) -> (Vec<bool>, Vec<bool>) {
     let changed = (vec![false; before.len()], vec![false; after.len()]);
     let start = before.iter().zip(after).take_while(|(one, other)| one == other).count();
@@ -26,14 +26,15 @@ pub(super) fn diff(before: &[u32], after: &[u32], steps: &mut usize) -> (Vec<boo
     search.changed
 }
 
-/// The lines of one side that are worth a comparison, and where they stand.
+/// The lines of one side that are compared, and their positions.
 struct DiffSide {
     lines: Vec<u32>,
     places: Vec<usize>,
-    /// Lines that the other side does not have, or that are too frequent to mean anything where they are.
+    /// The positions of lines that the other side does not have, or that are too frequent to align anything.
     dropped: Vec<usize>,
 }
 
+/// The number of occurrences of a line on the other side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineFrequency {
     Absent,
@@ -71,32 +72,32 @@ impl DiffSide {
     }
 }
 
-/// Whether a frequent line stands among lines that the other side does not have.
+/// Returns true if a frequent line stands among lines that the other side does not have.
 fn is_isolated(frequency: &[LineFrequency], at: usize, start: usize, end: usize) -> bool {
     let count = |lines: &mut dyn Iterator<Item = &LineFrequency>| {
-        let (mut never, mut very) = (0, 1);
+        let (mut absent, mut frequent) = (0, 1);
         for frequency in lines.take(FREQUENCY_WINDOW) {
             match frequency {
-                LineFrequency::Absent => never += 1,
-                LineFrequency::Frequent => very += 1,
+                LineFrequency::Absent => absent += 1,
+                LineFrequency::Frequent => frequent += 1,
                 LineFrequency::Normal => break,
             }
         }
-        (never, very)
+        (absent, frequent)
     };
-    let (never, very) = count(&mut frequency[start..at].iter().rev());
-    if never == 0 {
+    let (absent, frequent) = count(&mut frequency[start..at].iter().rev());
+    if absent == 0 {
         return false;
     }
-    let (also_never, also_very) = count(&mut frequency[at + 1..end].iter());
-    if also_never == 0 {
+    let (absent_after, frequent_after) = count(&mut frequency[at + 1..end].iter());
+    if absent_after == 0 {
         return false;
     }
-    let (never, very) = (never + also_never, very + also_very);
-    very * 4 < very + never
+    let (absent, frequent) = (absent + absent_after, frequent + frequent_after);
+    frequent * 4 < frequent + absent
 }
 
-/// About the root of a number, the way git counts.
+/// Returns an approximate square root, as git computes it.
 fn root(mut number: usize) -> usize {
     let mut root = 1;
     while number > 0 {
@@ -105,6 +106,7 @@ fn root(mut number: usize) -> usize {
     root
 }
 
+/// One search.
 struct MyersSearch<'a> {
     one: &'a DiffSide,
     other: &'a DiffSide,
@@ -112,7 +114,7 @@ struct MyersSearch<'a> {
     steps: &'a mut usize,
 }
 
-/// A region of both sides, and whether the shortest way has to be found.
+/// A region of both sides. With `minimal`, the shortest result has to be found.
 #[derive(Clone, Copy)]
 struct DiffRegion {
     off1: isize,
@@ -122,28 +124,31 @@ struct DiffRegion {
     minimal: bool,
 }
 
-/// Where a region is cut in two, and which of the two has to be minimal.
+/// The position where a region is split, and flags for the halves that have to be minimal.
 struct Split {
     at: (isize, isize),
     minimal: (bool, bool),
 }
 
-/// How far each diagonal got, forwards and backwards.
+/// The furthest positions on each diagonal, forwards and backwards.
 struct Frontiers {
     forward: Vec<isize>,
     backward: Vec<isize>,
-    /// Where diagonal zero is.
+    /// The position of diagonal zero.
     zero: isize,
 }
 
 impl MyersSearch<'_> {
     fn run(&mut self) {
-        let (many, more) = (self.one.lines.len(), self.other.lines.len());
-        let diagonals = many + more + 3;
+        let (before_len, after_len) = (self.one.lines.len(), self.other.lines.len());
+        let diagonals = before_len + after_len + 3;
         let max_cost = (root(diagonals) as isize).max(256);
-        let mut frontiers =
-            Frontiers { forward: vec![0; diagonals + 2], backward: vec![0; diagonals + 2], zero: more as isize + 2 };
-        let all = DiffRegion { off1: 0, lim1: many as isize, off2: 0, lim2: more as isize, minimal: false };
+        let mut frontiers = Frontiers {
+            forward: vec![0; diagonals + 2],
+            backward: vec![0; diagonals + 2],
+            zero: after_len as isize + 2,
+        };
+        let all = DiffRegion { off1: 0, lim1: before_len as isize, off2: 0, lim2: after_len as isize, minimal: false };
         let mut rest = vec![all];
         while let Some(mut region) = rest.pop() {
             while region.off1 < region.lim1 && region.off2 < region.lim2 && self.same(region.off1, region.off2) {
@@ -165,11 +170,12 @@ impl MyersSearch<'_> {
         }
     }
 
+    /// Returns true if two lines are equal.
     fn same(&self, one: isize, other: isize) -> bool {
         self.one.lines[one as usize] == self.other.lines[other as usize]
     }
 
-    /// Goes from both corners at once until the two frontiers meet, or it takes too long.
+    /// Searches from both corners until the two frontiers meet, or the cost is too high.
     fn split(&mut self, region: DiffRegion, frontiers: &mut Frontiers, max_cost: isize) -> Split {
         let DiffRegion { off1, lim1, off2, lim2, minimal } = region;
         let at = |diagonal: isize| (diagonal + frontiers.zero) as usize;
@@ -249,7 +255,7 @@ impl MyersSearch<'_> {
         Split { at: (off1, off2), minimal: (false, false) }
     }
 
-    /// A place far from a corner, at the end of a long run of common lines.
+    /// Returns a split far from a corner, at the end of a long run of common lines.
     fn good_enough(
         &self,
         region: DiffRegion,
@@ -264,11 +270,10 @@ impl MyersSearch<'_> {
         for d in (forward.0..=forward.1).rev().step_by(2) {
             let i1 = frontiers.forward[at(d)];
             let i2 = i1 - d;
-            let worth = (i1 - off1) + (i2 - off2) - (d - (off1 - off2)).abs();
+            let gain = (i1 - off1) + (i2 - off2) - (d - (off1 - off2)).abs();
             let inside = off1 + HEURISTIC_MIN_RUN <= i1 && i1 < lim1 && off2 + HEURISTIC_MIN_RUN <= i2 && i2 < lim2;
-            if worth > 4 * cost && worth > best && inside && (1..=HEURISTIC_MIN_RUN).all(|k| self.same(i1 - k, i2 - k))
-            {
-                (best, found) = (worth, Some(Split { at: (i1, i2), minimal: (true, false) }));
+            if gain > 4 * cost && gain > best && inside && (1..=HEURISTIC_MIN_RUN).all(|k| self.same(i1 - k, i2 - k)) {
+                (best, found) = (gain, Some(Split { at: (i1, i2), minimal: (true, false) }));
             }
         }
         if found.is_some() {
@@ -281,16 +286,16 @@ impl MyersSearch<'_> {
             if !inside {
                 continue;
             }
-            let worth = (lim1 - i1) + (lim2 - i2) - (d - (lim1 - lim2)).abs();
-            if worth > 4 * cost && worth > best && (0..HEURISTIC_MIN_RUN).all(|k| self.same(i1 + k, i2 + k)) {
-                (best, found) = (worth, Some(Split { at: (i1, i2), minimal: (false, true) }));
+            let gain = (lim1 - i1) + (lim2 - i2) - (d - (lim1 - lim2)).abs();
+            if gain > 4 * cost && gain > best && (0..HEURISTIC_MIN_RUN).all(|k| self.same(i1 + k, i2 + k)) {
+                (best, found) = (gain, Some(Split { at: (i1, i2), minimal: (false, true) }));
             }
         }
         found
     }
 }
 
-/// The place that is furthest from its corner.
+/// Returns the split that is furthest from its corner.
 fn furthest(region: DiffRegion, frontiers: &Frontiers, forward: (isize, isize), backward: (isize, isize)) -> Split {
     let DiffRegion { off1, lim1, off2, lim2, .. } = region;
     let at = |diagonal: isize| (diagonal + frontiers.zero) as usize;

@@ -1,4 +1,4 @@
-//! Renames of files and of directories, and what they do to the other side's changes.
+//! Renames of files and directories on one side, applied to the changes of the other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,33 +7,34 @@ use crate::changes::Version;
 use crate::error::Result;
 use crate::rename::{self, Relevance};
 
-/// Something that is under another name on one side; that it was renamed by itself, or that its directory was.
+/// A file that has another path on one side, because it or its directory was renamed.
 #[derive(Clone, Debug)]
 pub(super) struct PathMove {
     /// 1 for ours, 2 for theirs.
     pub(super) side: usize,
-    /// Where it was in the base; for a new file, where that side made it.
+    /// The path in the base; for a new file, the path where that side added it.
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
 }
 
-/// Where directories went.
+/// The new paths of renamed directories.
 type DirectoryRenames = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A path that files of one side would be moved to, and which.
+/// The path that files of one side would be moved to.
 #[derive(Default)]
 struct MoveTarget {
+    /// The paths of these files.
     sources: HashSet<Vec<u8>>,
     reported: bool,
 }
 
 impl Merge<'_> {
-    /// Finds what was renamed on either side, in the order of where it was.
+    /// Finds the renames of both sides, sorted by the old path.
     pub(super) fn find_moves(&mut self) -> Result<Vec<PathMove>> {
         for side in &mut self.sides {
             let pairs = {
                 let (sources, targets) = (renamable(&side.deleted), renamable(&side.added));
-                // Without a source that matters there is nothing to look for.
+                // Without a relevant source, no rename matters.
                 if side.renames.sources.is_empty() {
                     Vec::new()
                 } else {
@@ -48,7 +49,7 @@ impl Merge<'_> {
             side.moves = pairs.into_iter().map(moved).collect();
         }
         let mut directories = [self.directory_renames(0), self.directory_renames(1)];
-        // One that both renamed is nobody's to move.
+        // A directory that both sides renamed moves no files.
         let both: Vec<_> = directories[0].keys().filter(|path| directories[1].contains_key(*path)).cloned().collect();
         for path in both {
             directories[0].remove(&path);
@@ -61,17 +62,17 @@ impl Merge<'_> {
                 self.sides[side].moves.iter().map(|moved| (moved.to.clone(), moved.from.clone())).collect();
             let added: Vec<_> = self.sides[side].added.clone();
             for (to, version) in added {
-                let landed = self.follow_directory_rename(side, &to, &directories, &mut targets);
+                let target = self.follow_directory_rename(side, &to, &directories, &mut targets);
                 let source = from.get(&to);
-                if let Some(landed) = &landed {
-                    self.move_stage(side, &to, landed, version);
+                if let Some(target) = &target {
+                    self.move_stage(side, &to, target, version);
                 }
-                match (source, landed) {
+                match (source, target) {
                     (None, None) => {}
                     (Some(from), None) => all.push(PathMove { side: side + 1, from: from.clone(), to }),
-                    (Some(from), Some(landed)) => all.push(PathMove { side: side + 1, from: from.clone(), to: landed }),
-                    // A new file that was moved along is where it belongs already.
-                    (None, Some(landed)) => all.push(PathMove { side: side + 1, from: to, to: landed }),
+                    (Some(from), Some(target)) => all.push(PathMove { side: side + 1, from: from.clone(), to: target }),
+                    // A new file that was moved with its directory needs no further rename.
+                    (None, Some(target)) => all.push(PathMove { side: side + 1, from: to, to: target }),
                 }
             }
         }
@@ -79,7 +80,7 @@ impl Merge<'_> {
         Ok(all)
     }
 
-    /// Where the directories went that a side renamed: to wherever most of their files did.
+    /// Returns the directories that a side renamed: the new path is where most of their files went.
     fn directory_renames(&mut self, side: usize) -> DirectoryRenames {
         let mut directories = DirectoryRenames::new();
         let counts: BTreeMap<_, _> = std::mem::take(&mut self.sides[side].renames.counts).into_iter().collect();
@@ -95,18 +96,18 @@ impl Merge<'_> {
         directories
     }
 
-    /// Where files of a side would land if they followed the directories that the other renamed.
+    /// Returns the paths that files of a side would get if they followed the directory renames of the other.
     fn targets(&self, side: usize, directories: &DirectoryRenames) -> HashMap<Vec<u8>, MoveTarget> {
         let mut targets: HashMap<Vec<u8>, MoveTarget> = HashMap::new();
         for (path, _) in &self.sides[side].added {
-            if let Some((_, landed)) = renamed_path(path, directories) {
-                targets.entry(landed).or_default().sources.insert(path.clone());
+            if let Some((_, target)) = renamed_path(path, directories) {
+                targets.entry(target).or_default().sources.insert(path.clone());
             }
         }
         targets
     }
 
-    /// Where a new file goes because the other side renamed its directory.
+    /// Returns the new path of a file whose directory was renamed by the other side.
     fn follow_directory_rename(
         &mut self,
         side: usize,
@@ -117,38 +118,37 @@ impl Merge<'_> {
         if directories[1 - side].is_empty() || targets[1 - side].contains_key(path) {
             return None;
         }
-        let (to, landed) = renamed_path(path, &directories[1 - side])?;
-        // Into a directory that this side renamed itself it does not go: it would have to go on from there.
+        let (to, target) = renamed_path(path, &directories[1 - side])?;
+        // A file is not moved into a directory that its own side renamed: it would have to move again.
         if directories[side].contains_key(to) {
             return None;
         }
-        let there = targets[side].get_mut(&landed)?;
+        let move_target = targets[side].get_mut(&target)?;
         let in_the_way =
-            self.paths.get(&landed).is_some_and(|info| {
+            self.paths.get(&target).is_some_and(|info| {
                 info.resolved.is_some() || (info.files() | info.directories) & (1 << (side + 1)) != 0
-            }) || self.unchanged_dirs.contains_key(&landed);
-        if in_the_way || there.sources.len() > 1 {
-            if !std::mem::replace(&mut there.reported, true) {
-                self.add_conflict(&landed, ConflictKind::Unmoved, None);
+            }) || self.unchanged_dirs.contains_key(&target);
+        if in_the_way || move_target.sources.len() > 1 {
+            if !std::mem::replace(&mut move_target.reported, true) {
+                self.add_conflict(&target, ConflictKind::Unmoved, None);
             }
             return None;
         }
-        Some(landed)
+        Some(target)
     }
 
-    /// Puts what one side has at a path to another.
+    /// Moves the version of one side to another path.
     fn move_stage(&mut self, side: usize, from: &[u8], to: &[u8], version: Version) {
         let stage = side + 1;
         let mut names = [to.to_vec(), to.to_vec(), to.to_vec()];
         if let Some(info) = self.paths.get_mut(from) {
             names = info.names.clone();
             info.stages[stage] = None;
-            // What is left at the old place is a directory at most.
+            // Only a directory can be left at the old path.
             if info.directories == 0 {
                 self.paths.remove(from);
             } else {
                 info.stages = [None, None, None];
-                info.with_directory = false;
                 info.resolved = Some(None);
             }
         }
@@ -156,7 +156,6 @@ impl Merge<'_> {
             Some(info) => {
                 info.stages[stage] = Some(version);
                 info.names[stage] = names[stage].clone();
-                info.with_directory |= info.directories != 0;
                 info.path_conflict = Some(ConflictKind::Moved);
             }
             None => {
@@ -167,7 +166,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Brings together what belongs together under different names.
+    /// Combines the versions of each renamed file under one path.
     pub(super) fn apply_moves(&mut self, moves: Vec<PathMove>) -> Result<()> {
         let mut moves = moves.into_iter().peekable();
         while let Some(one) = moves.next() {
@@ -184,6 +183,7 @@ impl Merge<'_> {
         Ok(())
     }
 
+    /// Applies renames of one file by both sides.
     fn renamed_by_both(&mut self, one: &PathMove, two: &PathMove) -> Result<()> {
         let Some(base) = self.paths.get(&one.from).and_then(|info| info.stages[BASE]) else { return Ok(()) };
         if one.to == two.to {
@@ -197,7 +197,7 @@ impl Merge<'_> {
         let (Some(ours), Some(theirs)) = (stage(self, &one.to, 1), stage(self, &two.to, 2)) else { return Ok(()) };
         let names = [&one.from, &one.to, &two.to];
         let merged = self.merge_contents(Some(base), ours, theirs, names.map(|name| &**name), 1)?;
-        // What is no text cannot be joined: each keeps its own.
+        // Binary files cannot be merged: each path gets its own version.
         let both = if !merged.clean && merged.version == ours { [ours, theirs] } else { [merged.version; 2] };
         for ((path, side), version) in [(&one.to, 1), (&two.to, 2)].into_iter().zip(both) {
             if let Some(info) = self.paths.get_mut(path) {
@@ -211,6 +211,7 @@ impl Merge<'_> {
         Ok(())
     }
 
+    /// Applies a rename by one side.
     fn renamed_by_one(&mut self, moved: &PathMove) -> Result<()> {
         let (side, other) = (moved.side, 3 - moved.side);
         let (Some(old), Some(new)) = (self.paths.get(&moved.from).cloned(), self.paths.get(&moved.to).cloned()) else {
@@ -256,7 +257,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// ConflictMarkers a path as gone, by a rename.
+    /// Marks a path as removed by a rename.
     fn mark_removed(&mut self, path: &[u8]) {
         if let Some(info) = self.paths.get_mut(path) {
             info.resolved = Some(None);
@@ -264,7 +265,7 @@ impl Merge<'_> {
     }
 }
 
-/// The directory that a path follows, and where that leads it. The nearest one that was renamed counts.
+/// Returns the new path of the nearest renamed directory, and of a file in it.
 fn renamed_path<'d>(path: &[u8], directories: &'d DirectoryRenames) -> Option<(&'d Vec<u8>, Vec<u8>)> {
     let mut at = rename::directory(path);
     while !at.is_empty() {

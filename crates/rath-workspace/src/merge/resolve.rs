@@ -1,4 +1,4 @@
-//! What becomes of one path.
+//! Deciding the result for each path.
 
 use super::text::{self, ConflictMarkers};
 use super::{ConflictKind, Merge, PathInfo, collides};
@@ -9,27 +9,28 @@ use crate::objects::ObjectKind;
 use crate::paths;
 use crate::tree::Mode;
 
-/// What came of two versions and the one that both came from.
+/// The merged version of a file.
 pub(super) struct MergedContent {
     pub(super) version: Version,
+    /// True if there is no conflict.
     pub(super) clean: bool,
 }
 
-/// How long markers are in a text.
+/// The length of conflict markers.
 const MARKER_LENGTH: usize = 7;
 
 impl Merge<'_> {
-    /// Decides every path, what is in a directory before the directory.
+    /// Decides all paths, those in a directory before the directory.
     pub(super) fn resolve_all(&mut self) -> Result<()> {
         let paths: Vec<Vec<u8>> = self.paths.keys().rev().cloned().collect();
         for path in paths {
             let Some(info) = self.paths.get(&path).cloned() else { continue };
             match info.resolved {
                 None => self.resolve(path, info)?,
-                // Something was moved to below a file that nobody touched.
+                // A directory was moved to the path of a file that neither side changed.
                 Some(version @ Some(_)) if self.is_directory(&path) => {
-                    let aside = self.sibling_path(&path, 1);
-                    self.finish_path(aside, &info, version, Some(ConflictKind::FileAndDirectory))?;
+                    let sibling = self.sibling_path(&path, 1);
+                    self.finish_path(sibling, &info, version, Some(ConflictKind::FileAndDirectory))?;
                 }
                 Some(version) => self.put(path, version),
             }
@@ -37,18 +38,21 @@ impl Merge<'_> {
         Ok(())
     }
 
+    /// Adds a version to the result.
     fn put(&mut self, path: Vec<u8>, version: Option<Version>) {
         if let Some(version) = version {
             self.result.insert(path, version);
         }
     }
 
+    /// Decides one path.
     fn resolve(&mut self, mut path: Vec<u8>, mut info: PathInfo) -> Result<()> {
         if info.files() == 0 {
             return Ok(());
         }
         let mut renamed_side = None;
-        // A directory that was moved to here counts like one that is here. Git does not see it, and loses what is in there.
+        // A directory that was moved here counts like one that was here before. Git overlooks this case, and loses the
+        // files in the directory.
         let stays = self.is_directory(&path);
         if info.directories != 0 || stays {
             if stays && info.files() == 1 {
@@ -59,7 +63,7 @@ impl Merge<'_> {
                 renamed_side = Some(side);
                 path = self.sibling_path(&path, side);
             }
-            // Without those that are directories, nothing is the same as them.
+            // Sides where the path is a directory do not count as equal.
             info.same &= !info.directories;
             if info.same.count_ones() < 2 {
                 info.same = 0;
@@ -103,6 +107,7 @@ impl Merge<'_> {
         }
     }
 
+    /// Adds a version to the result, with a conflict if there is one.
     fn finish_path(
         &mut self,
         path: Vec<u8>,
@@ -117,7 +122,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// A file on one side, a link on the other: the file goes under another name.
+    /// Resolves a file on one side and a link on the other: the file gets another name.
     fn split_file_and_link(&mut self, path: Vec<u8>, info: &PathInfo, ours: Version, theirs: Version) -> Result<()> {
         let alone = |stage: usize, version: Version| {
             let mut info = info.clone();
@@ -138,7 +143,7 @@ impl Merge<'_> {
         self.finish_path(our_path, &our_info, Some(ours), Some(ConflictKind::FileAndLink))
     }
 
-    /// Whether anything of a directory is in the result.
+    /// Returns true if the result contains files below a path.
     fn is_directory(&self, path: &[u8]) -> bool {
         let mut inside = path.to_vec();
         inside.push(b'/');
@@ -147,7 +152,7 @@ impl Merge<'_> {
             || below(self.unchanged_dirs.range(inside.clone()..).next().map(|(path, _)| path))
     }
 
-    /// A name beside a path that nothing has.
+    /// Returns an unused path next to another one.
     fn sibling_path(&self, path: &[u8], side: usize) -> Vec<u8> {
         let label = if side == 1 { self.labels.ours } else { self.labels.theirs };
         let mut name = path.to_vec();
@@ -166,14 +171,14 @@ impl Merge<'_> {
         unique
     }
 
-    /// Joins two versions of what is of one kind on both sides.
+    /// Merges two versions of the same type.
     pub(super) fn merge_contents(
         &mut self,
         base: Option<Version>,
         ours: Version,
         theirs: Version,
         names: [&[u8]; 3],
-        longer: usize,
+        extra_marker_length: usize,
     ) -> Result<MergedContent> {
         let mut clean = true;
         let mode = if ours.0 == theirs.0 || Some(ours.0) == base.map(|base| base.0) {
@@ -192,7 +197,7 @@ impl Merge<'_> {
         if ours.0 == Mode::Link {
             return Ok(MergedContent { version: (mode, ours.1), clean: false });
         }
-        // A file that was a link before has nothing in common with it.
+        // A link in the base has no content in common with a file.
         let before = match base {
             Some((mode, id)) if mode.is_file() => self.content(id)?,
             _ => Vec::new(),
@@ -206,7 +211,8 @@ impl Merge<'_> {
             if same_names { label.to_owned() } else { format!("{label}:{}", paths::path_text(name)) }
         };
         let (our_label, their_label) = (label(self.labels.ours, names[1]), label(self.labels.theirs, names[2]));
-        let markers = ConflictMarkers { ours: &our_label, theirs: &their_label, size: MARKER_LENGTH + longer };
+        let markers =
+            ConflictMarkers { ours: &our_label, theirs: &their_label, size: MARKER_LENGTH + extra_marker_length };
         let merged = text::merge(&before, &one, &other, &markers);
         let id = self.batch.put(ObjectKind::Blob, &merged.text)?.ok_or_else(collides)?;
         self.new_blobs.insert(id, merged.text);

@@ -1,29 +1,31 @@
-//! Three texts made into one, as git does it: both sides' changes, and markers where they disagree.
+//! Three-way merges of texts, with the result of git: the changes of both sides, and conflict markers where they
+//! overlap.
 
 use crate::lines::{Hunk, LineIds, diff, lines};
 
-/// What came of three texts.
+/// The result of merging texts.
 pub(super) struct MergedText {
     pub(super) text: Vec<u8>,
-    /// Whether there are markers in it.
+    /// True if the text contains conflict markers.
     pub(super) conflicts: bool,
 }
 
-/// What stands beside the markers.
+/// The labels and the length of conflict markers.
 pub(super) struct ConflictMarkers<'a> {
     pub(super) ours: &'a str,
     pub(super) theirs: &'a str,
     pub(super) size: usize,
 }
 
-/// Something that one side changed, or both: where it is in the base, in ours and in theirs.
+/// A changed part of the text: its start and length in ours and in theirs.
 #[derive(Clone, Debug)]
 struct MergeChunk {
-    side: ChunkOrigin,
+    origin: ChunkOrigin,
     ours: (usize, usize),
     theirs: (usize, usize),
 }
 
+/// The side that changed a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkOrigin {
     Conflict,
@@ -33,6 +35,7 @@ enum ChunkOrigin {
     Same,
 }
 
+/// Merges two texts that come from a common one.
 pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8], markers: &ConflictMarkers<'_>) -> MergedText {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
     let mut ids = LineIds::default();
@@ -41,14 +44,14 @@ pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8], markers: &ConflictM
     refine(&mut chunks, &a, &b);
     join_close_conflicts(&mut chunks);
     let text = MergeTexts { base, ours, theirs };
-    let conflicts = chunks.iter().any(|chunk| chunk.side == ChunkOrigin::Conflict);
+    let conflicts = chunks.iter().any(|chunk| chunk.origin == ChunkOrigin::Conflict);
     MergedText { text: text.render(&chunks, markers), conflicts }
 }
 
-/// Lines up the changes of both sides.
+/// Aligns the changes of both sides.
 ///
-/// Where a change overlaps several of the other side, it is looked at again with each of them, and what comes of it may begin
-/// before the text does; it always becomes chunk of the one before.
+/// A change that overlaps several changes of the other side is combined with each of them. The start of such a
+/// combination may be before the start of the text; it is always appended to the previous part.
 fn align(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> Vec<MergeChunk> {
     let mut chunks: Vec<MergeChunk> = Vec::new();
     let (mut one, mut other) = (ours.iter().peekable(), theirs.iter().peekable());
@@ -82,7 +85,7 @@ fn align(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> V
             one.next();
         }
     }
-    // Behind the last change of one side, its lines are as far from the end as those of the base.
+    // After the last change of one origin, its lines have the same distance from the end as those of the base.
     let (base, a, b) = (base as isize, a.len() as isize, b.len() as isize);
     for hunk in one {
         let (x0, x0_len) = run(&hunk.before);
@@ -95,40 +98,40 @@ fn align(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> V
     chunks
 }
 
-/// Adds a chunk, or makes the last one longer where the two touch.
-fn append(chunks: &mut Vec<MergeChunk>, side: ChunkOrigin, ours: (isize, isize), theirs: (isize, isize)) {
+/// Adds a part, or extends the last one if the two touch.
+fn append(chunks: &mut Vec<MergeChunk>, origin: ChunkOrigin, ours: (isize, isize), theirs: (isize, isize)) {
     let end = |(start, length): (usize, usize)| (start + length) as isize;
-    // Neither is negative once it is added to what it belongs to.
+    // Neither is negative after it is combined with the previous part.
     let length = |start: usize, (from, length): (isize, isize)| (from + length - start as isize).max(0) as usize;
     if let Some(last) = chunks.last_mut()
         && (ours.0 <= end(last.ours) || theirs.0 <= end(last.theirs))
     {
-        if side != last.side {
-            last.side = ChunkOrigin::Conflict;
+        if origin != last.origin {
+            last.origin = ChunkOrigin::Conflict;
         }
         last.ours.1 = length(last.ours.0, ours);
         last.theirs.1 = length(last.theirs.0, theirs);
         return;
     }
     let run = |(start, length): (isize, isize)| (start.max(0) as usize, length.max(0) as usize);
-    chunks.push(MergeChunk { side, ours: run(ours), theirs: run(theirs) });
+    chunks.push(MergeChunk { origin, ours: run(ours), theirs: run(theirs) });
 }
 
-/// Takes out of conflicts what both sides have.
+/// Removes common lines from conflicts.
 fn refine(chunks: &mut Vec<MergeChunk>, a: &[u32], b: &[u32]) {
     let mut refined = Vec::with_capacity(chunks.len());
     for chunk in chunks.drain(..) {
-        if chunk.side != ChunkOrigin::Conflict || chunk.ours.1 == 0 || chunk.theirs.1 == 0 {
+        if chunk.origin != ChunkOrigin::Conflict || chunk.ours.1 == 0 || chunk.theirs.1 == 0 {
             refined.push(chunk);
             continue;
         }
         let (ours, theirs) = (chunk.ours.0, chunk.theirs.0);
         let hunks = diff(&a[ours..ours + chunk.ours.1], &b[theirs..theirs + chunk.theirs.1]);
         if hunks.is_empty() {
-            refined.push(MergeChunk { side: ChunkOrigin::Same, ..chunk });
+            refined.push(MergeChunk { origin: ChunkOrigin::Same, ..chunk });
         }
         refined.extend(hunks.into_iter().map(|hunk| MergeChunk {
-            side: ChunkOrigin::Conflict,
+            origin: ChunkOrigin::Conflict,
             ours: (ours + hunk.before.start, hunk.before.len()),
             theirs: (theirs + hunk.after.start, hunk.after.len()),
         }));
@@ -136,14 +139,14 @@ fn refine(chunks: &mut Vec<MergeChunk>, a: &[u32], b: &[u32]) {
     *chunks = refined;
 }
 
-/// Makes one conflict of two with three lines or fewer between them.
+/// Joins conflicts with at most three lines between them.
 fn join_close_conflicts(chunks: &mut Vec<MergeChunk>) {
     let mut joined: Vec<MergeChunk> = Vec::with_capacity(chunks.len());
     for chunk in chunks.drain(..) {
         match joined.last_mut() {
             Some(last)
-                if last.side == ChunkOrigin::Conflict
-                    && chunk.side == ChunkOrigin::Conflict
+                if last.origin == ChunkOrigin::Conflict
+                    && chunk.origin == ChunkOrigin::Conflict
                     && chunk.ours.0 as isize - (last.ours.0 + last.ours.1) as isize <= 3 =>
             {
                 last.ours.1 = chunk.ours.0 + chunk.ours.1 - last.ours.0;
@@ -155,6 +158,7 @@ fn join_close_conflicts(chunks: &mut Vec<MergeChunk>) {
     *chunks = joined;
 }
 
+/// The lines of the three texts.
 struct MergeTexts<'a> {
     base: Vec<&'a [u8]>,
     ours: Vec<&'a [u8]>,
@@ -162,17 +166,18 @@ struct MergeTexts<'a> {
 }
 
 impl MergeTexts<'_> {
+    /// Writes the merged text.
     fn render(&self, chunks: &[MergeChunk], markers: &ConflictMarkers<'_>) -> Vec<u8> {
         let mut text = Vec::new();
         let mut at = 0;
         for chunk in chunks {
             let ours = &self.ours[chunk.ours.0..chunk.ours.0 + chunk.ours.1];
             let theirs = &self.theirs[chunk.theirs.0..chunk.theirs.0 + chunk.theirs.1];
-            if chunk.side == ChunkOrigin::Same {
+            if chunk.origin == ChunkOrigin::Same {
                 continue;
             }
             copy(&mut text, &self.ours[at..chunk.ours.0]);
-            match chunk.side {
+            match chunk.origin {
                 ChunkOrigin::Ours => copy(&mut text, ours),
                 ChunkOrigin::Theirs => copy(&mut text, theirs),
                 ChunkOrigin::Conflict => {
@@ -191,12 +196,12 @@ impl MergeTexts<'_> {
         text
     }
 
-    /// Whether lines end with a carriage return where a conflict is: all three have to.
+    /// Returns true if all three texts end lines with a carriage return at a conflict.
     fn conflict_uses_crlf(&self, chunk: &MergeChunk) -> bool {
         let ours = conflict_uses_crlflf(&self.ours, chunk.ours.0.saturating_sub(1));
         let theirs = || conflict_uses_crlflf(&self.theirs, chunk.theirs.0.saturating_sub(1));
         let base = || conflict_uses_crlflf(&self.base, 0);
-        // What cannot be told does not count against it, unless nothing can.
+        // An unknown line ending counts as any, unless all are unknown.
         let mut found = ours;
         if found != Some(false) {
             found = theirs();
@@ -208,7 +213,7 @@ impl MergeTexts<'_> {
     }
 }
 
-/// Whether a line ends with a carriage return and a line feed, if that can be told.
+/// Returns true if a line ends with a carriage return and a line feed; none if that is unknown.
 fn conflict_uses_crlflf(lines: &[&[u8]], at: usize) -> Option<bool> {
     let line = lines.get(at)?;
     if line.ends_with(b"\n") {
@@ -221,7 +226,7 @@ fn copy(text: &mut Vec<u8>, lines: &[&[u8]]) {
     lines.iter().for_each(|line| text.extend_from_slice(line));
 }
 
-/// Copies lines, and ends the last one where it has no end.
+/// Copies lines, and adds a line break if the last one has none.
 fn copy_whole(text: &mut Vec<u8>, lines: &[&[u8]], end: &[u8]) {
     copy(text, lines);
     if lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
@@ -229,6 +234,7 @@ fn copy_whole(text: &mut Vec<u8>, lines: &[&[u8]], end: &[u8]) {
     }
 }
 
+/// Writes a line with a conflict marker.
 fn write_marker(text: &mut Vec<u8>, mark: u8, size: usize, label: &str, end: &[u8]) {
     text.resize(text.len() + size, mark);
     if !label.is_empty() {
