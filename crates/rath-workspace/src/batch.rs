@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::objects::{ObjectKind, Objects, hash_object, io_error};
-use super::pack::{PackWriter, PackedObject};
-use super::tree::{EMPTY, ObjectId};
 use crate::error::Result;
+use crate::objects::{ObjectKind, Objects, hash_object, io_error};
+use crate::pack::{PackWriter, PackedObject};
+use crate::tree::{EMPTY_TREE, ObjectId};
 
 /// Objects that are written together. No object can be read before [`Batch::finish`].
-pub(super) struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     objects: &'a Objects,
     state: Mutex<BatchState>,
 }
@@ -29,22 +29,22 @@ const MAX_LOOSE_OBJECTS: usize = 32;
 const MAX_LOOSE_BYTES: usize = 4 << 20;
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(objects: &'a Objects) -> Self {
+    pub(crate) fn new(objects: &'a Objects) -> Self {
         Batch { objects, state: Mutex::default() }
     }
 
     /// Adds an object and returns its id; none if the content is part of a known SHA-1 collision attack.
-    pub(super) fn put(&self, kind: ObjectKind, content: &[u8]) -> Result<Option<ObjectId>> {
+    pub(crate) fn put(&self, kind: ObjectKind, content: &[u8]) -> Result<Option<ObjectId>> {
         let Some(id) = hash_object(kind, content) else { return Ok(None) };
         // The empty tree is not stored: git knows it without.
-        if id != EMPTY && self.is_new(id) {
+        if id != EMPTY_TREE && self.is_new(id) {
             self.add(id, kind, content)?;
         }
         Ok(Some(id))
     }
 
     /// Writes the objects, or finishes the pack.
-    pub(super) fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(pack) = state.pack {
             self.objects.add_pack(pack.finish()?);

@@ -8,8 +8,6 @@
 /// ```
 /// use rath_workspace::{Bisect, Verdict};
 ///
-/// |
-///
 /// // A hundred trees in a line; the one at position 70 broke the build.
 /// let history = (0..100).map(|at: usize| at.checked_sub(1).into_iter().collect());
 /// let (mut bisect, mut runs) = (Bisect::new(history), 0);
@@ -65,7 +63,7 @@ impl Bisect {
                 self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= is_ancestor);
             }
             Verdict::Good => {
-                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= !is_ancestor)
+                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= !is_ancestor);
             }
         }
     }

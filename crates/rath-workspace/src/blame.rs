@@ -8,10 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::lines::{LineIds, common};
-use super::objects::Objects;
 use crate::change::ChangeKind;
 use crate::error::Result;
+use crate::lines::{LineIds, common};
+use crate::objects::Objects;
 use crate::tree::TreeId;
 
 /// One version in a history: its tree, and the positions of the versions that it came from.
@@ -96,8 +96,9 @@ fn trace_to_parent(
     let name = match &change.kind {
         ChangeKind::Modified => {
             // A file that was moved unchanged to the path of another file.
-            let moved = changes.iter().find(|gone| gone.kind == ChangeKind::Deleted && gone.before == change.after);
-            moved.map_or(path, |gone| &*gone.path).to_owned()
+            let moved =
+                changes.iter().find(|deleted| deleted.kind == ChangeKind::Deleted && deleted.before == change.after);
+            moved.map_or(path, |deleted| &*deleted.path).to_owned()
         }
         ChangeKind::Renamed { from } => from.clone(),
         ChangeKind::Created | ChangeKind::Deleted => return Ok((path.to_owned(), Vec::new())),
@@ -112,9 +113,9 @@ fn trace_to_parent(
 
 /// Returns the lines of a file, without line breaks.
 fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let whole = content.strip_suffix(b"\n").unwrap_or(content);
+    let text = content.strip_suffix(b"\n").unwrap_or(content);
     let count = if content.is_empty() { 0 } else { usize::MAX };
-    whole.split(|byte| *byte == b'\n').take(count)
+    text.split(|byte| *byte == b'\n').take(count)
 }
 
 /// Returns the lines of the new text that are in the old text too, with their numbers there.

@@ -3,29 +3,29 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::change::{ChangeKind, FileChange, UntrackedReason};
 use rustix::fs::FileType;
 
-use super::dir::{Dir, DirEntry, EntryKind, Stat};
-use super::objects::{self, Objects};
-use super::paths;
-use super::rename::{self, Renamable};
-use super::tree::{self, Mode, ObjectId};
+use crate::change::{ChangeKind, FileChange, UntrackedReason};
+use crate::dir::{Dir, DirEntry, EntryKind, Stat};
 use crate::error::Result;
+use crate::objects::{self, Objects};
+use crate::paths;
+use crate::rename::{self, Renamable};
+use crate::tree::{self, Mode, ObjectId};
 
 /// A version of a file: its mode and its blob.
-pub(super) type Version = (Mode, ObjectId);
+pub(crate) type Version = (Mode, ObjectId);
 
 /// A path whose tracked version differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TreeChange {
-    pub(super) path: Vec<u8>,
-    pub(super) before: Option<Version>,
-    pub(super) after: Option<Version>,
+pub(crate) struct TreeChange {
+    pub(crate) path: Vec<u8>,
+    pub(crate) before: Option<Version>,
+    pub(crate) after: Option<Version>,
 }
 
 /// The number of changes that are listed in one ignored directory. With more, the directory is reported instead.
-pub(super) const MAX_IGNORED_CHANGES: usize = 20;
+pub(crate) const MAX_IGNORED_CHANGES: usize = 20;
 
 /// The limit for rename detection: with more pairs of candidates than its square, only renames without a change of
 /// content are found.
@@ -74,7 +74,7 @@ struct SnapshotDiff<'a> {
 }
 
 /// Returns the changes between two snapshots, of tracked and of untracked paths.
-pub(super) fn diff_snapshots(
+pub(crate) fn diff_snapshots(
     objects: &Objects,
     before: Option<&Arc<Dir>>,
     after: &Arc<Dir>,
@@ -95,7 +95,7 @@ pub(super) fn diff_snapshots(
 }
 
 /// Returns the files that differ between two trees, sorted by path.
-pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
+pub(crate) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
     let mut changed = Vec::new();
     let mut rest = vec![(Vec::new(), before, Some(after))];
     while let Some((path, before, after)) = rest.pop() {
@@ -104,7 +104,7 @@ pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: Obj
         }
         let get = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| objects.get(id, objects::ObjectKind::Tree));
         let (before_bytes, after_bytes) = (get(before)?, get(after)?);
-        let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY), bytes);
+        let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY_TREE), bytes);
         let (before, after) = (entries(before, &before_bytes)?, entries(after, &after_bytes)?);
         let (mut before, mut after) = (before.as_slice(), after.as_slice());
         // In the order of a tree, a file and a directory of the same name are two entries.
@@ -122,14 +122,14 @@ pub(super) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: Obj
             before = &before[usize::from(one.is_some())..];
             after = &after[usize::from(other.is_some())..];
             let Some(entry) = one.or(other) else { break };
-            let below = join_path(&path, entry.name);
+            let child_path = join_path(&path, entry.name);
             if entry.mode == Mode::Directory {
-                rest.push((below, one.map(|entry| entry.id), other.map(|entry| entry.id)));
+                rest.push((child_path, one.map(|entry| entry.id), other.map(|entry| entry.id)));
                 continue;
             }
             let version = |entry: Option<&tree::TreeEntry<'_>>| entry.map(|entry| (entry.mode, entry.id));
             if version(one) != version(other) {
-                changed.push(TreeChange { path: below, before: version(one), after: version(other) });
+                changed.push(TreeChange { path: child_path, before: version(one), after: version(other) });
             }
         }
     }
@@ -143,7 +143,7 @@ fn sort_by_path(mut changed: Vec<TreeChange>) -> Vec<TreeChange> {
 }
 
 /// Turns changes of tracked files into public ones, and detects renames.
-pub(super) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Result<Vec<FileChange>> {
+pub(crate) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Result<Vec<FileChange>> {
     let side = |version: fn(&TreeChange) -> (Option<Version>, Option<Version>)| {
         let files = changed.iter().enumerate().filter_map(move |(nth, one)| match version(one) {
             (Some((mode, id)), None) => Some((nth, Renamable { path: &one.path, mode, id })),
@@ -151,14 +151,14 @@ pub(super) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Resul
         });
         files.unzip::<_, _, Vec<usize>, Vec<Renamable<'_>>>()
     };
-    let (gone, sources) = side(|one| (one.before, one.after));
+    let (deleted, sources) = side(|one| (one.before, one.after));
     let (new, targets) = side(|one| (one.after, one.before));
     let pairs = rename::find(objects, &sources, &targets, DIFF_RENAME_LIMIT, None)?;
     let mut from = vec![None; changed.len()];
     let mut moved = vec![false; changed.len()];
     for pair in pairs {
-        from[new[pair.target]] = Some(gone[pair.source]);
-        moved[gone[pair.source]] = true;
+        from[new[pair.target]] = Some(deleted[pair.source]);
+        moved[deleted[pair.source]] = true;
     }
     let mut file_changes = Vec::with_capacity(changed.len());
     let digest = |version: Option<Version>| version.map(|(_, id)| objects.digest(id)).transpose();
@@ -252,7 +252,7 @@ impl<'a> SnapshotDiff<'a> {
                 (None, None) => return,
                 (_, None) => Ordering::Less,
                 (None, _) => Ordering::Greater,
-                (Some((dir, one)), Some((there, other))) => dir.name(one).cmp(there.name(other)),
+                (Some((dir, one)), Some((other_dir, other))) => dir.name(one).cmp(other_dir.name(other)),
             };
             let one = one.filter(|_| order != Ordering::Greater);
             let other = other.filter(|_| order != Ordering::Less);
@@ -348,7 +348,7 @@ impl DirEntry {
 }
 
 /// Joins a path and a name with a slash.
-pub(super) fn join_path(path: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join_path(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + name.len() + 1);
     joined.extend_from_slice(path);
     if !path.is_empty() {

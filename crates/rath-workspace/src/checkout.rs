@@ -9,24 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::Mode as Permissions;
 use rustix::io::Errno;
 
-use super::dir::{Dir, DirEntry, EntryKind};
-use super::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
-use super::disk;
-use super::objects::{self, Objects};
-use super::tree::{self, Mode, ObjectId};
-use super::{changes, paths, pool};
+use crate::dir::{Dir, DirEntry, EntryKind};
+use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::tree::{self, Mode, ObjectId};
+use crate::{changes, paths, pool};
 
 /// A directory that files can be copied from, if their metadata is still as known.
-pub(super) struct CopySource {
-    pub(super) root: OwnedFd,
-    pub(super) known: Arc<Dir>,
+pub(crate) struct CopySource {
+    pub(crate) root: OwnedFd,
+    pub(crate) known: Arc<Dir>,
 }
 
 /// The context of a directory during a checkout.
 struct CheckoutContext {
     tree: ObjectId,
-    /// The same directory in the copy source.
+    /// The corresponding directory in the copy source.
     source: Option<Arc<Dir>>,
 }
 
@@ -49,7 +49,7 @@ type CheckoutJob = (Arc<DirNode<CheckoutContext>>, DirAccess);
 ///
 /// Every name is checked and opened in the directory that was just created for it, without following links: no tree can
 /// cause a write outside of the directory.
-pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: Option<CopySource>) -> Result<Arc<Dir>> {
+pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: Option<CopySource>) -> Result<Arc<Dir>> {
     let failed = |error| objects::io_error(into, "write to", error);
     check_empty(into)?;
     std::fs::create_dir_all(into).map_err(failed)?;
@@ -75,7 +75,7 @@ pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: O
 }
 
 /// Fails if a path is a file or a directory with contents.
-pub(super) fn check_empty(into: &Path) -> Result<()> {
+pub(crate) fn check_empty(into: &Path) -> Result<()> {
     if into.exists() && !into.is_dir() {
         let message = format!("wanted a new or empty directory, found the file `{}`", into.display());
         return Err(Error::new(ErrorKind::Io, message));
@@ -96,8 +96,8 @@ pub(super) fn check_empty(into: &Path) -> Result<()> {
 fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
     let mut rest = vec![(tree, 0)];
     while let Some((tree, depth)) = rest.pop() {
-        if depth > super::walk::MAX_DEPTH {
-            let message = format!("tree {tree} is nested deeper than {} directories", super::walk::MAX_DEPTH);
+        if depth > crate::walk::MAX_DEPTH {
+            let message = format!("tree {tree} is nested deeper than {} directories", crate::walk::MAX_DEPTH);
             return Err(Error::new(ErrorKind::Damaged, message));
         }
         let bytes = objects.get(tree, objects::ObjectKind::Tree)?;
@@ -125,39 +125,43 @@ impl Checkout<'_> {
         dir_contents.tree = Some(node.context.tree).filter(|_| !entries.is_empty());
         let source = self.source_dir(&node);
         let first = jobs.len();
-        for one in &entries {
-            let mut entry = DirEntry::new(EntryKind::Tracked(one.mode));
-            entry.id = one.id;
-            match one.mode {
+        for wanted in &entries {
+            let mut entry = DirEntry::new(EntryKind::Tracked(wanted.mode));
+            entry.id = wanted.id;
+            match wanted.mode {
                 Mode::Directory => {
-                    rustix::fs::mkdirat(&opened.fd, one.name, Permissions::from_raw_mode(0o777))
-                        .map_err(|error| failed(one.name, error.into()))?;
+                    rustix::fs::mkdirat(&opened.fd, wanted.name, Permissions::from_raw_mode(0o777))
+                        .map_err(|error| failed(wanted.name, error.into()))?;
                     entry.child = Some((jobs.len() - first) as u32);
                     entry.id = ObjectId([0; 20]);
                     let known = node.context.source.as_ref();
-                    let source = known.and_then(|known| known.child(known.find(one.name)?)).cloned();
+                    let source = known.and_then(|known| known.child(known.find(wanted.name)?)).cloned();
                     jobs.push((
-                        node.child(jobs.len() - first, one.name, CheckoutContext { tree: one.id, source }),
+                        node.child(jobs.len() - first, wanted.name, CheckoutContext { tree: wanted.id, source }),
                         opened.access(),
                     ));
                 }
                 Mode::Link => {
-                    let target = self.objects.get(one.id, objects::ObjectKind::Blob)?;
-                    rustix::fs::symlinkat(&*target, &opened.fd, one.name)
-                        .map_err(|error| failed(one.name, error.into()))?;
-                    entry.stat = disk::stat(&opened.fd, one.name).map_err(|error| failed(one.name, error.into()))?;
+                    let target = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                    rustix::fs::symlinkat(&*target, &opened.fd, wanted.name)
+                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    entry.stat =
+                        disk::stat(&opened.fd, wanted.name).map_err(|error| failed(wanted.name, error.into()))?;
                 }
                 Mode::File | Mode::Executable => {
-                    let file = disk::create_file(&opened.fd, one.name, one.mode == Mode::Executable)
-                        .map_err(|error| failed(one.name, error.into()))?;
-                    if !self.copy(source.as_ref(), one, &file, content).map_err(|error| failed(one.name, error))? {
-                        let blob = self.objects.get(one.id, objects::ObjectKind::Blob)?;
-                        write_all(&file, &blob).map_err(|error| failed(one.name, error))?;
+                    let file = disk::create_file(&opened.fd, wanted.name, wanted.mode == Mode::Executable)
+                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    if !self
+                        .copy(source.as_ref(), wanted, &file, content)
+                        .map_err(|error| failed(wanted.name, error))?
+                    {
+                        let blob = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                        write_all(&file, &blob).map_err(|error| failed(wanted.name, error))?;
                     }
-                    entry.stat = disk::stat_fd(&file).map_err(|error| failed(one.name, error.into()))?;
+                    entry.stat = disk::stat_fd(&file).map_err(|error| failed(wanted.name, error.into()))?;
                 }
             }
-            dir_contents.push(one.name, entry);
+            dir_contents.push(wanted.name, entry);
         }
         let children = jobs.len() - first;
         node.fill(dir_contents, children, &|_, dir| Ok(DirResult::Dir(Arc::new(dir))))
@@ -170,20 +174,20 @@ impl Checkout<'_> {
     fn copy(
         &self,
         source: Option<&(OwnedFd, &Arc<Dir>)>,
-        one: &tree::TreeEntry<'_>,
+        wanted: &tree::TreeEntry<'_>,
         file: &OwnedFd,
         content: &mut Vec<u8>,
     ) -> io::Result<bool> {
         let Some((source, known)) = source else { return Ok(false) };
-        let Some(entry) = known.find(one.name) else { return Ok(false) };
-        if entry.id != one.id || entry.racy || !matches!(entry.kind, EntryKind::Tracked(mode) if mode.is_file()) {
+        let Some(entry) = known.find(wanted.name) else { return Ok(false) };
+        if entry.id != wanted.id || entry.racy || !matches!(entry.kind, EntryKind::Tracked(mode) if mode.is_file()) {
             return Ok(false);
         }
         // Small files are read as fast from the objects, where their content is checked.
         if entry.stat.size < 1 << 14 && self.cannot_share.load(Relaxed) {
             return Ok(false);
         }
-        let Ok(source) = disk::open_file(source, one.name) else { return Ok(false) };
+        let Ok(source) = disk::open_file(source, wanted.name) else { return Ok(false) };
         let is_as_known = || disk::stat_fd(&source).is_ok_and(|stat| stat == entry.stat);
         if !is_as_known() {
             return Ok(false);
@@ -226,8 +230,8 @@ impl Checkout<'_> {
 
     /// Opens a directory that was created by an earlier job.
     fn open_dir(&self, node: &DirNode<CheckoutContext>, access: &DirAccess) -> Result<OwnedFd, Errno> {
-        match (access, &node.above) {
-            (DirAccess::Open(above), _) => disk::open_dir(&above.fd, &node.name),
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
             (DirAccess::ByPath, _) => disk::open_path(self.root, &node.path()),
         }
     }
@@ -241,7 +245,7 @@ impl Checkout<'_> {
 }
 
 /// Writes all bytes to a file.
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?;
         if written == 0 {
@@ -253,7 +257,7 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the error of a failed write to a path of the workspace.
-pub(super) fn cannot_write(path: &[u8], error: io::Error) -> Error {
+pub(crate) fn cannot_write(path: &[u8], error: io::Error) -> Error {
     let text = paths::path_text(path);
     Error::new(ErrorKind::Io, format_args!("cannot write `{text}` in the workspace")).because(error)
 }

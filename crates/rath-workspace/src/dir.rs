@@ -3,83 +3,82 @@
 use std::sync::Arc;
 
 use crate::change::UntrackedReason;
-
-use super::ignore::{Patterns, RulesId};
-use super::tree::{self, EMPTY, Mode, ObjectId};
+use crate::ignore::{Patterns, RulesId};
+use crate::tree::{self, EMPTY_TREE, Mode, ObjectId};
 
 /// A directory as a snapshot found it. Subdirectories that did not change are shared with the previous snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Dir {
+pub(crate) struct Dir {
     /// The names of all entries, one after the other.
-    pub(super) names: Vec<u8>,
+    pub(crate) names: Vec<u8>,
     /// The entries, sorted by name.
-    pub(super) entries: Vec<DirEntry>,
+    pub(crate) entries: Vec<DirEntry>,
     /// The subdirectories that were read.
-    pub(super) children: Vec<Arc<Dir>>,
+    pub(crate) children: Vec<Arc<Dir>>,
     /// The metadata of the directory from before it was listed: the names are the same as long as it is unchanged.
-    pub(super) own: Stat,
+    pub(crate) own: Stat,
     /// True if names may have been added or removed later without changing `own`.
-    pub(super) racy: bool,
+    pub(crate) racy: bool,
     /// The tree object of the tracked files; none if there are none.
-    pub(super) tree: Option<ObjectId>,
+    pub(crate) tree: Option<ObjectId>,
     /// The ignore rules that were applied.
-    pub(super) rules: RulesId,
+    pub(crate) rules: RulesId,
     /// The patterns of the directory's own `.gitignore`, if it was read.
-    pub(super) patterns: Option<Arc<Patterns>>,
+    pub(crate) patterns: Option<Arc<Patterns>>,
 }
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DirEntry {
-    pub(super) start: u32,
-    pub(super) length: u16,
+pub(crate) struct DirEntry {
+    pub(crate) start: u32,
+    pub(crate) length: u16,
     /// True if the file may have changed after it was read without a change of its metadata.
-    pub(super) racy: bool,
-    pub(super) kind: EntryKind,
+    pub(crate) racy: bool,
+    pub(crate) kind: EntryKind,
     /// The position in `children`, for a directory that was read.
-    pub(super) child: Option<u32>,
-    pub(super) stat: Stat,
+    pub(crate) child: Option<u32>,
+    pub(crate) stat: Stat,
     /// The blob of a tracked file or link.
-    pub(super) id: ObjectId,
+    pub(crate) id: ObjectId,
 }
 
 /// The two kinds of entries: part of the tree, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EntryKind {
+pub(crate) enum EntryKind {
     Tracked(Mode),
     Untracked(UntrackedReason),
 }
 
 /// The metadata of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) modified: i64,
-    pub(super) changed: i64,
-    pub(super) mode: u32,
+pub(crate) struct Stat {
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: i64,
+    pub(crate) changed: i64,
+    pub(crate) mode: u32,
 }
 
 impl Dir {
     /// Returns the name of an entry.
-    pub(super) fn name(&self, entry: &DirEntry) -> &[u8] {
+    pub(crate) fn name(&self, entry: &DirEntry) -> &[u8] {
         &self.names[entry.start as usize..][..usize::from(entry.length)]
     }
 
     /// Returns the subdirectory of an entry, if it was read.
-    pub(super) fn child(&self, entry: &DirEntry) -> Option<&Arc<Dir>> {
+    pub(crate) fn child(&self, entry: &DirEntry) -> Option<&Arc<Dir>> {
         self.children.get(entry.child? as usize)
     }
 
     /// Returns the entry with a name.
-    pub(super) fn find(&self, name: &[u8]) -> Option<&DirEntry> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&DirEntry> {
         let at = self.entries.binary_search_by(|entry| self.name(entry).cmp(name)).ok()?;
         Some(&self.entries[at])
     }
 
     /// Returns the number of names in this directory and all below it.
     #[cfg(target_os = "linux")]
-    pub(super) fn names(&self) -> usize {
+    pub(crate) fn names(&self) -> usize {
         let (mut names, mut rest) = (0, vec![self]);
         while let Some(dir) = rest.pop() {
             names += dir.entries.len();
@@ -89,12 +88,12 @@ impl Dir {
     }
 
     /// Returns the id of the tree, which is the empty tree if nothing is tracked.
-    pub(super) fn tree(&self) -> ObjectId {
-        self.tree.unwrap_or(EMPTY)
+    pub(crate) fn tree(&self) -> ObjectId {
+        self.tree.unwrap_or(EMPTY_TREE)
     }
 
     /// Returns the bytes of the tree object; none if nothing is tracked.
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut entries: Vec<tree::TreeEntry<'_>> = self
             .entries
             .iter()
@@ -111,7 +110,7 @@ impl Dir {
     }
 
     /// Returns true if two directories are equal and share the same children.
-    pub(super) fn is_same(&self, other: &Dir) -> bool {
+    pub(crate) fn is_same(&self, other: &Dir) -> bool {
         self.rules == other.rules
             && (self.own, self.racy) == (other.own, other.racy)
             && self.names == other.names

@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::change::UntrackedReason;
-
-use super::dir::{Dir, EntryKind, Stat};
+use crate::dir::{Dir, EntryKind, Stat};
 use crate::error::Result;
 
 /// A directory that is being read or written.
-pub(super) struct DirNode<T> {
+pub(crate) struct DirNode<T> {
     /// The parent directory, and the position among the subdirectories there.
-    pub(super) above: Option<(Arc<DirNode<T>>, usize)>,
-    pub(super) name: Vec<u8>,
-    pub(super) depth: usize,
+    pub(crate) parent: Option<(Arc<DirNode<T>>, usize)>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) depth: usize,
     /// The data that the walk or the checkout needs for this directory.
-    pub(super) context: T,
+    pub(crate) context: T,
     partial: Mutex<PartialDir>,
     /// The number of subdirectories that are not complete yet.
     missing: AtomicUsize,
@@ -31,7 +30,7 @@ struct PartialDir {
 
 /// The result of reading or writing a directory.
 #[derive(Clone)]
-pub(super) enum DirResult {
+pub(crate) enum DirResult {
     Dir(Arc<Dir>),
     /// The directory no longer exists.
     Gone,
@@ -41,7 +40,7 @@ pub(super) enum DirResult {
 
 /// The way to open a directory. The number of directories that stay open is limited.
 #[derive(Clone)]
-pub(super) enum DirAccess {
+pub(crate) enum DirAccess {
     /// In its parent directory, which is still open.
     Open(Arc<OpenDir>),
     /// From the root, name by name.
@@ -49,8 +48,8 @@ pub(super) enum DirAccess {
 }
 
 /// An open directory, counted as long as it is open.
-pub(super) struct OpenDir {
-    pub(super) fd: OwnedFd,
+pub(crate) struct OpenDir {
+    pub(crate) fd: OwnedFd,
     count: Arc<AtomicUsize>,
 }
 
@@ -59,13 +58,13 @@ const MAX_OPEN_DIRS: usize = 128;
 
 impl OpenDir {
     /// Counts a directory that was opened.
-    pub(super) fn new(fd: OwnedFd, count: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn new(fd: OwnedFd, count: &Arc<AtomicUsize>) -> Arc<Self> {
         count.fetch_add(1, Ordering::Relaxed);
         Arc::new(OpenDir { fd, count: count.clone() })
     }
 
     /// Returns the way in which a subdirectory can be opened.
-    pub(super) fn access(self: &Arc<Self>) -> DirAccess {
+    pub(crate) fn access(self: &Arc<Self>) -> DirAccess {
         if self.count.load(Ordering::Relaxed) > MAX_OPEN_DIRS {
             DirAccess::ByPath
         } else {
@@ -82,27 +81,27 @@ impl Drop for OpenDir {
 
 impl<T> DirNode<T> {
     /// Creates the root.
-    pub(super) fn root(context: T) -> Arc<Self> {
+    pub(crate) fn root(context: T) -> Arc<Self> {
         Self::make(None, Vec::new(), 0, context)
     }
 
     /// Creates the node of a subdirectory.
-    pub(super) fn child(self: &Arc<Self>, slot: usize, name: &[u8], context: T) -> Arc<Self> {
+    pub(crate) fn child(self: &Arc<Self>, slot: usize, name: &[u8], context: T) -> Arc<Self> {
         Self::make(Some((self.clone(), slot)), name.to_vec(), self.depth + 1, context)
     }
 
-    fn make(above: Option<(Arc<Self>, usize)>, name: Vec<u8>, depth: usize, context: T) -> Arc<Self> {
+    fn make(parent: Option<(Arc<Self>, usize)>, name: Vec<u8>, depth: usize, context: T) -> Arc<Self> {
         let (partial, missing) = (Mutex::default(), AtomicUsize::new(0));
-        Arc::new(DirNode { above, name, depth, context, partial, missing })
+        Arc::new(DirNode { parent, name, depth, context, partial, missing })
     }
 
     /// Returns the path from the root, with slashes between the names.
-    pub(super) fn path(&self) -> Vec<u8> {
+    pub(crate) fn path(&self) -> Vec<u8> {
         let mut names: Vec<&[u8]> = Vec::with_capacity(self.depth);
         let mut node = self;
-        while let Some((above, _)) = &node.above {
+        while let Some((parent, _)) = &node.parent {
             names.push(&node.name);
-            node = above;
+            node = parent;
         }
         names.reverse();
         names.join(&b'/')
@@ -112,7 +111,7 @@ impl<T> DirNode<T> {
     ///
     /// The thread that completes the last subdirectory completes this directory too. `finish_dir` turns the contents
     /// into a result when everything in it is complete. Returns the result of the root if this call completed it.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         self: &Arc<Self>,
         dir: Dir,
         children: usize,
@@ -128,7 +127,7 @@ impl<T> DirNode<T> {
     }
 
     /// Sets the result of a directory, and completes each parent for which it was the last missing subdirectory.
-    pub(super) fn complete(
+    pub(crate) fn complete(
         self: &Arc<Self>,
         result: DirResult,
         finish_dir: &impl Fn(&Self, Dir) -> Result<DirResult>,
@@ -136,13 +135,13 @@ impl<T> DirNode<T> {
         let mut result = result;
         let mut node = self.clone();
         // Goes up as long as this was the last subdirectory that the parent waited for.
-        while let Some((above, slot)) = node.above.clone() {
-            above.partial.lock().unwrap_or_else(PoisonError::into_inner).children[slot] = Some(result);
-            if above.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
+        while let Some((parent, slot)) = node.parent.clone() {
+            parent.partial.lock().unwrap_or_else(PoisonError::into_inner).children[slot] = Some(result);
+            if parent.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                 return Ok(None);
             }
-            result = above.assemble(finish_dir)?;
-            node = above;
+            result = parent.assemble(finish_dir)?;
+            node = parent;
         }
         Ok(Some(result))
     }
@@ -156,13 +155,13 @@ impl<T> DirNode<T> {
     fn assemble(&self, finish_dir: &impl Fn(&Self, Dir) -> Result<DirResult>) -> Result<DirResult> {
         let partial = std::mem::take(&mut *self.partial.lock().unwrap_or_else(PoisonError::into_inner));
         let PartialDir { mut dir, mut children } = partial;
-        let mut found = Vec::with_capacity(children.len());
+        let mut complete_children = Vec::with_capacity(children.len());
         dir.entries.retain_mut(|entry| {
             let Some(slot) = entry.child else { return true };
             match children.get_mut(slot as usize).and_then(Option::take) {
                 Some(DirResult::Dir(child)) => {
-                    entry.child = Some(found.len() as u32);
-                    found.push(child);
+                    entry.child = Some(complete_children.len() as u32);
+                    complete_children.push(child);
                     true
                 }
                 Some(DirResult::Untracked(why, stat)) => {
@@ -172,7 +171,7 @@ impl<T> DirNode<T> {
                 Some(DirResult::Gone) | None => false,
             }
         });
-        dir.children = found;
+        dir.children = complete_children;
         finish_dir(self, dir)
     }
 }

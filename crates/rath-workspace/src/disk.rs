@@ -6,22 +6,22 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use super::dir::Stat;
+use crate::dir::Stat;
 
 /// Opens a directory that the user named, and follows symbolic links.
-pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens a directory in another one. Fails for a symbolic link.
-pub(super) fn open_dir(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_dir(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
 /// Opens a directory below another one, name by name. Fails if one of the names is a symbolic link.
-pub(super) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let mut dir = open_dir(root, b".")?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         dir = open_dir(&dir, name)?;
@@ -30,7 +30,7 @@ pub(super) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<Owned
 }
 
 /// Reads to the end of a file, or until slightly more than `max` bytes are read.
-pub(super) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rustix::io::Result<()> {
+pub(crate) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rustix::io::Result<()> {
     loop {
         if content.len() == content.capacity() {
             content.reserve(1 << 16);
@@ -43,36 +43,36 @@ pub(super) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rusti
 }
 
 /// Opens a file for reading. Fails for a symbolic link, and does not wait for a file that has become a pipe.
-pub(super) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
 /// Creates a file that does not exist yet.
-pub(super) fn create_file(dir: &OwnedFd, name: &[u8], executable: bool) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn create_file(dir: &OwnedFd, name: &[u8], executable: bool) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = if executable { 0o777 } else { 0o666 };
     rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(mode))
 }
 
 /// Returns the metadata of a name in a directory, without following a symbolic link.
-pub(super) fn stat(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Stat> {
+pub(crate) fn stat(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Stat> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Stat::new(&stat))
 }
 
 /// Returns the metadata of an open file.
-pub(super) fn stat_fd(file: &OwnedFd) -> rustix::io::Result<Stat> {
+pub(crate) fn stat_fd(file: &OwnedFd) -> rustix::io::Result<Stat> {
     rustix::fs::fstat(file).map(|stat| Stat::new(&stat))
 }
 
 /// Returns true for an error that means that a file or directory no longer exists.
-pub(super) fn is_gone(error: rustix::io::Errno) -> bool {
+pub(crate) fn is_gone(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE)
 }
 
 /// Returns true for an error that means that the permissions do not allow the access.
-pub(super) fn is_denied(error: rustix::io::Errno) -> bool {
+pub(crate) fn is_denied(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::ACCESS | Errno::PERM)
 }
@@ -91,18 +91,18 @@ impl Stat {
     }
 
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    pub(super) fn file_type(&self) -> FileType {
+    pub(crate) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.mode as rustix::fs::RawMode)
     }
 
-    pub(super) fn is_executable(&self) -> bool {
+    pub(crate) fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0
     }
 }
 
 /// Returns the time of the clock that stamps files, in nanoseconds: later changes are stamped with this time or a later
 /// one.
-pub(super) fn file_clock_now() -> i64 {
+pub(crate) fn file_clock_now() -> i64 {
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::RealtimeCoarse;
     #[cfg(not(target_os = "linux"))]
@@ -113,7 +113,7 @@ pub(super) fn file_clock_now() -> i64 {
 }
 
 /// Blocks until the clock that stamps files has moved on: a few milliseconds at most.
-pub(super) fn wait_for_tick() {
+pub(crate) fn wait_for_tick() {
     let before = file_clock_now();
     for _ in 0..200 {
         if file_clock_now() > before {
@@ -128,22 +128,22 @@ pub(super) fn wait_for_tick() {
 /// All names are stored one after the other in `names`; an entry holds the start and the length of its name, and its
 /// file type as far as the file system returned it.
 #[derive(Default)]
-pub(super) struct Listing {
-    pub(super) names: Vec<u8>,
-    pub(super) entries: Vec<(u32, u16, FileType)>,
+pub(crate) struct Listing {
+    pub(crate) names: Vec<u8>,
+    pub(crate) entries: Vec<(u32, u16, FileType)>,
     #[cfg(target_os = "linux")]
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
 
 impl Listing {
     /// Returns the name of an entry.
-    pub(super) fn name(&self, nth: usize) -> &[u8] {
+    pub(crate) fn name(&self, nth: usize) -> &[u8] {
         let (start, length, _) = self.entries[nth];
         &self.names[start as usize..][..usize::from(length)]
     }
 
     /// Reads a directory, and sorts its names.
-    pub(super) fn read(&mut self, dir: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn read(&mut self, dir: &OwnedFd) -> io::Result<()> {
         self.names.clear();
         self.entries.clear();
         self.fill(dir)?;

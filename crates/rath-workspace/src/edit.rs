@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::tree::TreeId;
-
-use super::batch::Batch;
-use super::objects::{self, ObjectKind, Objects};
-use super::paths;
-use super::queries::TreeFile;
-use super::tree::{self, EMPTY, Mode, ObjectId, TreeEntry};
+use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, ObjectKind, Objects};
+use crate::paths;
+use crate::queries::TreeFile;
+use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeEntry, TreeId};
 
 /// The new content of a path: a file, or nothing.
 type Replacement = Option<(Mode, ObjectId)>;
@@ -89,13 +87,13 @@ impl Objects {
         let batch = Batch::new(self);
         let mut rest = vec![(tree.0, ObjectKind::Tree)];
         while let Some((id, kind)) = rest.pop() {
-            if self.contains(id) || id == EMPTY {
+            if self.contains(id) || id == EMPTY_TREE {
                 continue;
             }
             let content = other.get(id, kind)?;
             if kind == ObjectKind::Tree {
-                let below = tree::entries(id, &content)?.into_iter();
-                rest.extend(below.map(|entry| match entry.mode {
+                let children = tree::entries(id, &content)?.into_iter();
+                rest.extend(children.map(|entry| match entry.mode {
                     Mode::Directory => (entry.id, ObjectKind::Tree),
                     _ => (entry.id, ObjectKind::Blob),
                 }));
@@ -118,7 +116,7 @@ impl Objects {
         let replacements: Vec<_> = replacements.iter().map(|(path, replacement)| (&path[..], *replacement)).collect();
         let id = self.edit_in(&batch, tree.0, &replacements)?;
         batch.finish()?;
-        Ok(TreeId(id.unwrap_or(EMPTY)))
+        Ok(TreeId(id.unwrap_or(EMPTY_TREE)))
     }
 
     /// Returns the tree of a directory after the replacements below it; none if it is empty then.
@@ -129,8 +127,9 @@ impl Objects {
         replacements: &[(&[u8], Replacement)],
     ) -> Result<Option<ObjectId>> {
         let bytes = self.get(tree, ObjectKind::Tree)?;
-        let found = tree::entries(tree, &bytes)?;
-        let mut entries: BTreeMap<&[u8], TreeEntry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
+        let current = tree::entries(tree, &bytes)?;
+        let mut entries: BTreeMap<&[u8], TreeEntry<'_>> =
+            current.into_iter().map(|entry| (entry.name, entry)).collect();
         let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
         for (path, replacement) in replacements {
             match memchr::memchr(b'/', path) {
@@ -146,7 +145,7 @@ impl Objects {
                 // A new file replaces a directory at its path.
                 (Some(Some(file)), _) if !needs_dir => Some(file),
                 _ if needs_dir || directory.is_some() => {
-                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
+                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY_TREE), &below)?;
                     tree.map(|tree| (Mode::Directory, tree))
                 }
                 (Some(_), _) => None,

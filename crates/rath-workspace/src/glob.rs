@@ -2,7 +2,7 @@
 
 /// The treatment of slashes by `*` and `?`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Slash {
+pub(crate) enum Slash {
     /// A slash is matched like any other character.
     Any,
     /// A slash is matched only by `**` and by itself.
@@ -24,12 +24,12 @@ enum GlobMatch {
 const MAX_GLOB_STEPS: u32 = 1_000_000;
 
 /// Returns true for a character with a special meaning in patterns.
-pub(super) fn is_special(byte: u8) -> bool {
+pub(crate) fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
 /// Returns true if a pattern matches a whole text.
-pub(super) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
     let mut glob = Glob { pattern, text, slash, steps: MAX_GLOB_STEPS };
     glob.matches(0, 0) == GlobMatch::Match
 }
@@ -58,29 +58,29 @@ impl Glob<'_> {
             if self.steps == 0 {
                 return GlobMatch::Impossible;
             }
-            let (wanted, found) = (self.p(p), self.t(t));
-            if found == 0 && wanted != b'*' {
+            let (wanted, byte) = (self.p(p), self.t(t));
+            if byte == 0 && wanted != b'*' {
                 return GlobMatch::Impossible;
             }
             match wanted {
-                b'?' if self.slash == Slash::Literal && found == b'/' => return GlobMatch::No,
+                b'?' if self.slash == Slash::Literal && byte == b'/' => return GlobMatch::No,
                 b'?' => {}
                 b'*' => match self.match_star(&mut p, &mut t) {
-                    Some(found) => return found,
+                    Some(result) => return result,
                     None => continue,
                 },
-                b'[' => match self.match_class(&mut p, found) {
+                b'[' => match self.match_class(&mut p, byte) {
                     None => return GlobMatch::Impossible,
                     Some(false) => return GlobMatch::No,
                     Some(true) => {}
                 },
                 b'\\' => {
                     p += 1;
-                    if self.p(p) != found {
+                    if self.p(p) != byte {
                         return GlobMatch::No;
                     }
                 }
-                _ if wanted != found => return GlobMatch::No,
+                _ if wanted != byte => return GlobMatch::No,
                 _ => {}
             }
             (p, t) = (p + 1, t + 1);
@@ -141,10 +141,10 @@ impl Glob<'_> {
                     return Some(if takes_slashes { GlobMatch::Impossible } else { GlobMatch::NoUnlessDoubleStar });
                 }
             }
-            let found = self.matches(p, t);
-            if found != GlobMatch::No {
-                if !takes_slashes || found != GlobMatch::NoUnlessDoubleStar {
-                    return Some(found);
+            let result = self.matches(p, t);
+            if result != GlobMatch::No {
+                if !takes_slashes || result != GlobMatch::NoUnlessDoubleStar {
+                    return Some(result);
                 }
             } else if !takes_slashes && self.t(t) == b'/' {
                 return Some(GlobMatch::NoUnlessDoubleStar);
@@ -156,13 +156,13 @@ impl Glob<'_> {
 
     /// Returns true if a set of characters contains this one; none if the set is not valid. Stops at its closing
     /// bracket.
-    fn match_class(&self, p: &mut usize, found: u8) -> Option<bool> {
+    fn match_class(&self, p: &mut usize, byte: u8) -> Option<bool> {
         *p += 1;
         let negated = matches!(self.p(*p), b'!' | b'^');
         if negated {
             *p += 1;
         }
-        let (mut before, mut holds) = (0, false);
+        let (mut before, mut contains) = (0, false);
         loop {
             let mut one = self.p(*p);
             match one {
@@ -173,7 +173,7 @@ impl Glob<'_> {
                     if one == 0 {
                         return None;
                     }
-                    holds |= one == found;
+                    contains |= one == byte;
                 }
                 b'-' if before != 0 && !matches!(self.p(*p + 1), 0 | b']') => {
                     *p += 1;
@@ -185,7 +185,7 @@ impl Glob<'_> {
                             return None;
                         }
                     }
-                    holds |= (before..=last).contains(&found);
+                    contains |= (before..=last).contains(&byte);
                     one = 0;
                 }
                 b'[' if self.p(*p + 1) == b':' => {
@@ -193,15 +193,15 @@ impl Glob<'_> {
                     let length = self.pattern.get(start..)?.iter().position(|byte| *byte == b']')?;
                     match self.pattern[start..start + length].strip_suffix(b":") {
                         Some(name) => {
-                            holds |= is_in_class(name, found)?;
+                            contains |= is_in_class(name, byte)?;
                             *p = start + length;
                             one = 0;
                         }
                         // Without its end, `[:` is an ordinary bracket.
-                        None => holds |= found == b'[',
+                        None => contains |= byte == b'[',
                     }
                 }
-                _ => holds |= one == found,
+                _ => contains |= one == byte,
             }
             before = one;
             *p += 1;
@@ -209,7 +209,7 @@ impl Glob<'_> {
                 break;
             }
         }
-        Some(holds != negated && !(self.slash == Slash::Literal && found == b'/'))
+        Some(contains != negated && !(self.slash == Slash::Literal && byte == b'/'))
     }
 }
 

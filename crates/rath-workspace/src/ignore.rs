@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::change::Digest;
-
-use super::glob::{self, Slash};
+use crate::glob::{self, Slash};
 
 /// The `.gitignore` rules that apply in a directory, for callers that read the files themselves.
 ///
@@ -37,12 +36,12 @@ impl IgnoreRules {
 }
 
 /// The rules of a directory: those of its own `.gitignore` and of all directories above; none if there are no rules.
-pub(super) type Rules = Option<Arc<IgnoreLevel>>;
+pub(crate) type Rules = Option<Arc<IgnoreLevel>>;
 
 /// The rules of one `.gitignore`.
 #[derive(Debug)]
-pub(super) struct IgnoreLevel {
-    above: Rules,
+pub(crate) struct IgnoreLevel {
+    parent: Rules,
     patterns: Arc<Patterns>,
     /// The length of the path of its directory, with the slash at its end.
     base: usize,
@@ -51,11 +50,11 @@ pub(super) struct IgnoreLevel {
 }
 
 /// Identifies the rules of a directory. All zeros stand for no rules.
-pub(super) type RulesId = [u8; 16];
+pub(crate) type RulesId = [u8; 16];
 
 /// The lines of one `.gitignore`.
 #[derive(Debug)]
-pub(super) struct Patterns {
+pub(crate) struct Patterns {
     list: Vec<Pattern>,
     digest: Digest,
 }
@@ -78,7 +77,7 @@ struct Pattern {
 const MAX_PATTERN_BYTES: usize = 4096;
 
 impl Patterns {
-    pub(super) fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let digest = Digest::compute(bytes);
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let list = text.split(|byte| *byte == b'\n').filter_map(Pattern::parse).collect();
@@ -92,34 +91,34 @@ impl Patterns {
 
 impl IgnoreLevel {
     /// Returns the rules of a directory with its own patterns, below those of its parent.
-    pub(super) fn push(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
+    pub(crate) fn push(parent: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
         if patterns.is_empty() {
-            return above.clone();
+            return parent.clone();
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&rules_id(above));
+        hasher.update(&rules_id(parent));
         hasher.update(&patterns.digest.0);
         let mut id = RulesId::default();
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         let base = if path.is_empty() { 0 } else { path.len() + 1 };
-        Some(Arc::new(IgnoreLevel { above: above.clone(), patterns: patterns.clone(), base, id }))
+        Some(Arc::new(IgnoreLevel { parent: parent.clone(), patterns: patterns.clone(), base, id }))
     }
 }
 
 /// Returns the id of rules.
-pub(super) fn rules_id(rules: &Rules) -> RulesId {
+pub(crate) fn rules_id(rules: &Rules) -> RulesId {
     rules.as_ref().map(|level| level.id).unwrap_or_default()
 }
 
 /// Returns true if a path is ignored. No directory above the path may be ignored.
-pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
+pub(crate) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
     let mut next = rules;
     while let Some(level) = next {
         let path = &path[level.base..];
         if let Some(pattern) = level.patterns.list.iter().rev().find(|pattern| pattern.matches(path, is_directory)) {
             return !pattern.negative;
         }
-        next = &level.above;
+        next = &level.parent;
     }
     false
 }

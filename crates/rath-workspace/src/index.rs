@@ -8,35 +8,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::change::UntrackedReason;
-
-use super::dir::{Dir, DirEntry, EntryKind, Stat};
-use super::objects;
-use super::tree::{Mode, ObjectId};
+use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::objects;
+use crate::tree::{Mode, ObjectId};
 
 /// The first bytes of an index.
 const MAGIC: &[u8; 16] = b"rath workspace 1";
 
 /// The workspace that an index belongs to.
 #[derive(Clone, Copy)]
-pub(super) struct IndexKey {
+pub(crate) struct IndexKey {
     /// The identity of the folder of objects.
-    pub(super) objects: [u8; 16],
+    pub(crate) objects: [u8; 16],
     /// The inode of the directory; 0 for the base version of forks.
-    pub(super) root: u64,
+    pub(crate) root: u64,
     /// The size limit for tracked files that the snapshot used.
-    pub(super) max_file_size: u64,
+    pub(crate) max_file_size: u64,
 }
 
 /// An index that was read from a file.
-pub(super) struct LoadedIndex {
+pub(crate) struct LoadedIndex {
     /// The contents of the directory.
-    pub(super) dir: Arc<Dir>,
+    pub(crate) dir: Arc<Dir>,
     /// True if the objects that the index names were durable when it was written.
-    pub(super) synced: bool,
+    pub(crate) synced: bool,
 }
 
 /// Writes an index. The file is replaced as a whole.
-pub(super) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std::io::Result<()> {
+pub(crate) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(1 << 16);
     write_header(&mut bytes, key);
     bytes.push(u8::from(synced));
@@ -55,7 +54,7 @@ pub(super) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std
 }
 
 /// Reads an index; none if it is missing, damaged, or cannot be trusted.
-pub(super) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
+pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
     let bytes = std::fs::read(path).ok()?;
     let (bytes, checksum) = bytes.split_last_chunk::<32>()?;
     if blake3::hash(bytes).as_bytes() != checksum {

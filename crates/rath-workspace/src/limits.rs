@@ -6,15 +6,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The limits for one snapshot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SnapshotLimits {
+pub(crate) struct SnapshotLimits {
     /// The number of names that are not ignored.
-    pub(super) names: u64,
+    pub(crate) names: u64,
     /// The number of bytes in files that have to be read.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The names and bytes that a snapshot has found so far.
-pub(super) struct SnapshotUsage {
+pub(crate) struct SnapshotUsage {
     limits: SnapshotLimits,
     names: AtomicU64,
     bytes: AtomicU64,
@@ -27,12 +27,12 @@ impl Default for SnapshotLimits {
 }
 
 impl SnapshotUsage {
-    pub(super) fn new(limits: SnapshotLimits) -> Self {
+    pub(crate) fn new(limits: SnapshotLimits) -> Self {
         SnapshotUsage { limits, names: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
     /// Counts names, and fails if there are too many.
-    pub(super) fn add_names(&self, more: usize) -> Result<()> {
+    pub(crate) fn add_names(&self, more: usize) -> Result<()> {
         let max = self.limits.names;
         if self.names.fetch_add(more as u64, Relaxed) + more as u64 > max {
             return Err(too_large(format_args!("more than {max} files and directories")));
@@ -41,7 +41,7 @@ impl SnapshotUsage {
     }
 
     /// Counts bytes, and fails if there are too many.
-    pub(super) fn add_bytes(&self, more: usize) -> Result<()> {
+    pub(crate) fn add_bytes(&self, more: usize) -> Result<()> {
         let max = self.limits.bytes;
         if self.bytes.fetch_add(more as u64, Relaxed) + more as u64 > max {
             return Err(too_large(format_args!("more than {} MiB in new or changed files", max >> 20)));

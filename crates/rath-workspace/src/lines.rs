@@ -7,15 +7,15 @@ use std::ops::Range;
 
 /// Numbers for lines: equal lines get equal ids.
 #[derive(Default)]
-pub(super) struct LineIds<'a> {
+pub(crate) struct LineIds<'a> {
     known: HashMap<&'a [u8], u32>,
 }
 
 /// A run of lines that was removed, and the run that replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hunk {
-    pub(super) before: Range<usize>,
-    pub(super) after: Range<usize>,
+pub(crate) struct Hunk {
+    pub(crate) before: Range<usize>,
+    pub(crate) after: Range<usize>,
 }
 
 /// The number of occurrences from which on a line is not used to align the texts.
@@ -26,7 +26,7 @@ const MAX_DIFF_STEPS: usize = 200_000_000;
 
 impl<'a> LineIds<'a> {
     /// Returns the ids of lines.
-    pub(super) fn assign(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
+    pub(crate) fn assign(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
         let number = |line: &&'a [u8]| {
             let next = self.known.len() as u32;
             *self.known.entry(line).or_insert(next)
@@ -36,17 +36,17 @@ impl<'a> LineIds<'a> {
 }
 
 /// Returns true if content is binary.
-pub(super) fn is_binary(content: &[u8]) -> bool {
+pub(crate) fn is_binary(content: &[u8]) -> bool {
     memchr::memchr(0, &content[..content.len().min(8000)]).is_some()
 }
 
 /// Splits a text after every line break.
-pub(super) fn lines(text: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
 /// Returns the pairs of positions of lines that two sequences have in common.
-pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
+pub(crate) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
     let mut common = Vec::new();
     let (mut one, mut other) = (0, 0);
     let end = Hunk { before: before.len()..before.len(), after: after.len()..after.len() };
@@ -58,7 +58,7 @@ pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
 }
 
 /// Returns the changes from one sequence to the other.
-pub(super) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
+pub(crate) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
     let changed = (vec![false; before.len()], vec![false; after.len()]);
     let mut diff = HistogramDiff { before, after, changed, steps: MAX_DIFF_STEPS };
     diff.run();

@@ -10,17 +10,16 @@ mod text;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::tree::TreeId;
+use crate::batch::Batch;
+use crate::changes::{Version, join_path};
+use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{ObjectKind, Objects};
+use crate::paths;
+use crate::queries::TreeFile;
+use crate::rename::{Relevance, Renamable, RenameQuery};
+use crate::tree::{self, Mode, ObjectId, TreeId};
 
 use self::moves::PathMove;
-use super::batch::Batch;
-use super::changes::{Version, join_path};
-use super::objects::{ObjectKind, Objects};
-use super::paths;
-use super::queries::TreeFile;
-use super::rename::{Relevance, Renamable, RenameQuery};
-use super::tree::{self, Mode, ObjectId};
-use crate::error::{Error, ErrorKind, Result};
 
 /// The result of merging two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,25 +196,25 @@ impl Merge<'_> {
             }
             let mut names: BTreeMap<&[u8], [Option<Version>; 3]> = BTreeMap::new();
             for (side, bytes) in bytes.iter().enumerate() {
-                for entry in tree::entries(level.trees[side].unwrap_or(tree::EMPTY), bytes)? {
+                for entry in tree::entries(level.trees[side].unwrap_or(tree::EMPTY_TREE), bytes)? {
                     names.entry(entry.name).or_default()[side] = Some((entry.mode, entry.id));
                 }
             }
             let mut kept_by = level.kept_by;
             let is_file = |version: &Option<Version>| version.is_some_and(|(mode, _)| mode != Mode::Directory);
-            let mask = |found: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {
-                (0..3).filter(|side| is(&found[*side])).map(|side| 1 << side).sum()
+            let mask = |versions: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {
+                (0..3).filter(|side| is(&versions[*side])).map(|side| 1 << side).sum()
             };
             // A new file in a directory that the other side removed: the new place of the directory matters.
-            if names.values().any(|found| kept_by != 0 && mask(found, &is_file) == kept_by) {
+            if names.values().any(|versions| kept_by != 0 && mask(versions, &is_file) == kept_by) {
                 kept_by = ALL_SIDES;
             }
-            for (name, found) in names {
+            for (name, versions) in names {
                 let path = join_path(&level.path, name);
-                let files = mask(&found, &is_file);
-                let directories = mask(&found, &|version| version.is_some()) & !files;
-                if let Some(below) = self.collect_path(&level.path, path, found, (files, directories), kept_by) {
-                    rest.push(below);
+                let files = mask(&versions, &is_file);
+                let directories = mask(&versions, &|version| version.is_some()) & !files;
+                if let Some(level) = self.collect_path(&level.path, path, versions, (files, directories), kept_by) {
+                    rest.push(level);
                 }
             }
         }
@@ -229,13 +228,13 @@ impl Merge<'_> {
     /// Adds one name, and returns the directory if it has to be read.
     fn collect_path(
         &mut self,
-        above: &[u8],
+        parent: &[u8],
         path: Vec<u8>,
-        found: [Option<Version>; 3],
+        versions: [Option<Version>; 3],
         (files, directories): (u8, u8),
         mut kept_by: u8,
     ) -> Option<MergeLevel> {
-        let [base, ours, theirs] = found;
+        let [base, ours, theirs] = versions;
         let same = match (
             base.is_some() && base == ours,
             base.is_some() && base == theirs,
@@ -257,23 +256,23 @@ impl Merge<'_> {
             (5 | 6, ALL_SIDES) => Some(ours),
             _ => None,
         };
-        let stages = found.map(|version| version.filter(|(mode, _)| *mode != Mode::Directory));
+        let stages = versions.map(|version| version.filter(|(mode, _)| *mode != Mode::Directory));
         let mut info = PathInfo { stages, same, directories, resolved: clear, ..PathInfo::default() };
         info.names = [path.clone(), path.clone(), path.clone()];
         if clear.is_none() {
-            self.collect_rename_candidates(above, &path, &info, (files, directories), &mut kept_by);
+            self.collect_rename_candidates(parent, &path, &info, (files, directories), &mut kept_by);
         }
-        let tree = |side: usize| found[side].filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-        let below =
+        let tree = |side: usize| versions[side].filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
+        let level =
             (directories != 0).then(|| MergeLevel { path: path.clone(), trees: [tree(0), tree(1), tree(2)], kept_by });
         self.paths.insert(path, info);
-        below
+        level
     }
 
     /// Adds a path to the candidates for renames.
     fn collect_rename_candidates(
         &mut self,
-        above: &[u8],
+        parent: &[u8],
         path: &[u8],
         info: &PathInfo,
         (files, directories): (u8, u8),
@@ -290,7 +289,7 @@ impl Merge<'_> {
         }
         if *kept_by == ALL_SIDES && matches!(files, 2 | 4) {
             let other = if files == 2 { 1 } else { 0 };
-            self.sides[other].renames.directories.insert(above.to_vec(), Relevance::ForItself);
+            self.sides[other].renames.directories.insert(parent.to_vec(), Relevance::ForItself);
         }
         if files == 0 || files == ALL_SIDES {
             return;
@@ -322,15 +321,14 @@ impl Merge<'_> {
                 self.result.insert(path, (Mode::Directory, id));
                 continue;
             }
-            for file in super::changes::diff_trees(self.objects, None, id)? {
+            for file in crate::changes::diff_trees(self.objects, None, id)? {
                 let Some(version) = file.after else { continue };
                 self.result.entry(join_path(&path, &file.path)).or_insert(version);
             }
         }
         let mut open: Vec<(Vec<u8>, NamedEntries)> = vec![(Vec::new(), Vec::new())];
-        let done = std::mem::take(&mut self.result);
-        for (path, version) in done {
-            let (directory, name) = (super::rename::directory(&path), super::rename::last_name(&path));
+        for (path, version) in std::mem::take(&mut self.result) {
+            let (directory, name) = (crate::rename::directory(&path), crate::rename::last_name(&path));
             while open.last().is_some_and(|(at, _)| !is_in(directory, at)) {
                 self.close_dir(&mut open)?;
             }
@@ -357,8 +355,8 @@ impl Merge<'_> {
     fn close_dir(&mut self, open: &mut Vec<(Vec<u8>, NamedEntries)>) -> Result<()> {
         let Some((path, entries)) = open.pop() else { return Ok(()) };
         let id = self.put_tree(&entries)?;
-        if let Some((_, above)) = open.last_mut() {
-            above.push((super::rename::last_name(&path).to_vec(), (Mode::Directory, id)));
+        if let Some((_, parent)) = open.last_mut() {
+            parent.push((crate::rename::last_name(&path).to_vec(), (Mode::Directory, id)));
         }
         Ok(())
     }
@@ -402,8 +400,9 @@ fn collides() -> Error {
 }
 
 /// Returns true if a directory is another one or lies in it.
-fn is_in(directory: &[u8], above: &[u8]) -> bool {
-    above.is_empty() || directory.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+fn is_in(directory: &[u8], parent: &[u8]) -> bool {
+    parent.is_empty()
+        || directory.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
 /// Returns files as candidates for renames.

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::change::Digest;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::pack::Pack;
-use super::tree::{EMPTY, ObjectId};
+use crate::change::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pack::Pack;
+use crate::tree::{EMPTY_TREE, ObjectId};
 
 /// Versions of directories, stored as git objects in a folder.
 ///
@@ -53,19 +53,19 @@ struct Packs {
 enum PendingSync {
     /// These files, and the folders that contain them.
     Files(Vec<PathBuf>),
-    /// So many files that the whole file system is synced.
+    /// More files than are worth listing: the whole file system is synced.
     Everything,
 }
 
 /// The kinds of object that trees are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectKind {
+pub(crate) enum ObjectKind {
     Blob,
     Tree,
 }
 
 /// The compression level of objects: the lowest, since most objects are read again soon or never.
-pub(super) const COMPRESSION_LEVEL: Compression = Compression::new(1);
+pub(crate) const COMPRESSION_LEVEL: Compression = Compression::new(1);
 
 /// With more unsynced files than this, syncing the whole file system costs less than syncing each file.
 const MAX_SINGLE_SYNCS: usize = 64;
@@ -79,7 +79,7 @@ const CONFIG: &str = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlo
 
 impl ObjectKind {
     /// Returns git's name for this kind.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ObjectKind::Blob => "blob",
             ObjectKind::Tree => "tree",
@@ -87,7 +87,7 @@ impl ObjectKind {
     }
 
     /// Returns the number that stands for this kind in a pack.
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             ObjectKind::Tree => 2,
             ObjectKind::Blob => 3,
@@ -145,29 +145,29 @@ impl Objects {
 
     /// Returns true if an overlay can be mounted in this folder.
     #[cfg(target_os = "linux")]
-    pub(super) fn can_mount_overlay(&self) -> bool {
-        *self.0.can_mount_overlay.get_or_init(|| super::overlay::can_mount(&self.0.folder))
+    pub(crate) fn can_mount_overlay(&self) -> bool {
+        *self.0.can_mount_overlay.get_or_init(|| crate::overlay::can_mount(&self.0.folder))
     }
 
     /// Returns the identity of the folder.
-    pub(super) fn identity(&self) -> [u8; 16] {
+    pub(crate) fn identity(&self) -> [u8; 16] {
         self.0.identity
     }
 
     /// Returns true if all objects that were written or found are durable.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         let unsynced = self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(&*unsynced, PendingSync::Files(files) if files.is_empty())
     }
 
     /// Makes the next sync cover the whole file system, because an earlier process may not have synced objects that are
     /// in use.
-    pub(super) fn mark_unsynced(&self) {
+    pub(crate) fn mark_unsynced(&self) {
         *self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner) = PendingSync::Everything;
     }
 
     /// Adds a file to those that the next sync makes durable.
-    pub(super) fn add_unsynced(&self, file: PathBuf) {
+    pub(crate) fn add_unsynced(&self, file: PathBuf) {
         match &mut *self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner) {
             PendingSync::Files(files) if files.len() > MAX_SINGLE_SYNCS => {}
             PendingSync::Files(files) => files.push(file),
@@ -176,17 +176,16 @@ impl Objects {
     }
 
     /// Returns the content of an object, checked against its id.
-    pub(super) fn get(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
-        if id == EMPTY && kind == ObjectKind::Tree {
+    pub(crate) fn get(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+        if id == EMPTY_TREE && kind == ObjectKind::Tree {
             return Ok(Vec::new());
         }
-        let (found, content) = self.find(id)?.ok_or_else(|| {
+        let (stored_kind, content) = self.find(id)?.ok_or_else(|| {
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
-            Error::new(ErrorKind::Damaged, message)
-                .with_hint("run this in the directory of the project that the files belong to")
+            Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
         })?;
-        if found != kind.name() {
-            let message = format!("wanted {} {id}, found a {found}", kind.name());
+        if stored_kind != kind.name() {
+            let message = format!("wanted {} {id}, found a {stored_kind}", kind.name());
             return Err(Error::new(ErrorKind::Damaged, message));
         }
         if hash_object(kind, &content) != Some(id) {
@@ -197,7 +196,7 @@ impl Objects {
     }
 
     /// Returns the digest of a blob's content.
-    pub(super) fn digest(&self, id: ObjectId) -> Result<Digest> {
+    pub(crate) fn digest(&self, id: ObjectId) -> Result<Digest> {
         if let Some(digest) = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(*digest);
         }
@@ -207,7 +206,7 @@ impl Objects {
     }
 
     /// Stores the digest of a blob in the cache.
-    pub(super) fn cache_digest(&self, id: ObjectId, digest: Digest) {
+    pub(crate) fn cache_digest(&self, id: ObjectId, digest: Digest) {
         let mut digests = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner);
         if digests.len() >= MAX_CACHED_DIGESTS {
             digests.clear();
@@ -219,20 +218,20 @@ impl Objects {
     ///
     /// An object in a file of its own is added to the next sync: another process may have written it, and may not have
     /// synced it.
-    pub(super) fn contains(&self, id: ObjectId) -> bool {
+    pub(crate) fn contains(&self, id: ObjectId) -> bool {
         if self.find_in_packs(id).is_some() {
             return true;
         }
         let path = self.loose_path(id);
-        let there = path.exists();
-        if there {
+        let exists = path.exists();
+        if exists {
             self.add_unsynced(path);
         }
-        there
+        exists
     }
 
     /// Writes one object to a file of its own.
-    pub(super) fn put_loose(&self, id: ObjectId, kind: ObjectKind, content: &[u8]) -> Result<()> {
+    pub(crate) fn put_loose(&self, id: ObjectId, kind: ObjectKind, content: &[u8]) -> Result<()> {
         let path = self.loose_path(id);
         let write = || -> io::Result<()> {
             let mut encoder = ZlibEncoder::new(Vec::with_capacity(content.len() / 2 + 64), COMPRESSION_LEVEL);
@@ -253,7 +252,7 @@ impl Objects {
     }
 
     /// Adds a pack that was just written.
-    pub(super) fn add_pack(&self, pack: Pack) {
+    pub(crate) fn add_pack(&self, pack: Pack) {
         for file in pack.files() {
             self.add_unsynced(file);
         }
@@ -266,8 +265,8 @@ impl Objects {
             if let Some((pack, offset)) = self.find_in_packs(id) {
                 return pack.read(offset).map(Some);
             }
-            if let Some(found) = self.read_loose(id)? {
-                return Ok(Some(found));
+            if let Some(object) = self.read_loose(id)? {
+                return Ok(Some(object));
             }
             // Another process may have written a pack since.
             if attempt == 0 && !self.refresh_packs()? {
@@ -316,7 +315,7 @@ impl Objects {
     fn refresh_packs(&self) -> Result<bool> {
         let folder = self.0.folder.join("objects/pack");
         let failed = |error| io_error(&folder, "list the packs in", error);
-        let changed = fs::metadata(&folder).and_then(|found| found.modified()).map_err(failed)?;
+        let changed = fs::metadata(&folder).and_then(|metadata| metadata.modified()).map_err(failed)?;
         let mut packs = self.0.packs.write().unwrap_or_else(PoisonError::into_inner);
         if packs.seen == Some(changed) && changed.elapsed().is_ok_and(|passed| passed.as_secs() > 2) {
             return Ok(false);
@@ -339,7 +338,7 @@ impl Objects {
 }
 
 /// Returns the id of an object; none if the content is part of a known SHA-1 collision attack.
-pub(super) fn hash_object(kind: ObjectKind, content: &[u8]) -> Option<ObjectId> {
+pub(crate) fn hash_object(kind: ObjectKind, content: &[u8]) -> Option<ObjectId> {
     let mut hasher = sha1dc::Hasher::new();
     hasher.update(header(kind, content.len()).as_bytes());
     hasher.update(content);
@@ -347,7 +346,7 @@ pub(super) fn hash_object(kind: ObjectKind, content: &[u8]) -> Option<ObjectId> 
 }
 
 /// Returns the SHA-1 of bytes that are not an object.
-pub(super) fn checksum(parts: &[&[u8]]) -> [u8; 20] {
+pub(crate) fn checksum(parts: &[&[u8]]) -> [u8; 20] {
     let mut hasher = sha1dc::Hasher::new();
     parts.iter().for_each(|part| hasher.update(part));
     match hasher.finalize() {
@@ -367,23 +366,23 @@ fn parse_kind(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the error of a failed operation on a path; `operation` is a verb, as in "cannot open".
-pub(super) fn io_error(path: &Path, operation: &str, error: io::Error) -> Error {
+pub(crate) fn io_error(path: &Path, operation: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("cannot {operation} `{}`", path.display())).because(error)
 }
 
 /// Returns the path of a temporary file or directory that no thread and no other process uses.
-pub(super) fn temp_path(folder: &Path) -> PathBuf {
+pub(crate) fn temp_path(folder: &Path) -> PathBuf {
     static NTH: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("tmp_{}_{}", unique_name(), NTH.fetch_add(1, Relaxed)))
 }
 
 /// Returns a name that no other process generates.
-pub(super) fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 
 /// Writes a temporary file in `folder`, and renames it to `path`.
-pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temp_path(folder);
     let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
@@ -398,7 +397,7 @@ fn remove_stale_files(folder: &Path) {
     for part in ["", "objects", "objects/pack", "versions"] {
         for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
             let is_old = || {
-                let modified = entry.metadata().and_then(|found| found.modified()).ok()?;
+                let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok()?;
                 Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
             };
             if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
@@ -425,8 +424,8 @@ fn identity(folder: &Path) -> io::Result<[u8; 16]> {
 fn sync_files(files: &[PathBuf]) -> io::Result<()> {
     let mut folders: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
     // The folder of a loose object may be new itself.
-    let above: Vec<&Path> = folders.iter().filter_map(|folder| folder.parent()).collect();
-    folders.extend(above);
+    let parents: Vec<&Path> = folders.iter().filter_map(|folder| folder.parent()).collect();
+    folders.extend(parents);
     folders.sort_unstable();
     folders.dedup();
     for path in files.iter().map(PathBuf::as_path).chain(folders) {

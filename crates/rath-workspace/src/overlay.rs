@@ -16,13 +16,13 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::checkout::{self, CopySource};
-use super::dir::Dir;
-use super::objects::{self, Objects};
-use super::restore::Restore;
-use super::tree::ObjectId;
-use super::{changes, disk, index};
+use crate::checkout::{self, CopySource};
+use crate::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::restore::Restore;
+use crate::tree::ObjectId;
+use crate::{changes, disk, index};
 
 /// A directory with fewer files than this is copied: that is fast, and an ordinary directory needs no mount.
 const MIN_FILES_FOR_OVERLAY: usize = 1_000;
@@ -38,7 +38,7 @@ const MAX_BASES_COMPARED: usize = 4;
 
 /// A mounted directory. Dropping the last handle unmounts it.
 #[derive(Debug)]
-pub(super) struct OverlayMount {
+pub(crate) struct OverlayMount {
     directory: PathBuf,
     /// A lock file: shared by all open workspaces of the directory, exclusive while mounting or unmounting.
     lock: File,
@@ -63,12 +63,12 @@ pub(crate) fn can_mount(folder: &Path) -> bool {
 }
 
 /// Returns true unless the directory is an overlay fork that was not completed.
-pub(super) fn is_complete(directory: &Path) -> bool {
+pub(crate) fn is_complete(directory: &Path) -> bool {
     !layers_dir(directory).exists() || layers_dir(directory).join(BASE_FILE).exists()
 }
 
 /// Removes a fork that was not completed.
-pub(super) fn clear(directory: &Path) {
+pub(crate) fn clear(directory: &Path) {
     let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
     let _ = fs::remove_dir_all(layers_dir(directory));
     let _ = fs::remove_dir(directory);
@@ -78,7 +78,7 @@ pub(super) fn clear(directory: &Path) {
 ///
 /// The result includes the known metadata of the files. For a base version that is only similar to the tree, it is the
 /// metadata of that version.
-pub(super) fn fork(
+pub(crate) fn fork(
     objects: &Objects,
     tree: ObjectId,
     into: &Path,
@@ -94,7 +94,7 @@ pub(super) fn fork(
     }
     let failed = |error| objects::io_error(into, "create the fork", error);
     let (base, changes_from_base) = match BaseVersion::find_similar(objects, tree)? {
-        Some(found) => found,
+        Some(similar) => similar,
         None => (BaseVersion::create(objects, tree, key, source)?, Vec::new()),
     };
     create_dir(into).and_then(|()| create_dir(&layers_dir(into))).map_err(failed)?;
@@ -102,8 +102,8 @@ pub(super) fn fork(
     let known = base.known(objects, key);
     if !changes_from_base.is_empty() {
         let root = disk::open_root(into).map_err(failed)?;
-        let found = known.clone().unwrap_or_default();
-        Restore { objects, root: &root, dir: &found, staging: &layers_dir(into) }.run(&changes_from_base)?;
+        let dir = known.clone().unwrap_or_default();
+        Restore { objects, root: &root, dir: &dir, staging: &layers_dir(into) }.run(&changes_from_base)?;
     }
     // The fork is complete from here on.
     objects::write_new(&layers_dir(into), &layers_dir(into).join(BASE_FILE), format!("{}\n", base.tree).as_bytes())
@@ -113,7 +113,7 @@ pub(super) fn fork(
 
 impl OverlayMount {
     /// Mounts the directory of a fork; none for an ordinary directory.
-    pub(super) fn open(objects: &Objects, directory: &Path) -> Result<Option<Self>> {
+    pub(crate) fn open(objects: &Objects, directory: &Path) -> Result<Option<Self>> {
         let file = layers_dir(directory).join(BASE_FILE);
         if !file.exists() {
             return Ok(None);
@@ -124,8 +124,8 @@ impl OverlayMount {
             let tree = ObjectId::from_hex(text.trim())
                 .ok_or_else(|| damaged(format!("`{}` does not name a base version", file.display())))?;
             let files = BaseVersion::at(objects, tree).files();
-            let gone = || damaged(format!("the base version {tree} of `{}` is missing", directory.display()));
-            if files.is_dir() { Ok(files) } else { Err(gone()) }
+            let missing = || damaged(format!("the base version {tree} of `{}` is missing", directory.display()));
+            if files.is_dir() { Ok(files) } else { Err(missing()) }
         };
         OverlayMount::mount_at(directory, base).map(Some)
     }
@@ -174,8 +174,8 @@ impl BaseVersion {
         if same.files().is_dir() {
             return Ok(Some((same, Vec::new())));
         }
-        let found = fs::read_dir(objects.folder().join("versions")).into_iter().flatten().flatten();
-        let mut known: Vec<_> = found
+        let entries = fs::read_dir(objects.folder().join("versions")).into_iter().flatten().flatten();
+        let mut known: Vec<_> = entries
             .filter_map(|entry| {
                 let tree = ObjectId::from_hex(entry.file_name().to_str()?)?;
                 Some((entry.metadata().ok()?.modified().ok()?, tree))
@@ -263,6 +263,6 @@ fn mount(base: &Path, layers: &Path, at: &Path) -> std::io::Result<()> {
 
 /// Returns true if a directory lies on another file system than its parent.
 fn is_mounted(directory: &Path) -> std::io::Result<bool> {
-    let above = directory.parent().unwrap_or(directory);
-    Ok(fs::metadata(directory)?.dev() != fs::metadata(above)?.dev())
+    let parent = directory.parent().unwrap_or(directory);
+    Ok(fs::metadata(directory)?.dev() != fs::metadata(parent)?.dev())
 }

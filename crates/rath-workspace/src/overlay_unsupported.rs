@@ -3,28 +3,28 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checkout::CopySource;
-use super::dir::Dir;
-use super::index;
-use super::objects::Objects;
-use super::tree::ObjectId;
+use crate::checkout::CopySource;
+use crate::dir::Dir;
 use crate::error::Result;
+use crate::index;
+use crate::objects::Objects;
+use crate::tree::ObjectId;
 
 /// A type without values: no overlay is ever mounted.
 #[derive(Debug)]
-pub(super) enum OverlayMount {}
+pub(crate) enum OverlayMount {}
 
 pub(crate) fn can_mount(_folder: &Path) -> bool {
     false
 }
 
-pub(super) fn is_complete(_directory: &Path) -> bool {
+pub(crate) fn is_complete(_directory: &Path) -> bool {
     true
 }
 
-pub(super) fn clear(_directory: &Path) {}
+pub(crate) fn clear(_directory: &Path) {}
 
-pub(super) fn fork(
+pub(crate) fn fork(
     _objects: &Objects,
     _tree: ObjectId,
     _into: &Path,
@@ -35,7 +35,7 @@ pub(super) fn fork(
 }
 
 impl OverlayMount {
-    pub(super) fn open(_objects: &Objects, _directory: &Path) -> Result<Option<Self>> {
+    pub(crate) fn open(_objects: &Objects, _directory: &Path) -> Result<Option<Self>> {
         Ok(None)
     }
 }

@@ -9,15 +9,15 @@ use flate2::Crc;
 use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, write_new};
-use super::tree::ObjectId;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, write_new};
+use crate::tree::ObjectId;
 
 /// A pack that can be read.
 ///
 /// All packs that git writes can be read, with deltas; packs of this crate contain none.
 #[derive(Debug)]
-pub(super) struct Pack {
+pub(crate) struct Pack {
     index: PathBuf,
     bytes: Vec<u8>,
     file: File,
@@ -26,7 +26,7 @@ pub(super) struct Pack {
 }
 
 /// A pack that is being written, to a temporary file until it is complete.
-pub(super) struct PackWriter {
+pub(crate) struct PackWriter {
     folder: PathBuf,
     path: PathBuf,
     file: io::BufWriter<File>,
@@ -43,7 +43,7 @@ struct PackEntry {
 }
 
 /// An object in the form that a pack stores: a header and compressed content.
-pub(super) struct PackedObject(Vec<u8>);
+pub(crate) struct PackedObject(Vec<u8>);
 
 /// The offset of the fan-out table in an index.
 const FANOUT_OFFSET: usize = 8;
@@ -57,7 +57,7 @@ const MAX_DELTA_CHAIN: usize = 4096;
 
 impl Pack {
     /// Opens a pack by its index.
-    pub(super) fn open(index: &Path) -> Result<Self> {
+    pub(crate) fn open(index: &Path) -> Result<Self> {
         let path = index.with_extension("pack");
         let bytes = std::fs::read(index).map_err(|error| io_error(index, "read", error))?;
         let file = File::open(&path).map_err(|error| io_error(&path, "read", error))?;
@@ -78,17 +78,17 @@ impl Pack {
     }
 
     /// Returns the path of the index.
-    pub(super) fn index(&self) -> &Path {
+    pub(crate) fn index(&self) -> &Path {
         &self.index
     }
 
     /// Returns the paths of the index and of the pack.
-    pub(super) fn files(&self) -> [PathBuf; 2] {
+    pub(crate) fn files(&self) -> [PathBuf; 2] {
         [self.index.clone(), self.index.with_extension("pack")]
     }
 
     /// Returns the offset of an object; none if the pack does not contain it.
-    pub(super) fn offset_of(&self, id: ObjectId) -> Option<u64> {
+    pub(crate) fn offset_of(&self, id: ObjectId) -> Option<u64> {
         let first = usize::from(id.0[0]);
         let (mut low, mut high) = (if first == 0 { 0 } else { self.fan(first - 1) }, self.fan(first));
         while low < high {
@@ -104,7 +104,7 @@ impl Pack {
     }
 
     /// Returns the kind and the content of the object at an offset.
-    pub(super) fn read(&self, offset: u64) -> Result<(&'static str, Vec<u8>)> {
+    pub(crate) fn read(&self, offset: u64) -> Result<(&'static str, Vec<u8>)> {
         let damaged = || {
             let path = self.index.with_extension("pack");
             Error::new(ErrorKind::Damaged, format_args!("the pack `{}` is damaged at byte {offset}", path.display()))
@@ -198,7 +198,7 @@ impl Pack {
 
 impl PackWriter {
     /// Creates a pack in a folder of objects.
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         let folder = folder.join("pack");
         let path = temp_path(&folder);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
@@ -209,7 +209,7 @@ impl PackWriter {
     }
 
     /// Adds an object.
-    pub(super) fn add(&mut self, id: ObjectId, object: &PackedObject) -> io::Result<()> {
+    pub(crate) fn add(&mut self, id: ObjectId, object: &PackedObject) -> io::Result<()> {
         let mut crc = Crc::new();
         crc.update(&object.0);
         self.file.write_all(&object.0)?;
@@ -219,7 +219,7 @@ impl PackWriter {
     }
 
     /// Writes the index, and renames both files to their final names.
-    pub(super) fn finish(mut self) -> Result<Pack> {
+    pub(crate) fn finish(mut self) -> Result<Pack> {
         let path = self.path.clone();
         self.write_files()
             .map_err(|error| io_error(&path, "write the pack", error))
@@ -292,7 +292,7 @@ impl Drop for PackWriter {
 }
 
 impl PackedObject {
-    pub(super) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
+    pub(crate) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(content.len() / 2 + 32);
         let mut size = content.len();
         let mut byte = kind.number() << 4 | (size & 15) as u8;

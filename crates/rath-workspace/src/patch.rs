@@ -3,16 +3,15 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::change::{ChangeKind, FileChange};
-use crate::tree::TreeId;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::lines::{Hunk, LineIds, diff, is_binary, lines};
-use super::objects::{ObjectKind, Objects};
-use super::tree::Mode;
-use super::{ObjectId, paths};
+use crate::change::{ChangeKind, FileChange};
 use crate::error::Result;
+use crate::lines::{Hunk, LineIds, diff, is_binary, lines};
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{Mode, TreeId};
+use crate::{ObjectId, paths};
 
 /// The number of unchanged lines around a change.
 const CONTEXT_LINES: usize = 3;

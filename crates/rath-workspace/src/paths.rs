@@ -35,7 +35,7 @@ fn quote(path: &[u8]) -> String {
 }
 
 /// Returns the path that a text stands for; none if [`path_text`] cannot return such a text.
-pub(super) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
+pub(crate) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
     if !text.starts_with('"') {
         return Some(Cow::Borrowed(text.as_bytes()));
     }
@@ -60,7 +60,7 @@ pub(super) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Returns the path that a text stands for, or an error for the user.
-pub(super) fn parse_path(text: &str) -> Result<Vec<u8>> {
+pub(crate) fn parse_path(text: &str) -> Result<Vec<u8>> {
     let no_path = || Error::new(ErrorKind::Format, format_args!("wanted a path, found `{text}`"));
     decode(text).map(Cow::into_owned).ok_or_else(no_path)
 }
@@ -73,7 +73,7 @@ pub fn path_bytes(text: &str) -> Cow<'_, [u8]> {
 /// Returns a path as a patch contains it, with the prefix of a side or without.
 ///
 /// Git accepts no line break in a path without quotation marks.
-pub(super) fn patch_path(side: &str, text: &str) -> String {
+pub(crate) fn patch_path(side: &str, text: &str) -> String {
     let path = decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let slash = if side.is_empty() { "" } else { "/" };
     let is_odd = |byte: &u8| byte.is_ascii_control() || matches!(byte, b'"' | b'\\');

@@ -20,7 +20,7 @@ struct JobQueue<J> {
 /// Runs all jobs and those that they add, the newest first, until none is left or one fails.
 ///
 /// Each thread has scratch space of its own.
-pub(super) fn run<J: Send, S: Default>(
+pub(crate) fn run<J: Send, S: Default>(
     first: Vec<J>,
     work: impl Fn(J, &mut S, &mut Vec<J>) -> Result<()> + Sync,
 ) -> Result<()> {

@@ -3,12 +3,10 @@
 use std::path::Path;
 
 use crate::change::FileChange;
-use crate::tree::TreeId;
-
-use super::objects::{ObjectKind, Objects};
-use super::tree::{self, Mode, ObjectId};
-use super::{changes, checkout, paths};
 use crate::error::Result;
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{self, Mode, ObjectId, TreeId};
+use crate::{changes, checkout, paths};
 
 /// A file in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +30,8 @@ impl Objects {
 
     /// Returns the content of a file in a tree, or the target of a link; none if there is no such file.
     pub fn read(&self, tree: TreeId, path: &str) -> Result<Option<Vec<u8>>> {
-        let found = self.version(tree, path)?;
-        found.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
+        let version = self.version(tree, path)?;
+        version.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
     }
 
     /// Returns all files of a tree, by path.
@@ -55,18 +53,18 @@ impl Objects {
     }
 
     /// Returns the version of a file in a tree; none if there is no such file.
-    pub(super) fn version(&self, tree: TreeId, path: &str) -> Result<Option<(Mode, ObjectId)>> {
+    pub(crate) fn version(&self, tree: TreeId, path: &str) -> Result<Option<(Mode, ObjectId)>> {
         self.entry(tree.0, &paths::parse_path(path)?)
     }
 
     /// Returns the version of a file in a tree, by the bytes of its path.
-    pub(super) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
+    pub(crate) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
         let mut at = tree;
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
             let bytes = self.get(at, ObjectKind::Tree)?;
-            let found = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
-            match (found, names.peek()) {
+            let entry = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
+            match (entry, names.peek()) {
                 (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
                 (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
                 _ => return Ok(None),

@@ -3,39 +3,39 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::objects::{ObjectKind, Objects};
-use super::tree::{Mode, ObjectId};
 use crate::error::Result;
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{Mode, ObjectId};
 
 /// A deleted or a new file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Renamable<'a> {
-    pub(super) path: &'a [u8],
-    pub(super) mode: Mode,
-    pub(super) id: ObjectId,
+pub(crate) struct Renamable<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) mode: Mode,
+    pub(crate) id: ObjectId,
 }
 
 /// A deleted file and the new file that it became, by their positions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RenamePair {
-    pub(super) source: usize,
-    pub(super) target: usize,
+pub(crate) struct RenamePair {
+    pub(crate) source: usize,
+    pub(crate) target: usize,
 }
 
 /// The renames that matter to a merge.
 #[derive(Debug, Default)]
-pub(super) struct RenameQuery {
+pub(crate) struct RenameQuery {
     /// The sources that matter: true if their content does, false if only the new place of their directory does.
-    pub(super) sources: HashMap<Vec<u8>, bool>,
+    pub(crate) sources: HashMap<Vec<u8>, bool>,
     /// Removed directories, and the reason why their new place matters.
-    pub(super) directories: HashMap<Vec<u8>, Relevance>,
+    pub(crate) directories: HashMap<Vec<u8>, Relevance>,
     /// For each directory, the number of its files that moved to each other directory.
-    pub(super) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
+    pub(crate) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
 }
 
 /// The reason why the new place of a directory matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Relevance {
+pub(crate) enum Relevance {
     None,
     ForAncestor,
     ForItself,
@@ -51,7 +51,7 @@ const MIN_SCORE_SAME_NAME: u64 = MIN_SCORE + (MAX_SCORE - MIN_SCORE) / 2;
 const MAX_CANDIDATES: usize = 4;
 
 /// The empty blob: empty files are never renames of each other.
-pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
+pub(crate) const EMPTY_BLOB: ObjectId = ObjectId([
     0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c, 0x53,
     0x91,
 ]);
@@ -59,7 +59,7 @@ pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
 /// Finds renames.
 ///
 /// With more pairs of candidates than the square of `limit`, finds only those with equal content or the same file name.
-pub(super) fn find(
+pub(crate) fn find(
     objects: &Objects,
     sources: &[Renamable<'_>],
     targets: &[Renamable<'_>],
@@ -382,11 +382,11 @@ impl RenameQuery {
 }
 
 /// Returns the last name of a path.
-pub(super) fn last_name(path: &[u8]) -> &[u8] {
+pub(crate) fn last_name(path: &[u8]) -> &[u8] {
     &path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..]
 }
 
 /// Returns the directory of a path; empty for a path at the root.
-pub(super) fn directory(path: &[u8]) -> &[u8] {
+pub(crate) fn directory(path: &[u8]) -> &[u8] {
     &path[..memchr::memrchr(b'/', path).unwrap_or(0)]
 }

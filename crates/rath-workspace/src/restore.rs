@@ -8,29 +8,29 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode as Permissions};
 use rustix::io::Errno;
 
-use super::changes::{TreeChange, Version, join_path};
-use super::checkout::{cannot_write, write_all};
-use super::dir::{Dir, DirEntry, EntryKind};
-use super::disk;
-use super::objects::{self, Objects};
-use super::paths;
-use super::rename::{directory, last_name};
-use super::tree::Mode;
+use crate::changes::{TreeChange, Version, join_path};
+use crate::checkout::{cannot_write, write_all};
+use crate::dir::{Dir, DirEntry, EntryKind};
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::paths;
+use crate::rename::{directory, last_name};
+use crate::tree::Mode;
 
 /// One restore.
-pub(super) struct Restore<'a> {
-    pub(super) objects: &'a Objects,
-    pub(super) root: &'a OwnedFd,
+pub(crate) struct Restore<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) root: &'a OwnedFd,
     /// The current contents.
-    pub(super) dir: &'a Arc<Dir>,
+    pub(crate) dir: &'a Arc<Dir>,
     /// A folder for temporary files, used if it is on the same file system.
-    pub(super) staging: &'a Path,
+    pub(crate) staging: &'a Path,
 }
 
 impl Restore<'_> {
     /// Applies changes. If an untracked file is in the way, none is applied.
-    pub(super) fn run(&self, changed: &[TreeChange]) -> Result<()> {
+    pub(crate) fn run(&self, changed: &[TreeChange]) -> Result<()> {
         let mut targets = Vec::new();
         for change in changed.iter().filter(|change| change.after.is_some()) {
             targets.push(self.check_target(change)?);
@@ -72,7 +72,7 @@ impl Restore<'_> {
                 (_, Some(child)) if !is_last => dir = child,
                 (_, Some(child)) => {
                     return match find_untracked(child) {
-                        Some(below) => Err(blocked(&join_path(&path, &below))),
+                        Some(child_path) => Err(blocked(&join_path(&path, &child_path))),
                         None => Ok(WriteTarget::Free),
                     };
                 }
@@ -119,8 +119,8 @@ impl Restore<'_> {
     fn remove_empty(&self, directories: BTreeSet<&[u8]>) {
         for mut path in directories.into_iter().rev() {
             while !path.is_empty() {
-                let Ok(above) = disk::open_path(self.root, directory(path)) else { break };
-                if rustix::fs::unlinkat(&above, last_name(path), AtFlags::REMOVEDIR).is_err() {
+                let Ok(parent) = disk::open_path(self.root, directory(path)) else { break };
+                if rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR).is_err() {
                     break;
                 }
                 path = directory(path);
@@ -167,16 +167,16 @@ impl Restore<'_> {
     /// Removes a directory that contains only directories.
     fn remove_empty_tree(&self, path: &[u8]) -> std::io::Result<()> {
         let mut rest = vec![path.to_vec()];
-        let mut found = Vec::new();
+        let mut directories = Vec::new();
         while let Some(path) = rest.pop() {
             let mut listing = disk::Listing::default();
             listing.read(&disk::open_path(self.root, &path)?)?;
             rest.extend((0..listing.entries.len()).map(|nth| join_path(&path, listing.name(nth))));
-            found.push(path);
+            directories.push(path);
         }
-        for path in found.iter().rev() {
-            let above = disk::open_path(self.root, directory(path))?;
-            rustix::fs::unlinkat(&above, last_name(path), AtFlags::REMOVEDIR)?;
+        for path in directories.iter().rev() {
+            let parent = disk::open_path(self.root, directory(path))?;
+            rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR)?;
         }
         Ok(())
     }
@@ -196,11 +196,11 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     let mut rest = vec![(Vec::new(), dir)];
     while let Some((path, dir)) = rest.pop() {
         for entry in &dir.entries {
-            let below = join_path(&path, dir.name(entry));
+            let child_path = join_path(&path, dir.name(entry));
             match (entry.kind, dir.child(entry)) {
-                (EntryKind::Tracked(Mode::Directory), Some(child)) => rest.push((below, child)),
+                (EntryKind::Tracked(Mode::Directory), Some(child)) => rest.push((child_path, child)),
                 (EntryKind::Tracked(_), _) => {}
-                (EntryKind::Untracked(_), _) => return Some(below),
+                (EntryKind::Untracked(_), _) => return Some(child_path),
             }
         }
     }

@@ -31,14 +31,14 @@ pub enum Mode {
 
 /// One entry of a tree object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TreeEntry<'a> {
-    pub(super) mode: Mode,
-    pub(super) name: &'a [u8],
-    pub(super) id: ObjectId,
+pub(crate) struct TreeEntry<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) name: &'a [u8],
+    pub(crate) id: ObjectId,
 }
 
 /// The empty tree.
-pub(super) const EMPTY: ObjectId = ObjectId([
+pub(crate) const EMPTY_TREE: ObjectId = ObjectId([
     0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49,
     0x04,
 ]);
@@ -124,13 +124,13 @@ impl Mode {
     }
 
     /// Returns true for a file, executable or not.
-    pub(super) fn is_file(self) -> bool {
+    pub(crate) fn is_file(self) -> bool {
         matches!(self, Mode::File | Mode::Executable)
     }
 }
 
 /// Returns the entries of a tree object. Fails for a name that a directory cannot hold, and for a wrong order.
-pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<TreeEntry<'_>>> {
+pub(crate) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<TreeEntry<'_>>> {
     let mut rest = bytes;
     let mut entries: Vec<TreeEntry<'_>> = Vec::with_capacity(bytes.len() / 36);
     while !rest.is_empty() {
@@ -138,7 +138,7 @@ pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<TreeEntry<'_>>
             Error::new(ErrorKind::Damaged, format_args!("tree {tree} is damaged: it cannot be parsed"))
         })?;
         if !is_valid_name(entry.name) {
-            let name = super::paths::path_text(entry.name);
+            let name = crate::paths::path_text(entry.name);
             let message = format!("tree {tree} contains `{name}`, which is not allowed as a file name");
             return Err(Error::new(ErrorKind::Damaged, message));
         }
@@ -165,7 +165,7 @@ fn entry<'a>(rest: &mut &'a [u8]) -> Option<TreeEntry<'a>> {
 }
 
 /// Compares two entries in the order of tree objects: the name of a directory counts as if it ended with a slash.
-pub(super) fn order(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
+pub(crate) fn order(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
     let end = |entry: &TreeEntry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
     let common = one.name.len().min(other.name.len());
     one.name[..common].cmp(&other.name[..common]).then_with(|| {
@@ -175,7 +175,7 @@ pub(super) fn order(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
 }
 
 /// Sorts entries, and returns the bytes of their tree object.
-pub(super) fn encode(entries: &mut [TreeEntry<'_>]) -> Vec<u8> {
+pub(crate) fn encode(entries: &mut [TreeEntry<'_>]) -> Vec<u8> {
     entries.sort_unstable_by(order);
     let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 28).sum());
     for entry in entries {
@@ -189,7 +189,7 @@ pub(super) fn encode(entries: &mut [TreeEntry<'_>]) -> Vec<u8> {
 }
 
 /// Returns true for a name that can be part of a tree, and be written to a directory without leaving it.
-pub(super) fn is_valid_name(name: &[u8]) -> bool {
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name != b"."
         && name != b".."
@@ -200,6 +200,6 @@ pub(super) fn is_valid_name(name: &[u8]) -> bool {
 /// Returns true for `.git` and `.rath`, which are never part of a tree.
 ///
 /// The comparison ignores case: on some file systems `.GIT` is the same directory as `.git`.
-pub(super) fn is_reserved_name(name: &[u8]) -> bool {
+pub(crate) fn is_reserved_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b".rath")
 }

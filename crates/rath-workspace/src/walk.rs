@@ -4,28 +4,26 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::change::Digest;
-use crate::change::UntrackedReason;
 use rustix::fs::FileType;
 
-use super::batch::Batch;
-use super::dir::{Dir, DirEntry, EntryKind, Stat};
-use super::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
-use super::disk::{self, Listing};
-use super::ignore::{self, IgnoreLevel, Patterns, Rules};
-use super::limits::{SnapshotLimits, SnapshotUsage};
-use super::objects::{self, Objects};
-use super::tree::{Mode, ObjectId};
-use super::{paths, pool};
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::batch::Batch;
+use crate::change::{Digest, UntrackedReason};
+use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
+use crate::disk::{self, Listing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ignore::{self, IgnoreLevel, Patterns, Rules};
+use crate::limits::{SnapshotLimits, SnapshotUsage};
+use crate::objects::{self, Objects};
+use crate::tree::{Mode, ObjectId};
+use crate::{paths, pool};
 
 /// The largest depth of tracked directories: git reads no tree that is nested deeper.
-pub(super) const MAX_DEPTH: usize = 2048;
+pub(crate) const MAX_DEPTH: usize = 2048;
 
-/// The number of names that are watched in one ignored directory. A directory with jobs is reported as a whole, by its
-/// own metadata.
-pub(super) const MAX_IGNORED_ENTRIES: usize = 10_000;
+/// The number of names that are watched in one ignored directory. A directory with a larger number is reported as a
+/// whole, by its own metadata.
+pub(crate) const MAX_IGNORED_ENTRIES: usize = 10_000;
 
 /// The number of times that a file is read if it changes while it is read.
 const MAX_READ_ATTEMPTS: usize = 5;
@@ -56,7 +54,7 @@ struct WatchedDir {
 }
 
 /// One walk.
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     root: &'a OwnedFd,
     objects: &'a Objects,
     batch: &'a Batch<'a>,
@@ -78,7 +76,7 @@ struct Scratch {
 type WalkJob = (Arc<DirNode<WalkContext>>, DirAccess);
 
 /// Walks a directory, and reads the files whose metadata differs from the previous snapshot.
-pub(super) fn walk(
+pub(crate) fn walk(
     root: &OwnedFd,
     objects: &Objects,
     batch: &Batch<'_>,
@@ -156,7 +154,7 @@ impl Walk<'_> {
     fn visit_tracked(
         &self,
         node: &Arc<DirNode<WalkContext>>,
-        above: &Rules,
+        parent_rules: &Rules,
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
@@ -167,12 +165,12 @@ impl Walk<'_> {
         self.usage.add_names(listing.entries.len())?;
         path.clear();
         dir.patterns = self.patterns(opened, listing, known, content);
-        if above.is_some() || dir.patterns.is_some() {
+        if parent_rules.is_some() || dir.patterns.is_some() {
             *path = node.path();
         }
         let rules = match &dir.patterns {
-            Some(patterns) => IgnoreLevel::push(above, patterns, path),
-            None => above.clone(),
+            Some(patterns) => IgnoreLevel::push(parent_rules, patterns, path),
+            None => parent_rules.clone(),
         };
         dir.rules = ignore::rules_id(&rules);
         // Under the same rules, the previous decision on each name still holds.
@@ -196,7 +194,7 @@ impl Walk<'_> {
             let file_type = match file_type {
                 FileType::Unknown => match self.stat_entry(node, opened, name)? {
                     None => continue,
-                    Some(found) => stat.insert(found).file_type(),
+                    Some(metadata) => stat.insert(metadata).file_type(),
                 },
                 known => known,
             };
@@ -247,7 +245,7 @@ impl Walk<'_> {
                 let before = before.map(|(_, entry)| *entry);
                 match self.visit_file(node, opened, name, stat, before, content)? {
                     None => continue,
-                    Some(found) => entry = found,
+                    Some(stored) => entry = stored,
                 }
             }
             dir.push(name, entry);
@@ -435,19 +433,19 @@ impl Walk<'_> {
 
     /// Opens a directory.
     fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<OwnedFd> {
-        match (access, &node.above) {
-            (DirAccess::Open(above), _) => disk::open_dir(&above.fd, &node.name),
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
             (DirAccess::ByPath, None) => disk::open_dir(self.root, b"."),
-            (DirAccess::ByPath, Some((above, _))) => disk::open_dir(&self.open_by_path(above)?, &node.name),
+            (DirAccess::ByPath, Some((parent, _))) => disk::open_dir(&self.open_by_path(parent)?, &node.name),
         }
     }
 
     /// Returns the metadata of a directory.
     fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<Stat> {
-        match (access, &node.above) {
-            (DirAccess::Open(above), _) => disk::stat(&above.fd, &node.name),
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::stat(&parent.fd, &node.name),
             (DirAccess::ByPath, None) => disk::stat_fd(self.root),
-            (DirAccess::ByPath, Some((above, _))) => disk::stat(&self.open_by_path(above)?, &node.name),
+            (DirAccess::ByPath, Some((parent, _))) => disk::stat(&self.open_by_path(parent)?, &node.name),
         }
     }
 
@@ -465,7 +463,7 @@ enum FileRead {
 }
 
 impl DirEntry {
-    pub(super) fn new(kind: EntryKind) -> Self {
+    pub(crate) fn new(kind: EntryKind) -> Self {
         let (stat, id) = (Stat::default(), ObjectId([0; 20]));
         DirEntry { start: 0, length: 0, racy: false, kind, child: None, stat, id }
     }
@@ -502,7 +500,7 @@ impl Dir {
     }
 
     /// Adds an entry after all others.
-    pub(super) fn push(&mut self, name: &[u8], mut entry: DirEntry) {
+    pub(crate) fn push(&mut self, name: &[u8], mut entry: DirEntry) {
         (entry.start, entry.length) = (self.names.len() as u32, name.len() as u16);
         self.names.extend_from_slice(name);
         self.entries.push(entry);

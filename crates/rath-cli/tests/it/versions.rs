@@ -479,8 +479,8 @@ fn what_has_no_files_or_has_lost_them_says_so() {
         let versions = |name: &str| shop.path(Path::new("work/.rath").join(name).to_str().expect("UTF-8"));
         std::fs::rename(versions("workspace"), versions("elsewhere")).expect("moved");
         shop.check(&["blame", "n.txt", &id], &expect![[r#"
-            ! error: the tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing from the versions of the workspace
-            ! hint: versions are kept in `.rath` where the session works, which is looked for from here if it is relative
+            ! error: these files are not in this copy: tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing
+            ! hint: run this in the project's directory
             exit 3
         "#]]);
         std::fs::rename(shop.path("work"), shop.path("gone")).expect("moved");

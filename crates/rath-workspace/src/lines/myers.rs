@@ -266,18 +266,18 @@ impl MyersSearch<'_> {
     ) -> Option<Split> {
         let DiffRegion { off1, lim1, off2, lim2, .. } = region;
         let at = |diagonal: isize| (diagonal + frontiers.zero) as usize;
-        let (mut best, mut found) = (0, None);
+        let (mut best, mut split) = (0, None);
         for d in (forward.0..=forward.1).rev().step_by(2) {
             let i1 = frontiers.forward[at(d)];
             let i2 = i1 - d;
             let gain = (i1 - off1) + (i2 - off2) - (d - (off1 - off2)).abs();
             let inside = off1 + HEURISTIC_MIN_RUN <= i1 && i1 < lim1 && off2 + HEURISTIC_MIN_RUN <= i2 && i2 < lim2;
             if gain > 4 * cost && gain > best && inside && (1..=HEURISTIC_MIN_RUN).all(|k| self.same(i1 - k, i2 - k)) {
-                (best, found) = (gain, Some(Split { at: (i1, i2), minimal: (true, false) }));
+                (best, split) = (gain, Some(Split { at: (i1, i2), minimal: (true, false) }));
             }
         }
-        if found.is_some() {
-            return found;
+        if split.is_some() {
+            return split;
         }
         for d in (backward.0..=backward.1).rev().step_by(2) {
             let i1 = frontiers.backward[at(d)];
@@ -288,10 +288,10 @@ impl MyersSearch<'_> {
             }
             let gain = (lim1 - i1) + (lim2 - i2) - (d - (lim1 - lim2)).abs();
             if gain > 4 * cost && gain > best && (0..HEURISTIC_MIN_RUN).all(|k| self.same(i1 + k, i2 + k)) {
-                (best, found) = (gain, Some(Split { at: (i1, i2), minimal: (false, true) }));
+                (best, split) = (gain, Some(Split { at: (i1, i2), minimal: (false, true) }));
             }
         }
-        found
+        split
     }
 }
 

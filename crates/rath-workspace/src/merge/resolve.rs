@@ -147,9 +147,9 @@ impl Merge<'_> {
     fn is_directory(&self, path: &[u8]) -> bool {
         let mut inside = path.to_vec();
         inside.push(b'/');
-        let below = |first: Option<&Vec<u8>>| first.is_some_and(|first| first.starts_with(&inside));
-        below(self.result.range(inside.clone()..).next().map(|(path, _)| path))
-            || below(self.unchanged_dirs.range(inside.clone()..).next().map(|(path, _)| path))
+        let is_inside = |first: Option<&Vec<u8>>| first.is_some_and(|first| first.starts_with(&inside));
+        is_inside(self.result.range(inside.clone()..).next().map(|(path, _)| path))
+            || is_inside(self.unchanged_dirs.range(inside.clone()..).next().map(|(path, _)| path))
     }
 
     /// Returns an unused path next to another one.

@@ -202,14 +202,14 @@ impl MergeTexts<'_> {
         let theirs = || conflict_uses_crlflf(&self.theirs, chunk.theirs.0.saturating_sub(1));
         let base = || conflict_uses_crlflf(&self.base, 0);
         // An unknown line ending counts as any, unless all are unknown.
-        let mut found = ours;
-        if found != Some(false) {
-            found = theirs();
+        let mut uses_crlf = ours;
+        if uses_crlf != Some(false) {
+            uses_crlf = theirs();
         }
-        if found != Some(false) {
-            found = base();
+        if uses_crlf != Some(false) {
+            uses_crlf = base();
         }
-        found == Some(true)
+        uses_crlf == Some(true)
     }
 }
 
