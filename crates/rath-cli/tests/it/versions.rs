@@ -478,11 +478,14 @@ fn what_has_no_files_or_has_lost_them_says_so() {
         );
         let versions = |name: &str| shop.path(Path::new("work/.rath").join(name).to_str().expect("UTF-8"));
         std::fs::rename(versions("workspace"), versions("elsewhere")).expect("moved");
-        shop.check(&["blame", "n.txt", &id], &expect![[r#"
+        shop.check(
+            &["blame", "n.txt", &id],
+            &expect![[r#"
             ! error: these files are not in this copy: tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing
             ! hint: run this in the project's directory
             exit 3
-        "#]]);
+        "#]],
+        );
         std::fs::rename(shop.path("work"), shop.path("gone")).expect("moved");
         shop.check(&["check", "true", "--session", &id], &expect![[r#"
             ! error: differs: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)

@@ -125,7 +125,7 @@ fn check_checkout(scratch: &Scratch, snapshot: &Snapshot, seen: &BTreeMap<Vec<u8
 }
 
 /// A reported change: the digests before and after, and the reason for an untracked path.
-type Reported = (Option<Digest>, Option<Digest>, Option<UntrackedReason>);
+type ReportedChange = (Option<Digest>, Option<Digest>, Option<UntrackedReason>);
 
 /// Checks that all changes are reported, and nothing else.
 fn check_reported_changes(
@@ -145,7 +145,7 @@ fn check_reported_changes(
         _ => panic!("the path is tracked"),
     };
     // The reported changes by path, with a rename as two changes.
-    let mut reported: BTreeMap<Vec<u8>, Reported> = BTreeMap::new();
+    let mut reported: BTreeMap<Vec<u8>, ReportedChange> = BTreeMap::new();
     let mut add = |path: &str, before, after, untracked| {
         let old = reported.insert(unquoted(path), (before, after, untracked));
         assert!(old.is_none(), "{path} is reported twice");

@@ -305,7 +305,7 @@ fn a_missing_damaged_or_foreign_index_costs_only_time() {
     let (tree, untracked) = {
         let mut workspace = scratch.workspace();
         let snapshot = workspace.snapshot().expect("a snapshot");
-        (snapshot.tree.clone(), snapshot.untracked())
+        (snapshot.tree, snapshot.untracked())
     };
     let reopened = scratch.workspace();
     let last = reopened.last_snapshot().expect("a last snapshot");

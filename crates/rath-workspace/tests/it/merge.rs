@@ -21,7 +21,7 @@ fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Opti
         "--no-messages",
         "-z",
     ]);
-    git.arg(format!("--merge-base={}", &base.0.to_string())).arg(&ours.0.to_string()).arg(&theirs.0.to_string());
+    git.arg(format!("--merge-base={}", base.0)).arg(ours.0.to_string()).arg(theirs.0.to_string());
     let output = git.output().expect("git starts");
     let mut parts = output.stdout.split(|byte| *byte == 0);
     let tree = String::from_utf8(parts.next().unwrap_or_default().to_vec()).expect("text");

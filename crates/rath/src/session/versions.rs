@@ -8,7 +8,8 @@ use std::path::Path;
 use rath_record::Digest;
 use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree, UnkeptReason};
 use rath_workspace::{
-    ChangeKind, ConflictKind, FileChange, TreeFile, Labels, Mode, ObjectId, Objects, TempCheckout, TreeId, UntrackedReason,
+    ChangeKind, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, TempCheckout, TreeFile, TreeId,
+    UntrackedReason,
 };
 
 use super::{Error, Result};
@@ -162,8 +163,11 @@ fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
         // `ConflictKind::Content`, and kinds that a later version of the crate adds.
         _ => "content",
     };
-    let version =
-        |kept: TreeFile| FileVersion { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
+    let version = |kept: TreeFile| FileVersion {
+        path: kept.path,
+        object: kept.id.to_string(),
+        mode: kept.mode.octal().to_owned(),
+    };
     Conflict {
         path: conflict.path,
         what: what.to_owned(),
