@@ -1,4 +1,4 @@
-//! What it costs to keep the versions of a directory, against git in the same directory: `cargo xtask bench`.
+//! The cost of snapshots and forks, compared with git in the same directory: `cargo xtask bench`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,48 +8,48 @@ use rath_bench::{Table, medians};
 use rath_workspace::TreeId;
 use rath_workspace::{ForkMethod, Objects, Snapshot, Workspace};
 
-/// How many files there are, in 500 directories.
+/// The number of files, in 500 directories.
 const FILES: usize = 10_000;
 
-/// What is measured, by name.
-type Case = (&'static str, fn(&mut Table, &Place));
+/// A benchmark, by name.
+type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
     let cases: [Case; 3] = [("snapshots", snapshots), ("opens", opens), ("forks", forks)];
     let mut table = Table::default();
-    let place = Place::new();
+    let repo = BenchRepo::new();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
-        case(&mut table, &place);
+        case(&mut table, &repo);
     }
-    // The table is the end of the program, and drops nothing.
-    drop(place);
+    // Printing the table ends the program without dropping anything.
+    drop(repo);
     table.print();
 }
 
-/// A repository of git with many files, and a folder for our versions of the same.
-struct Place {
+/// A git repository with many files, and a folder for versions of the same files.
+struct BenchRepo {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl BenchRepo {
     fn new() -> Self {
-        // Beside the code, not in the folder for temporary files: that may be no disk.
-        let place = Place { folder: tempfile::tempdir_in(".").expect("a folder") };
+        // In the project directory: the system's temporary directory may be in memory.
+        let repo = BenchRepo { folder: tempfile::tempdir_in(".").expect("a folder") };
         for nth in 0..FILES {
-            let directory = place.root().join(format!("d{}/e{}/f{}", nth / 1000, nth / 100 % 10, nth / 20 % 5));
+            let directory = repo.root().join(format!("d{}/e{}/f{}", nth / 1000, nth / 100 % 10, nth / 20 % 5));
             fs::create_dir_all(&directory).expect("a directory");
             let lines = (0..20 + nth * 7 % 150).map(|line| format!("line {line} of {}\n", nth * 31 + line * 17));
             fs::write(directory.join(format!("file{nth}.py")), lines.collect::<String>()).expect("a file");
         }
-        fs::write(place.root().join(".gitignore"), "*.pyc\nbuild/\n/dist\n!keep.pyc\n").expect("a file");
-        place.git(&["init", "--quiet"]);
-        place.git(&["add", "."]);
-        place.git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all"]);
-        // Git looks into files again as long as they may have changed while its index was written.
+        fs::write(repo.root().join(".gitignore"), "*.pyc\nbuild/\n/dist\n!keep.pyc\n").expect("a file");
+        repo.git(&["init", "--quiet"]);
+        repo.git(&["add", "."]);
+        repo.git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all"]);
+        // Git reads files again as long as they may have changed while its index was written.
         std::thread::sleep(std::time::Duration::from_millis(1_100));
-        place.git(&["status", "--porcelain"]);
-        place
+        repo.git(&["status", "--porcelain"]);
+        repo
     }
 
     fn root(&self) -> PathBuf {
@@ -69,8 +69,8 @@ impl Place {
     }
 }
 
-fn snapshots(table: &mut Table, place: &Place) {
-    let mut workspace = place.workspace("versions");
+fn snapshots(table: &mut Table, repo: &BenchRepo) {
+    let mut workspace = repo.workspace("versions");
     let first = std::time::Instant::now();
     let mut last = workspace.snapshot().expect("a snapshot");
     eprintln!("  the first snapshot of {FILES} files took {:.1?}", first.elapsed());
@@ -78,11 +78,11 @@ fn snapshots(table: &mut Table, place: &Place) {
         let next = workspace.snapshot().expect("a snapshot");
         assert_eq!(changed_files(&workspace, &last, &next), 0);
     };
-    let (ours, git) = medians(41, unchanged, || place.git(&["status", "--porcelain"]));
+    let (ours, git) = medians(41, unchanged, || repo.git(&["status", "--porcelain"]));
     eprintln!("  nothing changed: {ours:.1?}, git status {git:.1?}");
     table.at_most("snapshot of 10,000 files, nothing changed, against git status", ratio(ours, git), 0.7);
 
-    let file = place.root().join("d3/e3/f3/file3360.py");
+    let file = repo.root().join("d3/e3/f3/file3360.py");
     let mut nth = 0;
     let changed = || {
         edit(&file, &mut nth);
@@ -93,7 +93,7 @@ fn snapshots(table: &mut Table, place: &Place) {
     let mut other = 1_000_000;
     let (ours, git) = medians(41, changed, || {
         edit(&file, &mut other);
-        place.git(&["status", "--porcelain"]);
+        repo.git(&["status", "--porcelain"]);
     });
     eprintln!("  one file changed: {ours:.1?}, git status {git:.1?}");
     table.at_most("snapshot of 10,000 files, one changed, against git status", ratio(ours, git), 1.0);
@@ -106,80 +106,80 @@ fn snapshots(table: &mut Table, place: &Place) {
     eprintln!("  one file changed: {:.1?} more until it is durable", sync.elapsed());
 }
 
-/// A process that begins: it reads what was known, and looks at everything once.
-fn opens(table: &mut Table, place: &Place) {
-    let mut workspace = place.workspace("opened");
+/// Opening in a new process: it reads the index, and takes one snapshot.
+fn opens(table: &mut Table, repo: &BenchRepo) {
+    let mut workspace = repo.workspace("opened");
     workspace.snapshot().expect("a snapshot");
     // Files that were just written are read once more.
     std::thread::sleep(std::time::Duration::from_millis(50));
     workspace.snapshot().expect("a snapshot");
     drop(workspace);
     let open = || {
-        let mut workspace = place.workspace("opened");
-        let before = workspace.last().expect("what was known");
+        let mut workspace = repo.workspace("opened");
+        let before = workspace.last_snapshot().expect("a last snapshot");
         let next = workspace.snapshot().expect("a snapshot");
         assert_eq!(changed_files(&workspace, &before, &next), 0);
     };
-    let (ours, git) = medians(21, open, || place.git(&["status", "--porcelain"]));
+    let (ours, git) = medians(21, open, || repo.git(&["status", "--porcelain"]));
     eprintln!("  opened, nothing changed: {ours:.1?}, git status {git:.1?}");
     table.at_most("opening, and a snapshot of 10,000 files, against git status", ratio(ours, git), 1.0);
 }
 
-fn forks(table: &mut Table, place: &Place) {
+fn forks(table: &mut Table, repo: &BenchRepo) {
     let mut other = 0;
     let mut worktree = || {
         other += 1;
-        let into = place.folder.path().join(format!("worktree{other}"));
-        place.git(&["worktree", "add", "--quiet", "--detach", into.to_str().expect("text")]);
+        let into = repo.folder.path().join(format!("worktree{other}"));
+        repo.git(&["worktree", "add", "--quiet", "--detach", into.to_str().expect("text")]);
     };
-    // The first fork may make what further ones rest on: each of these is the first of its own versions.
-    let kept: Vec<_> = (0..4)
+    // The first fork may create the base version of later ones: each of these is the first of its own folder.
+    let first_forks: Vec<_> = (0..4)
         .map(|nth| {
-            let mut workspace = place.workspace(&format!("versions-{nth}"));
+            let mut workspace = repo.workspace(&format!("versions-{nth}"));
             let tree = workspace.snapshot().expect("a snapshot").tree;
             (workspace, tree)
         })
         .collect();
     let mut nth = 0;
     let first = || {
-        let (workspace, tree) = &kept[nth];
+        let (workspace, tree) = &first_forks[nth];
         nth += 1;
-        fork(place, workspace, *tree, &format!("first{nth}"));
+        fork(repo, workspace, *tree, &format!("first{nth}"));
     };
     let (ours, git) = medians(3, first, &mut worktree);
     eprintln!("  a first fork: {ours:.1?}, git worktree add {git:.1?}");
     table.at_most("a first fork of 10,000 files, against git worktree add", ratio(ours, git), 1.0);
-    let (workspace, tree) = &kept[0];
+    let (workspace, tree) = &first_forks[0];
     let mut nth = 0;
     let further = || {
         nth += 1;
-        fork(place, workspace, *tree, &format!("further{nth}"));
+        fork(repo, workspace, *tree, &format!("further{nth}"));
     };
     let (ours, git) = medians(5, further, &mut worktree);
     eprintln!("  a further fork: {ours:.1?}, git worktree add {git:.1?}");
-    let (how, bound) = if ForkMethod::detect(place.folder.path()) == ForkMethod::Overlay {
+    let (method, bound) = if ForkMethod::detect(repo.folder.path()) == ForkMethod::Overlay {
         ("by overlay", 0.1)
     } else {
         ("by copy", 1.0)
     };
-    table.at_most(&format!("a further fork, {how}, against git worktree add"), ratio(ours, git), bound);
-    let mut fork = fork(place, workspace, *tree, "last");
+    table.at_most(&format!("a further fork, {method}, against git worktree add"), ratio(ours, git), bound);
+    let mut fork = fork(repo, workspace, *tree, "last");
     let first = std::time::Instant::now();
     assert_eq!(fork.snapshot().expect("a snapshot").tree, *tree);
     eprintln!("  the first snapshot of a fork took {:.1?}", first.elapsed());
 }
 
-fn fork(place: &Place, workspace: &Workspace, tree: TreeId, name: &str) -> Workspace {
-    let (into, index) = (place.folder.path().join(name), place.folder.path().join(format!("{name}.index")));
+fn fork(repo: &BenchRepo, workspace: &Workspace, tree: TreeId, name: &str) -> Workspace {
+    let (into, index) = (repo.folder.path().join(name), repo.folder.path().join(format!("{name}.index")));
     let fork = workspace.fork(tree, &into, &index).expect("a fork");
-    assert!(fork.last().is_some_and(|last| last.tree == tree) && into.join("d0").is_dir());
+    assert!(fork.last_snapshot().is_some_and(|last| last.tree == tree) && into.join("d0").is_dir());
     fork
 }
 
-/// How many files changed; `git status` writes to `.git`, and that is noticed too.
+/// Returns the number of changed files, without `.git`, which `git status` writes to.
 fn changed_files(workspace: &Workspace, before: &Snapshot, after: &Snapshot) -> usize {
     let changes = workspace.changes(before, after).expect("changes");
-    changes.iter().filter(|effect| effect.path != ".git").count()
+    changes.iter().filter(|change| change.path != ".git").count()
 }
 
 fn edit(file: &Path, nth: &mut u32) {

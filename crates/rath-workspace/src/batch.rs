@@ -1,56 +1,59 @@
-//! The objects of one snapshot or merge: a few are files of their own, many are a pack.
+//! The objects that one snapshot or merge writes: a few become files of their own, many become one pack.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::objects::{Kind, Objects, at, hash};
-use super::pack::{Compressed, Packing};
-use super::tree::{EMPTY, ObjectId};
 use crate::error::Result;
+use crate::objects::{ObjectKind, Objects, hash_object, io_error};
+use crate::pack::{PackWriter, PackedObject};
+use crate::tree::{EMPTY_TREE, ObjectId};
 
-/// Objects that are written together. Nothing is there to be read before [`Batch::finish`].
-pub(super) struct Batch<'a> {
+/// Objects that are written together. No object can be read before [`Batch::finish`].
+pub(crate) struct Batch<'a> {
     objects: &'a Objects,
-    state: Mutex<State>,
+    state: Mutex<BatchState>,
 }
 
+/// The objects of a batch so far.
 #[derive(Default)]
-struct State {
+struct BatchState {
     seen: HashSet<ObjectId>,
-    waiting: Vec<(ObjectId, Kind, Vec<u8>)>,
+    loose: Vec<(ObjectId, ObjectKind, Vec<u8>)>,
     bytes: usize,
-    pack: Option<Packing>,
+    pack: Option<PackWriter>,
 }
 
-/// With more objects or bytes than these, they become a pack: a file for each would cost more to write and to sync.
-const FEW: usize = 32;
-const SMALL: usize = 4 << 20;
+/// The number of objects from which on a batch becomes a pack: a file for each would cost more to write and to sync.
+const MAX_LOOSE_OBJECTS: usize = 32;
+/// The number of bytes from which on a batch becomes a pack.
+const MAX_LOOSE_BYTES: usize = 4 << 20;
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(objects: &'a Objects) -> Self {
+    pub(crate) fn new(objects: &'a Objects) -> Self {
         Batch { objects, state: Mutex::default() }
     }
 
-    /// Adds an object and names it; none where its bytes are made to collide with others.
-    pub(super) fn put(&self, kind: Kind, content: &[u8]) -> Result<Option<ObjectId>> {
-        let Some(id) = hash(kind, content) else { return Ok(None) };
-        // The empty tree need not be there: git knows it.
-        if id != EMPTY && self.is_new(id) {
+    /// Adds an object and returns its id; none if the content is part of a known SHA-1 collision attack.
+    pub(crate) fn put(&self, kind: ObjectKind, content: &[u8]) -> Result<Option<ObjectId>> {
+        let Some(id) = hash_object(kind, content) else { return Ok(None) };
+        // The empty tree is not stored: git knows it without.
+        if id != EMPTY_TREE && self.is_new(id) {
             self.add(id, kind, content)?;
         }
         Ok(Some(id))
     }
 
-    /// Writes what is left.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Writes the objects, or finishes the pack.
+    pub(crate) fn finish(self) -> Result<()> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(pack) = state.pack {
             self.objects.add_pack(pack.finish()?);
             return Ok(());
         }
-        state.waiting.iter().try_for_each(|(id, kind, content)| self.objects.put_loose(*id, *kind, content))
+        state.loose.iter().try_for_each(|(id, kind, content)| self.objects.put_loose(*id, *kind, content))
     }
 
+    /// Returns true for the first call with an object that does not exist yet.
     fn is_new(&self, id: ObjectId) -> bool {
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if lock().seen.contains(&id) || self.objects.contains(id) {
@@ -59,24 +62,27 @@ impl<'a> Batch<'a> {
         lock().seen.insert(id)
     }
 
-    fn add(&self, id: ObjectId, kind: Kind, content: &[u8]) -> Result<()> {
-        let failed = |error| at(self.objects.folder(), "write versions to", error);
+    fn add(&self, id: ObjectId, kind: ObjectKind, content: &[u8]) -> Result<()> {
+        let failed = |error| io_error(self.objects.folder(), "write versions to", error);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.pack.is_none() && state.waiting.len() < FEW && state.bytes + content.len() <= SMALL {
+        if state.pack.is_none()
+            && state.loose.len() < MAX_LOOSE_OBJECTS
+            && state.bytes + content.len() <= MAX_LOOSE_BYTES
+        {
             state.bytes += content.len();
-            state.waiting.push((id, kind, content.to_vec()));
+            state.loose.push((id, kind, content.to_vec()));
             return Ok(());
         }
         if state.pack.is_none() {
-            let mut pack = Packing::begin(&self.objects.folder().join("objects")).map_err(failed)?;
-            for (id, kind, content) in std::mem::take(&mut state.waiting) {
-                pack.add(id, &Compressed::new(kind, &content).map_err(failed)?).map_err(failed)?;
+            let mut pack = PackWriter::create(&self.objects.folder().join("objects")).map_err(failed)?;
+            for (id, kind, content) in std::mem::take(&mut state.loose) {
+                pack.add(id, &PackedObject::new(kind, &content).map_err(failed)?).map_err(failed)?;
             }
             state.pack = Some(pack);
         }
         drop(state);
-        // Others compress meanwhile.
-        let object = Compressed::new(kind, content).map_err(failed)?;
+        // The lock is released so that other threads can compress at the same time.
+        let object = PackedObject::new(kind, content).map_err(failed)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.pack.as_mut().map_or(Ok(()), |pack| pack.add(id, &object)).map_err(failed)
     }

@@ -1,101 +1,108 @@
-//! Which of many trees was the first that is bad.
+//! A binary search for the first bad tree in a history.
 
-/// A search for the first bad tree among those that led to a bad one. What came of a bad tree is bad as well.
+/// A search for the first bad tree in a history.
 ///
-/// A line of `n` trees takes at most ⌈log2 n⌉ + 1 looks. Where branches were joined it goes into both.
+/// Every tree that descends from a bad tree counts as bad. A history of `n` trees in a line takes at most ⌈log2 n⌉ + 1
+/// runs. In a history with merges, the search follows both sides.
 ///
 /// ```
 /// use rath_workspace::{Bisect, Verdict};
 ///
-/// // Of a hundred, one after the other, the one with the number 70 broke it.
-/// let line = (0..100).map(|at: usize| at.checked_sub(1).into_iter().collect());
-/// let (mut bisect, mut runs) = (Bisect::new(line), 0);
+/// // A hundred trees in a line; the one at position 70 broke the build.
+/// let history = (0..100).map(|at: usize| at.checked_sub(1).into_iter().collect());
+/// let (mut bisect, mut runs) = (Bisect::new(history), 0);
 /// while let Some(at) = bisect.next() {
-///     bisect.tell(at, if at >= 70 { Verdict::Bad } else { Verdict::Good });
+///     bisect.report(at, if at >= 70 { Verdict::Bad } else { Verdict::Good });
 ///     runs += 1;
 /// }
 /// assert_eq!((bisect.first_bad(), runs), (Some(70), 8));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bisect {
-    /// For each tree, those that it came from.
-    before: Vec<Vec<usize>>,
-    /// Which may be the first bad one. Where one is not, none that it came from is.
+    /// For each tree, the positions of its parents.
+    parents: Vec<Vec<usize>>,
+    /// Flags for the trees that may be the first bad one. The ancestors of a cleared tree are cleared too.
     suspects: Vec<bool>,
-    /// The earliest that is known to be bad; none where not even the last was looked at.
+    /// The earliest tree that is known to be bad; none before the last tree was tested.
     bad: Option<usize>,
 }
 
-/// What a run on a tree showed.
+/// The result of testing a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All well.
+    /// The test passed.
     Good,
-    /// Not well.
+    /// The test failed.
     Bad,
 }
 
 impl Bisect {
-    /// A search among trees that led to the last of them. For each, in order: those before it that it came from.
-    pub fn new(trees: impl IntoIterator<Item = Vec<usize>>) -> Self {
-        let before: Vec<Vec<usize>> = trees.into_iter().collect();
-        let suspects = vec![true; before.len()];
-        Bisect { before, suspects, bad: None }
+    /// Starts a search in a history that ends with its last tree. Each item is the positions of a tree's parents, which
+    /// come before it.
+    pub fn new(history: impl IntoIterator<Item = Vec<usize>>) -> Self {
+        let parents: Vec<Vec<usize>> = history.into_iter().collect();
+        let suspects = vec![true; parents.len()];
+        Bisect { parents, suspects, bad: None }
     }
 
-    /// Which one is to be looked at next; none when it is over.
+    /// Returns the position of the tree to test next; none when the search is over.
     pub fn next(&self) -> Option<usize> {
         let Some(bad) = self.bad else { return self.suspects.iter().rposition(|suspect| *suspect) };
         let total = self.suspects.iter().filter(|suspect| **suspect).count();
-        // The best one leaves the fewest whatever it shows. The bad one itself would show nothing.
+        // The best tree leaves the fewest suspects for either result. The known bad tree would tell nothing new.
         let others = self.weights().into_iter().enumerate().filter(|(at, weight)| *weight > 0 && *at != bad);
         others.rev().max_by_key(|(_, weight)| (*weight).min(total - weight)).map(|(at, _)| at)
     }
 
-    /// Tells what was seen there.
-    pub fn tell(&mut self, at: usize, verdict: Verdict) {
-        let led = self.led_to(at);
+    /// Adds the result of testing a tree.
+    pub fn report(&mut self, at: usize, verdict: Verdict) {
+        let is_ancestor = self.ancestors(at);
         match verdict {
             Verdict::Bad => {
                 self.bad = Some(at);
-                self.suspects.iter_mut().zip(led).for_each(|(suspect, led)| *suspect &= led);
+                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= is_ancestor);
             }
-            Verdict::Good => self.suspects.iter_mut().zip(led).for_each(|(suspect, led)| *suspect &= !led),
+            Verdict::Good => {
+                self.suspects.iter_mut().zip(is_ancestor).for_each(|(suspect, is_ancestor)| *suspect &= !is_ancestor);
+            }
         }
     }
 
-    /// The first bad one, if it is found; none when the last is good.
+    /// Returns the first bad tree once the search is over; none if the last tree is good.
     pub fn first_bad(&self) -> Option<usize> {
         self.bad.filter(|_| self.next().is_none())
     }
 
-    /// How many suspects led to each suspect, itself included; nothing for the others.
+    /// Returns the number of suspects among the ancestors of each suspect, itself included; 0 for the others.
     fn weights(&self) -> Vec<usize> {
-        let mut weights = vec![0; self.before.len()];
-        for at in (0..self.before.len()).filter(|at| self.suspects[*at]) {
-            let mut before = self.before[at].iter().filter(|before| self.suspects[**before]);
-            weights[at] = match (before.next(), before.next()) {
+        let mut weights = vec![0; self.parents.len()];
+        for at in (0..self.parents.len()).filter(|at| self.suspects[*at]) {
+            let mut parents = self.parents[at].iter().filter(|parent| self.suspects[**parent]);
+            weights[at] = match (parents.next(), parents.next()) {
                 (None, _) => 1,
                 (Some(one), None) => weights[*one] + 1,
-                // What led to both counts once.
-                (Some(_), Some(_)) => {
-                    self.led_to(at).iter().zip(&self.suspects).filter(|(led, suspect)| **led && **suspect).count()
-                }
+                // Common ancestors of both parents count once.
+                (Some(_), Some(_)) => self
+                    .ancestors(at)
+                    .iter()
+                    .zip(&self.suspects)
+                    .filter(|(is_ancestor, suspect)| **is_ancestor && **suspect)
+                    .count(),
             };
         }
         weights
     }
 
-    /// Which trees led to one, itself included.
-    fn led_to(&self, at: usize) -> Vec<bool> {
-        let mut led = vec![false; self.before.len()];
+    /// Returns flags for the ancestors of a tree, itself included.
+    fn ancestors(&self, at: usize) -> Vec<bool> {
+        let mut is_ancestor = vec![false; self.parents.len()];
         let mut open = vec![at];
         while let Some(at) = open.pop() {
-            if !std::mem::replace(&mut led[at], true) {
-                open.extend(&self.before[at]);
+            if !std::mem::replace(&mut is_ancestor[at], true) {
+                open.extend(&self.parents[at]);
             }
         }
-        led
+        is_ancestor
     }
 }
 
@@ -107,46 +114,46 @@ mod tests {
         (0..count).map(|at: usize| at.checked_sub(1).into_iter().collect()).collect()
     }
 
-    /// Searches where everything that came of one is bad: what is found, and in how many looks.
+    /// Searches a history in which all descendants of `planted` are bad, and returns the result and the number of runs.
     fn search(trees: &[Vec<usize>], planted: usize) -> (Option<usize>, usize) {
-        let (mut bisect, mut looks) = (Bisect::new(trees.to_vec()), 0);
+        let (mut bisect, mut runs) = (Bisect::new(trees.to_vec()), 0);
         while let Some(at) = bisect.next() {
-            let verdict = if bisect.led_to(at)[planted] { Verdict::Bad } else { Verdict::Good };
-            bisect.tell(at, verdict);
-            looks += 1;
+            let verdict = if bisect.ancestors(at)[planted] { Verdict::Bad } else { Verdict::Good };
+            bisect.report(at, verdict);
+            runs += 1;
         }
-        (bisect.first_bad(), looks)
+        (bisect.first_bad(), runs)
     }
 
     #[test]
-    fn every_first_bad_one_of_a_line_is_found_in_few_looks() {
+    fn every_first_bad_tree_in_a_line_is_found_in_few_runs() {
         for count in 1..=200_usize {
-            let most = count.next_power_of_two().trailing_zeros() as usize + 1;
+            let max = count.next_power_of_two().trailing_zeros() as usize + 1;
             for planted in 0..count {
-                let (found, looks) = search(&line(count), planted);
+                let (found, runs) = search(&line(count), planted);
                 assert_eq!(found, Some(planted), "of {count}");
-                assert!(looks <= most, "{looks} looks for {planted} of {count}");
+                assert!(runs <= max, "{runs} runs for {planted} of {count}");
             }
         }
     }
 
     #[test]
-    fn every_first_bad_one_is_found_where_branches_were_joined() {
-        // 0, then 1-2-3 beside 4-5, joined by 6; then 7 beside 8 and 9, joined one after the other.
+    fn every_first_bad_tree_is_found_in_a_history_with_merges() {
+        // 0, then 1-2-3 parallel to 4-5, merged by 6; then 7 and 8 in parallel, merged by 9, and 10, merged by 11.
         let trees: &[&[usize]] = &[&[], &[0], &[1], &[2], &[0], &[4], &[3, 5], &[6], &[6], &[7, 8], &[6], &[9, 10]];
         let trees: Vec<Vec<usize>> = trees.iter().map(|before| before.to_vec()).collect();
         for planted in 0..trees.len() {
-            let (found, looks) = search(&trees, planted);
+            let (found, runs) = search(&trees, planted);
             assert_eq!(found, Some(planted));
-            assert!(looks <= 6, "{looks} looks for {planted}");
+            assert!(runs <= 6, "{runs} runs for {planted}");
         }
     }
 
     #[test]
-    fn where_the_last_is_good_nothing_is_found() {
+    fn nothing_is_found_if_the_last_tree_is_good() {
         for count in 0..5 {
             let mut bisect = Bisect::new(line(count));
-            bisect.next().into_iter().for_each(|at| bisect.tell(at, Verdict::Good));
+            bisect.next().into_iter().for_each(|at| bisect.report(at, Verdict::Good));
             assert_eq!((bisect.next(), bisect.first_bad()), (None, None), "of {count}");
         }
     }

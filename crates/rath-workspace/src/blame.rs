@@ -8,10 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::lines::{Numbers, common};
-use super::objects::Objects;
 use crate::change::ChangeKind;
 use crate::error::Result;
+use crate::lines::{LineIds, common};
+use crate::objects::Objects;
 use crate::tree::TreeId;
 
 /// One version in a history: its tree, and the positions of the versions that it came from.
@@ -44,58 +44,61 @@ impl Objects {
     }
 }
 
-/// A line, by its number in one version of a file and by its number in the end.
-type Followed = (usize, usize);
+/// A line: its number in one version of the file, and its number in the final version.
+type TracedLine = (usize, usize);
 
-/// The tree that each line of a file came from.
+/// Returns the revision that each line of a file came from.
 fn trace(revisions: &[Revision], head: usize, objects: &Objects, path: &str, count: usize) -> Result<Vec<usize>> {
-    let mut found = vec![head; count];
-    // By tree: the paths that are followed there, each with its lines.
-    let mut waiting: HashMap<usize, HashMap<String, Vec<Followed>>> = HashMap::new();
-    waiting.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
+    let mut origins = vec![head; count];
+    // By revision: the paths that are traced there, each with its lines.
+    let mut pending: HashMap<usize, HashMap<String, Vec<TracedLine>>> = HashMap::new();
+    pending.entry(head).or_default().insert(path.to_owned(), (0..count).map(|line| (line, line)).collect());
     for at in (0..=head).rev() {
-        for (path, mut left) in waiting.remove(&at).unwrap_or_default() {
-            // Where sides were joined, one that had the file just so had it from nobody else.
+        for (path, mut open) in pending.remove(&at).unwrap_or_default() {
+            // In a merge, a parent with the same version of the file is traced first: all lines came from it.
             let version = |at: usize| objects.version(revisions[at].tree, &path);
-            let mut sides = revisions[at].parents.clone();
-            if sides.len() > 1 {
+            let mut parents = revisions[at].parents.clone();
+            if parents.len() > 1 {
                 let now = version(at)?;
-                let same: Vec<bool> = sides.iter().map(|side| Ok(version(*side)? == now)).collect::<Result<_>>()?;
-                let (first, rest): (Vec<_>, Vec<_>) = sides.into_iter().zip(same).partition(|(_, same)| *same);
-                sides = first.into_iter().chain(rest).map(|(side, _)| side).collect();
+                let same: Vec<bool> =
+                    parents.iter().map(|parent| Ok(version(*parent)? == now)).collect::<Result<_>>()?;
+                let (first, rest): (Vec<_>, Vec<_>) = parents.into_iter().zip(same).partition(|(_, same)| *same);
+                parents = first.into_iter().chain(rest).map(|(parent, _)| parent).collect();
             }
-            for before in sides {
-                let (name, passed) = pass(objects, revisions[before].tree, revisions[at].tree, &path, &left)?;
-                let gone: HashSet<usize> = passed.iter().map(|(_, end)| *end).collect();
-                left.retain(|(_, end)| !gone.contains(end));
-                waiting.entry(before).or_default().entry(name).or_default().extend(passed);
+            for parent in parents {
+                let (name, traced) =
+                    trace_to_parent(objects, revisions[parent].tree, revisions[at].tree, &path, &open)?;
+                let traced_ends: HashSet<usize> = traced.iter().map(|(_, end)| *end).collect();
+                open.retain(|(_, end)| !traced_ends.contains(end));
+                pending.entry(parent).or_default().entry(name).or_default().extend(traced);
             }
-            left.into_iter().for_each(|(_, end)| found[end] = at);
+            open.into_iter().for_each(|(_, end)| origins[end] = at);
         }
     }
-    Ok(found)
+    Ok(origins)
 }
 
-/// What of these lines was there before, and what the file was called then.
-fn pass(
+/// Returns the path of the file in the previous tree, and those lines that were there.
+fn trace_to_parent(
     objects: &Objects,
     before: TreeId,
     after: TreeId,
     path: &str,
-    lines: &[Followed],
-) -> Result<(String, Vec<Followed>)> {
+    lines: &[TracedLine],
+) -> Result<(String, Vec<TracedLine>)> {
     if before == after || lines.is_empty() {
         return Ok((path.to_owned(), lines.to_vec()));
     }
-    let effects = objects.diff(Some(before), after)?;
-    let Some(effect) = effects.iter().find(|effect| effect.path == path) else {
+    let changes = objects.diff(Some(before), after)?;
+    let Some(change) = changes.iter().find(|change| change.path == path) else {
         return Ok((path.to_owned(), lines.to_vec()));
     };
-    let name = match &effect.kind {
+    let name = match &change.kind {
         ChangeKind::Modified => {
-            // A file that was moved as it was to where another had been.
-            let moved = effects.iter().find(|gone| gone.kind == ChangeKind::Deleted && gone.before == effect.after);
-            moved.map_or(path, |gone| &*gone.path).to_owned()
+            // A file that was moved unchanged to the path of another file.
+            let moved =
+                changes.iter().find(|deleted| deleted.kind == ChangeKind::Deleted && deleted.before == change.after);
+            moved.map_or(path, |deleted| &*deleted.path).to_owned()
         }
         ChangeKind::Renamed { from } => from.clone(),
         ChangeKind::Created | ChangeKind::Deleted => return Ok((path.to_owned(), Vec::new())),
@@ -104,19 +107,20 @@ fn pass(
         return Ok((name, Vec::new()));
     };
     let same = unchanged(&old, &new);
-    let passed = lines.iter().filter_map(|(line, end)| Some((*same.get(line)?, *end))).collect();
-    Ok((name, passed))
+    let traced = lines.iter().filter_map(|(line, end)| Some((*same.get(line)?, *end))).collect();
+    Ok((name, traced))
 }
 
+/// Returns the lines of a file, without line breaks.
 fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let whole = content.strip_suffix(b"\n").unwrap_or(content);
-    let most = if content.is_empty() { 0 } else { usize::MAX };
-    whole.split(|byte| *byte == b'\n').take(most)
+    let text = content.strip_suffix(b"\n").unwrap_or(content);
+    let count = if content.is_empty() { 0 } else { usize::MAX };
+    text.split(|byte| *byte == b'\n').take(count)
 }
 
-/// The lines of the new text that are in the old one too, with their numbers there.
+/// Returns the lines of the new text that are in the old text too, with their numbers there.
 fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
-    let mut numbers = Numbers::default();
+    let mut ids = LineIds::default();
     let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
-    common(&numbers.of(&old), &numbers.of(&new)).into_iter().map(|(old, new)| (new, old)).collect()
+    common(&ids.assign(&old), &ids.assign(&new)).into_iter().map(|(old, new)| (new, old)).collect()
 }

@@ -1,4 +1,4 @@
-//! The vocabulary of changes: a path, the kind of change, and digests of the content before and after.
+//! Changes between two versions of a directory.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct FileChange {
     /// The digest of the content after; none if there is no file.
     pub after: Option<Digest>,
     /// The reason why the path is not part of a tree. Only metadata says that an untracked path changed.
-    pub untracked: Option<Untracked>,
+    pub untracked: Option<UntrackedReason>,
 }
 
 /// The kinds of change.
@@ -25,7 +25,7 @@ pub enum ChangeKind {
     Created,
     /// The content or the mode differs.
     Modified,
-    /// The path is gone.
+    /// The path no longer exists.
     Deleted,
     /// The file had another path before.
     Renamed {
@@ -36,7 +36,7 @@ pub enum ChangeKind {
 
 /// The reasons why a path is not part of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untracked {
+pub enum UntrackedReason {
     /// A `.gitignore` names it, or it belongs to version control itself.
     Ignored,
     /// The file is too large.
@@ -53,7 +53,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Computes the digest of some content.
-    pub fn of(content: &[u8]) -> Self {
+    pub fn compute(content: &[u8]) -> Self {
         Digest(*blake3::hash(content).as_bytes())
     }
 }

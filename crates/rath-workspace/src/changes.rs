@@ -1,107 +1,113 @@
-//! What is different between two snapshots, or two trees.
+//! The differences between two snapshots, or between two trees.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::change::{ChangeKind, FileChange, Untracked};
 use rustix::fs::FileType;
 
-use super::dir::{Dir, Entry, Kind, Stat};
-use super::objects::{self, Objects};
-use super::quote;
-use super::rename::{self, Renamable};
-use super::tree::{self, Mode, ObjectId};
+use crate::change::{ChangeKind, FileChange, UntrackedReason};
+use crate::dir::{Dir, DirEntry, EntryKind, Stat};
 use crate::error::Result;
+use crate::objects::{self, Objects};
+use crate::paths;
+use crate::rename::{self, Renamable};
+use crate::tree::{self, Mode, ObjectId};
 
-/// A file as it is kept.
-pub(super) type Version = (Mode, ObjectId);
+/// A version of a file: its mode and its blob.
+pub(crate) type Version = (Mode, ObjectId);
 
-/// A path whose kept version differs.
+/// A path whose tracked version differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Changed {
-    pub(super) path: Vec<u8>,
-    pub(super) before: Option<Version>,
-    pub(super) after: Option<Version>,
+pub(crate) struct TreeChange {
+    pub(crate) path: Vec<u8>,
+    pub(crate) before: Option<Version>,
+    pub(crate) after: Option<Version>,
 }
 
-/// When more paths than this changed in one ignored directory, that directory is named instead of them.
-pub(super) const COLLAPSED: usize = 20;
+/// The number of changes that are listed in one ignored directory. With more, the directory is reported instead.
+pub(crate) const MAX_IGNORED_CHANGES: usize = 20;
 
-/// With more candidates than the square of this, only renames without a change are found.
-const EFFECTS: usize = 400;
+/// The limit for rename detection: with more pairs of candidates than its square, only renames without a change of
+/// content are found.
+const DIFF_RENAME_LIMIT: usize = 400;
 
-/// A path that changed, of which no version is kept before, after or at all.
-struct Noticed {
+/// A change of a path that is untracked before, after, or both.
+struct UntrackedChange {
     path: Vec<u8>,
     before: Option<Leaf>,
     after: Option<Leaf>,
-    /// The ignored directory that it lies in.
+    /// The position of the ignored directory that contains the path.
     ignored: Option<usize>,
 }
 
-/// Anything but a directory that was looked into; an empty one is a leaf too.
+/// A path that is not a directory with contents; an empty directory is a leaf too.
 #[derive(Clone, Copy, PartialEq)]
 enum Leaf {
-    Kept(Version),
-    Unkept(Untracked, Stat),
+    Tracked(Version),
+    Untracked(UntrackedReason, Stat),
 }
 
-/// An ignored directory, and whether it is there before and after.
-struct Ignored {
+/// An ignored directory, with flags for its existence before and after.
+struct IgnoredDir {
     path: Vec<u8>,
     before: bool,
     after: bool,
-    /// It is named as one path, whatever changed in it.
+    /// True for a `.git` directory, which is always reported as one path.
     is_git: bool,
 }
 
-/// A directory on both sides, and the ignored one that it lies in.
-struct Pair<'a> {
+/// A directory on both sides, and the position of the ignored directory that contains it.
+struct DirPair<'a> {
     path: Vec<u8>,
     before: Option<&'a Dir>,
     after: Option<&'a Dir>,
     ignored: Option<usize>,
 }
 
+/// The diff of two snapshots.
 #[derive(Default)]
-struct Comparison<'a> {
-    rest: Vec<Pair<'a>>,
-    changed: Vec<Changed>,
-    noticed: Vec<Noticed>,
-    ignored: Vec<Ignored>,
+struct SnapshotDiff<'a> {
+    rest: Vec<DirPair<'a>>,
+    changed: Vec<TreeChange>,
+    untracked: Vec<UntrackedChange>,
+    ignored: Vec<IgnoredDir>,
 }
 
-/// What changed between two snapshots: kept files, and those that are not.
-pub(super) fn between(objects: &Objects, before: Option<&Arc<Dir>>, after: &Arc<Dir>) -> Result<Vec<FileChange>> {
+/// Returns the changes between two snapshots, of tracked and of untracked paths.
+pub(crate) fn diff_snapshots(
+    objects: &Objects,
+    before: Option<&Arc<Dir>>,
+    after: &Arc<Dir>,
+) -> Result<Vec<FileChange>> {
     if before.is_some_and(|before| Arc::ptr_eq(before, after)) {
         return Ok(Vec::new());
     }
-    let mut comparison = Comparison::default();
+    let mut diff = SnapshotDiff::default();
     let (before, after) = (before.map(|dir| &**dir), Some(&**after));
-    comparison.rest.push(Pair { path: Vec::new(), before, after, ignored: None });
-    while let Some(pair) = comparison.rest.pop() {
-        comparison.compare(&pair);
+    diff.rest.push(DirPair { path: Vec::new(), before, after, ignored: None });
+    while let Some(pair) = diff.rest.pop() {
+        diff.compare(&pair);
     }
-    let mut effects = effects(objects, comparison.changed)?;
-    notice(objects, comparison.noticed, &comparison.ignored, &mut effects)?;
-    effects.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(effects)
+    let mut file_changes = file_changes(objects, diff.changed)?;
+    add_untracked(objects, diff.untracked, &diff.ignored, &mut file_changes)?;
+    file_changes.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(file_changes)
 }
 
-/// The files that are different between two trees.
-pub(super) fn of_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<Changed>> {
+/// Returns the files that differ between two trees, sorted by path.
+pub(crate) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
     let mut changed = Vec::new();
     let mut rest = vec![(Vec::new(), before, Some(after))];
     while let Some((path, before, after)) = rest.pop() {
         if before == after {
             continue;
         }
-        let get = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| objects.get(id, objects::Kind::Tree));
+        let get = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| objects.get(id, objects::ObjectKind::Tree));
         let (before_bytes, after_bytes) = (get(before)?, get(after)?);
-        let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY), bytes);
+        let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY_TREE), bytes);
         let (before, after) = (entries(before, &before_bytes)?, entries(after, &after_bytes)?);
         let (mut before, mut after) = (before.as_slice(), after.as_slice());
-        // In the order of trees a file and a directory of one name are apart: they are two entries, as they should be.
+        // In the order of a tree, a file and a directory of the same name are two entries.
         loop {
             let (one, other) = match (before.first(), after.first()) {
                 (None, None) => break,
@@ -116,103 +122,118 @@ pub(super) fn of_trees(objects: &Objects, before: Option<ObjectId>, after: Objec
             before = &before[usize::from(one.is_some())..];
             after = &after[usize::from(other.is_some())..];
             let Some(entry) = one.or(other) else { break };
-            let below = join(&path, entry.name);
+            let child_path = join_path(&path, entry.name);
             if entry.mode == Mode::Directory {
-                rest.push((below, one.map(|entry| entry.id), other.map(|entry| entry.id)));
+                rest.push((child_path, one.map(|entry| entry.id), other.map(|entry| entry.id)));
                 continue;
             }
-            let version = |entry: Option<&tree::Entry<'_>>| entry.map(|entry| (entry.mode, entry.id));
+            let version = |entry: Option<&tree::TreeEntry<'_>>| entry.map(|entry| (entry.mode, entry.id));
             if version(one) != version(other) {
-                changed.push(Changed { path: below, before: version(one), after: version(other) });
+                changed.push(TreeChange { path: child_path, before: version(one), after: version(other) });
             }
         }
     }
-    Ok(by_path(changed))
+    Ok(sort_by_path(changed))
 }
 
-/// A file that gave way to a directory of its name, or the other way round, is told before what is in there.
-fn by_path(mut changed: Vec<Changed>) -> Vec<Changed> {
+/// Sorts by path: a file that was replaced by a directory comes before the files in that directory.
+fn sort_by_path(mut changed: Vec<TreeChange>) -> Vec<TreeChange> {
     changed.sort_by(|one, other| one.path.cmp(&other.path));
     changed
 }
 
-/// Changes of kept files as effects, with renames found.
-pub(super) fn effects(objects: &Objects, changed: Vec<Changed>) -> Result<Vec<FileChange>> {
-    let side = |version: fn(&Changed) -> (Option<Version>, Option<Version>)| {
+/// Turns changes of tracked files into public ones, and detects renames.
+pub(crate) fn file_changes(objects: &Objects, changed: Vec<TreeChange>) -> Result<Vec<FileChange>> {
+    let side = |version: fn(&TreeChange) -> (Option<Version>, Option<Version>)| {
         let files = changed.iter().enumerate().filter_map(move |(nth, one)| match version(one) {
             (Some((mode, id)), None) => Some((nth, Renamable { path: &one.path, mode, id })),
             _ => None,
         });
         files.unzip::<_, _, Vec<usize>, Vec<Renamable<'_>>>()
     };
-    let (gone, sources) = side(|one| (one.before, one.after));
+    let (deleted, sources) = side(|one| (one.before, one.after));
     let (new, targets) = side(|one| (one.after, one.before));
-    let pairs = rename::find(objects, &sources, &targets, EFFECTS, None)?;
+    let pairs = rename::find(objects, &sources, &targets, DIFF_RENAME_LIMIT, None)?;
     let mut from = vec![None; changed.len()];
     let mut moved = vec![false; changed.len()];
     for pair in pairs {
-        from[new[pair.target]] = Some(gone[pair.source]);
-        moved[gone[pair.source]] = true;
+        from[new[pair.target]] = Some(deleted[pair.source]);
+        moved[deleted[pair.source]] = true;
     }
-    let mut effects = Vec::with_capacity(changed.len());
+    let mut file_changes = Vec::with_capacity(changed.len());
     let digest = |version: Option<Version>| version.map(|(_, id)| objects.digest(id)).transpose();
     for (nth, one) in changed.iter().enumerate().filter(|(nth, _)| !moved[*nth]) {
         let from = from[nth].map(|from: usize| &changed[from]);
         let change = match (from, one.before, one.after) {
-            (Some(from), ..) => ChangeKind::Renamed { from: quote::shown(&from.path).into_owned() },
+            (Some(from), ..) => ChangeKind::Renamed { from: paths::path_text(&from.path).into_owned() },
             (None, None, _) => ChangeKind::Created,
             (None, _, None) => ChangeKind::Deleted,
             (None, _, _) => ChangeKind::Modified,
         };
         let before = digest(from.map_or(one.before, |from| from.before))?;
         let after = digest(one.after)?;
-        effects.push(FileChange {
-            path: quote::shown(&one.path).into_owned(),
+        file_changes.push(FileChange {
+            path: paths::path_text(&one.path).into_owned(),
             kind: change,
             before,
             after,
             untracked: None,
         });
     }
-    Ok(effects)
+    Ok(file_changes)
 }
 
-fn notice(objects: &Objects, noticed: Vec<Noticed>, ignored: &[Ignored], effects: &mut Vec<FileChange>) -> Result<()> {
-    let lost = |one: &Noticed| matches!(one.before, Some(Leaf::Kept(_))) || matches!(one.after, Some(Leaf::Kept(_)));
+/// Adds the changes of untracked paths, with one change for each ignored directory that has too many.
+fn add_untracked(
+    objects: &Objects,
+    untracked: Vec<UntrackedChange>,
+    ignored: &[IgnoredDir],
+    file_changes: &mut Vec<FileChange>,
+) -> Result<()> {
+    let has_tracked_side = |one: &UntrackedChange| {
+        matches!(one.before, Some(Leaf::Tracked(_))) || matches!(one.after, Some(Leaf::Tracked(_)))
+    };
     let mut counts = vec![0; ignored.len()];
-    for root in noticed.iter().filter(|one| !lost(one)).filter_map(|one| one.ignored) {
+    for root in untracked.iter().filter(|one| !has_tracked_side(one)).filter_map(|one| one.ignored) {
         counts[root] += 1;
     }
-    let collapsed = |root: usize| counts[root] > COLLAPSED || (ignored[root].is_git && counts[root] > 0);
+    let collapsed = |root: usize| counts[root] > MAX_IGNORED_CHANGES || (ignored[root].is_git && counts[root] > 0);
     for (_, root) in ignored.iter().enumerate().filter(|(nth, _)| collapsed(*nth)) {
-        let change = change(root.before, root.after);
-        let path = quote::shown(&root.path).into_owned();
-        effects.push(FileChange { path, kind: change, before: None, after: None, untracked: Some(Untracked::Ignored) });
+        let kind = change_kind(root.before, root.after);
+        let path = paths::path_text(&root.path).into_owned();
+        file_changes.push(FileChange {
+            path,
+            kind,
+            before: None,
+            after: None,
+            untracked: Some(UntrackedReason::Ignored),
+        });
     }
-    // A version of what is kept is never left out of the list.
-    for one in noticed.iter().filter(|one| lost(one) || !one.ignored.is_some_and(collapsed)) {
+    // A change of a tracked version is always listed.
+    for one in untracked.iter().filter(|one| has_tracked_side(one) || !one.ignored.is_some_and(collapsed)) {
         let digest = |leaf: Option<Leaf>| match leaf {
-            Some(Leaf::Kept((_, id))) => objects.digest(id).map(Some),
+            Some(Leaf::Tracked((_, id))) => objects.digest(id).map(Some),
             _ => Ok(None),
         };
-        let unkept = match (one.before, one.after) {
-            (_, Some(Leaf::Unkept(why, _))) | (Some(Leaf::Unkept(why, _)), None) => Some(why),
+        let reason = match (one.before, one.after) {
+            (_, Some(Leaf::Untracked(reason, _))) | (Some(Leaf::Untracked(reason, _)), None) => Some(reason),
             _ => None,
         };
         let (before, after) = (digest(one.before)?, digest(one.after)?);
-        let change = change(one.before.is_some(), one.after.is_some());
-        effects.push(FileChange {
-            path: quote::shown(&one.path).into_owned(),
-            kind: change,
+        let kind = change_kind(one.before.is_some(), one.after.is_some());
+        file_changes.push(FileChange {
+            path: paths::path_text(&one.path).into_owned(),
+            kind,
             before,
             after,
-            untracked: unkept,
+            untracked: reason,
         });
     }
     Ok(())
 }
 
-fn change(before: bool, after: bool) -> ChangeKind {
+/// Returns the kind of change of a path that existed before, after, or both.
+fn change_kind(before: bool, after: bool) -> ChangeKind {
     match (before, after) {
         (false, _) => ChangeKind::Created,
         (_, false) => ChangeKind::Deleted,
@@ -220,8 +241,9 @@ fn change(before: bool, after: bool) -> ChangeKind {
     }
 }
 
-impl<'a> Comparison<'a> {
-    fn compare(&mut self, pair: &Pair<'a>) {
+impl<'a> SnapshotDiff<'a> {
+    /// Compares two directories entry by entry.
+    fn compare(&mut self, pair: &DirPair<'a>) {
         let (mut before, mut after) = (0, 0);
         loop {
             let one = pair.before.and_then(|dir| Some((dir, dir.entries.get(before)?)));
@@ -230,7 +252,7 @@ impl<'a> Comparison<'a> {
                 (None, None) => return,
                 (_, None) => Ordering::Less,
                 (None, _) => Ordering::Greater,
-                (Some((dir, one)), Some((there, other))) => dir.name(one).cmp(there.name(other)),
+                (Some((dir, one)), Some((other_dir, other))) => dir.name(one).cmp(other_dir.name(other)),
             };
             let one = one.filter(|_| order != Ordering::Greater);
             let other = other.filter(|_| order != Ordering::Less);
@@ -240,8 +262,14 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn entry(&mut self, pair: &Pair<'a>, one: Option<(&'a Dir, &'a Entry)>, other: Option<(&'a Dir, &'a Entry)>) {
-        let child = |side: Option<(&'a Dir, &'a Entry)>| {
+    /// Compares one name.
+    fn entry(
+        &mut self,
+        pair: &DirPair<'a>,
+        one: Option<(&'a Dir, &'a DirEntry)>,
+        other: Option<(&'a Dir, &'a DirEntry)>,
+    ) {
+        let child = |side: Option<(&'a Dir, &'a DirEntry)>| {
             side.and_then(|(dir, entry)| dir.child(entry)).filter(|child| !child.entries.is_empty())
         };
         let (before, after) = (child(one), child(other));
@@ -250,74 +278,77 @@ impl<'a> Comparison<'a> {
         {
             return;
         }
-        let leaf =
-            |side: Option<(&'a Dir, &'a Entry)>| side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf());
+        let leaf = |side: Option<(&'a Dir, &'a DirEntry)>| {
+            side.filter(|_| child(side).is_none()).map(|(_, entry)| entry.leaf())
+        };
         let (mut was, mut is) = (leaf(one), leaf(other));
-        // That there is another reason why something is not kept is no change of it.
+        // A new reason for being untracked is not a change of the file.
         let same = match (was, is) {
-            (Some(Leaf::Unkept(_, was)), Some(Leaf::Unkept(_, is))) => was == is,
+            (Some(Leaf::Untracked(_, was)), Some(Leaf::Untracked(_, is))) => was == is,
             _ => was == is,
         };
         if same && before.is_none() && after.is_none() {
             return;
         }
         let Some((dir, entry)) = one.or(other) else { return };
-        let path = join(&pair.path, dir.name(entry));
+        let path = join_path(&pair.path, dir.name(entry));
         let is_git = dir.name(entry).eq_ignore_ascii_case(b".git");
-        let root = |side: Option<(&Dir, &Entry)>| {
+        let root = |side: Option<(&Dir, &DirEntry)>| {
             side.is_some_and(|(_, entry)| {
-                entry.kind == Kind::Unkept(Untracked::Ignored) && (is_git || entry.child.is_some())
+                entry.kind == EntryKind::Untracked(UntrackedReason::Ignored) && (is_git || entry.child.is_some())
             })
         };
         let mut ignored = pair.ignored;
         if (is_git || ignored.is_none()) && (root(one) || root(other)) {
             ignored = Some(self.ignored.len());
             let (before, after) = (one.is_some(), other.is_some());
-            self.ignored.push(Ignored { path: path.clone(), before, after, is_git });
+            self.ignored.push(IgnoredDir { path: path.clone(), before, after, is_git });
         }
-        // A directory with nothing in it is not gone, or new, when something comes into it or goes.
-        let is_directory = |side: Option<(&Dir, &Entry)>| side.is_some_and(|(_, entry)| entry.child.is_some());
+        // An empty directory that gets contents is not deleted, and one that loses its contents is not created.
+        let is_directory = |side: Option<(&Dir, &DirEntry)>| side.is_some_and(|(_, entry)| entry.child.is_some());
         if is_directory(one) && is_directory(other) {
             (was, is) = (None, None);
         }
-        // One that holds too much to be looked into, now or before: it changed, and that is all that is known.
-        let uncounted = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Unkept(Untracked::Ignored, stat)) if stat.file_type() == FileType::Directory);
-        if (uncounted(was) && after.is_some()) || (uncounted(is) && before.is_some()) {
-            let some = Some(Leaf::Unkept(Untracked::Ignored, Stat::default()));
-            self.noticed.push(Noticed { path, before: some, after: some, ignored });
+        // A directory with too many names, before or after: it changed, and no more is known.
+        let was_not_read = |leaf: Option<Leaf>| matches!(leaf, Some(Leaf::Untracked(UntrackedReason::Ignored, stat)) if stat.file_type() == FileType::Directory);
+        if (was_not_read(was) && after.is_some()) || (was_not_read(is) && before.is_some()) {
+            let some = Some(Leaf::Untracked(UntrackedReason::Ignored, Stat::default()));
+            self.untracked.push(UntrackedChange { path, before: some, after: some, ignored });
             return;
         }
         match (was, is) {
             (None, None) => {}
-            (None | Some(Leaf::Kept(_)), None | Some(Leaf::Kept(_))) => {
+            (None | Some(Leaf::Tracked(_)), None | Some(Leaf::Tracked(_))) => {
                 let version = |leaf| match leaf {
-                    Some(Leaf::Kept(version)) => Some(version),
+                    Some(Leaf::Tracked(version)) => Some(version),
                     _ => None,
                 };
                 let (before, after) = (version(was), version(is));
-                self.changed.push(Changed { path: path.clone(), before, after });
+                self.changed.push(TreeChange { path: path.clone(), before, after });
             }
-            _ => self.noticed.push(Noticed { path: path.clone(), before: was, after: is, ignored }),
+            _ => self.untracked.push(UntrackedChange { path: path.clone(), before: was, after: is, ignored }),
         }
         if before.is_some() || after.is_some() {
             let (before, after) = (before.map(|dir| &**dir), after.map(|dir| &**dir));
-            self.rest.push(Pair { path, before, after, ignored });
+            self.rest.push(DirPair { path, before, after, ignored });
         }
     }
 }
 
-impl Entry {
+impl DirEntry {
+    /// Returns the entry as a leaf.
     fn leaf(&self) -> Leaf {
         match self.kind {
-            Kind::Kept(Mode::Directory) => Leaf::Unkept(Untracked::EmptyDirectory, Stat::default()),
-            Kind::Kept(mode) => Leaf::Kept((mode, self.id)),
-            Kind::Unkept(why) if self.child.is_some() => Leaf::Unkept(why, Stat::default()),
-            Kind::Unkept(why) => Leaf::Unkept(why, self.stat),
+            EntryKind::Tracked(Mode::Directory) => Leaf::Untracked(UntrackedReason::EmptyDirectory, Stat::default()),
+            EntryKind::Tracked(mode) => Leaf::Tracked((mode, self.id)),
+            EntryKind::Untracked(reason) if self.child.is_some() => Leaf::Untracked(reason, Stat::default()),
+            EntryKind::Untracked(reason) => Leaf::Untracked(reason, self.stat),
         }
     }
 }
 
-pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+/// Joins a path and a name with a slash.
+pub(crate) fn join_path(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + name.len() + 1);
     joined.extend_from_slice(path);
     if !path.is_empty() {

@@ -1,4 +1,4 @@
-//! A tree written to a directory that nobody uses yet.
+//! Writing a tree to a new or empty directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,76 +9,81 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::Mode as Permissions;
 use rustix::io::Errno;
 
-use super::dir::{Dir, Entry, Kind};
-use super::disk;
-use super::node::{Made, Node, OpenDir, Way};
-use super::objects::{self, Objects};
-use super::tree::{self, Mode, ObjectId};
-use super::{changes, pool, quote};
+use crate::dir::{Dir, DirEntry, EntryKind};
+use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::tree::{self, Mode, ObjectId};
+use crate::{changes, paths, pool};
 
-/// A directory whose files may be copied, as far as they are what is known of them.
-pub(super) struct Live {
-    pub(super) root: OwnedFd,
-    pub(super) known: Arc<Dir>,
+/// A directory that files can be copied from, if their metadata is still as known.
+pub(crate) struct CopySource {
+    pub(crate) root: OwnedFd,
+    pub(crate) known: Arc<Dir>,
 }
 
-struct About {
+/// The context of a directory during a checkout.
+struct CheckoutContext {
     tree: ObjectId,
-    /// What is known of the same directory in the live workspace.
-    live: Option<Arc<Dir>>,
+    /// The corresponding directory in the copy source.
+    source: Option<Arc<Dir>>,
 }
 
+/// One checkout.
 struct Checkout<'a> {
     objects: &'a Objects,
     root: &'a OwnedFd,
-    live: Option<&'a OwnedFd>,
+    source: Option<&'a OwnedFd>,
     open: Arc<AtomicUsize>,
-    /// Whether the file system refused to share blocks between files.
+    /// True after the file system refused to share blocks between files.
     cannot_share: AtomicBool,
 }
 
-/// How deep files are copied from the live workspace; below, they come from the versions.
-const NEAR: usize = 64;
+/// The depth down to which files are copied from the source; below, they are read from the objects.
+const MAX_COPY_DEPTH: usize = 64;
 
-type Job = (Arc<Node<About>>, Way);
+type CheckoutJob = (Arc<DirNode<CheckoutContext>>, DirAccess);
 
-/// Writes a tree to a new or empty directory, and says what is there then.
+/// Writes a tree to a new or empty directory, and returns its contents.
 ///
-/// Every name is checked and opened in the directory that was just made for it, without following links: whatever a tree holds,
-/// nothing is written outside.
-pub(super) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, live: Option<Live>) -> Result<Arc<Dir>> {
-    let failed = |error| objects::at(into, "write to", error);
-    has_room(into)?;
+/// Every name is checked and opened in the directory that was just created for it, without following links: no tree can
+/// cause a write outside of the directory.
+pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: Option<CopySource>) -> Result<Arc<Dir>> {
+    let failed = |error| objects::io_error(into, "write to", error);
+    check_empty(into)?;
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
-    check(objects, tree)?;
-    let (live, known) = live.map(|live| (live.root, live.known)).unzip();
+    check_tree(objects, tree)?;
+    let (source, known) = source.map(|source| (source.root, source.known)).unzip();
     let cannot_share = AtomicBool::new(cfg!(not(target_os = "linux")));
-    let checkout = Checkout { objects, root: &root, live: live.as_ref(), open: Arc::default(), cannot_share };
+    let checkout = Checkout { objects, root: &root, source: source.as_ref(), open: Arc::default(), cannot_share };
     let result = Mutex::new(None);
-    pool::run(vec![(Node::root(About { tree, live: known }), Way::Path)], |job, content, more| {
-        if let Some(Made::Dir(dir)) = checkout.write(job, content, more)? {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
-        }
-        Ok(())
-    })?;
-    // What changes from here on is stamped later than all that was written.
-    disk::next_tick();
+    pool::run(
+        vec![(DirNode::root(CheckoutContext { tree, source: known }), DirAccess::ByPath)],
+        |job, content, jobs| {
+            if let Some(DirResult::Dir(dir)) = checkout.write(job, content, jobs)? {
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
+            }
+            Ok(())
+        },
+    )?;
+    // Later changes get a later time stamp than all files that were written.
+    disk::wait_for_tick();
     let dir = result.into_inner().unwrap_or_else(PoisonError::into_inner);
-    dir.ok_or_else(|| Error::new(ErrorKind::Io, "the directory could not be written to its end"))
+    dir.ok_or_else(|| Error::new(ErrorKind::Io, "the directory could not be written completely"))
 }
 
-/// An error where something is in the directory already.
-pub(super) fn has_room(into: &Path) -> Result<()> {
+/// Fails if a path is a file or a directory with contents.
+pub(crate) fn check_empty(into: &Path) -> Result<()> {
     if into.exists() && !into.is_dir() {
         let message = format!("wanted a new or empty directory, found the file `{}`", into.display());
         return Err(Error::new(ErrorKind::Io, message));
     }
     let first = match std::fs::read_dir(into) {
-        Ok(mut found) => found.next(),
+        Ok(mut entries) => entries.next(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(objects::at(into, "write to", error)),
+        Err(error) => return Err(objects::io_error(into, "write to", error)),
     };
     if first.is_some() {
         let message = format!("wanted a new or empty directory, found files in `{}`", into.display());
@@ -87,15 +92,15 @@ pub(super) fn has_room(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads every tree object before anything is written, so that a bad one writes nothing.
-fn check(objects: &Objects, tree: ObjectId) -> Result<()> {
+/// Reads every tree object before the first file is written, so that a damaged tree writes nothing.
+fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
     let mut rest = vec![(tree, 0)];
     while let Some((tree, depth)) = rest.pop() {
-        if depth > super::walk::DEEPEST {
-            let message = format!("the tree {tree} is nested deeper than {} directories", super::walk::DEEPEST);
+        if depth > crate::walk::MAX_DEPTH {
+            let message = format!("tree {tree} is nested deeper than {} directories", crate::walk::MAX_DEPTH);
             return Err(Error::new(ErrorKind::Damaged, message));
         }
-        let bytes = objects.get(tree, objects::Kind::Tree)?;
+        let bytes = objects.get(tree, objects::ObjectKind::Tree)?;
         let directories = tree::entries(tree, &bytes)?.into_iter().filter(|entry| entry.mode == Mode::Directory);
         rest.extend(directories.map(|entry| (entry.id, depth + 1)));
     }
@@ -103,74 +108,87 @@ fn check(objects: &Objects, tree: ObjectId) -> Result<()> {
 }
 
 impl Checkout<'_> {
-    fn write(&self, (node, way): Job, content: &mut Vec<u8>, more: &mut Vec<Job>) -> Result<Option<Made>> {
-        let failed = |name: &[u8], error: io::Error| failed(&changes::join(&node.path(), name), error);
-        let dir = self.enter(&node, &way).map_err(|error| failed(b"", error.into()))?;
+    /// Writes one directory, and adds a job for each subdirectory.
+    fn write(
+        &self,
+        (node, access): CheckoutJob,
+        content: &mut Vec<u8>,
+        jobs: &mut Vec<CheckoutJob>,
+    ) -> Result<Option<DirResult>> {
+        let failed = |name: &[u8], error: io::Error| cannot_write(&changes::join_path(&node.path(), name), error);
+        let dir = self.open_dir(&node, &access).map_err(|error| failed(b"", error.into()))?;
         let opened = OpenDir::new(dir, &self.open);
-        let bytes = self.objects.get(node.about.tree, objects::Kind::Tree)?;
-        let mut entries = tree::entries(node.about.tree, &bytes)?;
+        let bytes = self.objects.get(node.context.tree, objects::ObjectKind::Tree)?;
+        let mut entries = tree::entries(node.context.tree, &bytes)?;
         entries.sort_unstable_by_key(|entry| entry.name);
-        let mut found = Dir::default();
-        found.tree = Some(node.about.tree).filter(|_| !entries.is_empty());
-        let live = self.live_dir(&node);
-        let first = more.len();
-        for one in &entries {
-            let mut entry = Entry::new(Kind::Kept(one.mode));
-            entry.id = one.id;
-            match one.mode {
+        let mut dir_contents = Dir::default();
+        dir_contents.tree = Some(node.context.tree).filter(|_| !entries.is_empty());
+        let source = self.source_dir(&node);
+        let first = jobs.len();
+        for wanted in &entries {
+            let mut entry = DirEntry::new(EntryKind::Tracked(wanted.mode));
+            entry.id = wanted.id;
+            match wanted.mode {
                 Mode::Directory => {
-                    rustix::fs::mkdirat(&opened.fd, one.name, Permissions::from_raw_mode(0o777))
-                        .map_err(|error| failed(one.name, error.into()))?;
-                    entry.child = Some((more.len() - first) as u32);
+                    rustix::fs::mkdirat(&opened.fd, wanted.name, Permissions::from_raw_mode(0o777))
+                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    entry.child = Some((jobs.len() - first) as u32);
                     entry.id = ObjectId([0; 20]);
-                    let known = node.about.live.as_ref();
-                    let live = known.and_then(|known| known.child(known.find(one.name)?)).cloned();
-                    more.push((node.below(more.len() - first, one.name, About { tree: one.id, live }), opened.way()));
+                    let known = node.context.source.as_ref();
+                    let source = known.and_then(|known| known.child(known.find(wanted.name)?)).cloned();
+                    jobs.push((
+                        node.child(jobs.len() - first, wanted.name, CheckoutContext { tree: wanted.id, source }),
+                        opened.access(),
+                    ));
                 }
                 Mode::Link => {
-                    let target = self.objects.get(one.id, objects::Kind::Blob)?;
-                    rustix::fs::symlinkat(&*target, &opened.fd, one.name)
-                        .map_err(|error| failed(one.name, error.into()))?;
-                    entry.stat = disk::stat(&opened.fd, one.name).map_err(|error| failed(one.name, error.into()))?;
+                    let target = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                    rustix::fs::symlinkat(&*target, &opened.fd, wanted.name)
+                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    entry.stat =
+                        disk::stat(&opened.fd, wanted.name).map_err(|error| failed(wanted.name, error.into()))?;
                 }
                 Mode::File | Mode::Executable => {
-                    let file = disk::create_file(&opened.fd, one.name, one.mode == Mode::Executable)
-                        .map_err(|error| failed(one.name, error.into()))?;
-                    if !self.copy(live.as_ref(), one, &file, content).map_err(|error| failed(one.name, error))? {
-                        let blob = self.objects.get(one.id, objects::Kind::Blob)?;
-                        write_all(&file, &blob).map_err(|error| failed(one.name, error))?;
+                    let file = disk::create_file(&opened.fd, wanted.name, wanted.mode == Mode::Executable)
+                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    if !self
+                        .copy(source.as_ref(), wanted, &file, content)
+                        .map_err(|error| failed(wanted.name, error))?
+                    {
+                        let blob = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
+                        write_all(&file, &blob).map_err(|error| failed(wanted.name, error))?;
                     }
-                    entry.stat = disk::stat_of(&file).map_err(|error| failed(one.name, error.into()))?;
+                    entry.stat = disk::stat_fd(&file).map_err(|error| failed(wanted.name, error.into()))?;
                 }
             }
-            found.push(one.name, entry);
+            dir_contents.push(wanted.name, entry);
         }
-        let children = more.len() - first;
-        node.found(found, children, &|_, dir| Ok(Made::Dir(Arc::new(dir))))
+        let children = jobs.len() - first;
+        node.fill(dir_contents, children, &|_, dir| Ok(DirResult::Dir(Arc::new(dir))))
     }
 
-    /// Copies a file from the live workspace, if it is there as it is wanted, and says whether it was.
+    /// Copies a file from the source, and returns false if the file is not there with the wanted content.
     ///
-    /// Sharing blocks is safe, since a write to either file gives it blocks of its own. A hard link would not be: what writes
-    /// in place would write to both.
+    /// Sharing blocks is safe, since a write to either file gives it blocks of its own. A hard link would not be safe:
+    /// a program that writes in place would write to both.
     fn copy(
         &self,
-        live: Option<&(OwnedFd, &Arc<Dir>)>,
-        one: &tree::Entry<'_>,
+        source: Option<&(OwnedFd, &Arc<Dir>)>,
+        wanted: &tree::TreeEntry<'_>,
         file: &OwnedFd,
         content: &mut Vec<u8>,
     ) -> io::Result<bool> {
-        let Some((live, known)) = live else { return Ok(false) };
-        let Some(entry) = known.find(one.name) else { return Ok(false) };
-        if entry.id != one.id || entry.racy || !matches!(entry.kind, Kind::Kept(mode) if mode.is_file()) {
+        let Some((source, known)) = source else { return Ok(false) };
+        let Some(entry) = known.find(wanted.name) else { return Ok(false) };
+        if entry.id != wanted.id || entry.racy || !matches!(entry.kind, EntryKind::Tracked(mode) if mode.is_file()) {
             return Ok(false);
         }
-        // Small files come as fast from the versions, where their content is checked.
+        // Small files are read as fast from the objects, where their content is checked.
         if entry.stat.size < 1 << 14 && self.cannot_share.load(Relaxed) {
             return Ok(false);
         }
-        let Ok(source) = disk::open_file(live, one.name) else { return Ok(false) };
-        let is_as_known = || disk::stat_of(&source).is_ok_and(|stat| stat == entry.stat);
+        let Ok(source) = disk::open_file(source, wanted.name) else { return Ok(false) };
+        let is_as_known = || disk::stat_fd(&source).is_ok_and(|stat| stat == entry.stat);
         if !is_as_known() {
             return Ok(false);
         }
@@ -178,7 +196,7 @@ impl Checkout<'_> {
             content.clear();
             content.reserve(entry.stat.size as usize + 1);
             disk::read_all(&source, content, u64::MAX)?;
-            // Whatever was read before the file was looked at again is what was known.
+            // The content is right if the metadata is still the same after reading.
             if !is_as_known() || content.len() as u64 != entry.stat.size {
                 return Ok(false);
             }
@@ -192,6 +210,7 @@ impl Checkout<'_> {
         Ok(false)
     }
 
+    /// Shares the blocks of two files; returns false if the file system cannot.
     #[cfg(target_os = "linux")]
     fn share(&self, source: &OwnedFd, file: &OwnedFd) -> bool {
         if self.cannot_share.load(Relaxed) {
@@ -209,22 +228,24 @@ impl Checkout<'_> {
         false
     }
 
-    fn enter(&self, node: &Node<About>, way: &Way) -> Result<OwnedFd, Errno> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::open_dir(&above.fd, &node.name),
-            (Way::Path, _) => disk::open_path(self.root, &node.path()),
+    /// Opens a directory that was created by an earlier job.
+    fn open_dir(&self, node: &DirNode<CheckoutContext>, access: &DirAccess) -> Result<OwnedFd, Errno> {
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
+            (DirAccess::ByPath, _) => disk::open_path(self.root, &node.path()),
         }
     }
 
-    /// The directory of the live workspace whose files may be copied into this one.
-    fn live_dir<'n>(&self, node: &'n Node<About>) -> Option<(OwnedFd, &'n Arc<Dir>)> {
-        // It is opened from the root on, which is no good far down.
-        let (root, known) = (self.live.filter(|_| node.depth < NEAR)?, node.about.live.as_ref()?);
+    /// Returns the directory in the source whose files may be copied into this one.
+    fn source_dir<'n>(&self, node: &'n DirNode<CheckoutContext>) -> Option<(OwnedFd, &'n Arc<Dir>)> {
+        // The directory is opened name by name from the root, which is slow for deep paths.
+        let (root, known) = (self.source.filter(|_| node.depth < MAX_COPY_DEPTH)?, node.context.source.as_ref()?);
         Some((disk::open_path(root, &node.path()).ok()?, known))
     }
 }
 
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all bytes to a file.
+pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?;
         if written == 0 {
@@ -235,7 +256,8 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn failed(path: &[u8], error: io::Error) -> Error {
-    let shown = quote::shown(path);
-    Error::new(ErrorKind::Io, format_args!("cannot write `{shown}` in the workspace")).because(error)
+/// Returns the error of a failed write to a path of the workspace.
+pub(crate) fn cannot_write(path: &[u8], error: io::Error) -> Error {
+    let text = paths::path_text(path);
+    Error::new(ErrorKind::Io, format_args!("cannot write `{text}` in the workspace")).because(error)
 }

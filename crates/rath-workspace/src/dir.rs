@@ -1,79 +1,84 @@
-//! What was found in a directory, entry by entry.
+//! The contents of a directory as a snapshot found them.
 
 use std::sync::Arc;
 
-use crate::change::Untracked;
+use crate::change::UntrackedReason;
+use crate::ignore::{Patterns, RulesId};
+use crate::tree::{self, EMPTY_TREE, Mode, ObjectId};
 
-use super::ignore::{Patterns, RulesId};
-use super::tree::{self, EMPTY, Mode, ObjectId};
-
-/// A directory as it was found. What did not change is shared with what was found before.
+/// A directory as a snapshot found it. Subdirectories that did not change are shared with the previous snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Dir {
+pub(crate) struct Dir {
     /// The names of all entries, one after the other.
-    pub(super) names: Vec<u8>,
-    /// By name.
-    pub(super) entries: Vec<Entry>,
-    pub(super) children: Vec<Arc<Dir>>,
-    /// What the file system said of the directory itself before it was listed: as long as it says so, the names are the same.
-    pub(super) own: Stat,
-    /// Names may have come or gone since without a trace in that.
-    pub(super) racy: bool,
-    /// The tree object of what is kept; none where nothing is.
-    pub(super) tree: Option<ObjectId>,
-    /// The rules by which it was decided what is ignored.
-    pub(super) rules: RulesId,
-    /// Its own `.gitignore`, where it was read.
-    pub(super) patterns: Option<Arc<Patterns>>,
+    pub(crate) names: Vec<u8>,
+    /// The entries, sorted by name.
+    pub(crate) entries: Vec<DirEntry>,
+    /// The subdirectories that were read.
+    pub(crate) children: Vec<Arc<Dir>>,
+    /// The metadata of the directory from before it was listed: the names are the same as long as it is unchanged.
+    pub(crate) own: Stat,
+    /// True if names may have been added or removed later without changing `own`.
+    pub(crate) racy: bool,
+    /// The tree object of the tracked files; none if there are none.
+    pub(crate) tree: Option<ObjectId>,
+    /// The ignore rules that were applied.
+    pub(crate) rules: RulesId,
+    /// The patterns of the directory's own `.gitignore`, if it was read.
+    pub(crate) patterns: Option<Arc<Patterns>>,
 }
 
+/// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) start: u32,
-    pub(super) length: u16,
-    /// It may have changed after it was read without a trace in its metadata.
-    pub(super) racy: bool,
-    pub(super) kind: Kind,
-    /// Which of the children it is, for a directory that was looked into.
-    pub(super) child: Option<u32>,
-    pub(super) stat: Stat,
-    /// Its blob, for what is kept and no directory.
-    pub(super) id: ObjectId,
+pub(crate) struct DirEntry {
+    pub(crate) start: u32,
+    pub(crate) length: u16,
+    /// True if the file may have changed after it was read without a change of its metadata.
+    pub(crate) racy: bool,
+    pub(crate) kind: EntryKind,
+    /// The position in `children`, for a directory that was read.
+    pub(crate) child: Option<u32>,
+    pub(crate) stat: Stat,
+    /// The blob of a tracked file or link.
+    pub(crate) id: ObjectId,
 }
 
+/// The two kinds of entries: part of the tree, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Kept(Mode),
-    Unkept(Untracked),
+pub(crate) enum EntryKind {
+    Tracked(Mode),
+    Untracked(UntrackedReason),
 }
 
-/// What the file system says of a file without opening it.
+/// The metadata of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) modified: i64,
-    pub(super) changed: i64,
-    pub(super) mode: u32,
+pub(crate) struct Stat {
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: i64,
+    pub(crate) changed: i64,
+    pub(crate) mode: u32,
 }
 
 impl Dir {
-    pub(super) fn name(&self, entry: &Entry) -> &[u8] {
+    /// Returns the name of an entry.
+    pub(crate) fn name(&self, entry: &DirEntry) -> &[u8] {
         &self.names[entry.start as usize..][..usize::from(entry.length)]
     }
 
-    pub(super) fn child(&self, entry: &Entry) -> Option<&Arc<Dir>> {
+    /// Returns the subdirectory of an entry, if it was read.
+    pub(crate) fn child(&self, entry: &DirEntry) -> Option<&Arc<Dir>> {
         self.children.get(entry.child? as usize)
     }
 
-    pub(super) fn find(&self, name: &[u8]) -> Option<&Entry> {
+    /// Returns the entry with a name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&DirEntry> {
         let at = self.entries.binary_search_by(|entry| self.name(entry).cmp(name)).ok()?;
         Some(&self.entries[at])
     }
 
-    /// How many names were found, here and below.
+    /// Returns the number of names in this directory and all below it.
     #[cfg(target_os = "linux")]
-    pub(super) fn names(&self) -> usize {
+    pub(crate) fn names(&self) -> usize {
         let (mut names, mut rest) = (0, vec![self]);
         while let Some(dir) = rest.pop() {
             names += dir.entries.len();
@@ -82,30 +87,30 @@ impl Dir {
         names
     }
 
-    /// The id of its tree, whether or not anything is in it.
-    pub(super) fn tree(&self) -> ObjectId {
-        self.tree.unwrap_or(EMPTY)
+    /// Returns the id of the tree, which is the empty tree if nothing is tracked.
+    pub(crate) fn tree(&self) -> ObjectId {
+        self.tree.unwrap_or(EMPTY_TREE)
     }
 
-    /// The bytes of the tree object of what is kept; none where nothing is.
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
-        let mut entries: Vec<tree::Entry<'_>> = self
+    /// Returns the bytes of the tree object; none if nothing is tracked.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let mut entries: Vec<tree::TreeEntry<'_>> = self
             .entries
             .iter()
             .filter_map(|entry| match entry.kind {
-                Kind::Kept(Mode::Directory) => {
+                EntryKind::Tracked(Mode::Directory) => {
                     let id = self.child(entry)?.tree?;
-                    Some(tree::Entry { mode: Mode::Directory, name: self.name(entry), id })
+                    Some(tree::TreeEntry { mode: Mode::Directory, name: self.name(entry), id })
                 }
-                Kind::Kept(mode) => Some(tree::Entry { mode, name: self.name(entry), id: entry.id }),
-                Kind::Unkept(_) => None,
+                EntryKind::Tracked(mode) => Some(tree::TreeEntry { mode, name: self.name(entry), id: entry.id }),
+                EntryKind::Untracked(_) => None,
             })
             .collect();
         (!entries.is_empty()).then(|| tree::encode(&mut entries))
     }
 
-    /// Whether it is the same as another, with the very same children.
-    pub(super) fn is(&self, other: &Dir) -> bool {
+    /// Returns true if two directories are equal and share the same children.
+    pub(crate) fn is_same(&self, other: &Dir) -> bool {
         self.rules == other.rules
             && (self.own, self.racy) == (other.own, other.racy)
             && self.names == other.names
@@ -116,7 +121,7 @@ impl Dir {
     }
 }
 
-/// One after the other: a recursion would overflow the stack for directories nested by the thousand.
+/// Drops the children in a loop: recursion would overflow the stack for directories nested thousands deep.
 impl Drop for Dir {
     fn drop(&mut self) {
         let mut rest = std::mem::take(&mut self.children);

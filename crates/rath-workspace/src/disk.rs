@@ -1,4 +1,4 @@
-//! The file system, one name at a time: nothing here follows a link or takes a path apart.
+//! File system calls that work on one name in an open directory: none follows a symbolic link or splits a path.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use super::dir::Stat;
+use crate::dir::Stat;
 
-/// Opens a directory that the user named, wherever links lead.
-pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a directory that the user named, and follows symbolic links.
+pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens a directory in another, unless it is a link.
-pub(super) fn open_dir(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory in another one. Fails for a symbolic link.
+pub(crate) fn open_dir(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Opens a directory below another, name by name, unless one of them is a link.
-pub(super) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory below another one, name by name. Fails if one of the names is a symbolic link.
+pub(crate) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let mut dir = open_dir(root, b".")?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         dir = open_dir(&dir, name)?;
@@ -29,55 +29,57 @@ pub(super) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<Owned
     Ok(dir)
 }
 
-/// Reads to the end of a file, or a little more than `most` bytes.
-pub(super) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, most: u64) -> rustix::io::Result<()> {
+/// Reads to the end of a file, or until slightly more than `max` bytes are read.
+pub(crate) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rustix::io::Result<()> {
     loop {
         if content.len() == content.capacity() {
             content.reserve(1 << 16);
         }
         let read = rustix::io::retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(content)))?;
-        if read == 0 || content.len() as u64 > most {
+        if read == 0 || content.len() as u64 > max {
             return Ok(());
         }
     }
 }
 
-/// Opens a file to read it, unless it is a link. One that has become a pipe is not waited for.
-pub(super) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// Opens a file for reading. Fails for a symbolic link, and does not wait for a file that has become a pipe.
+pub(crate) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Makes a file that is not there yet.
-pub(super) fn create_file(dir: &OwnedFd, name: &[u8], executable: bool) -> rustix::io::Result<OwnedFd> {
+/// Creates a file that does not exist yet.
+pub(crate) fn create_file(dir: &OwnedFd, name: &[u8], executable: bool) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = if executable { 0o777 } else { 0o666 };
     rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(mode))
 }
 
-pub(super) fn stat(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Stat> {
-    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
+/// Returns the metadata of a name in a directory, without following a symbolic link.
+pub(crate) fn stat(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Stat> {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Stat::new(&stat))
 }
 
-pub(super) fn stat_of(file: &OwnedFd) -> rustix::io::Result<Stat> {
-    rustix::fs::fstat(file).map(|stat| Stat::of(&stat))
+/// Returns the metadata of an open file.
+pub(crate) fn stat_fd(file: &OwnedFd) -> rustix::io::Result<Stat> {
+    rustix::fs::fstat(file).map(|stat| Stat::new(&stat))
 }
 
-/// What something is not there any more looks like.
-pub(super) fn is_gone(error: rustix::io::Errno) -> bool {
+/// Returns true for an error that means that a file or directory no longer exists.
+pub(crate) fn is_gone(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE)
 }
 
-/// What something that we may not read looks like.
-pub(super) fn is_closed(error: rustix::io::Errno) -> bool {
+/// Returns true for an error that means that the permissions do not allow the access.
+pub(crate) fn is_denied(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::ACCESS | Errno::PERM)
 }
 
 impl Stat {
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    fn of(stat: &rustix::fs::Stat) -> Self {
+    fn new(stat: &rustix::fs::Stat) -> Self {
         let time = |seconds: i64, nanos: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos);
         Stat {
             inode: stat.st_ino as u64,
@@ -89,17 +91,18 @@ impl Stat {
     }
 
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    pub(super) fn file_type(&self) -> FileType {
+    pub(crate) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.mode as rustix::fs::RawMode)
     }
 
-    pub(super) fn is_executable(&self) -> bool {
+    pub(crate) fn is_executable(&self) -> bool {
         self.mode & 0o100 != 0
     }
 }
 
-/// The clock by which files are stamped, in nanoseconds: what changes from now on is stamped with this or later.
-pub(super) fn now() -> i64 {
+/// Returns the time of the clock that stamps files, in nanoseconds: later changes are stamped with this time or a later
+/// one.
+pub(crate) fn file_clock_now() -> i64 {
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::RealtimeCoarse;
     #[cfg(not(target_os = "linux"))]
@@ -109,34 +112,38 @@ pub(super) fn now() -> i64 {
     (now.tv_sec as i64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as i64)
 }
 
-/// Waits until the clock by which files are stamped has moved on: a few milliseconds at most.
-pub(super) fn next_tick() {
-    let before = now();
+/// Blocks until the clock that stamps files has moved on: a few milliseconds at most.
+pub(crate) fn wait_for_tick() {
+    let before = file_clock_now();
     for _ in 0..200 {
-        if now() > before {
+        if file_clock_now() > before {
             return;
         }
         std::thread::sleep(std::time::Duration::from_micros(500));
     }
 }
 
-/// What is in a directory: names one after the other, and for each where its name is and what it is, as far as is known.
+/// The names in a directory, sorted.
+///
+/// All names are stored one after the other in `names`; an entry holds the start and the length of its name, and its
+/// file type as far as the file system returned it.
 #[derive(Default)]
-pub(super) struct Listing {
-    pub(super) names: Vec<u8>,
-    pub(super) entries: Vec<(u32, u16, FileType)>,
+pub(crate) struct Listing {
+    pub(crate) names: Vec<u8>,
+    pub(crate) entries: Vec<(u32, u16, FileType)>,
     #[cfg(target_os = "linux")]
     buffer: Vec<std::mem::MaybeUninit<u8>>,
 }
 
 impl Listing {
-    pub(super) fn name(&self, nth: usize) -> &[u8] {
+    /// Returns the name of an entry.
+    pub(crate) fn name(&self, nth: usize) -> &[u8] {
         let (start, length, _) = self.entries[nth];
         &self.names[start as usize..][..usize::from(length)]
     }
 
-    /// Reads a directory, in the order of names.
-    pub(super) fn read(&mut self, dir: &OwnedFd) -> io::Result<()> {
+    /// Reads a directory, and sorts its names.
+    pub(crate) fn read(&mut self, dir: &OwnedFd) -> io::Result<()> {
         self.names.clear();
         self.entries.clear();
         self.fill(dir)?;
@@ -168,6 +175,7 @@ impl Listing {
         Ok(())
     }
 
+    /// Adds an entry, unless it is `.` or `..`.
     fn add(&mut self, name: &[u8], kind: FileType) -> io::Result<()> {
         if name == b"." || name == b".." {
             return Ok(());

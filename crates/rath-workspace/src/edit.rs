@@ -1,93 +1,101 @@
-//! A tree with a few paths as somebody wants them.
+//! Trees made from other trees by replacing a few paths.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::tree::TreeId;
-
-use super::batch::Batch;
-use super::objects::{self, Kind, Objects};
-use super::quote;
-use super::tree::{self, EMPTY, Entry, Mode, ObjectId};
-use super::versions::Kept;
+use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, ObjectKind, Objects};
+use crate::paths;
+use crate::queries::TreeFile;
+use crate::tree::{self, EMPTY_TREE, Mode, ObjectId, TreeEntry, TreeId};
 
-/// What is to be at a path: a file, or nothing.
-type Wanted = Option<(Mode, ObjectId)>;
+/// The new content of a path: a file, or nothing.
+type Replacement = Option<(Mode, ObjectId)>;
 
-/// What is wanted of one name in a directory, and below it.
+/// The replacements for one name in a directory, and below it.
 #[derive(Default)]
 struct Edits<'a> {
-    here: Option<Wanted>,
-    below: Vec<(&'a [u8], Wanted)>,
+    here: Option<Replacement>,
+    below: Vec<(&'a [u8], Replacement)>,
 }
 
 impl Objects {
-    /// Returns a tree in which these paths are as in the tree `after`, and everything else is as in `tree`.
+    /// Returns a tree in which these paths are as in the tree `after`, and all others as in `tree`.
     pub fn with_paths<'p>(
         &self,
         tree: TreeId,
         after: TreeId,
         paths: impl IntoIterator<Item = &'p str>,
     ) -> Result<TreeId> {
-        let mut wanted = BTreeMap::new();
+        let mut replacements = BTreeMap::new();
         for path in paths {
-            let path = quote::path(path)?;
+            let path = paths::parse_path(path)?;
             let entry = self.entry(after.0, &path)?;
-            wanted.insert(path, entry);
+            replacements.insert(path, entry);
         }
-        self.edit(tree, &wanted)
+        self.edit(tree, &replacements)
     }
 
     /// Returns a tree in which the path of a conflict holds one of its versions, or nothing.
     ///
-    /// `sides` are the versions of both sides: a merge may have left the file under the paths of both.
-    pub fn with_version(&self, tree: TreeId, path: &str, sides: &[Kept], version: Option<&Kept>) -> Result<TreeId> {
-        let mut wanted = self.without(tree, path, sides)?;
+    /// `sides` are the versions of both sides: a merge may have written the file to the paths of both.
+    pub fn with_version(
+        &self,
+        tree: TreeId,
+        path: &str,
+        sides: &[TreeFile],
+        version: Option<&TreeFile>,
+    ) -> Result<TreeId> {
+        let mut replacements = self.removals(tree, path, sides)?;
         if let Some(version) = version {
-            wanted.insert(quote::path(&version.path)?, Some((version.mode, version.id)));
+            replacements.insert(paths::parse_path(&version.path)?, Some((version.mode, version.id)));
         }
-        self.edit(tree, &wanted)
+        self.edit(tree, &replacements)
     }
 
     /// Returns a tree in which the path of a conflict holds this content.
-    pub fn with_content(&self, tree: TreeId, path: &str, sides: &[Kept], content: &[u8]) -> Result<TreeId> {
-        let mut wanted = self.without(tree, path, sides)?;
-        let runs = sides.iter().any(|version| version.mode == Mode::Executable);
+    ///
+    /// `sides` are the versions of both sides, as in [`with_version`](Objects::with_version). The file is executable if
+    /// one of them is.
+    pub fn with_content(&self, tree: TreeId, path: &str, sides: &[TreeFile], content: &[u8]) -> Result<TreeId> {
+        let mut replacements = self.removals(tree, path, sides)?;
+        let is_executable = sides.iter().any(|version| version.mode == Mode::Executable);
         let batch = Batch::new(self);
-        let id = batch.put(Kind::Blob, content)?.ok_or_else(collides)?;
+        let id = batch.put(ObjectKind::Blob, content)?.ok_or_else(collides)?;
         batch.finish()?;
-        wanted.insert(quote::path(path)?, Some((if runs { Mode::Executable } else { Mode::File }, id)));
-        self.edit(tree, &wanted)
+        replacements
+            .insert(paths::parse_path(path)?, Some((if is_executable { Mode::Executable } else { Mode::File }, id)));
+        self.edit(tree, &replacements)
     }
 
-    /// Everything that the merge put where a conflict is, to be taken out.
-    fn without(&self, tree: TreeId, path: &str, sides: &[Kept]) -> Result<BTreeMap<Vec<u8>, Wanted>> {
-        let mut wanted = BTreeMap::from([(quote::path(path)?, None)]);
+    /// Returns the removal of all files that the merge wrote for a conflict.
+    fn removals(&self, tree: TreeId, path: &str, sides: &[TreeFile]) -> Result<BTreeMap<Vec<u8>, Replacement>> {
+        let mut replacements = BTreeMap::from([(paths::parse_path(path)?, None)]);
         for version in sides {
-            // Where one side renamed it, the merge may have left it under both names.
-            let path = quote::path(&version.path)?;
+            // If one side renamed the file, the merge may have written it under both names.
+            let path = paths::parse_path(&version.path)?;
             if self.entry(tree.0, &path)?.is_some_and(|(_, id)| id == version.id) {
-                wanted.insert(path, None);
+                replacements.insert(path, None);
             }
         }
-        Ok(wanted)
+        Ok(replacements)
     }
 
-    /// Takes all that a tree holds from another folder.
-    pub fn take_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
+    /// Copies a tree and all its objects from another folder.
+    pub fn copy_tree_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
         let batch = Batch::new(self);
-        let mut rest = vec![(tree.0, Kind::Tree)];
+        let mut rest = vec![(tree.0, ObjectKind::Tree)];
         while let Some((id, kind)) = rest.pop() {
-            if self.contains(id) || id == EMPTY {
+            if self.contains(id) || id == EMPTY_TREE {
                 continue;
             }
             let content = other.get(id, kind)?;
-            if kind == Kind::Tree {
-                let below = tree::entries(id, &content)?.into_iter();
-                rest.extend(below.map(|entry| match entry.mode {
-                    Mode::Directory => (entry.id, Kind::Tree),
-                    _ => (entry.id, Kind::Blob),
+            if kind == ObjectKind::Tree {
+                let children = tree::entries(id, &content)?.into_iter();
+                rest.extend(children.map(|entry| match entry.mode {
+                    Mode::Directory => (entry.id, ObjectKind::Tree),
+                    _ => (entry.id, ObjectKind::Blob),
                 }));
             }
             batch.put(kind, &content)?;
@@ -95,50 +103,56 @@ impl Objects {
         batch.finish()
     }
 
-    /// Writes a tree to a directory that is removed with what this gives.
+    /// Writes a tree to a temporary directory, which is removed when the result is dropped.
     pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
         let folder = self.folder().join("fresh").join(objects::unique_name());
-        let fresh = TempCheckout(folder);
-        self.checkout(tree, fresh.path())?;
-        Ok(fresh)
+        let checkout = TempCheckout(folder);
+        self.checkout(tree, checkout.path())?;
+        Ok(checkout)
     }
 
-    fn edit(&self, tree: TreeId, wanted: &BTreeMap<Vec<u8>, Wanted>) -> Result<TreeId> {
+    fn edit(&self, tree: TreeId, replacements: &BTreeMap<Vec<u8>, Replacement>) -> Result<TreeId> {
         let batch = Batch::new(self);
-        let wanted: Vec<_> = wanted.iter().map(|(path, wanted)| (&path[..], *wanted)).collect();
-        let id = self.edit_in(&batch, tree.0, &wanted)?;
+        let replacements: Vec<_> = replacements.iter().map(|(path, replacement)| (&path[..], *replacement)).collect();
+        let id = self.edit_in(&batch, tree.0, &replacements)?;
         batch.finish()?;
-        Ok(TreeId(id.unwrap_or(EMPTY)))
+        Ok(TreeId(id.unwrap_or(EMPTY_TREE)))
     }
 
-    /// A directory's tree with these paths below it as they are wanted; none where nothing is left.
-    fn edit_in(&self, batch: &Batch<'_>, tree: ObjectId, wanted: &[(&[u8], Wanted)]) -> Result<Option<ObjectId>> {
-        let bytes = self.get(tree, Kind::Tree)?;
-        let found = tree::entries(tree, &bytes)?;
-        let mut entries: BTreeMap<&[u8], Entry<'_>> = found.into_iter().map(|entry| (entry.name, entry)).collect();
+    /// Returns the tree of a directory after the replacements below it; none if it is empty then.
+    fn edit_in(
+        &self,
+        batch: &Batch<'_>,
+        tree: ObjectId,
+        replacements: &[(&[u8], Replacement)],
+    ) -> Result<Option<ObjectId>> {
+        let bytes = self.get(tree, ObjectKind::Tree)?;
+        let current = tree::entries(tree, &bytes)?;
+        let mut entries: BTreeMap<&[u8], TreeEntry<'_>> =
+            current.into_iter().map(|entry| (entry.name, entry)).collect();
         let mut names: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
-        for (path, wanted) in wanted {
+        for (path, replacement) in replacements {
             match memchr::memchr(b'/', path) {
-                None => names.entry(path).or_default().here = Some(*wanted),
-                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *wanted)),
+                None => names.entry(path).or_default().here = Some(*replacement),
+                Some(at) => names.entry(&path[..at]).or_default().below.push((&path[at + 1..], *replacement)),
             }
         }
         for (name, Edits { here, below }) in names {
             let known = entries.get(name).map(|entry| (entry.mode, entry.id));
             let directory = known.filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-            let needs_directory = below.iter().any(|(_, wanted)| wanted.is_some());
+            let needs_dir = below.iter().any(|(_, replacement)| replacement.is_some());
             let now = match (here, directory) {
-                // One that is wanted takes the place of whatever is in its way.
-                (Some(Some(file)), _) if !needs_directory => Some(file),
-                _ if needs_directory || directory.is_some() => {
-                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY), &below)?;
+                // A new file replaces a directory at its path.
+                (Some(Some(file)), _) if !needs_dir => Some(file),
+                _ if needs_dir || directory.is_some() => {
+                    let tree = self.edit_in(batch, directory.unwrap_or(EMPTY_TREE), &below)?;
                     tree.map(|tree| (Mode::Directory, tree))
                 }
                 (Some(_), _) => None,
                 (None, _) => known,
             };
             match now {
-                Some((mode, id)) => _ = entries.insert(name, Entry { mode, name, id }),
+                Some((mode, id)) => _ = entries.insert(name, TreeEntry { mode, name, id }),
                 None => _ = entries.remove(name),
             }
         }
@@ -146,15 +160,15 @@ impl Objects {
         if entries.is_empty() {
             return Ok(None);
         }
-        batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
+        batch.put(ObjectKind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides).map(Some)
     }
 }
 
 fn collides() -> Error {
-    Error::new(ErrorKind::Io, "the content is made to collide with another, and is not kept")
+    Error::new(ErrorKind::Io, "the content is part of a SHA-1 collision attack and cannot be stored")
 }
 
-/// A directory that is removed with this.
+/// A temporary directory with the files of a tree, removed on drop.
 pub struct TempCheckout(PathBuf);
 
 impl TempCheckout {

@@ -1,4 +1,4 @@
-//! The error of every operation on versions of a directory.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,16 +9,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed operation: its kind, a message, and a hint for the person who can act.
 ///
 /// `Display` prints the message alone; `Debug` adds the errors behind it and the hint.
-pub struct Error(Box<Details>);
+pub struct Error(Box<ErrorDetails>);
 
-struct Details {
+/// The contents of an error, boxed to keep results small.
+struct ErrorDetails {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of failure that a caller may want to tell apart.
+/// The kinds of failure that callers can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -26,17 +27,17 @@ pub enum ErrorKind {
     Io,
     /// Stored objects are damaged or missing.
     Damaged,
-    /// A directory cannot serve as a workspace.
+    /// A directory cannot be used as a workspace.
     Directory,
-    /// Two trees cannot be merged at all.
+    /// The result of a merge cannot be stored.
     Merge,
-    /// The name of a tree, or a path, is not one.
+    /// A tree id or a path cannot be parsed.
     Format,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Error(Box::new(Details { kind, message: message.to_string(), hint: None, source: None }))
+        Error(Box::new(ErrorDetails { kind, message: message.to_string(), hint: None, source: None }))
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -68,7 +69,7 @@ impl Error {
 
     /// Takes the error apart into its message, its hint and the error behind it.
     pub fn into_parts(self) -> (String, Option<String>, Option<Box<dyn StdError + Send + Sync>>) {
-        let Details { message, hint, source, .. } = *self.0;
+        let ErrorDetails { message, hint, source, .. } = *self.0;
         (message, hint, source)
     }
 }

@@ -1,8 +1,8 @@
-//! The way in which this machine can fork a directory.
+//! Detection of the way in which a directory can be forked.
 
 use std::path::Path;
 
-/// The way in which a copy of a workspace is made for a fork.
+/// The ways to create the directory of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkMethod {
@@ -15,11 +15,11 @@ pub enum ForkMethod {
 }
 
 impl ForkMethod {
-    /// Finds the method for a directory by trying: an overlay mount of empty directories, then a reflink between two
-    /// files without a name.
+    /// Returns the best method for a directory, by trying: an overlay mount of empty directories, then a reflink
+    /// between two unnamed files.
     pub fn detect(directory: &Path) -> Self {
         let own = directory.join(".rath");
-        if crate::layers::can(if own.is_dir() { &own } else { directory }) {
+        if crate::overlay::can_mount(if own.is_dir() { &own } else { directory }) {
             return ForkMethod::Overlay;
         }
         #[cfg(target_os = "linux")]

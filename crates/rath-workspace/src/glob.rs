@@ -1,36 +1,37 @@
-//! Wildcards, as git matches them.
+//! Wildcard patterns, with git's meaning.
 
-/// Whether `*` and `?` stand for slashes too.
+/// The treatment of slashes by `*` and `?`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Slash {
-    /// Like any other character.
+pub(crate) enum Slash {
+    /// A slash is matched like any other character.
     Any,
-    /// Only `**` does.
+    /// A slash is matched only by `**` and by itself.
     Literal,
 }
 
+/// The result of matching a pattern.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum GlobMatch {
     Match,
     No,
-    /// No, and nothing that a star in front of it takes in could help.
-    Never,
-    /// The same, but for a `**` in front of it.
-    NeverButStars,
+    /// No match, for any number of characters that a star before it takes.
+    Impossible,
+    /// No match, unless a `**` before it takes more characters.
+    NoUnlessDoubleStar,
 }
 
-/// A pattern that needs more steps than this matches nothing: its author wants to see us busy.
-const STEPS: u32 = 1_000_000;
+/// The number of steps after which a pattern counts as not matching, so that no pattern can take forever.
+const MAX_GLOB_STEPS: u32 = 1_000_000;
 
-/// Whether a character has a meaning in patterns.
-pub(super) fn is_special(byte: u8) -> bool {
+/// Returns true for a character with a special meaning in patterns.
+pub(crate) fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Whether a pattern matches a whole text.
-pub(super) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
-    let mut glob = Glob { pattern, text, slash, steps: STEPS };
-    glob.matches(0, 0) == Found::Match
+/// Returns true if a pattern matches a whole text.
+pub(crate) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
+    let mut glob = Glob { pattern, text, slash, steps: MAX_GLOB_STEPS };
+    glob.matches(0, 0) == GlobMatch::Match
 }
 
 struct Glob<'a> {
@@ -41,53 +42,54 @@ struct Glob<'a> {
 }
 
 impl Glob<'_> {
-    /// The character of the pattern, 0 past its end.
+    /// Returns a character of the pattern, and 0 after its end.
     fn p(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
     }
 
+    /// Returns a character of the text, and 0 after its end.
     fn t(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    fn matches(&mut self, mut p: usize, mut t: usize) -> Found {
+    fn matches(&mut self, mut p: usize, mut t: usize) -> GlobMatch {
         while self.p(p) != 0 {
             self.steps = self.steps.saturating_sub(1);
             if self.steps == 0 {
-                return Found::Never;
+                return GlobMatch::Impossible;
             }
-            let (wanted, found) = (self.p(p), self.t(t));
-            if found == 0 && wanted != b'*' {
-                return Found::Never;
+            let (wanted, byte) = (self.p(p), self.t(t));
+            if byte == 0 && wanted != b'*' {
+                return GlobMatch::Impossible;
             }
             match wanted {
-                b'?' if self.slash == Slash::Literal && found == b'/' => return Found::No,
+                b'?' if self.slash == Slash::Literal && byte == b'/' => return GlobMatch::No,
                 b'?' => {}
-                b'*' => match self.star(&mut p, &mut t) {
-                    Some(found) => return found,
+                b'*' => match self.match_star(&mut p, &mut t) {
+                    Some(result) => return result,
                     None => continue,
                 },
-                b'[' => match self.class(&mut p, found) {
-                    None => return Found::Never,
-                    Some(false) => return Found::No,
+                b'[' => match self.match_class(&mut p, byte) {
+                    None => return GlobMatch::Impossible,
+                    Some(false) => return GlobMatch::No,
                     Some(true) => {}
                 },
                 b'\\' => {
                     p += 1;
-                    if self.p(p) != found {
-                        return Found::No;
+                    if self.p(p) != byte {
+                        return GlobMatch::No;
                     }
                 }
-                _ if wanted != found => return Found::No,
+                _ if wanted != byte => return GlobMatch::No,
                 _ => {}
             }
             (p, t) = (p + 1, t + 1);
         }
-        if self.t(t) == 0 { Found::Match } else { Found::No }
+        if self.t(t) == 0 { GlobMatch::Match } else { GlobMatch::No }
     }
 
-    /// What a star leads to; none if the match goes on behind it.
-    fn star(&mut self, p: &mut usize, t: &mut usize) -> Option<Found> {
+    /// Matches a star; none if matching continues after the star.
+    fn match_star(&mut self, p: &mut usize, t: &mut usize) -> Option<GlobMatch> {
         let first = *p;
         *p += 1;
         let mut takes_slashes = self.slash == Slash::Any;
@@ -98,9 +100,9 @@ impl Glob<'_> {
             let begins = first == 0 || self.pattern[first - 1] == b'/';
             let ends = matches!((self.p(*p), self.p(*p + 1)), (0 | b'/', _) | (b'\\', b'/'));
             if self.slash == Slash::Literal && begins && ends {
-                // Between slashes it may stand for no directory at all.
-                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == Found::Match {
-                    return Some(Found::Match);
+                // Between slashes, `**` may stand for no directory at all.
+                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == GlobMatch::Match {
+                    return Some(GlobMatch::Match);
                 }
                 takes_slashes = true;
             }
@@ -108,58 +110,59 @@ impl Glob<'_> {
         let rest = self.text.get(*t..).unwrap_or_default();
         if self.p(*p) == 0 {
             let stays = takes_slashes || memchr::memchr(b'/', rest).is_none();
-            return Some(if stays { Found::Match } else { Found::NeverButStars });
+            return Some(if stays { GlobMatch::Match } else { GlobMatch::NoUnlessDoubleStar });
         }
         if !takes_slashes && self.p(*p) == b'/' {
             return match memchr::memchr(b'/', rest) {
-                None => Some(Found::Never),
+                None => Some(GlobMatch::Impossible),
                 Some(slash) => {
                     *t += slash;
                     None
                 }
             };
         }
-        self.any(*p, *t, takes_slashes)
+        self.match_after_star(*p, *t, takes_slashes)
     }
 
-    /// Tries what follows a star at every place that the star may reach to.
-    fn any(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<Found> {
+    /// Tries the rest of the pattern at every position that the star may reach.
+    fn match_after_star(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<GlobMatch> {
         while self.t(t) != 0 {
             self.steps = self.steps.saturating_sub(1);
             if self.steps == 0 {
-                return Some(Found::Never);
+                return Some(GlobMatch::Impossible);
             }
             let wanted = self.p(p);
             if !is_special(wanted) {
-                // A character that stands for itself has to come, so what is before it belongs to the star.
+                // A literal character has to follow, so the star takes everything before it.
                 while self.t(t) != 0 && self.t(t) != wanted && (takes_slashes || self.t(t) != b'/') {
                     t += 1;
                 }
                 if self.t(t) != wanted {
-                    return Some(if takes_slashes { Found::Never } else { Found::NeverButStars });
+                    return Some(if takes_slashes { GlobMatch::Impossible } else { GlobMatch::NoUnlessDoubleStar });
                 }
             }
-            let found = self.matches(p, t);
-            if found != Found::No {
-                if !takes_slashes || found != Found::NeverButStars {
-                    return Some(found);
+            let result = self.matches(p, t);
+            if result != GlobMatch::No {
+                if !takes_slashes || result != GlobMatch::NoUnlessDoubleStar {
+                    return Some(result);
                 }
             } else if !takes_slashes && self.t(t) == b'/' {
-                return Some(Found::NeverButStars);
+                return Some(GlobMatch::NoUnlessDoubleStar);
             }
             t += 1;
         }
-        Some(Found::Never)
+        Some(GlobMatch::Impossible)
     }
 
-    /// Whether a set of characters holds this one; none if it is no set. Ends at its closing bracket.
-    fn class(&self, p: &mut usize, found: u8) -> Option<bool> {
+    /// Returns true if a set of characters contains this one; none if the set is not valid. Stops at its closing
+    /// bracket.
+    fn match_class(&self, p: &mut usize, byte: u8) -> Option<bool> {
         *p += 1;
         let negated = matches!(self.p(*p), b'!' | b'^');
         if negated {
             *p += 1;
         }
-        let (mut before, mut holds) = (0, false);
+        let (mut before, mut contains) = (0, false);
         loop {
             let mut one = self.p(*p);
             match one {
@@ -170,7 +173,7 @@ impl Glob<'_> {
                     if one == 0 {
                         return None;
                     }
-                    holds |= one == found;
+                    contains |= one == byte;
                 }
                 b'-' if before != 0 && !matches!(self.p(*p + 1), 0 | b']') => {
                     *p += 1;
@@ -182,7 +185,7 @@ impl Glob<'_> {
                             return None;
                         }
                     }
-                    holds |= (before..=last).contains(&found);
+                    contains |= (before..=last).contains(&byte);
                     one = 0;
                 }
                 b'[' if self.p(*p + 1) == b':' => {
@@ -190,15 +193,15 @@ impl Glob<'_> {
                     let length = self.pattern.get(start..)?.iter().position(|byte| *byte == b']')?;
                     match self.pattern[start..start + length].strip_suffix(b":") {
                         Some(name) => {
-                            holds |= named(name, found)?;
+                            contains |= is_in_class(name, byte)?;
                             *p = start + length;
                             one = 0;
                         }
-                        // Without its end it is a bracket like any other.
-                        None => holds |= found == b'[',
+                        // Without its end, `[:` is an ordinary bracket.
+                        None => contains |= byte == b'[',
                     }
                 }
-                _ => holds |= one == found,
+                _ => contains |= one == byte,
             }
             before = one;
             *p += 1;
@@ -206,11 +209,12 @@ impl Glob<'_> {
                 break;
             }
         }
-        Some(holds != negated && !(self.slash == Slash::Literal && found == b'/'))
+        Some(contains != negated && !(self.slash == Slash::Literal && byte == b'/'))
     }
 }
 
-fn named(name: &[u8], byte: u8) -> Option<bool> {
+/// Returns true if a character belongs to a named class; none if there is no such class.
+fn is_in_class(name: &[u8], byte: u8) -> Option<bool> {
     Some(match name {
         b"alnum" => byte.is_ascii_alphanumeric(),
         b"alpha" => byte.is_ascii_alphabetic(),

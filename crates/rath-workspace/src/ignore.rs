@@ -1,17 +1,16 @@
-//! What `.gitignore` files say, by git's own rules.
+//! The rules of `.gitignore` files, with git's meaning.
 
 use std::sync::Arc;
 
 use crate::change::Digest;
-
-use super::glob::{self, Slash};
+use crate::glob::{self, Slash};
 
 /// The `.gitignore` rules that apply in a directory, for callers that read the files themselves.
 ///
 /// ```
 /// # use rath_workspace::IgnoreRules;
-/// let top = IgnoreRules::default().below(b"", b"*.log\ntarget/\n");
-/// let logs = top.below(b"logs", b"!keep.log\n");
+/// let top = IgnoreRules::default().with_gitignore(b"", b"*.log\ntarget/\n");
+/// let logs = top.with_gitignore(b"logs", b"!keep.log\n");
 /// assert!(top.ignores(b"logs/a.log", false));
 /// assert!(!logs.ignores(b"logs/keep.log", false));
 /// assert!(top.ignores(b"target", true));
@@ -20,65 +19,66 @@ use super::glob::{self, Slash};
 pub struct IgnoreRules(Rules);
 
 impl IgnoreRules {
-    /// Returns these rules and those of a `.gitignore` with this content, in a directory below.
+    /// Returns these rules, extended by those of a `.gitignore` with this content in a directory below.
     ///
     /// The path of the directory has no slash at its end, and is empty for the topmost one.
-    pub fn below(&self, directory: &[u8], content: &[u8]) -> Self {
-        IgnoreRules(Level::below(&self.0, &Arc::new(Patterns::parse(content)), directory))
+    pub fn with_gitignore(&self, directory: &[u8], content: &[u8]) -> Self {
+        IgnoreRules(IgnoreLevel::push(&self.0, &Arc::new(Patterns::parse(content)), directory))
     }
 
     /// Returns true if a path is ignored.
     ///
-    /// The path begins with that of the directory whose rules these are. As for git, what is in an ignored directory is
-    /// ignored too: ask for the directories above first.
+    /// The path must begin with that of the directory that the rules belong to. As in git, everything in an ignored
+    /// directory is ignored: ask for the parent directories first.
     pub fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
         ignores(&self.0, path, is_directory)
     }
 }
 
-/// The rules that hold in a directory: those of its own `.gitignore` and of all above it.
-///
-/// None where there are no rules at all.
-pub(super) type Rules = Option<Arc<Level>>;
+/// The rules of a directory: those of its own `.gitignore` and of all directories above; none if there are no rules.
+pub(crate) type Rules = Option<Arc<IgnoreLevel>>;
 
 /// The rules of one `.gitignore`.
 #[derive(Debug)]
-pub(super) struct Level {
-    above: Rules,
+pub(crate) struct IgnoreLevel {
+    parent: Rules,
     patterns: Arc<Patterns>,
-    /// How long the path of its directory is, with the slash at its end.
+    /// The length of the path of its directory, with the slash at its end.
     base: usize,
-    /// What tells these rules, with all above, from others at the same place.
+    /// Identifies these rules together with all above.
     id: RulesId,
 }
 
-/// What tells the rules of a directory from others at the same place. All zeros: there are none.
-pub(super) type RulesId = [u8; 16];
+/// Identifies the rules of a directory. All zeros stand for no rules.
+pub(crate) type RulesId = [u8; 16];
 
 /// The lines of one `.gitignore`.
 #[derive(Debug)]
-pub(super) struct Patterns {
+pub(crate) struct Patterns {
     list: Vec<Pattern>,
     digest: Digest,
 }
 
+/// One line of a `.gitignore`.
 #[derive(Debug)]
 struct Pattern {
     text: Vec<u8>,
-    /// How much of it stands for itself.
+    /// The length of the part before the first wildcard.
     literal: usize,
+    /// True for a pattern that begins with `!`.
     negative: bool,
+    /// True for a pattern that ends with a slash, and matches directories only.
     directories: bool,
-    /// It has no slash, so it is about names, wherever they are.
+    /// True for a pattern without a slash, which matches names at any depth.
     name: bool,
 }
 
-/// Lines longer than this are no rules: nothing that they match could be opened.
-const LONGEST: usize = 4096;
+/// The longest pattern. No path that a longer one matches could be opened.
+const MAX_PATTERN_BYTES: usize = 4096;
 
 impl Patterns {
-    pub(super) fn parse(bytes: &[u8]) -> Self {
-        let digest = Digest::of(bytes);
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let digest = Digest::compute(bytes);
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let list = text.split(|byte| *byte == b'\n').filter_map(Pattern::parse).collect();
         Patterns { list, digest }
@@ -89,35 +89,36 @@ impl Patterns {
     }
 }
 
-impl Level {
-    /// The rules below `above` in the directory with this path and these patterns.
-    pub(super) fn below(above: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
+impl IgnoreLevel {
+    /// Returns the rules of a directory with its own patterns, below those of its parent.
+    pub(crate) fn push(parent: &Rules, patterns: &Arc<Patterns>, path: &[u8]) -> Rules {
         if patterns.is_empty() {
-            return above.clone();
+            return parent.clone();
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&id(above));
+        hasher.update(&rules_id(parent));
         hasher.update(&patterns.digest.0);
         let mut id = RulesId::default();
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         let base = if path.is_empty() { 0 } else { path.len() + 1 };
-        Some(Arc::new(Level { above: above.clone(), patterns: patterns.clone(), base, id }))
+        Some(Arc::new(IgnoreLevel { parent: parent.clone(), patterns: patterns.clone(), base, id }))
     }
 }
 
-pub(super) fn id(rules: &Rules) -> RulesId {
+/// Returns the id of rules.
+pub(crate) fn rules_id(rules: &Rules) -> RulesId {
     rules.as_ref().map(|level| level.id).unwrap_or_default()
 }
 
-/// Whether a path is ignored. No directory above it may be.
-pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
+/// Returns true if a path is ignored. No directory above the path may be ignored.
+pub(crate) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
     let mut next = rules;
     while let Some(level) = next {
         let path = &path[level.base..];
         if let Some(pattern) = level.patterns.list.iter().rev().find(|pattern| pattern.matches(path, is_directory)) {
             return !pattern.negative;
         }
-        next = &level.above;
+        next = &level.parent;
     }
     false
 }
@@ -125,11 +126,11 @@ pub(super) fn ignores(rules: &Rules, path: &[u8], is_directory: bool) -> bool {
 impl Pattern {
     fn parse(line: &[u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.starts_with(b"#") || line.len() > LONGEST {
+        if line.starts_with(b"#") || line.len() > MAX_PATTERN_BYTES {
             return None;
         }
         let line = &line[..memchr::memchr(0, line).unwrap_or(line.len())];
-        let line = without_spaces_at_the_end(line);
+        let line = trim_trailing_spaces(line);
         let (line, negative) = line.strip_prefix(b"!").map_or((line, false), |line| (line, true));
         let (line, directories) = line.strip_suffix(b"/").map_or((line, false), |line| (line, true));
         if line.is_empty() {
@@ -156,20 +157,21 @@ impl Pattern {
         if !value.starts_with(&self.text[..self.literal]) {
             return false;
         }
-        // What stands for itself is taken off before matching, so a `**` right behind it counts as if it came first: git's way.
+        // As in git, the literal part is removed before matching, so a `**` after it counts as if it came first.
         let from = if self.name { 0 } else { self.literal };
         glob::matches(&self.text[from..], &value[from..], slash)
     }
 }
 
-fn without_spaces_at_the_end(line: &[u8]) -> &[u8] {
+/// Removes spaces at the end, unless they are escaped.
+fn trim_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut end = None;
     let mut at = 0;
     while at < line.len() {
         match line[at] {
             b' ' => end = end.or(Some(at)),
             b'\\' => {
-                // An escape without anything after it is no escape, and nothing is taken away.
+                // A backslash at the end is not an escape, and nothing is removed.
                 if at + 1 == line.len() {
                     return line;
                 }

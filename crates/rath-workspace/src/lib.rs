@@ -1,34 +1,91 @@
-//! The versions of a directory, as git objects in a folder of their own.
+//! Versions of a directory, stored as git objects.
 //!
-//! [`Objects`] keeps versions; a [`Workspace`] is a directory whose versions are kept. Nothing of a `.git` that may be there
-//! is read, locked, run or written: not its index, its configuration, its hooks or filters. Line endings stay as they are,
-//! and `.gitattributes` is a file like any other.
+//! A [`Workspace`] is a directory whose versions are stored, and [`Objects`] is the folder that stores them. A
+//! [`Snapshot`] turns the files of the directory into a tree, and a [`TreeId`] names that tree from then on. Trees can
+//! be compared, merged, checked out, restored and searched, in any process and long after the directory has changed.
 //!
-//! What a [`Snapshot`] keeps, as git would: files with their executable bit, links as links (never followed), names as bytes.
-//! What it does not keep, and [`Workspace::changes`] still names when its metadata changes:
+//! ```
+//! use rath_workspace::{Labels, Objects, Workspace};
+//! # use std::fs;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let temp = tempfile::tempdir()?;
+//! let project = temp.path().join("project");
+//! fs::create_dir(&project)?;
+//! fs::write(project.join("notes.txt"), "one\ntwo\nthree\nfour\nfive\n")?;
 //!
-//! - what a `.gitignore` in the workspace names, by git's rules. There are no rules beside those files, and a file that was
-//!   kept before it came to be ignored is kept no longer. An ignored directory is looked into for metadata only; one that holds
-//!   more than 10,000 names is named as a whole, by its own metadata. When more than 20 paths changed in one, it is named
-//!   instead of them;
-//! - `.git`, at any depth, named as one path. Its `objects` are not looked into: git writes no object without writing something
-//!   else too. The files of a repository inside the workspace are files like any others;
-//! - files that are larger than 32 MiB, unless [`Workspace::largest`] says otherwise;
-//! - pipes, sockets and devices, and what cannot be read: files and directories that are closed to us, directories nested more
-//!   than 2,048 deep, and files made to collide with others;
-//! - directories with nothing in them;
-//! - `.rath` below the first level, and files that a tool is about to put in the place of others (`.rath-`, 32 digits, `.tmp`).
+//! // Open the directory, and store its first version.
+//! let objects = Objects::open(&temp.path().join("versions"))?;
+//! let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
+//! let base = workspace.snapshot()?.tree;
 //!
-//! The `.rath` of the workspace itself is ours: it is neither kept nor named. Neither are times, owners, or permissions beyond
-//! the executable bit.
+//! // Change a file, store a second version, and compare the two.
+//! fs::write(project.join("notes.txt"), "ONE\ntwo\nthree\nfour\nfive\n")?;
+//! let ours = workspace.snapshot()?.tree;
+//! let changes = objects.diff(Some(base), ours)?;
+//! assert_eq!(changes[0].path, "notes.txt");
+//! assert!(objects.patch(base, ours)?.contains("-one\n+ONE\n"));
 //!
-//! A snapshot is one pass over names and metadata. A file is read again if its size, its times, its inode or its mode are not
-//! as they were, or if it was last changed so shortly before it was read that it may have changed again without a trace. One
-//! that changes while it is read is read again, five times at most; what is kept is always what was read. What goes away
-//! meanwhile is not there.
+//! // Go back, and make another change.
+//! workspace.restore(base)?;
+//! fs::write(project.join("notes.txt"), "one\ntwo\nthree\nfour\nFIVE\n")?;
+//! let theirs = workspace.snapshot()?.tree;
 //!
-//! A directory with more than 1,000,000 names that are not ignored, or more than 8 GiB in files that have to be read at once, is
-//! no workspace: nobody means to keep versions of a whole machine.
+//! // Merge both changes, and write the result to a new directory.
+//! let merged = objects.merge(base, ours, theirs, Labels { ours: "ours", theirs: "theirs" })?;
+//! assert!(merged.conflicts.is_empty());
+//! objects.checkout(merged.tree, &temp.path().join("merged"))?;
+//! assert_eq!(fs::read_to_string(temp.path().join("merged/notes.txt"))?, "ONE\ntwo\nthree\nfour\nFIVE\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | store a version | [`Workspace::snapshot`], then [`Objects::sync`] to make it durable |
+//! | list changes | [`Workspace::changes`] between snapshots, [`Objects::diff`] and [`Objects::patch`] between trees |
+//! | read a version | [`Objects::files`], [`Objects::read`], [`Objects::checkout`], [`Objects::temp_checkout`] |
+//! | return to a version | [`Workspace::restore`] |
+//! | work on several versions at once | [`Workspace::fork`] |
+//! | combine versions | [`Objects::merge`], [`Objects::with_paths`], [`Objects::with_version`], [`Objects::with_content`] |
+//! | find the origin of a line | [`Objects::blame`] |
+//! | find the version that broke something | [`Bisect`] |
+//!
+//! The example `versions` shows them together: `cargo run -p rath-workspace --example versions`.
+//!
+//! # Git
+//!
+//! Objects, trees, ignore rules, renames and merges follow git, so `git --git-dir FOLDER` can read the folder. Git itself is
+//! never run, and the `.git` of a directory is never read, locked or written: neither its index nor its configuration,
+//! hooks or filters. Line endings are not changed, and `.gitattributes` is an ordinary file.
+//!
+//! # Tracked files
+//!
+//! A snapshot stores what git would: files with their executable bit, symbolic links (which are never followed), and names
+//! as bytes. It does not store times, owners, or other permissions. Some paths are *untracked*: no version of them is
+//! stored, and [`Workspace::changes`] reports a change of their metadata:
+//!
+//! - paths that a `.gitignore` in the workspace ignores. There are no other rules, and a tracked file that becomes ignored
+//!   is no longer tracked. Ignored directories are read for metadata only. A directory with more than 10,000 names is
+//!   reported as a whole, by its own metadata; with more than 20 changes, it is reported instead of them;
+//! - `.git` at any depth, reported as one path. Its `objects` are skipped, because git writes no object without changing
+//!   another file too. Other files of a nested repository are ordinary files;
+//! - files larger than 32 MiB, or than [`Workspace::max_file_size`];
+//! - pipes, sockets and devices; files and directories that the permissions do not allow reading; directories nested
+//!   more than 2,048 deep; and files that are part of a SHA-1 collision attack;
+//! - empty directories;
+//! - `.rath` below the first level, and temporary files that are about to be renamed (`.rath-`, 32 digits, `.tmp`).
+//!
+//! The `.rath` directory of the workspace itself is neither stored nor reported.
+//!
+//! # Cost
+//!
+//! A snapshot reads all names and metadata once. The content of a file is read only if its size, times, inode or mode
+//! changed, or if it changed so shortly before the last read that a further change may have left no trace. A file that
+//! changes while it is read is read again, at most five times; the stored content is always what was read last. Files that
+//! disappear meanwhile are left out.
+//!
+//! A directory with more than 1,000,000 names that are not ignored, or with more than 8 GiB in files that have to be read at
+//! once, is rejected: it is more likely `/` or a home directory than a project.
 
 mod batch;
 mod bisect;
@@ -37,6 +94,7 @@ mod change;
 mod changes;
 mod checkout;
 mod dir;
+mod dir_node;
 mod disk;
 mod edit;
 mod error;
@@ -44,235 +102,243 @@ mod fork_method;
 mod glob;
 mod ignore;
 mod index;
-#[cfg(target_os = "linux")]
-mod layers;
-#[cfg(not(target_os = "linux"))]
-#[path = "no_layers.rs"]
-mod layers;
+mod limits;
 mod lines;
 mod merge;
-mod most;
-mod node;
 mod objects;
+#[cfg(target_os = "linux")]
+mod overlay;
+#[cfg(not(target_os = "linux"))]
+#[path = "overlay_unsupported.rs"]
+mod overlay;
 mod pack;
 mod patch;
+mod paths;
 mod pool;
-mod quote;
+mod queries;
 mod rename;
 mod restore;
 mod tree;
-mod versions;
 mod walk;
 
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
-pub use self::change::{ChangeKind, Digest, FileChange, Untracked};
+pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
 pub use self::ignore::IgnoreRules;
-pub use self::merge::{Conflict, ConflictKind, Joined, Labels};
+pub use self::merge::{Conflict, ConflictKind, Labels, MergeResult};
 pub use self::objects::Objects;
-pub use self::quote::{path_bytes, path_text};
+pub use self::paths::{path_bytes, path_text};
+pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};
-pub use self::versions::Kept;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::batch::Batch;
-use self::checkout::Live;
-use self::dir::{Dir, Kind};
-use self::layers::Layers;
-use self::most::Most;
+use self::checkout::CopySource;
+use self::dir::{Dir, EntryKind};
+use self::index::IndexKey;
+use self::limits::SnapshotLimits;
+use self::overlay::OverlayMount;
 use self::restore::Restore;
 
-/// A directory whose versions are kept.
+/// A directory whose versions are stored.
 #[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
     objects: Objects,
-    /// Where what is known of files is kept between processes.
+    /// The path of the index.
     index: PathBuf,
-    largest: u64,
-    most: Most,
+    max_file_size: u64,
+    limits: SnapshotLimits,
+    /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
-    /// Whether more is known than the index says.
+    /// True if `known` is newer than the index.
     unsaved: bool,
-    /// What keeps it mounted, where it is.
-    mounted: Option<Layers>,
+    /// The mount, for a fork by overlay.
+    overlay: Option<OverlayMount>,
 }
 
-/// A directory as it was at one time.
+/// The contents of a directory at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// What is kept of it.
+    /// The tree of the tracked files.
     pub tree: TreeId,
-    found: Arc<Dir>,
+    dir: Arc<Dir>,
 }
 
 impl Workspace {
-    /// Files larger than this are not kept, unless told otherwise.
-    pub const LARGEST: u64 = 32 << 20;
+    /// The size limit for tracked files, unless [`max_file_size`](Workspace::max_file_size) sets another.
+    pub const DEFAULT_MAX_FILE_SIZE: u64 = 32 << 20;
 
-    /// Opens a directory. `index` is a file that holds what is known of it between processes: where it is missing or
-    /// damaged, the next snapshot takes longer.
+    /// Opens a directory.
+    ///
+    /// `index` is a file for the metadata of the last snapshot. If it is missing or damaged, the next snapshot takes
+    /// longer.
     pub fn open(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
         Workspace::open_with(root, objects, index, None)
     }
 
-    /// Opens a directory that [`fork`](Workspace::fork) made.
+    /// Opens a directory that [`fork`](Workspace::fork) created, and mounts it if necessary.
     pub fn open_fork(root: &Path, objects: &Objects, index: &Path) -> Result<Self> {
-        let layers = Layers::open(objects, root)?;
-        Workspace::open_with(root, objects, index, layers)
+        let overlay = OverlayMount::open(objects, root)?;
+        Workspace::open_with(root, objects, index, overlay)
     }
 
-    fn open_with(root: &Path, objects: &Objects, index: &Path, layers: Option<Layers>) -> Result<Self> {
+    fn open_with(root: &Path, objects: &Objects, index: &Path, overlay: Option<OverlayMount>) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
-        let (largest, most) = (Self::LARGEST, Most::default());
+        let (max_file_size, limits) = (Self::DEFAULT_MAX_FILE_SIZE, SnapshotLimits::default());
         let mut workspace =
-            Workspace { root, objects, index, largest, most, known: None, unsaved: false, mounted: layers };
+            Workspace { root, objects, index, max_file_size, limits, known: None, unsaved: false, overlay };
         workspace.load()?;
         Ok(workspace)
     }
 
-    /// Sets how large a file may be that is kept.
-    pub fn largest(mut self, bytes: u64) -> Result<Self> {
-        if self.largest != bytes {
-            self.largest = bytes;
+    /// Sets the size limit for tracked files, in bytes.
+    pub fn max_file_size(mut self, bytes: u64) -> Result<Self> {
+        if self.max_file_size != bytes {
+            self.max_file_size = bytes;
             self.load()?;
         }
         Ok(self)
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether it is a fork that is mounted as long as somebody holds it.
+    /// Returns true if the directory is a fork by overlay, which is mounted only while a workspace of it is open.
     pub fn is_mounted(&self) -> bool {
-        self.mounted.is_some()
+        self.overlay.is_some()
     }
 
-    /// Where its versions are kept.
+    /// Returns the objects that store the versions.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// The last snapshot, as far as it is known, be it of an earlier process.
-    pub fn last(&self) -> Option<Snapshot> {
+    /// Returns the last snapshot, which may be from an earlier process; none if it is not known.
+    pub fn last_snapshot(&self) -> Option<Snapshot> {
         self.known.clone().map(Snapshot::new)
     }
 
-    /// Keeps the directory as it is now. It is durable after [`Objects::sync`].
+    /// Stores the current contents of the directory. They are durable after [`Objects::sync`].
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let found = walk::walk(&root, &self.objects, &batch, (self.largest, self.most), self.known.clone())?;
+        let dir = walk::walk(&root, &self.objects, &batch, (self.max_file_size, self.limits), self.known.clone())?;
         batch.finish()?;
-        self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &found));
-        self.known = Some(found.clone());
-        Ok(Snapshot::new(found))
+        self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &dir));
+        self.known = Some(dir.clone());
+        Ok(Snapshot::new(dir))
     }
 
-    /// What changed between two snapshots, by path: what is kept, and what is not.
+    /// Returns the changes between two snapshots, by path, of tracked and untracked files.
     pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
-        changes::between(&self.objects, Some(&before.found), &after.found)
+        changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir)
     }
 
-    /// Makes the kept files equal to a tree, and says what is there then.
+    /// Makes the tracked files equal to a tree, and returns the snapshot after that.
     ///
-    /// Only what differs is touched; whoever looks at a file finds all of the old one or all of the new one. What is not kept
-    /// stays, and where it is in the way of a file, nothing is restored at all. What is there before is kept in a snapshot.
+    /// Only files that differ are written, each by a rename: a reader sees the old content or the new content, never a
+    /// part. Untracked files stay; if one is in the way, the restore fails and changes nothing. The contents before are
+    /// stored as a snapshot first.
     pub fn restore(&mut self, tree: TreeId) -> Result<Snapshot> {
         let wanted = tree.0;
         let before = self.snapshot()?;
-        let changed = changes::of_trees(&self.objects, Some(before.found.tree()), wanted)?;
+        let changed = changes::diff_trees(&self.objects, Some(before.dir.tree()), wanted)?;
         if changed.is_empty() {
             return Ok(before);
         }
         let root = self.open_root()?;
-        let aside = self.index.parent().unwrap_or(&self.root);
-        Restore { objects: &self.objects, root: &root, found: &before.found, aside }.run(&changed)?;
+        let staging = self.index.parent().unwrap_or(&self.root);
+        Restore { objects: &self.objects, root: &root, dir: &before.dir, staging }.run(&changed)?;
         self.snapshot()
     }
 
-    /// A new directory with what a tree holds, and what is known of it in another index. Nothing else sees what is changed in
-    /// it.
+    /// Creates a directory with the files of a tree, independent of this one.
     ///
-    /// Where this process may mount an overlay and there are many files, they are shared with other forks until they are
-    /// changed: the directory is there as long as a workspace of it is held, and [`open_fork`](Workspace::open_fork) brings it
-    /// back. Elsewhere files share their blocks with those of this workspace if the file system can do that, or are copied.
-    /// They are never hard links: a program that writes in place would write to both.
+    /// If this process may mount an overlay and there are many files, the fork shares them with other forks until they
+    /// are changed. Such a directory has contents only while a workspace of it is open;
+    /// [`open_fork`](Workspace::open_fork) mounts it again. Otherwise files share their blocks with those of this
+    /// workspace if the file system supports it, or are copied. They are never hard links: a program that writes in
+    /// place would write to both.
+    ///
+    /// `index` is the path of the new workspace's own index.
     pub fn fork(&self, tree: TreeId, into: &Path, index: &Path) -> Result<Workspace> {
-        let live = || match (&self.known, self.open_root()) {
-            (Some(known), Ok(root)) => Some(Live { root, known: known.clone() }),
+        let source = || match (&self.known, self.open_root()) {
+            (Some(known), Ok(root)) => Some(CopySource { root, known: known.clone() }),
             _ => None,
         };
-        if !layers::is_whole(into) {
-            layers::clear(into);
+        if !overlay::is_complete(into) {
+            overlay::clear(into);
         }
-        checkout::has_room(into)?;
+        checkout::check_empty(into)?;
         let id = tree.0;
-        let (known, layers) = match layers::fork(&self.objects, id, into, &self.about()?, live())? {
-            Some((layers, known)) => (known, Some(layers)),
+        let (known, overlay) = match overlay::fork(&self.objects, id, into, &self.index_key()?, source())? {
+            Some((overlay, known)) => (known, Some(overlay)),
             None => {
-                // It is there as a whole or not at all.
-                let making = objects::temporary(into.parent().unwrap_or(into));
-                let made = checkout::checkout(&self.objects, id, &making, live()).and_then(|known| {
-                    std::fs::rename(&making, into).map_err(|error| objects::at(into, "write to", error))?;
+                // The directory appears as a whole or not at all.
+                let temp = objects::temp_path(into.parent().unwrap_or(into));
+                let result = checkout::checkout(&self.objects, id, &temp, source()).and_then(|known| {
+                    std::fs::rename(&temp, into).map_err(|error| objects::io_error(into, "write to", error))?;
                     Ok(known)
                 });
-                let _ = std::fs::remove_dir_all(&making);
-                (Some(made?), None)
+                let _ = std::fs::remove_dir_all(&temp);
+                (Some(result?), None)
             }
         };
         let (root, index) = (into.to_owned(), index.to_owned());
-        let (objects, largest, most) = (self.objects.clone(), self.largest, self.most);
-        let mut fork = Workspace { root, objects, index, largest, most, known, unsaved: true, mounted: layers };
+        let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
+        let mut fork = Workspace { root, objects, index, max_file_size, limits, known, unsaved: true, overlay };
         if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
             fork.snapshot()?;
         }
         Ok(fork)
     }
 
-    /// Whether a directory is one that [`fork`](Workspace::fork) made, to its end.
+    /// Returns true if a directory exists, unless it is a fork that was not completed.
     pub fn is_fork(directory: &Path) -> bool {
-        directory.is_dir() && layers::is_whole(directory)
+        directory.is_dir() && overlay::is_complete(directory)
     }
 
-    /// Writes what is known to the index. This is done when a workspace is let go, too.
+    /// Writes the index. Dropping a workspace does this too.
     pub fn save(&mut self) -> Result<()> {
         let Some(known) = self.known.as_ref().filter(|_| self.unsaved) else { return Ok(()) };
         let synced = self.objects.is_synced();
-        index::write(&self.index, &self.about()?, known, synced)
-            .map_err(|error| objects::at(&self.index, "write the index", error))?;
+        index::write(&self.index, &self.index_key()?, known, synced)
+            .map_err(|error| objects::io_error(&self.index, "write the index", error))?;
         self.unsaved = false;
         Ok(())
     }
 
+    /// Reads the index.
     fn load(&mut self) -> Result<()> {
-        let read = index::read(&self.index, &self.about()?);
-        if read.as_ref().is_some_and(|read| !read.synced) {
-            self.objects.doubt();
+        let loaded = index::read(&self.index, &self.index_key()?);
+        if loaded.as_ref().is_some_and(|loaded| !loaded.synced) {
+            self.objects.mark_unsynced();
         }
-        self.known = read.map(|read| read.dir);
+        self.known = loaded.map(|loaded| loaded.dir);
         Ok(())
     }
 
-    fn about(&self) -> Result<index::About> {
-        let root = disk::stat_of(&self.open_root()?).map_err(std::io::Error::from)?;
-        Ok(index::About { objects: self.objects.identity(), root: root.inode, largest: self.largest })
+    /// Returns the key that an index of this workspace has.
+    fn index_key(&self) -> Result<IndexKey> {
+        let root = disk::stat_fd(&self.open_root()?).map_err(std::io::Error::from)?;
+        Ok(IndexKey { objects: self.objects.identity(), root: root.inode, max_file_size: self.max_file_size })
     }
 
     fn open_root(&self) -> Result<OwnedFd> {
-        disk::open_root(&self.root).map_err(|error| objects::at(&self.root, "open the workspace", error))
+        disk::open_root(&self.root).map_err(|error| objects::io_error(&self.root, "open the workspace", error))
     }
 }
 
-/// Saves what is known, if it can: without it, the next snapshot takes longer.
+/// Writes the index. An error is ignored: without the index, the next snapshot takes longer.
 impl Drop for Workspace {
     fn drop(&mut self) {
         let _ = self.save();
@@ -280,31 +346,33 @@ impl Drop for Workspace {
 }
 
 impl Snapshot {
-    fn new(found: Arc<Dir>) -> Self {
-        Snapshot { tree: TreeId(found.tree()), found }
+    fn new(dir: Arc<Dir>) -> Self {
+        Snapshot { tree: TreeId(dir.tree()), dir }
     }
 
-    /// What was there and is not kept, by path.
+    /// Returns the untracked paths, with the reason for each.
     ///
-    /// Of an ignored directory only its own path, not what is in it.
-    pub fn unkept(&self) -> Vec<(String, Untracked)> {
-        let mut unkept = Vec::new();
-        let mut rest = vec![(Vec::new(), &self.found)];
+    /// An ignored directory is one path, without its contents.
+    pub fn untracked(&self) -> Vec<(String, UntrackedReason)> {
+        let mut untracked = Vec::new();
+        let mut rest = vec![(Vec::new(), &self.dir)];
         while let Some((path, dir)) = rest.pop() {
             for entry in &dir.entries {
-                let below = changes::join(&path, dir.name(entry));
+                let child_path = changes::join_path(&path, dir.name(entry));
                 match (entry.kind, dir.child(entry)) {
-                    (Kind::Unkept(why), _) => unkept.push((quote::shown(&below).into_owned(), why)),
-                    (_, Some(child)) if child.entries.is_empty() => {
-                        unkept.push((quote::shown(&below).into_owned(), Untracked::EmptyDirectory));
+                    (EntryKind::Untracked(reason), _) => {
+                        untracked.push((paths::path_text(&child_path).into_owned(), reason));
                     }
-                    (_, Some(child)) => rest.push((below, child)),
+                    (_, Some(child)) if child.entries.is_empty() => {
+                        untracked.push((paths::path_text(&child_path).into_owned(), UntrackedReason::EmptyDirectory));
+                    }
+                    (_, Some(child)) => rest.push((child_path, child)),
                     _ => {}
                 }
             }
         }
-        unkept.sort_by(|one, other| one.0.cmp(&other.0));
-        unkept
+        untracked.sort_by(|one, other| one.0.cmp(&other.0));
+        untracked
     }
 }
 
@@ -312,19 +380,19 @@ impl Snapshot {
 mod tests {
     use super::*;
 
-    /// What is known of a workspace with one file, changed by hand.
-    fn known(dir: &Dir, change: impl Fn(&mut dir::Entry)) -> Arc<Dir> {
-        let mut altered = Dir::default();
+    /// Returns a copy of a directory with changed entries.
+    fn altered(dir: &Dir, change: impl Fn(&mut dir::DirEntry)) -> Arc<Dir> {
+        let mut copy = Dir::default();
         for entry in &dir.entries {
             let mut entry = *entry;
             change(&mut entry);
-            altered.push(dir.name(&entry), entry);
+            copy.push(dir.name(&entry), entry);
         }
-        Arc::new(altered)
+        Arc::new(copy)
     }
 
     #[test]
-    fn a_directory_that_holds_too_much_is_no_workspace() {
+    fn a_directory_that_is_too_large_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().join("root");
         std::fs::create_dir_all(root.join("ignored")).expect("a directory");
@@ -333,44 +401,46 @@ mod tests {
             std::fs::write(root.join("ignored").join(format!("{nth}")), "1234").expect("written");
         }
         let objects = Objects::open(&folder.path().join("versions")).expect("versions");
-        let look = |names, bytes| {
+        let snapshot = |names, bytes| {
             let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
-            workspace.most = Most { names, bytes };
+            workspace.limits = SnapshotLimits { names, bytes };
             workspace.snapshot().map(|_| ()).map_err(|error| error.message())
         };
-        assert_eq!(look(2, 8), Ok(()));
+        assert_eq!(snapshot(2, 8), Ok(()));
         std::fs::write(root.join("file"), "12345678\n").expect("written");
-        let told = Err("too much for a workspace: it holds more than 2 files and directories".to_owned());
-        assert_eq!(look(2, 100), told);
-        let told = Err("too much for a workspace: it holds more than 0 MiB that are new".to_owned());
-        assert_eq!(look(3, 8), told);
-        assert_eq!(look(3, 17), Ok(()));
+        let rejected =
+            Err("the directory is too large for a workspace: found more than 2 files and directories".to_owned());
+        assert_eq!(snapshot(2, 100), rejected);
+        let rejected =
+            Err("the directory is too large for a workspace: found more than 0 MiB in new or changed files".to_owned());
+        assert_eq!(snapshot(3, 8), rejected);
+        assert_eq!(snapshot(3, 17), Ok(()));
     }
 
     #[test]
-    fn what_may_have_changed_unseen_is_read_again() {
+    fn a_file_that_may_have_changed_without_a_trace_is_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let (root, versions) = (folder.path().join("root"), folder.path().join("versions"));
         std::fs::create_dir(&root).expect("a directory");
         let objects = Objects::open(&versions).expect("versions");
         let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
-        // Within one tick of the clock: soon, on any machine.
+        // A write and a snapshot within one tick of the clock happen soon on any machine.
         let racy = (0..1_000).any(|nth| {
             std::fs::write(root.join("file"), format!("{nth}")).expect("written");
-            workspace.snapshot().expect("a snapshot").found.entries[0].racy
+            workspace.snapshot().expect("a snapshot").dir.entries[0].racy
         });
         assert!(racy);
-        disk::next_tick();
-        disk::next_tick();
+        disk::wait_for_tick();
+        disk::wait_for_tick();
         let sure = workspace.snapshot().expect("a snapshot");
-        assert!(!sure.found.entries[0].racy);
+        assert!(!sure.dir.entries[0].racy);
         let wrong = ObjectId([7; 20]);
         for racy in [true, false] {
-            workspace.known = Some(known(&sure.found, |entry| (entry.id, entry.racy) = (wrong, racy)));
-            let id = workspace.snapshot().expect("a snapshot").found.entries[0].id;
-            assert_eq!(id, if racy { sure.found.entries[0].id } else { wrong });
+            workspace.known = Some(altered(&sure.dir, |entry| (entry.id, entry.racy) = (wrong, racy)));
+            let id = workspace.snapshot().expect("a snapshot").dir.entries[0].id;
+            assert_eq!(id, if racy { sure.dir.entries[0].id } else { wrong });
         }
-        workspace.known = Some(known(&sure.found, |entry| {
+        workspace.known = Some(altered(&sure.dir, |entry| {
             (entry.id, entry.racy, entry.stat.changed) = (wrong, false, entry.stat.changed - 1);
         }));
         assert_eq!(workspace.snapshot().expect("a snapshot").tree, sure.tree);

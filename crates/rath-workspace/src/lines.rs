@@ -1,31 +1,32 @@
-//! Which lines of two texts are the same: the histogram diff of git, line for line.
+//! The diff of two texts by lines: git's histogram diff, with the same result.
 
-mod classic;
+mod myers;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Lines as numbers: equal lines have equal numbers.
+/// Numbers for lines: equal lines get equal ids.
 #[derive(Default)]
-pub(super) struct Numbers<'a> {
+pub(crate) struct LineIds<'a> {
     known: HashMap<&'a [u8], u32>,
 }
 
-/// A run of lines that was taken away, and what came instead.
+/// A run of lines that was removed, and the run that replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hunk {
-    pub(super) before: Range<usize>,
-    pub(super) after: Range<usize>,
+pub(crate) struct Hunk {
+    pub(crate) before: Range<usize>,
+    pub(crate) after: Range<usize>,
 }
 
-/// Lines that occur more often than this are no good to begin with.
-const OFTEN: usize = 64;
+/// The number of occurrences from which on a line is not used to align the texts.
+const MAX_OCCURRENCES: usize = 64;
 
-/// A diff that takes more steps than this is given up where it is: what is left counts as changed.
-const STEPS: usize = 200_000_000;
+/// The number of steps after which a diff stops: all remaining lines count as changed.
+const MAX_DIFF_STEPS: usize = 200_000_000;
 
-impl<'a> Numbers<'a> {
-    pub(super) fn of(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
+impl<'a> LineIds<'a> {
+    /// Returns the ids of lines.
+    pub(crate) fn assign(&mut self, lines: &[&'a [u8]]) -> Vec<u32> {
         let number = |line: &&'a [u8]| {
             let next = self.known.len() as u32;
             *self.known.entry(line).or_insert(next)
@@ -34,18 +35,18 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Whether a file is no text.
-pub(super) fn is_binary(content: &[u8]) -> bool {
+/// Returns true if content is binary.
+pub(crate) fn is_binary(content: &[u8]) -> bool {
     memchr::memchr(0, &content[..content.len().min(8000)]).is_some()
 }
 
-/// Takes a text apart after every line break.
-pub(super) fn lines(text: &[u8]) -> Vec<&[u8]> {
+/// Splits a text after every line break.
+pub(crate) fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// The lines that two sequences have in common, by their places in the one and the other.
-pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
+/// Returns the pairs of positions of lines that two sequences have in common.
+pub(crate) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
     let mut common = Vec::new();
     let (mut one, mut other) = (0, 0);
     let end = Hunk { before: before.len()..before.len(), after: after.len()..after.len() };
@@ -56,17 +57,18 @@ pub(super) fn common(before: &[u32], after: &[u32]) -> Vec<(usize, usize)> {
     common
 }
 
-/// What has to be changed in one sequence to get the other.
-pub(super) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
+/// Returns the changes from one sequence to the other.
+pub(crate) fn diff(before: &[u32], after: &[u32]) -> Vec<Hunk> {
     let changed = (vec![false; before.len()], vec![false; after.len()]);
-    let mut diff = Diff { before, after, changed, steps: STEPS };
-    diff.histogram();
+    let mut diff = HistogramDiff { before, after, changed, steps: MAX_DIFF_STEPS };
+    diff.run();
     let (mut one, mut other) = diff.changed;
     slide(before, &mut one, &other);
     slide(after, &mut other, &one);
     hunks(&one, &other)
 }
 
+/// Returns the hunks from flags for changed lines.
 fn hunks(before: &[bool], after: &[bool]) -> Vec<Hunk> {
     let mut hunks = Vec::new();
     let (mut one, mut other) = (0, 0);
@@ -86,38 +88,39 @@ fn hunks(before: &[bool], after: &[bool]) -> Vec<Hunk> {
     hunks
 }
 
-struct Diff<'a> {
+/// One diff.
+struct HistogramDiff<'a> {
     before: &'a [u32],
     after: &'a [u32],
     changed: (Vec<bool>, Vec<bool>),
     steps: usize,
 }
 
-/// Where a line occurs in the part of `before` that is looked at.
+/// The occurrences of a line in the current region of `before`.
 struct Occurrences {
     first: usize,
     count: usize,
 }
 
-/// The longest run of common lines around one that is as rare as can be.
+/// The longest run of common lines around a line that is as rare as possible.
 #[derive(Clone, Copy, Default)]
-struct Common {
+struct CommonRun {
     before: (usize, usize),
     after: (usize, usize),
 }
 
-impl Diff<'_> {
-    fn histogram(&mut self) {
+impl HistogramDiff<'_> {
+    fn run(&mut self) {
         let mut rest = vec![(0..self.before.len(), 0..self.after.len())];
         while let Some((before, after)) = rest.pop() {
             if before.is_empty() || after.is_empty() || self.steps == 0 {
                 self.replace(before, after);
                 continue;
             }
-            match self.common(&before, &after) {
-                Found::Nothing => self.replace(before, after),
-                Found::TooOften => self.classic(before, after),
-                Found::Run(run) => {
+            match self.find_run(&before, &after) {
+                RunSearch::NoRun => self.replace(before, after),
+                RunSearch::TooFrequent => self.myers(before, after),
+                RunSearch::Run(run) => {
                     rest.push((before.start..run.before.0, after.start..run.after.0));
                     rest.push((run.before.1 + 1..before.end, run.after.1 + 1..after.end));
                 }
@@ -125,31 +128,33 @@ impl Diff<'_> {
         }
     }
 
+    /// Marks two regions as changed.
     fn replace(&mut self, before: Range<usize>, after: Range<usize>) {
         self.changed.0[before].fill(true);
         self.changed.1[after].fill(true);
     }
 
-    fn common(&mut self, before: &Range<usize>, after: &Range<usize>) -> Found {
+    /// Finds the run of common lines that splits two regions best.
+    fn find_run(&mut self, before: &Range<usize>, after: &Range<usize>) -> RunSearch {
         let mut occurrences: HashMap<u32, Occurrences> = HashMap::new();
-        // The next place of the same line, for every place.
+        // For each position, the next position of the same line.
         let mut next = vec![usize::MAX; before.len()];
         for at in before.clone().rev() {
-            let found = occurrences.entry(self.before[at]).or_insert(Occurrences { first: usize::MAX, count: 0 });
-            next[at - before.start] = found.first;
-            (found.first, found.count) = (at, found.count + 1);
+            let occurrence = occurrences.entry(self.before[at]).or_insert(Occurrences { first: usize::MAX, count: 0 });
+            next[at - before.start] = occurrence.first;
+            (occurrence.first, occurrence.count) = (at, occurrence.count + 1);
         }
         let count = |at: usize| occurrences[&self.before[at]].count;
-        let (mut rarest, mut any, mut best) = (OFTEN + 1, false, None::<Common>);
+        let (mut rarest, mut any, mut best) = (MAX_OCCURRENCES + 1, false, None::<CommonRun>);
         let mut at = after.start;
         while at < after.end {
-            let mut then = at + 1;
-            if let Some(found) = occurrences.get(&self.after[at]) {
+            let mut next_at = at + 1;
+            if let Some(occurrence) = occurrences.get(&self.after[at]) {
                 any = true;
-                let mut place = if found.count > rarest { usize::MAX } else { found.first };
-                while place != usize::MAX {
-                    let (mut from, mut to) = ((place, at), (place, at));
-                    let mut rare = found.count;
+                let mut position = if occurrence.count > rarest { usize::MAX } else { occurrence.first };
+                while position != usize::MAX {
+                    let (mut from, mut to) = ((position, at), (position, at));
+                    let mut rare = occurrence.count;
                     while from.0 > before.start
                         && from.1 > after.start
                         && self.before[from.0 - 1] == self.after[from.1 - 1]
@@ -163,54 +168,55 @@ impl Diff<'_> {
                         rare = rare.min(count(to.0));
                     }
                     self.steps = self.steps.saturating_sub(to.0 - from.0 + 1);
-                    then = then.max(to.1 + 1);
+                    next_at = next_at.max(to.1 + 1);
                     let length = best.map_or(0, |best| best.before.1 - best.before.0);
                     if length < to.0 - from.0 || rare < rarest {
-                        best = Some(Common { before: (from.0, to.0), after: (from.1, to.1) });
+                        best = Some(CommonRun { before: (from.0, to.0), after: (from.1, to.1) });
                         rarest = rare;
                     }
-                    place = next[place - before.start];
-                    while place != usize::MAX && place <= to.0 {
-                        place = next[place - before.start];
+                    position = next[position - before.start];
+                    while position != usize::MAX && position <= to.0 {
+                        position = next[position - before.start];
                     }
                 }
             }
-            at = then;
+            at = next_at;
         }
         self.steps = self.steps.saturating_sub(before.len() + after.len());
         match best {
-            _ if any && rarest > OFTEN => Found::TooOften,
-            Some(run) => Found::Run(run),
-            None => Found::Nothing,
+            _ if any && rarest > MAX_OCCURRENCES => RunSearch::TooFrequent,
+            Some(run) => RunSearch::Run(run),
+            None => RunSearch::NoRun,
         }
     }
 
-    /// For parts that have nothing but very frequent lines in common.
-    fn classic(&mut self, before: Range<usize>, after: Range<usize>) {
+    /// Compares regions that have only very frequent lines in common.
+    fn myers(&mut self, before: Range<usize>, after: Range<usize>) {
         let (one, other) = (&self.before[before.clone()], &self.after[after.clone()]);
-        let changed = classic::diff(one, other, &mut self.steps);
+        let changed = myers::diff(one, other, &mut self.steps);
         self.changed.0[before].copy_from_slice(&changed.0);
         self.changed.1[after].copy_from_slice(&changed.1);
     }
 }
 
-enum Found {
-    Run(Common),
-    Nothing,
+/// The result of the search for a common run.
+enum RunSearch {
+    Run(CommonRun),
+    NoRun,
     /// There are common lines, but each is too frequent.
-    TooOften,
+    TooFrequent,
 }
 
-/// A run of changed lines, which may be empty, between lines that are not changed.
+/// A run of changed lines, possibly empty, between unchanged lines.
 #[derive(Clone, Copy)]
-struct Group {
+struct ChangedRun {
     start: usize,
     end: usize,
 }
 
-impl Group {
+impl ChangedRun {
     fn first(changed: &[bool]) -> Self {
-        Group { start: 0, end: run_from(changed, 0) }
+        ChangedRun { start: 0, end: run_from(changed, 0) }
     }
 
     fn next(&mut self, changed: &[bool]) -> bool {
@@ -261,45 +267,46 @@ impl Group {
     }
 }
 
+/// Returns the end of the run of changed lines that starts at a position.
 fn run_from(changed: &[bool], start: usize) -> usize {
     start + changed[start.min(changed.len())..].iter().take_while(|changed| **changed).count()
 }
 
-/// Moves runs of changed lines, as far as that makes no difference, to where the other side changed too, or down.
+/// Moves runs of changed lines, where the result is equivalent, to changes of the other side, or else down.
 fn slide(lines: &[u32], changed: &mut [bool], other: &[bool]) {
-    let (mut group, mut there) = (Group::first(changed), Group::first(other));
+    let (mut run, mut other_run) = (ChangedRun::first(changed), ChangedRun::first(other));
     loop {
-        if !group.is_empty() {
+        if !run.is_empty() {
             let (mut size, mut earliest, mut matching);
             loop {
-                size = group.end - group.start;
+                size = run.end - run.start;
                 matching = false;
-                while group.slide_up(lines, changed) {
-                    if !there.previous(other) {
+                while run.slide_up(lines, changed) {
+                    if !other_run.previous(other) {
                         return;
                     }
                 }
-                earliest = group.end;
-                matching |= !there.is_empty();
-                while group.slide_down(lines, changed) {
-                    if !there.next(other) {
+                earliest = run.end;
+                matching |= !other_run.is_empty();
+                while run.slide_down(lines, changed) {
+                    if !other_run.next(other) {
                         return;
                     }
-                    matching |= !there.is_empty();
+                    matching |= !other_run.is_empty();
                 }
-                if size == group.end - group.start {
+                if size == run.end - run.start {
                     break;
                 }
             }
-            if group.end != earliest && matching {
-                while there.is_empty() {
-                    if !group.slide_up(lines, changed) || !there.previous(other) {
+            if run.end != earliest && matching {
+                while other_run.is_empty() {
+                    if !run.slide_up(lines, changed) || !other_run.previous(other) {
                         return;
                     }
                 }
             }
         }
-        if !group.next(changed) || !there.next(other) {
+        if !run.next(changed) || !other_run.next(other) {
             return;
         }
     }

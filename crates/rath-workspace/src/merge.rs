@@ -1,78 +1,80 @@
-//! Two trees joined by what they have in common, as git's own merge does it.
+//! Three-way merges of trees, with the result of git's `ort` strategy.
 //!
-//! This is the `ort` strategy of git, case by case: renames are followed, files that one side adds to a directory which the
-//! other renamed are moved along (and reported), contents are merged line by line. Where it stops being clear, the tree holds
-//! what git would leave: text with marks, or both versions side by side; and the list says where.
+//! Renames are followed, files that one side adds to a directory which the other renamed are moved with it (and
+//! reported), and contents are merged line by line. For a conflict, the tree contains what git would write: text with
+//! conflict markers, or both versions under different names. The list of conflicts names the paths.
 
-mod entry;
 mod moves;
+mod resolve;
 mod text;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::tree::TreeId;
-
-use self::moves::Moved;
-use super::batch::Batch;
-use super::changes::{Version, join};
-use super::objects::{Kind, Objects};
-use super::quote;
-use super::rename::{Relevance, Renamable, Wanted};
-use super::tree::{self, Mode, ObjectId};
-use super::versions::Kept;
+use crate::batch::Batch;
+use crate::changes::{Version, join_path};
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{ObjectKind, Objects};
+use crate::paths;
+use crate::queries::TreeFile;
+use crate::rename::{Relevance, Renamable, RenameQuery};
+use crate::tree::{self, Mode, ObjectId, TreeId};
 
-/// What came of joining two trees.
+use self::moves::PathMove;
+
+/// The result of merging two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
-    /// The tree. With conflicts, it holds what git would leave: text with marks, or both versions.
+pub struct MergeResult {
+    /// The merged tree. For a conflict it contains what git would write: text with conflict markers, or both versions.
     pub tree: TreeId,
-    /// Where the two sides disagree, by path; none if they do not.
+    /// The conflicts, by path; empty if the merge is clean.
     pub conflicts: Vec<Conflict>,
 }
 
-/// A path that two sides disagree about.
+/// A path that both sides changed in ways that cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The path, in the joined tree if it is there.
+    /// The path, in the merged tree if it exists there.
     pub path: String,
-    /// What they disagree about.
+    /// The kind of conflict.
     pub kind: ConflictKind,
-    /// What both came from.
-    pub base: Option<Kept>,
+    /// The version in the merge base.
+    pub base: Option<TreeFile>,
     /// Our version.
-    pub ours: Option<Kept>,
+    pub ours: Option<TreeFile>,
     /// Their version.
-    pub theirs: Option<Kept>,
+    pub theirs: Option<TreeFile>,
 }
 
-/// What two sides disagree about.
+/// The kinds of conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConflictKind {
-    /// Both changed the same lines, or something that has no lines. The text has marks; of what is no text it is our version.
+    /// Both changed the same lines, or a binary file. A text contains conflict markers; for a binary file, the tree
+    /// contains our version.
     Content,
-    /// Both made a file of this name.
+    /// Both added a file at this path.
     BothAdded,
-    /// One changed what the other deleted. It is kept.
+    /// One side changed a file that the other deleted. The tree contains the changed file.
     ModifiedDeleted,
-    /// One renamed what the other deleted. It is kept.
+    /// One side renamed a file that the other deleted. The tree contains the renamed file.
     RenamedDeleted,
-    /// Both renamed it, each to another name. It is kept under both.
+    /// Both renamed the file, to different paths. The tree contains both.
     RenamedApart,
-    /// Something was renamed to where the other side has something else.
+    /// A file was renamed to a path where the other side has another file.
     RenamedTogether,
-    /// One has a file where the other has a directory. The file is kept under another name.
+    /// One side has a file where the other has a directory. The file gets another name.
     FileAndDirectory,
-    /// One has a file, the other a link. Both are kept, one under another name.
+    /// One side has a file, the other a link. The tree contains both, one under another name.
     FileAndLink,
-    /// One side made it in a directory that the other renamed. It was moved along, which may not be what was meant.
+    /// One side added the file to a directory that the other renamed. The file was moved with the directory, which may
+    /// not be intended.
     Moved,
-    /// A directory was renamed to several others, or something is where it went: what the other side made there stays.
+    /// A directory was split into several others, or a file is in the way at its new path. Files that the other side
+    /// added stay where they are.
     Unmoved,
 }
 
-/// What the two sides are called in marks, and in the names of files that had to give way.
+/// The names of the two sides, in conflict markers and in the names of files that had to be renamed.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
     /// The first side.
@@ -81,135 +83,138 @@ pub struct Labels<'a> {
     pub theirs: &'a str,
 }
 
-/// More candidates for renames than the square of this are not compared with each other; git's number.
-const RENAMES: usize = 7000;
+/// The limit for rename detection in a merge, as in git: with more pairs of candidates than its square, they are not
+/// compared.
+const MERGE_RENAME_LIMIT: usize = 7000;
 
 impl Objects {
-    /// Joins two trees that come from a common one.
-    pub fn merge(&self, base: TreeId, ours: TreeId, theirs: TreeId, labels: Labels<'_>) -> Result<Joined> {
+    /// Merges two trees that come from a common one.
+    pub fn merge(&self, base: TreeId, ours: TreeId, theirs: TreeId, labels: Labels<'_>) -> Result<MergeResult> {
         let batch = Batch::new(self);
         let mut merge = Merge {
             objects: self,
             batch: &batch,
             labels,
             paths: BTreeMap::new(),
-            whole: BTreeMap::new(),
-            sides: [Changes::default(), Changes::default()],
-            done: BTreeMap::new(),
+            unchanged_dirs: BTreeMap::new(),
+            sides: [SideChanges::default(), SideChanges::default()],
+            result: BTreeMap::new(),
             conflicts: Vec::new(),
-            fresh: HashMap::new(),
+            new_blobs: HashMap::new(),
         };
         merge.collect([base.0, ours.0, theirs.0])?;
         let moved = merge.find_moves()?;
         merge.apply_moves(moved)?;
-        merge.process()?;
+        merge.resolve_all()?;
         let tree = TreeId(merge.write()?);
         let mut conflicts = merge.conflicts;
         batch.finish()?;
         conflicts.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(Joined { tree, conflicts })
+        Ok(MergeResult { tree, conflicts })
     }
 }
 
+/// The number of the merge base among the three sides.
 const BASE: usize = 0;
 
-/// A merge on its way.
+/// A merge in progress. Sides are numbered: 0 is the base, 1 ours, 2 theirs.
 struct Merge<'a> {
     objects: &'a Objects,
     batch: &'a Batch<'a>,
     labels: Labels<'a>,
-    /// Everything that is not the same in all three.
-    paths: BTreeMap<Vec<u8>, Info>,
-    /// Directories that are: they stay as they are, unless something moves into them.
-    whole: BTreeMap<Vec<u8>, ObjectId>,
-    /// What each side deleted and added.
-    sides: [Changes; 2],
-    /// What is in the result.
-    done: BTreeMap<Vec<u8>, Version>,
+    /// All paths that are not equal on all three sides.
+    paths: BTreeMap<Vec<u8>, PathInfo>,
+    /// Directories that are equal on all three sides. They stay as they are, unless a file is moved into them.
+    unchanged_dirs: BTreeMap<Vec<u8>, ObjectId>,
+    /// The deleted and added files of each side.
+    sides: [SideChanges; 2],
+    /// The files and directories of the result.
+    result: BTreeMap<Vec<u8>, Version>,
     conflicts: Vec<Conflict>,
-    /// Contents that were made here, and may not be there to be read yet.
-    fresh: HashMap<ObjectId, Vec<u8>>,
+    /// New blobs, which cannot be read from the objects before the batch is finished.
+    new_blobs: HashMap<ObjectId, Vec<u8>>,
 }
 
-/// What is known of a path: base, ours and theirs, in this order, everywhere.
+/// The state of a path, on all three sides.
 #[derive(Clone, Debug, Default)]
-struct Info {
+struct PathInfo {
+    /// The versions, by side.
     stages: [Option<Version>; 3],
-    /// The names under which it was there.
+    /// The original path on each side.
     names: [Vec<u8>; 3],
-    /// On which sides it is a directory.
+    /// The sides on which the path is a directory, as a mask.
     directories: u8,
-    /// Which two are the same.
+    /// The sides with equal versions, as a mask.
     same: u8,
-    /// It conflicts by where it is, whatever it holds.
-    misplaced: Option<ConflictKind>,
-    /// There is a file and a directory of this name.
-    with_directory: bool,
-    /// What became of it, if that is clear.
-    clean: Option<Option<Version>>,
+    /// A conflict about the path itself, for any content.
+    path_conflict: Option<ConflictKind>,
+    /// The result, once it is decided; the inner value is none for a deleted file.
+    resolved: Option<Option<Version>>,
 }
 
-/// What one side deleted and added.
+/// The deleted and added files of one side, and its renames.
 #[derive(Debug, Default)]
-struct Changes {
+struct SideChanges {
     deleted: Vec<(Vec<u8>, Version)>,
     added: Vec<(Vec<u8>, Version)>,
-    wanted: Wanted,
-    moves: Vec<Moved>,
+    renames: RenameQuery,
+    moves: Vec<PathMove>,
 }
 
-/// A directory that is walked on all three sides.
-struct Level {
+/// A directory on all three sides.
+struct MergeLevel {
     path: Vec<u8>,
     trees: [Option<ObjectId>; 3],
-    /// Which side kept a directory that the other removed, as a mask; all bits if it matters where it went.
+    /// The side that has a directory which the other removed, as a mask; all bits if the new place of the directory
+    /// matters.
     kept_by: u8,
 }
 
-const ALL: u8 = 7;
+/// The mask of all three sides.
+const ALL_SIDES: u8 = 7;
 
-/// What is in a directory, by name.
-type Named = Vec<(Vec<u8>, Version)>;
+/// The entries of a directory, by name.
+type NamedEntries = Vec<(Vec<u8>, Version)>;
 
-impl Info {
-    /// On which sides there is a file.
+impl PathInfo {
+    /// Returns the sides on which the path is a file, as a mask.
     fn files(&self) -> u8 {
         (0..3).filter(|side| self.stages[*side].is_some()).map(|side| 1 << side).sum()
     }
 }
 
 impl Merge<'_> {
-    /// Reads the three trees as far as they differ.
+    /// Reads the three trees where they differ.
     fn collect(&mut self, trees: [ObjectId; 3]) -> Result<()> {
-        let mut rest = vec![Level { path: Vec::new(), trees: trees.map(Some), kept_by: 0 }];
+        let mut rest = vec![MergeLevel { path: Vec::new(), trees: trees.map(Some), kept_by: 0 }];
         while let Some(level) = rest.pop() {
             let mut bytes = [Vec::new(), Vec::new(), Vec::new()];
             for (side, id) in level.trees.iter().enumerate() {
                 if let Some(id) = id {
-                    bytes[side] = self.objects.get(*id, Kind::Tree)?;
+                    bytes[side] = self.objects.get(*id, ObjectKind::Tree)?;
                 }
             }
             let mut names: BTreeMap<&[u8], [Option<Version>; 3]> = BTreeMap::new();
             for (side, bytes) in bytes.iter().enumerate() {
-                for entry in tree::entries(level.trees[side].unwrap_or(tree::EMPTY), bytes)? {
+                for entry in tree::entries(level.trees[side].unwrap_or(tree::EMPTY_TREE), bytes)? {
                     names.entry(entry.name).or_default()[side] = Some((entry.mode, entry.id));
                 }
             }
             let mut kept_by = level.kept_by;
             let is_file = |version: &Option<Version>| version.is_some_and(|(mode, _)| mode != Mode::Directory);
-            let mask = |found: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {
-                (0..3).filter(|side| is(&found[*side])).map(|side| 1 << side).sum()
+            let mask = |versions: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {
+                (0..3).filter(|side| is(&versions[*side])).map(|side| 1 << side).sum()
             };
-            // Something new in a directory that the other side removed: it matters where to.
-            if names.values().any(|found| kept_by != 0 && mask(found, &is_file) == kept_by) {
-                kept_by = ALL;
+            // A new file in a directory that the other side removed: the new place of the directory matters.
+            if names.values().any(|versions| kept_by != 0 && mask(versions, &is_file) == kept_by) {
+                kept_by = ALL_SIDES;
             }
-            for (name, found) in names {
-                let path = join(&level.path, name);
-                let files = mask(&found, &is_file);
-                let directories = mask(&found, &|version| version.is_some()) & !files;
-                if let Some(below) = self.enter(&level.path, path, found, (files, directories), kept_by) {
-                    rest.push(below);
+            for (name, versions) in names {
+                let path = join_path(&level.path, name);
+                let files = mask(&versions, &is_file);
+                let directories = mask(&versions, &|version| version.is_some()) & !files;
+                if let Some(level) = self.collect_path(&level.path, path, versions, (files, directories), kept_by) {
+                    rest.push(level);
                 }
             }
         }
@@ -220,67 +225,73 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// Takes in one name on all three sides; says what has to be looked into.
-    fn enter(
+    /// Adds one name, and returns the directory if it has to be read.
+    fn collect_path(
         &mut self,
-        above: &[u8],
+        parent: &[u8],
         path: Vec<u8>,
-        found: [Option<Version>; 3],
+        versions: [Option<Version>; 3],
         (files, directories): (u8, u8),
         mut kept_by: u8,
-    ) -> Option<Level> {
-        let [base, ours, theirs] = found;
+    ) -> Option<MergeLevel> {
+        let [base, ours, theirs] = versions;
         let same = match (
             base.is_some() && base == ours,
             base.is_some() && base == theirs,
             ours.is_some() && ours == theirs,
         ) {
-            (true, true, _) => ALL,
+            (true, true, _) => ALL_SIDES,
             (true, false, _) => 3,
             (false, true, _) => 5,
             (false, false, true) => 6,
             _ => 0,
         };
-        if same == ALL && directories == ALL {
-            self.whole.insert(path, base?.1);
+        if same == ALL_SIDES && directories == ALL_SIDES {
+            self.unchanged_dirs.insert(path, base?.1);
             return None;
         }
         let clear = match (same, files) {
-            (ALL, _) => Some(base),
-            (3, ALL) => Some(theirs),
-            (5 | 6, ALL) => Some(ours),
+            (ALL_SIDES, _) => Some(base),
+            (3, ALL_SIDES) => Some(theirs),
+            (5 | 6, ALL_SIDES) => Some(ours),
             _ => None,
         };
-        let stages = found.map(|version| version.filter(|(mode, _)| *mode != Mode::Directory));
-        let mut info = Info { stages, same, directories, clean: clear, ..Info::default() };
+        let stages = versions.map(|version| version.filter(|(mode, _)| *mode != Mode::Directory));
+        let mut info = PathInfo { stages, same, directories, resolved: clear, ..PathInfo::default() };
         info.names = [path.clone(), path.clone(), path.clone()];
-        info.with_directory = files != 0 && directories != 0;
         if clear.is_none() {
-            self.note(above, &path, &info, (files, directories), &mut kept_by);
+            self.collect_rename_candidates(parent, &path, &info, (files, directories), &mut kept_by);
         }
-        let tree = |side: usize| found[side].filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
-        let below =
-            (directories != 0).then(|| Level { path: path.clone(), trees: [tree(0), tree(1), tree(2)], kept_by });
+        let tree = |side: usize| versions[side].filter(|(mode, _)| *mode == Mode::Directory).map(|(_, id)| id);
+        let level =
+            (directories != 0).then(|| MergeLevel { path: path.clone(), trees: [tree(0), tree(1), tree(2)], kept_by });
         self.paths.insert(path, info);
-        below
+        level
     }
 
-    /// Notes what the search for renames has to know of a path.
-    fn note(&mut self, above: &[u8], path: &[u8], info: &Info, (files, directories): (u8, u8), kept_by: &mut u8) {
-        if *kept_by != ALL && matches!(directories, 3 | 5) {
+    /// Adds a path to the candidates for renames.
+    fn collect_rename_candidates(
+        &mut self,
+        parent: &[u8],
+        path: &[u8],
+        info: &PathInfo,
+        (files, directories): (u8, u8),
+        kept_by: &mut u8,
+    ) {
+        if *kept_by != ALL_SIDES && matches!(directories, 3 | 5) {
             *kept_by = directories & !1;
         }
         if matches!(directories, 1 | 3 | 5) {
-            let relevance = if *kept_by == ALL { Relevance::ForAncestor } else { Relevance::None };
+            let relevance = if *kept_by == ALL_SIDES { Relevance::ForAncestor } else { Relevance::None };
             for side in [1, 2].into_iter().filter(|side| directories & 1 << side == 0) {
-                self.sides[side - 1].wanted.directories.insert(path.to_vec(), relevance);
+                self.sides[side - 1].renames.directories.insert(path.to_vec(), relevance);
             }
         }
-        if *kept_by == ALL && matches!(files, 2 | 4) {
+        if *kept_by == ALL_SIDES && matches!(files, 2 | 4) {
             let other = if files == 2 { 1 } else { 0 };
-            self.sides[other].wanted.directories.insert(above.to_vec(), Relevance::ForItself);
+            self.sides[other].renames.directories.insert(parent.to_vec(), Relevance::ForItself);
         }
-        if files == 0 || files == ALL {
+        if files == 0 || files == ALL_SIDES {
             return;
         }
         for side in [1, 2] {
@@ -288,8 +299,8 @@ impl Merge<'_> {
             match (info.stages[BASE], info.stages[side]) {
                 (Some(version), None) => {
                     let for_content = info.same & files == 0;
-                    if for_content || *kept_by == ALL {
-                        changes.wanted.sources.insert(path.to_vec(), for_content);
+                    if for_content || *kept_by == ALL_SIDES {
+                        changes.renames.sources.insert(path.to_vec(), for_content);
                     }
                     changes.deleted.push((path.to_vec(), version));
                 }
@@ -299,28 +310,27 @@ impl Merge<'_> {
         }
     }
 
-    /// Writes the result, directory by directory.
+    /// Writes the tree objects of the result.
     fn write(&mut self) -> Result<ObjectId> {
-        // A directory that nothing came into is taken as it is.
-        for (path, id) in std::mem::take(&mut self.whole) {
+        // A directory that no file was moved into is used as it is.
+        for (path, id) in std::mem::take(&mut self.unchanged_dirs) {
             let mut inside = path.clone();
             inside.push(b'/');
-            let entered = self.done.range(inside.clone()..).next().is_some_and(|(path, _)| path.starts_with(&inside));
+            let entered = self.result.range(inside.clone()..).next().is_some_and(|(path, _)| path.starts_with(&inside));
             if !entered {
-                self.done.insert(path, (Mode::Directory, id));
+                self.result.insert(path, (Mode::Directory, id));
                 continue;
             }
-            for file in super::changes::of_trees(self.objects, None, id)? {
+            for file in crate::changes::diff_trees(self.objects, None, id)? {
                 let Some(version) = file.after else { continue };
-                self.done.entry(join(&path, &file.path)).or_insert(version);
+                self.result.entry(join_path(&path, &file.path)).or_insert(version);
             }
         }
-        let mut open: Vec<(Vec<u8>, Named)> = vec![(Vec::new(), Vec::new())];
-        let done = std::mem::take(&mut self.done);
-        for (path, version) in done {
-            let (directory, name) = (super::rename::directory(&path), super::rename::last_name(&path));
+        let mut open: Vec<(Vec<u8>, NamedEntries)> = vec![(Vec::new(), Vec::new())];
+        for (path, version) in std::mem::take(&mut self.result) {
+            let (directory, name) = (crate::rename::directory(&path), crate::rename::last_name(&path));
             while open.last().is_some_and(|(at, _)| !is_in(directory, at)) {
-                self.close(&mut open)?;
+                self.close_dir(&mut open)?;
             }
             while let Some((at, _)) = open.last()
                 && at != directory
@@ -335,63 +345,67 @@ impl Merge<'_> {
             }
         }
         while open.len() > 1 {
-            self.close(&mut open)?;
+            self.close_dir(&mut open)?;
         }
         let (_, entries) = open.pop().unwrap_or_default();
         self.put_tree(&entries)
     }
 
-    /// Writes a directory that nothing more comes into, and puts it in the one above.
-    fn close(&mut self, open: &mut Vec<(Vec<u8>, Named)>) -> Result<()> {
+    /// Writes a complete directory, and adds it to its parent.
+    fn close_dir(&mut self, open: &mut Vec<(Vec<u8>, NamedEntries)>) -> Result<()> {
         let Some((path, entries)) = open.pop() else { return Ok(()) };
         let id = self.put_tree(&entries)?;
-        if let Some((_, above)) = open.last_mut() {
-            above.push((super::rename::last_name(&path).to_vec(), (Mode::Directory, id)));
+        if let Some((_, parent)) = open.last_mut() {
+            parent.push((crate::rename::last_name(&path).to_vec(), (Mode::Directory, id)));
         }
         Ok(())
     }
 
-    fn put_tree(&self, named: &Named) -> Result<ObjectId> {
+    /// Writes one tree object.
+    fn put_tree(&self, named: &NamedEntries) -> Result<ObjectId> {
         let mut names: Vec<&[u8]> = named.iter().map(|(name, _)| &**name).collect();
         names.sort_unstable();
-        // No case is known that leads here; a tree with two entries of one name would lose one of them.
+        // No case is known that leads here. A tree with two entries of the same name would lose one of them.
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!("the merge has two things that are called `{}`", quote::shown(pair[0]));
+            let message = format!("the merge would write two entries with the name `{}`", paths::path_text(pair[0]));
             return Err(Error::new(ErrorKind::Merge, message));
         }
         let mut entries: Vec<_> =
-            named.iter().map(|(name, (mode, id))| tree::Entry { mode: *mode, name, id: *id }).collect();
-        self.batch.put(Kind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
+            named.iter().map(|(name, (mode, id))| tree::TreeEntry { mode: *mode, name, id: *id }).collect();
+        self.batch.put(ObjectKind::Tree, &tree::encode(&mut entries))?.ok_or_else(collides)
     }
 
-    /// The content of a blob, be it one that was just made.
+    /// Returns the content of a blob, which may be new.
     fn content(&self, id: ObjectId) -> Result<Vec<u8>> {
-        match self.fresh.get(&id) {
+        match self.new_blobs.get(&id) {
             Some(content) => Ok(content.clone()),
-            None => self.objects.get(id, Kind::Blob),
+            None => self.objects.get(id, ObjectKind::Blob),
         }
     }
 
-    fn report(&mut self, path: &[u8], kind: ConflictKind, info: Option<&Info>) {
+    /// Adds a conflict.
+    fn add_conflict(&mut self, path: &[u8], kind: ConflictKind, info: Option<&PathInfo>) {
         let version = |side: usize| {
             let info = info?;
             let (mode, id) = info.stages[side]?;
-            Some(Kept { path: quote::shown(&info.names[side]).into_owned(), mode, id })
+            Some(TreeFile { path: paths::path_text(&info.names[side]).into_owned(), mode, id })
         };
         let (base, ours, theirs) = (version(0), version(1), version(2));
-        self.conflicts.push(Conflict { path: quote::shown(path).into_owned(), kind, base, ours, theirs });
+        self.conflicts.push(Conflict { path: paths::path_text(path).into_owned(), kind, base, ours, theirs });
     }
 }
 
 fn collides() -> Error {
-    Error::new(ErrorKind::Merge, "what the merge would write is made to collide with something else")
+    Error::new(ErrorKind::Merge, "the result of the merge is part of a SHA-1 collision attack and cannot be stored")
 }
 
-/// Whether a directory is another one, or lies in it.
-fn is_in(directory: &[u8], above: &[u8]) -> bool {
-    above.is_empty() || directory.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+/// Returns true if a directory is another one or lies in it.
+fn is_in(directory: &[u8], parent: &[u8]) -> bool {
+    parent.is_empty()
+        || directory.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
+/// Returns files as candidates for renames.
 fn renamable(files: &[(Vec<u8>, Version)]) -> Vec<Renamable<'_>> {
     files.iter().map(|(path, (mode, id))| Renamable { path, mode: *mode, id: *id }).collect()
 }

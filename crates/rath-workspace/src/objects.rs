@@ -1,4 +1,4 @@
-//! Git objects in a folder: blobs and trees, loose or in packs.
+//! Git objects in a folder: blobs and trees, each in a file of its own or in a pack.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -7,94 +7,98 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::change::Digest;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::pack::Pack;
-use super::tree::{EMPTY, ObjectId};
+use crate::change::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pack::Pack;
+use crate::tree::{EMPTY_TREE, ObjectId};
 
-/// Versions of directories, as git objects in a folder.
+/// Versions of directories, stored as git objects in a folder.
 ///
-/// The folder is a bare git repository with no references, so `git --git-dir FOLDER diff TREE TREE` works on it; nothing
-/// here ever runs git. Handles are shared, and several processes may use one folder: an object is written under another name
-/// and then renamed, and nothing is ever changed or removed.
+/// The folder is a bare git repository without references, so `git --git-dir FOLDER diff TREE TREE` works on it; this
+/// crate never runs git. Clones share one handle, and several processes may use one folder at the same time: an object
+/// is written to a temporary file and then renamed, and objects are never changed or removed.
 #[derive(Clone, Debug)]
-pub struct Objects(Arc<Inner>);
+pub struct Objects(Arc<ObjectsInner>);
 
+/// The state that all clones of a handle share.
 #[derive(Debug)]
-struct Inner {
+struct ObjectsInner {
     folder: PathBuf,
-    /// What tells this folder from another at the same path, later.
+    /// Identifies this folder; another folder at the same path has another identity.
     identity: [u8; 16],
     packs: RwLock<Packs>,
-    /// What was written and may not have reached the disk.
-    unsynced: Mutex<Unsynced>,
-    /// Whether directories can be mounted over others here.
+    /// The written files that may not have reached the disk.
+    unsynced: Mutex<PendingSync>,
+    /// True if an overlay can be mounted in this folder; found by the first fork.
     #[cfg(target_os = "linux")]
-    can_layer: std::sync::OnceLock<bool>,
-    /// Digests of blobs that were read or written lately.
+    can_mount_overlay: std::sync::OnceLock<bool>,
+    /// A cache of the digests of blobs.
     digests: Mutex<HashMap<ObjectId, Digest>>,
 }
 
+/// The packs that are known.
 #[derive(Debug, Default)]
 struct Packs {
     list: Vec<Arc<Pack>>,
-    /// When the folder of packs last changed, as far as it was looked at.
+    /// The modification time of the folder of packs when it was last listed.
     seen: Option<std::time::SystemTime>,
 }
 
+/// The files that the next sync has to make durable.
 #[derive(Debug)]
-enum Unsynced {
-    /// These files, and the folders that they lie in.
+enum PendingSync {
+    /// These files, and the folders that contain them.
     Files(Vec<PathBuf>),
-    /// So many that the whole file system is synced.
-    Anything,
+    /// More files than are worth listing: the whole file system is synced.
+    Everything,
 }
 
 /// The kinds of object that trees are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum ObjectKind {
     Blob,
     Tree,
 }
 
-/// How hard objects are compressed: the least, since most are read again soon or never.
-pub(super) const LEVEL: Compression = Compression::new(1);
+/// The compression level of objects: the lowest, since most objects are read again soon or never.
+pub(crate) const COMPRESSION_LEVEL: Compression = Compression::new(1);
 
-/// Past this many files, syncing the file system costs less than syncing each.
-const MANY: usize = 64;
+/// With more unsynced files than this, syncing the whole file system costs less than syncing each file.
+const MAX_SINGLE_SYNCS: usize = 64;
 
-/// How many digests are remembered.
-const DIGESTS: usize = 100_000;
+/// The number of digests in the cache; a full cache is emptied.
+const MAX_CACHED_DIGESTS: usize = 100_000;
 
-/// What makes a folder a git repository whose objects git never removes, though nothing refers to them.
+/// The configuration of the repository. It tells git never to remove objects, though no reference names them.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = false\n\
                       [extensions]\n\tpreciousObjects = true\n[gc]\n\tauto = 0\n";
 
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
+impl ObjectKind {
+    /// Returns git's name for this kind.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Blob => "blob",
-            Kind::Tree => "tree",
+            ObjectKind::Blob => "blob",
+            ObjectKind::Tree => "tree",
         }
     }
 
-    /// Its number in a pack.
-    pub(super) fn number(self) -> u8 {
+    /// Returns the number that stands for this kind in a pack.
+    pub(crate) fn number(self) -> u8 {
         match self {
-            Kind::Tree => 2,
-            Kind::Blob => 3,
+            ObjectKind::Tree => 2,
+            ObjectKind::Blob => 3,
         }
     }
 }
 
 impl Objects {
-    /// Opens the folder, and makes it where it is missing.
+    /// Opens the folder, and creates it if it is missing.
     pub fn open(folder: &Path) -> Result<Self> {
-        let failed = |error| at(folder, "open the versions in", error);
+        let failed = |error| io_error(folder, "open the versions in", error);
         for part in ["objects/pack", "objects/info", "refs"] {
             fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
@@ -104,127 +108,133 @@ impl Objects {
                 write_new(folder, &path, text.as_bytes()).map_err(failed)?;
             }
         }
-        sweep(folder);
+        remove_stale_files(folder);
         let identity = identity(folder).map_err(failed)?;
-        let objects = Objects(Arc::new(Inner {
+        let objects = Objects(Arc::new(ObjectsInner {
             folder: folder.to_owned(),
             identity,
             packs: RwLock::default(),
-            unsynced: Mutex::new(Unsynced::Files(Vec::new())),
+            unsynced: Mutex::new(PendingSync::Files(Vec::new())),
             #[cfg(target_os = "linux")]
-            can_layer: std::sync::OnceLock::new(),
+            can_mount_overlay: std::sync::OnceLock::new(),
             digests: Mutex::default(),
         }));
-        objects.look_for_packs()?;
+        objects.refresh_packs()?;
         Ok(objects)
     }
 
-    /// The folder that they lie in.
+    /// Returns the folder that holds the objects.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }
 
-    /// Makes durable whatever was written through this handle, or found written by others.
+    /// Makes durable all objects that were written through this handle, and those that it found written by other
+    /// processes.
     pub fn sync(&self) -> Result<()> {
-        let failed = |error| at(&self.0.folder, "sync the versions in", error);
+        let failed = |error| io_error(&self.0.folder, "sync the versions in", error);
         let mut unsynced = self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is forgotten before it is synced: after an error, the next call tries again.
+        // The list is cleared only after a successful sync: after an error, the next call tries again.
         match &*unsynced {
-            Unsynced::Files(files) if files.is_empty() => return Ok(()),
-            Unsynced::Files(files) if files.len() <= MANY => sync_files(files).map_err(failed)?,
+            PendingSync::Files(files) if files.is_empty() => return Ok(()),
+            PendingSync::Files(files) if files.len() <= MAX_SINGLE_SYNCS => sync_files(files).map_err(failed)?,
             _ => sync_file_system(&self.0.folder).map_err(failed)?,
         }
-        *unsynced = Unsynced::Files(Vec::new());
+        *unsynced = PendingSync::Files(Vec::new());
         Ok(())
     }
 
-    /// Whether directories can be mounted over others here.
+    /// Returns true if an overlay can be mounted in this folder.
     #[cfg(target_os = "linux")]
-    pub(super) fn can_layer(&self) -> bool {
-        *self.0.can_layer.get_or_init(|| super::layers::can(&self.0.folder))
+    pub(crate) fn can_mount_overlay(&self) -> bool {
+        *self.0.can_mount_overlay.get_or_init(|| crate::overlay::can_mount(&self.0.folder))
     }
 
-    pub(super) fn identity(&self) -> [u8; 16] {
+    /// Returns the identity of the folder.
+    pub(crate) fn identity(&self) -> [u8; 16] {
         self.0.identity
     }
 
-    /// Whether everything that was written or found is durable.
-    pub(super) fn is_synced(&self) -> bool {
+    /// Returns true if all objects that were written or found are durable.
+    pub(crate) fn is_synced(&self) -> bool {
         let unsynced = self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*unsynced, Unsynced::Files(files) if files.is_empty())
+        matches!(&*unsynced, PendingSync::Files(files) if files.is_empty())
     }
 
-    /// Says that objects are in use which an earlier process may not have synced.
-    pub(super) fn doubt(&self) {
-        *self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner) = Unsynced::Anything;
+    /// Makes the next sync cover the whole file system, because an earlier process may not have synced objects that are
+    /// in use.
+    pub(crate) fn mark_unsynced(&self) {
+        *self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner) = PendingSync::Everything;
     }
 
-    pub(super) fn unsynced(&self, file: PathBuf) {
+    /// Adds a file to those that the next sync makes durable.
+    pub(crate) fn add_unsynced(&self, file: PathBuf) {
         match &mut *self.0.unsynced.lock().unwrap_or_else(PoisonError::into_inner) {
-            Unsynced::Files(files) if files.len() > MANY => {}
-            Unsynced::Files(files) => files.push(file),
-            Unsynced::Anything => {}
+            PendingSync::Files(files) if files.len() > MAX_SINGLE_SYNCS => {}
+            PendingSync::Files(files) => files.push(file),
+            PendingSync::Everything => {}
         }
     }
 
-    /// The content of an object, checked against its name.
-    pub(super) fn get(&self, id: ObjectId, kind: Kind) -> Result<Vec<u8>> {
-        if id == EMPTY && kind == Kind::Tree {
+    /// Returns the content of an object, checked against its id.
+    pub(crate) fn get(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+        if id == EMPTY_TREE && kind == ObjectKind::Tree {
             return Ok(Vec::new());
         }
-        let (found, content) = self.find(id)?.ok_or_else(|| {
-            let message = format!("the {} {id} is missing from the versions of the workspace", kind.name());
-            Error::new(ErrorKind::Damaged, message).with_hint(
-                "versions are kept in `.rath` where the session works, which is looked for from here if it is relative",
-            )
+        let (stored_kind, content) = self.find(id)?.ok_or_else(|| {
+            let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
+            Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
         })?;
-        if found != kind.name() {
-            let message = format!("wanted the {} {id}, found a {found}", kind.name());
+        if stored_kind != kind.name() {
+            let message = format!("wanted {} {id}, found a {stored_kind}", kind.name());
             return Err(Error::new(ErrorKind::Damaged, message));
         }
-        if hash(kind, &content) != Some(id) {
-            let message = format!("the {} {id} is damaged: its bytes do not fit its name", kind.name());
+        if hash_object(kind, &content) != Some(id) {
+            let message = format!("{} {id} is damaged: its content does not match its id", kind.name());
             return Err(Error::new(ErrorKind::Damaged, message));
         }
         Ok(content)
     }
 
-    /// The digest of a blob's content.
-    pub(super) fn digest(&self, id: ObjectId) -> Result<Digest> {
+    /// Returns the digest of a blob's content.
+    pub(crate) fn digest(&self, id: ObjectId) -> Result<Digest> {
         if let Some(digest) = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(*digest);
         }
-        let digest = Digest::of(&self.get(id, Kind::Blob)?);
-        self.remember(id, digest);
+        let digest = Digest::compute(&self.get(id, ObjectKind::Blob)?);
+        self.cache_digest(id, digest);
         Ok(digest)
     }
 
-    pub(super) fn remember(&self, id: ObjectId, digest: Digest) {
+    /// Stores the digest of a blob in the cache.
+    pub(crate) fn cache_digest(&self, id: ObjectId, digest: Digest) {
         let mut digests = self.0.digests.lock().unwrap_or_else(PoisonError::into_inner);
-        if digests.len() >= DIGESTS {
+        if digests.len() >= MAX_CACHED_DIGESTS {
             digests.clear();
         }
         digests.insert(id, digest);
     }
 
-    /// Whether an object is there. One that others wrote is synced with ours, since nobody knows whether they did.
-    pub(super) fn contains(&self, id: ObjectId) -> bool {
-        if self.pack_of(id).is_some() {
+    /// Returns true if an object exists.
+    ///
+    /// An object in a file of its own is added to the next sync: another process may have written it, and may not have
+    /// synced it.
+    pub(crate) fn contains(&self, id: ObjectId) -> bool {
+        if self.find_in_packs(id).is_some() {
             return true;
         }
-        let path = self.loose(id);
-        let there = path.exists();
-        if there {
-            self.unsynced(path);
+        let path = self.loose_path(id);
+        let exists = path.exists();
+        if exists {
+            self.add_unsynced(path);
         }
-        there
+        exists
     }
 
-    /// Writes one object as a file of its own.
-    pub(super) fn put_loose(&self, id: ObjectId, kind: Kind, content: &[u8]) -> Result<()> {
-        let path = self.loose(id);
+    /// Writes one object to a file of its own.
+    pub(crate) fn put_loose(&self, id: ObjectId, kind: ObjectKind, content: &[u8]) -> Result<()> {
+        let path = self.loose_path(id);
         let write = || -> io::Result<()> {
-            let mut encoder = ZlibEncoder::new(Vec::with_capacity(content.len() / 2 + 64), LEVEL);
+            let mut encoder = ZlibEncoder::new(Vec::with_capacity(content.len() / 2 + 64), COMPRESSION_LEVEL);
             encoder.write_all(header(kind, content.len()).as_bytes())?;
             encoder.write_all(content)?;
             let bytes = encoder.finish()?;
@@ -236,42 +246,45 @@ impl Objects {
                 done => done,
             }
         };
-        write().map_err(|error| at(&self.0.folder, "write a version to", error))?;
-        self.unsynced(path);
+        write().map_err(|error| io_error(&self.0.folder, "write an object to", error))?;
+        self.add_unsynced(path);
         Ok(())
     }
 
-    /// Takes in a pack that was just written.
-    pub(super) fn add_pack(&self, pack: Pack) {
+    /// Adds a pack that was just written.
+    pub(crate) fn add_pack(&self, pack: Pack) {
         for file in pack.files() {
-            self.unsynced(file);
+            self.add_unsynced(file);
         }
         self.0.packs.write().unwrap_or_else(PoisonError::into_inner).list.push(Arc::new(pack));
     }
 
+    /// Returns the kind and the content of an object; none if there is no such object.
     fn find(&self, id: ObjectId) -> Result<Option<(&'static str, Vec<u8>)>> {
         for attempt in 0..2 {
-            if let Some((pack, offset)) = self.pack_of(id) {
+            if let Some((pack, offset)) = self.find_in_packs(id) {
                 return pack.read(offset).map(Some);
             }
-            if let Some(found) = self.read_loose(id)? {
-                return Ok(Some(found));
+            if let Some(object) = self.read_loose(id)? {
+                return Ok(Some(object));
             }
             // Another process may have written a pack since.
-            if attempt == 0 && !self.look_for_packs()? {
+            if attempt == 0 && !self.refresh_packs()? {
                 break;
             }
         }
         Ok(None)
     }
 
-    fn pack_of(&self, id: ObjectId) -> Option<(Arc<Pack>, u64)> {
+    /// Returns the pack that holds an object, and the offset in that pack.
+    fn find_in_packs(&self, id: ObjectId) -> Option<(Arc<Pack>, u64)> {
         let packs = self.0.packs.read().unwrap_or_else(PoisonError::into_inner);
-        // The newest is the likeliest.
+        // The newest pack is the most likely one.
         packs.list.iter().rev().find_map(|pack| Some((pack.clone(), pack.offset_of(id)?)))
     }
 
-    fn loose(&self, id: ObjectId) -> PathBuf {
+    /// Returns the path of an object that has a file of its own.
+    fn loose_path(&self, id: ObjectId) -> PathBuf {
         let hex = id.to_string();
         let mut path = self.0.folder.join("objects");
         path.push(&hex[..2]);
@@ -279,29 +292,30 @@ impl Objects {
         path
     }
 
+    /// Reads an object that has a file of its own.
     fn read_loose(&self, id: ObjectId) -> Result<Option<(&'static str, Vec<u8>)>> {
-        let file = match File::open(self.loose(id)) {
+        let file = match File::open(self.loose_path(id)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(at(&self.0.folder, "read a version from", error)),
+            Err(error) => return Err(io_error(&self.0.folder, "read an object from", error)),
         };
-        let damaged = || Error::new(ErrorKind::Damaged, format_args!("the object {id} is damaged"));
+        let damaged = || Error::new(ErrorKind::Damaged, format_args!("object {id} is damaged"));
         let mut bytes = Vec::new();
         ZlibDecoder::new(file).read_to_end(&mut bytes).map_err(|error| damaged().because(error))?;
         let end = memchr::memchr(0, &bytes).ok_or_else(damaged)?;
         let (kind, length) =
             std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
-        let kind = kind_named(kind).ok_or_else(damaged)?;
+        let kind = parse_kind(kind).ok_or_else(damaged)?;
         let length: usize = length.parse().map_err(|_| damaged())?;
         bytes.drain(..=end);
         if bytes.len() == length { Ok(Some((kind, bytes))) } else { Err(damaged()) }
     }
 
-    /// Reads the indexes of packs that are not known yet, and says whether there were any.
-    fn look_for_packs(&self) -> Result<bool> {
+    /// Reads the indexes of packs that are not known yet, and returns true if there are any.
+    fn refresh_packs(&self) -> Result<bool> {
         let folder = self.0.folder.join("objects/pack");
-        let failed = |error| at(&folder, "list the packs in", error);
-        let changed = fs::metadata(&folder).and_then(|found| found.modified()).map_err(failed)?;
+        let failed = |error| io_error(&folder, "list the packs in", error);
+        let changed = fs::metadata(&folder).and_then(|metadata| metadata.modified()).map_err(failed)?;
         let mut packs = self.0.packs.write().unwrap_or_else(PoisonError::into_inner);
         if packs.seen == Some(changed) && changed.elapsed().is_ok_and(|passed| passed.as_secs() > 2) {
             return Ok(false);
@@ -313,7 +327,7 @@ impl Objects {
             if path.extension().is_some_and(|extension| extension == "idx") && !packs.list.iter().any(known) {
                 let pack = Pack::open(&path)?;
                 for file in pack.files() {
-                    self.unsynced(file);
+                    self.add_unsynced(file);
                 }
                 packs.list.push(Arc::new(pack));
             }
@@ -323,16 +337,16 @@ impl Objects {
     }
 }
 
-/// The name of an object, or none where its bytes are made to collide with others.
-pub(super) fn hash(kind: Kind, content: &[u8]) -> Option<ObjectId> {
+/// Returns the id of an object; none if the content is part of a known SHA-1 collision attack.
+pub(crate) fn hash_object(kind: ObjectKind, content: &[u8]) -> Option<ObjectId> {
     let mut hasher = sha1dc::Hasher::new();
     hasher.update(header(kind, content.len()).as_bytes());
     hasher.update(content);
     hasher.finalize().ok().map(|digest| ObjectId(digest.into()))
 }
 
-/// The SHA-1 of something that is no object.
-pub(super) fn checksum(parts: &[&[u8]]) -> [u8; 20] {
+/// Returns the SHA-1 of bytes that are not an object.
+pub(crate) fn checksum(parts: &[&[u8]]) -> [u8; 20] {
     let mut hasher = sha1dc::Hasher::new();
     parts.iter().for_each(|part| hasher.update(part));
     match hasher.finalize() {
@@ -341,34 +355,35 @@ pub(super) fn checksum(parts: &[&[u8]]) -> [u8; 20] {
     }
 }
 
-fn header(kind: Kind, length: usize) -> String {
+/// Returns the header that git hashes and stores in front of an object's content.
+fn header(kind: ObjectKind, length: usize) -> String {
     format!("{} {length}\0", kind.name())
 }
 
-/// A kind by its name, among all that git has.
-fn kind_named(name: &str) -> Option<&'static str> {
+/// Returns the static name of a kind, for all kinds that git has.
+fn parse_kind(name: &str) -> Option<&'static str> {
     ["blob", "tree", "commit", "tag"].into_iter().find(|kind| *kind == name)
 }
 
-/// What was tried with a path, and why it failed.
-pub(super) fn at(path: &Path, tried: &str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format_args!("cannot {tried} `{}`", path.display())).because(error)
+/// Returns the error of a failed operation on a path; `operation` is a verb, as in "cannot open".
+pub(crate) fn io_error(path: &Path, operation: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format_args!("cannot {operation} `{}`", path.display())).because(error)
 }
 
-/// A name that nobody else writes to, in this process or another.
-pub(super) fn temporary(folder: &Path) -> PathBuf {
+/// Returns the path of a temporary file or directory that no thread and no other process uses.
+pub(crate) fn temp_path(folder: &Path) -> PathBuf {
     static NTH: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("tmp_{}_{}", unique_name(), NTH.fetch_add(1, Relaxed)))
 }
 
-/// Returns a name that no other process has made.
-pub(super) fn unique_name() -> String {
+/// Returns a name that no other process generates.
+pub(crate) fn unique_name() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 
-/// Writes a file under another name in `folder`, then puts it where it belongs.
-pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = temporary(folder);
+/// Writes a temporary file in `folder`, and renames it to `path`.
+pub(crate) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temp_path(folder);
     let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
@@ -376,12 +391,13 @@ pub(super) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<
     written
 }
 
-/// Removes what processes left behind that ended while they wrote. Nobody writes for a day.
-fn sweep(folder: &Path) {
+/// Removes temporary files of processes that ended while they wrote. No write takes a day, so older files are safe to
+/// remove.
+fn remove_stale_files(folder: &Path) {
     for part in ["", "objects", "objects/pack", "versions"] {
         for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
             let is_old = || {
-                let modified = entry.metadata().and_then(|found| found.modified()).ok()?;
+                let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok()?;
                 Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
             };
             if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
@@ -391,6 +407,7 @@ fn sweep(folder: &Path) {
     }
 }
 
+/// Reads the identity of a folder, and creates it if it is missing.
 fn identity(folder: &Path) -> io::Result<[u8; 16]> {
     let path = folder.join("identity");
     for _ in 0..2 {
@@ -401,14 +418,14 @@ fn identity(folder: &Path) -> io::Result<[u8; 16]> {
         }
         write_new(folder, &path, format!("{}\n", uuid::Uuid::now_v7()).as_bytes())?;
     }
-    Err(io::Error::other("its identity cannot be read back"))
+    Err(io::Error::other("the file `identity` cannot be read back"))
 }
 
 fn sync_files(files: &[PathBuf]) -> io::Result<()> {
     let mut folders: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
-    // A folder of loose objects may be new itself.
-    let above: Vec<&Path> = folders.iter().filter_map(|folder| folder.parent()).collect();
-    folders.extend(above);
+    // The folder of a loose object may be new itself.
+    let parents: Vec<&Path> = folders.iter().filter_map(|folder| folder.parent()).collect();
+    folders.extend(parents);
     folders.sort_unstable();
     folders.dedup();
     for path in files.iter().map(PathBuf::as_path).chain(folders) {

@@ -1,4 +1,4 @@
-//! Packs: many objects in one file, with an index of where each is.
+//! Pack files: many objects in one file, with an index of their offsets.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,13 +9,15 @@ use flate2::Crc;
 use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use super::objects::{Kind, LEVEL, at, checksum, temporary, write_new};
-use super::tree::ObjectId;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, write_new};
+use crate::tree::ObjectId;
 
-/// A pack that can be read: any that git writes, though ours hold no deltas.
+/// A pack that can be read.
+///
+/// All packs that git writes can be read, with deltas; packs of this crate contain none.
 #[derive(Debug)]
-pub(super) struct Pack {
+pub(crate) struct Pack {
     index: PathBuf,
     bytes: Vec<u8>,
     file: File,
@@ -23,70 +25,75 @@ pub(super) struct Pack {
     count: usize,
 }
 
-/// A pack that is being written, under a name of its own until it is whole.
-pub(super) struct Packing {
+/// A pack that is being written, to a temporary file until it is complete.
+pub(crate) struct PackWriter {
     folder: PathBuf,
     path: PathBuf,
     file: io::BufWriter<File>,
     at: u64,
-    objects: Vec<Packed>,
+    objects: Vec<PackEntry>,
 }
 
+/// One object of a pack, as its index lists it.
 #[derive(Clone, Copy)]
-struct Packed {
+struct PackEntry {
     id: ObjectId,
     crc: u32,
     offset: u64,
 }
 
-/// An object as it stands in a pack.
-pub(super) struct Compressed(Vec<u8>);
+/// An object in the form that a pack stores: a header and compressed content.
+pub(crate) struct PackedObject(Vec<u8>);
 
-const FAN: usize = 8;
-const IDS: usize = FAN + 256 * 4;
-const LARGE: u32 = 1 << 31;
+/// The offset of the fan-out table in an index.
+const FANOUT_OFFSET: usize = 8;
+/// The offset of the sorted ids in an index.
+const IDS_OFFSET: usize = FANOUT_OFFSET + 256 * 4;
+/// The bit of an offset that marks it as a position in the table of 64-bit offsets.
+const LARGE_OFFSET_FLAG: u32 = 1 << 31;
 
-/// How long a chain of deltas may be; git makes none longer.
-const CHAIN: usize = 4096;
+/// The longest chain of deltas that is followed; git writes none longer.
+const MAX_DELTA_CHAIN: usize = 4096;
 
 impl Pack {
     /// Opens a pack by its index.
-    pub(super) fn open(index: &Path) -> Result<Self> {
+    pub(crate) fn open(index: &Path) -> Result<Self> {
         let path = index.with_extension("pack");
-        let bytes = std::fs::read(index).map_err(|error| at(index, "read", error))?;
-        let file = File::open(&path).map_err(|error| at(&path, "read", error))?;
-        let length = file.metadata().map_err(|error| at(&path, "read", error))?.len();
+        let bytes = std::fs::read(index).map_err(|error| io_error(index, "read", error))?;
+        let file = File::open(&path).map_err(|error| io_error(&path, "read", error))?;
+        let length = file.metadata().map_err(|error| io_error(&path, "read", error))?.len();
         let damaged = || Error::new(ErrorKind::Damaged, format_args!("the index `{}` is damaged", index.display()));
-        if bytes.get(..FAN) != Some(b"\xfftOc\0\0\0\x02") || bytes.len() < IDS + 40 {
+        if bytes.get(..FANOUT_OFFSET) != Some(b"\xfftOc\0\0\0\x02") || bytes.len() < IDS_OFFSET + 40 {
             return Err(damaged());
         }
         let end = bytes.len() - 20;
         if checksum(&[&bytes[..end]]) != bytes[end..] {
             return Err(damaged());
         }
-        let pack = Pack { index: index.to_owned(), count: number(&bytes, IDS - 4) as usize, bytes, file, length };
+        let pack =
+            Pack { index: index.to_owned(), count: read_u32(&bytes, IDS_OFFSET - 4) as usize, bytes, file, length };
         let fan_rises = (1..256).all(|first| pack.fan(first - 1) <= pack.fan(first));
-        let fits = pack.count.checked_mul(28).is_some_and(|table| pack.bytes.len() >= IDS + table + 40);
+        let fits = pack.count.checked_mul(28).is_some_and(|table| pack.bytes.len() >= IDS_OFFSET + table + 40);
         if fan_rises && fits { Ok(pack) } else { Err(damaged()) }
     }
 
-    /// The path of its index.
-    pub(super) fn index(&self) -> &Path {
+    /// Returns the path of the index.
+    pub(crate) fn index(&self) -> &Path {
         &self.index
     }
 
-    /// The files that it is.
-    pub(super) fn files(&self) -> [PathBuf; 2] {
+    /// Returns the paths of the index and of the pack.
+    pub(crate) fn files(&self) -> [PathBuf; 2] {
         [self.index.clone(), self.index.with_extension("pack")]
     }
 
-    /// Where an object is, if it is in here.
-    pub(super) fn offset_of(&self, id: ObjectId) -> Option<u64> {
+    /// Returns the offset of an object; none if the pack does not contain it.
+    pub(crate) fn offset_of(&self, id: ObjectId) -> Option<u64> {
         let first = usize::from(id.0[0]);
         let (mut low, mut high) = (if first == 0 { 0 } else { self.fan(first - 1) }, self.fan(first));
         while low < high {
             let middle = usize::midpoint(low, high);
-            let at = IDS + middle * 20;
+            let at = IDS_OFFSET + middle * 20;
             match self.bytes[at..at + 20].cmp(&id.0) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
@@ -96,8 +103,8 @@ impl Pack {
         None
     }
 
-    /// The kind and content of the object at an offset.
-    pub(super) fn read(&self, offset: u64) -> Result<(&'static str, Vec<u8>)> {
+    /// Returns the kind and the content of the object at an offset.
+    pub(crate) fn read(&self, offset: u64) -> Result<(&'static str, Vec<u8>)> {
         let damaged = || {
             let path = self.index.with_extension("pack");
             Error::new(ErrorKind::Damaged, format_args!("the pack `{}` is damaged at byte {offset}", path.display()))
@@ -105,116 +112,121 @@ impl Pack {
         let mut deltas = Vec::new();
         let mut at = offset;
         let (kind, mut content) = loop {
-            let (number, base, content) = self.stored(at).map_err(|error| damaged().because(error))?;
+            let (number, base, content) = self.read_stored(at).map_err(|error| damaged().because(error))?;
             match number {
                 1 => break ("commit", content),
                 2 => break ("tree", content),
                 3 => break ("blob", content),
                 4 => break ("tag", content),
-                _ if deltas.len() == CHAIN => return Err(damaged()),
+                _ if deltas.len() == MAX_DELTA_CHAIN => return Err(damaged()),
                 _ => deltas.push(content),
             }
             at = base.ok_or_else(damaged)?;
         };
         while let Some(delta) = deltas.pop() {
-            content = apply(&content, &delta).ok_or_else(damaged)?;
+            content = apply_delta(&content, &delta).ok_or_else(damaged)?;
         }
         Ok((kind, content))
     }
 
+    /// Returns the number of objects whose id begins with a byte up to `first`.
     fn fan(&self, first: usize) -> usize {
-        number(&self.bytes, FAN + first * 4) as usize
+        read_u32(&self.bytes, FANOUT_OFFSET + first * 4) as usize
     }
 
+    /// Returns the offset of the object at a position of the index.
     fn offset(&self, nth: usize) -> Option<u64> {
-        let offsets = IDS + self.count * 24;
-        let offset = number(&self.bytes, offsets + nth * 4);
-        if offset & LARGE == 0 {
+        let offsets = IDS_OFFSET + self.count * 24;
+        let offset = read_u32(&self.bytes, offsets + nth * 4);
+        if offset & LARGE_OFFSET_FLAG == 0 {
             return Some(offset.into());
         }
-        let at = offsets + self.count * 4 + (offset & !LARGE) as usize * 8;
+        let at = offsets + self.count * 4 + (offset & !LARGE_OFFSET_FLAG) as usize * 8;
         let large = self.bytes.get(at..at + 8)?;
         Some(u64::from_be_bytes(large.try_into().ok()?))
     }
 
-    /// The number of an object's kind, where the object is that it is a delta to, and its bytes as they are stored.
-    fn stored(&self, offset: u64) -> io::Result<(u8, Option<u64>, Vec<u8>)> {
-        let broken = || io::Error::other("it cannot be read");
-        // Most objects are small: one read gets the header and all of it.
+    /// Returns the number of an object's kind, the offset of its base if it is a delta, and its stored bytes.
+    fn read_stored(&self, offset: u64) -> io::Result<(u8, Option<u64>, Vec<u8>)> {
+        let unreadable = || io::Error::other("the object cannot be read");
+        // Most objects are small: one read gets the header and the content.
         let mut start = vec![0; 8192];
         let got = read_at(&self.file, &mut start, offset)?;
         start.truncate(got);
         let mut bytes = start.iter().copied();
-        let first = bytes.next().ok_or_else(broken)?;
+        let first = bytes.next().ok_or_else(unreadable)?;
         let (number, mut size, mut shift, mut more) = (first >> 4 & 7, u64::from(first & 15), 4, first & 128 != 0);
         let mut used = 1;
         while more {
-            let byte = bytes.next().filter(|_| shift < 60).ok_or_else(broken)?;
+            let byte = bytes.next().filter(|_| shift < 60).ok_or_else(unreadable)?;
             size |= u64::from(byte & 127) << shift;
             (shift, more, used) = (shift + 7, byte & 128 != 0, used + 1);
         }
         let base = match number {
             6 => {
-                let mut byte = bytes.next().ok_or_else(broken)?;
+                let mut byte = bytes.next().ok_or_else(unreadable)?;
                 let mut back = u64::from(byte & 127);
                 used += 1;
                 while byte & 128 != 0 {
-                    byte = bytes.next().ok_or_else(broken)?;
-                    back = back.checked_add(1).and_then(|back| back.checked_mul(128)).ok_or_else(broken)?;
+                    byte = bytes.next().ok_or_else(unreadable)?;
+                    back = back.checked_add(1).and_then(|back| back.checked_mul(128)).ok_or_else(unreadable)?;
                     back |= u64::from(byte & 127);
                     used += 1;
                 }
-                Some(offset.checked_sub(back).filter(|_| back > 0).ok_or_else(broken)?)
+                Some(offset.checked_sub(back).filter(|_| back > 0).ok_or_else(unreadable)?)
             }
             7 => {
-                let id = start.get(used..used + 20).and_then(|id| id.try_into().ok()).ok_or_else(broken)?;
+                let id = start.get(used..used + 20).and_then(|id| id.try_into().ok()).ok_or_else(unreadable)?;
                 used += 20;
-                Some(self.offset_of(ObjectId(id)).ok_or_else(broken)?)
+                Some(self.offset_of(ObjectId(id)).ok_or_else(unreadable)?)
             }
             _ => None,
         };
-        // A damaged length must not make us ask for more memory than there can be bytes: deflate makes at most 1032 of one.
-        let size = usize::try_from(size).map_err(|_| broken())?;
+        // A damaged length must not allocate more memory than the file can expand to: deflate expands a byte to 1032 at
+        // most.
+        let size = usize::try_from(size).map_err(|_| unreadable())?;
         if size as u64 / 1100 > self.length {
-            return Err(broken());
+            return Err(unreadable());
         }
         let mut content = Vec::with_capacity(size);
-        let rest = At { file: &self.file, at: offset + start.len() as u64 };
+        let rest = FileTail { file: &self.file, at: offset + start.len() as u64 };
         let input = io::BufReader::with_capacity(1 << 16, start[used..].chain(rest));
         ZlibDecoder::new(input).take(size as u64 + 1).read_to_end(&mut content)?;
-        if content.len() == size { Ok((number, base, content)) } else { Err(broken()) }
+        if content.len() == size { Ok((number, base, content)) } else { Err(unreadable()) }
     }
 }
 
-impl Packing {
-    /// Begins a pack in a folder of objects.
-    pub(super) fn begin(folder: &Path) -> io::Result<Self> {
+impl PackWriter {
+    /// Creates a pack in a folder of objects.
+    pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         let folder = folder.join("pack");
-        let path = temporary(&folder);
+        let path = temp_path(&folder);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let mut file = io::BufWriter::with_capacity(1 << 18, file);
-        // How many there are is written at the end.
+        // The number of objects is filled in at the end.
         file.write_all(b"PACK\0\0\0\x02\0\0\0\0")?;
-        Ok(Packing { folder, path, file, at: 12, objects: Vec::new() })
+        Ok(PackWriter { folder, path, file, at: 12, objects: Vec::new() })
     }
 
     /// Adds an object.
-    pub(super) fn add(&mut self, id: ObjectId, object: &Compressed) -> io::Result<()> {
+    pub(crate) fn add(&mut self, id: ObjectId, object: &PackedObject) -> io::Result<()> {
         let mut crc = Crc::new();
         crc.update(&object.0);
         self.file.write_all(&object.0)?;
-        self.objects.push(Packed { id, crc: crc.sum(), offset: self.at });
+        self.objects.push(PackEntry { id, crc: crc.sum(), offset: self.at });
         self.at += object.0.len() as u64;
         Ok(())
     }
 
-    /// Writes the index, and puts both where they belong.
-    pub(super) fn finish(mut self) -> Result<Pack> {
+    /// Writes the index, and renames both files to their final names.
+    pub(crate) fn finish(mut self) -> Result<Pack> {
         let path = self.path.clone();
-        self.put().map_err(|error| at(&path, "write the pack", error)).and_then(|index| Pack::open(&index))
+        self.write_files()
+            .map_err(|error| io_error(&path, "write the pack", error))
+            .and_then(|index| Pack::open(&index))
     }
 
-    fn put(&mut self) -> io::Result<PathBuf> {
+    fn write_files(&mut self) -> io::Result<PathBuf> {
         let count = u32::try_from(self.objects.len()).map_err(io::Error::other)?;
         self.file.flush()?;
         let file = self.file.get_mut();
@@ -236,15 +248,16 @@ impl Packing {
         let name = format!("pack-{}", ObjectId(sum));
         std::fs::rename(&self.path, self.folder.join(format!("{name}.pack")))?;
         let index = self.folder.join(format!("{name}.idx"));
-        let bytes = self.index(&sum);
+        let bytes = self.encode_index(&sum);
         write_new(&self.folder, &index, &bytes)?;
         Ok(index)
     }
 
-    fn index(&mut self, sum: &[u8; 20]) -> Vec<u8> {
+    /// Returns the bytes of the index.
+    fn encode_index(&mut self, sum: &[u8; 20]) -> Vec<u8> {
         self.objects.sort_unstable_by_key(|object| object.id);
         let objects = &self.objects;
-        let mut bytes = Vec::with_capacity(IDS + objects.len() * 28 + 40);
+        let mut bytes = Vec::with_capacity(IDS_OFFSET + objects.len() * 28 + 40);
         bytes.extend_from_slice(b"\xfftOc\0\0\0\x02");
         for first in 0..=255_u8 {
             let until = objects.partition_point(|object| object.id.0[0] <= first);
@@ -255,10 +268,10 @@ impl Packing {
         let mut large = Vec::new();
         for object in objects {
             let offset = match u32::try_from(object.offset) {
-                Ok(offset) if offset < LARGE => offset,
+                Ok(offset) if offset < LARGE_OFFSET_FLAG => offset,
                 _ => {
                     large.extend_from_slice(&object.offset.to_be_bytes());
-                    LARGE | (large.len() / 8 - 1) as u32
+                    LARGE_OFFSET_FLAG | (large.len() / 8 - 1) as u32
                 }
             };
             bytes.extend_from_slice(&offset.to_be_bytes());
@@ -271,15 +284,15 @@ impl Packing {
     }
 }
 
-/// Whatever was begun and not finished is not left behind.
-impl Drop for Packing {
+/// Removes the temporary file of a pack that was not finished.
+impl Drop for PackWriter {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Compressed {
-    pub(super) fn new(kind: Kind, content: &[u8]) -> io::Result<Self> {
+impl PackedObject {
+    pub(crate) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(content.len() / 2 + 32);
         let mut size = content.len();
         let mut byte = kind.number() << 4 | (size & 15) as u8;
@@ -290,19 +303,19 @@ impl Compressed {
             size >>= 7;
         }
         bytes.push(byte);
-        let mut encoder = ZlibEncoder::new(bytes, LEVEL);
+        let mut encoder = ZlibEncoder::new(bytes, COMPRESSION_LEVEL);
         encoder.write_all(content)?;
-        encoder.finish().map(Compressed)
+        encoder.finish().map(PackedObject)
     }
 }
 
-/// A file read from some byte on, whoever else reads it.
-struct At<'a> {
+/// Reads a file from an offset on, without moving the position of the file.
+struct FileTail<'a> {
     file: &'a File,
     at: u64,
 }
 
-impl io::Read for At<'_> {
+impl io::Read for FileTail<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += read as u64;
@@ -321,35 +334,35 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(got)
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).unwrap_or_default();
     u32::from_be_bytes(four)
 }
 
-/// What a delta makes of its base.
-fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
-    if length(&mut delta)? != base.len() {
+/// Returns the content that a delta produces from its base; none if the delta is damaged.
+fn apply_delta(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
+    if read_length(&mut delta)? != base.len() {
         return None;
     }
-    let size = length(&mut delta)?;
+    let size = read_length(&mut delta)?;
     let mut content = Vec::new();
     while let Some(op) = delta.split_off_first().copied() {
         if op & 128 != 0 {
-            let (mut from, mut many) = (0, 0);
+            let (mut from, mut count) = (0, 0);
             for nth in 0..7 {
                 if op & 1 << nth != 0 {
                     let byte = usize::from(*delta.split_off_first()?);
                     match nth {
                         0..4 => from |= byte << (nth * 8),
-                        _ => many |= byte << ((nth - 4) * 8),
+                        _ => count |= byte << ((nth - 4) * 8),
                     }
                 }
             }
-            let many = if many == 0 { 0x10000 } else { many };
-            content.extend_from_slice(base.get(from..from + many)?);
+            let count = if count == 0 { 0x10000 } else { count };
+            content.extend_from_slice(base.get(from..from + count)?);
         } else {
-            let many = usize::from(op);
-            content.extend_from_slice(delta.split_off(..many).filter(|_| many > 0)?);
+            let count = usize::from(op);
+            content.extend_from_slice(delta.split_off(..count).filter(|_| count > 0)?);
         }
         if content.len() > size {
             return None;
@@ -358,7 +371,8 @@ fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
     (content.len() == size).then_some(content)
 }
 
-fn length(bytes: &mut &[u8]) -> Option<usize> {
+/// Reads a length from the header of a delta.
+fn read_length(bytes: &mut &[u8]) -> Option<usize> {
     let (mut length, mut shift) = (0, 0);
     loop {
         let byte = bytes.split_off_first().filter(|_| shift < 60)?;

@@ -1,34 +1,33 @@
-//! What differs between two trees, line by line.
+//! Patches between two trees, in git's format.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use crate::change::{ChangeKind, FileChange};
-use crate::tree::TreeId;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use super::lines::{Hunk, Numbers, diff, is_binary, lines};
-use super::objects::{Kind, Objects};
-use super::tree::Mode;
-use super::{ObjectId, quote};
+use crate::change::{ChangeKind, FileChange};
 use crate::error::Result;
+use crate::lines::{Hunk, LineIds, diff, is_binary, lines};
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{Mode, TreeId};
+use crate::{ObjectId, paths};
 
-/// How many lines stand around what changed.
-const CONTEXT: usize = 3;
+/// The number of unchanged lines around a change.
+const CONTEXT_LINES: usize = 3;
 
-/// A file on one side, if there is one.
-type Side = Option<File>;
+/// A file on one side; none if it does not exist there.
+type PatchSide = Option<PatchFile>;
 
-/// What a file is, and what it holds.
-struct File {
+/// A file of a patch.
+struct PatchFile {
     mode: Mode,
     id: ObjectId,
     content: Vec<u8>,
 }
 
 impl Objects {
-    /// A patch from one tree to another, which `git apply` takes.
+    /// Returns a patch from one tree to another, which `git apply` accepts.
     pub fn patch(&self, before: TreeId, after: TreeId) -> Result<String> {
         let mut text = String::new();
         for FileChange { path, kind: change, .. } in self.diff(Some(before), after)? {
@@ -37,9 +36,9 @@ impl Objects {
                 _ => path.clone(),
             };
             let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
-            let is_link = |side: &Side| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
+            let is_link = |side: &PatchSide| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
             if old.is_some() && new.is_some() && is_link(&old) != is_link(&new) {
-                // A file does not become a link: one goes and the other comes.
+                // Git describes a file that becomes a link as a deletion and a creation.
                 write(&mut text, (&from, &old), (&from, &None));
                 write(&mut text, (&path, &None), (&path, &new));
             } else {
@@ -49,14 +48,16 @@ impl Objects {
         Ok(text)
     }
 
-    fn side(&self, tree: TreeId, path: &str) -> Result<Side> {
+    /// Reads a file of a tree.
+    fn side(&self, tree: TreeId, path: &str) -> Result<PatchSide> {
         let Some((mode, id)) = self.version(tree, path)? else { return Ok(None) };
-        self.get(id, Kind::Blob).map(|content| Some(File { mode, id, content }))
+        self.get(id, ObjectKind::Blob).map(|content| Some(PatchFile { mode, id, content }))
     }
 }
 
-fn write(text: &mut String, (from, old): (&str, &Side), (to, new): (&str, &Side)) {
-    let (a, b) = (quote::with_side("a", from), quote::with_side("b", to));
+/// Writes the patch of one file.
+fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &PatchSide)) {
+    let (a, b) = (paths::patch_path("a", from), paths::patch_path("b", to));
     let _ = writeln!(text, "diff --git {a} {b}");
     let _ = match (old, new) {
         (None, Some(new)) => writeln!(text, "new file mode {}", new.mode.octal()),
@@ -67,7 +68,7 @@ fn write(text: &mut String, (from, old): (&str, &Side), (to, new): (&str, &Side)
         _ => Ok(()),
     };
     if from != to {
-        let _ = writeln!(text, "rename from {}\nrename to {}", quote::with_side("", from), quote::with_side("", to));
+        let _ = writeln!(text, "rename from {}\nrename to {}", paths::patch_path("", from), paths::patch_path("", to));
     }
     let (old_content, new_content) = (content(old), content(new));
     if old_content == new_content {
@@ -75,33 +76,34 @@ fn write(text: &mut String, (from, old): (&str, &Side), (to, new): (&str, &Side)
     }
     let is_text = |content: &[u8]| !is_binary(content) && std::str::from_utf8(content).is_ok();
     if !is_text(old_content) || !is_text(new_content) {
-        let id = |side: &Side| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
+        let id = |side: &PatchSide| side.as_ref().map_or_else(|| "0".repeat(40), |file| file.id.to_string());
         let _ = writeln!(text, "index {}..{}\nGIT binary patch", id(old), id(new));
-        // There and back.
+        // A binary patch contains both directions.
         write_binary(text, new_content);
         write_binary(text, old_content);
         return;
     }
-    let name = |side: &Side, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
+    let name = |side: &PatchSide, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
     let (a, b) = (name(old, a), name(new, b));
     let _ = writeln!(text, "--- {a}\n+++ {b}");
     let (old, new) = (lines(old_content), lines(new_content));
-    let mut numbers = Numbers::default();
-    let hunks = diff(&numbers.of(&old), &numbers.of(&new));
-    // What is so near that the lines around it would touch stands together.
-    for near in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT) {
-        write_near(text, near, &old, &new);
+    let mut ids = LineIds::default();
+    let hunks = diff(&ids.assign(&old), &ids.assign(&new));
+    // Hunks whose context lines would touch are written together.
+    for group in hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT_LINES) {
+        write_hunks(text, group, &old, &new);
     }
 }
 
-fn content(side: &Side) -> &[u8] {
+fn content(side: &PatchSide) -> &[u8] {
     side.as_ref().map_or(&[], |file| &file.content)
 }
 
-fn write_near(text: &mut String, hunks: &[Hunk], old: &[&[u8]], new: &[&[u8]]) {
+/// Writes hunks that are close to each other, with the context lines around them.
+fn write_hunks(text: &mut String, hunks: &[Hunk], old: &[&[u8]], new: &[&[u8]]) {
     let (Some(first), Some(last)) = (hunks.first(), hunks.last()) else { return };
-    let ahead = first.before.start.min(CONTEXT);
-    let behind = (old.len() - last.before.end).min(CONTEXT);
+    let ahead = first.before.start.min(CONTEXT_LINES);
+    let behind = (old.len() - last.before.end).min(CONTEXT_LINES);
     let (start, end) = (first.before.start - ahead, last.before.end + behind);
     let after = first.after.start - ahead..last.after.end + behind;
     let place = |start: usize, length: usize| format!("{},{length}", if length == 0 { start } else { start + 1 });
@@ -124,7 +126,7 @@ fn write_line(text: &mut String, mark: char, line: &[u8]) {
     }
 }
 
-/// What a file holds that is no text, as git writes it: compressed, and in digits of base 85, up to 52 bytes a line.
+/// Writes binary content in git's format: compressed, in base 85, up to 52 bytes a line.
 fn write_binary(text: &mut String, content: &[u8]) {
     const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());

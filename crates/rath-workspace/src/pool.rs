@@ -1,93 +1,95 @@
-//! A few threads that work on a heap of jobs, each of which may add more.
+//! A small thread pool for jobs that may add more jobs.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// More threads than this do not make one file system faster.
-const THREADS: usize = 4;
+/// The largest number of threads: more do not make one file system faster.
+const MAX_THREADS: usize = 4;
 
-struct Heap<J> {
+/// The jobs, and the threads that work on them.
+struct JobQueue<J> {
     jobs: Vec<J>,
-    /// How many are at work, and may add jobs.
+    /// The number of threads that run a job, which may add jobs.
     busy: usize,
-    /// How many wait for jobs.
+    /// The number of threads that wait for jobs.
     waiting: usize,
     failed: Option<Error>,
 }
 
-/// Does all jobs and those that they add, the newest first, until none is left or one fails.
+/// Runs all jobs and those that they add, the newest first, until none is left or one fails.
 ///
 /// Each thread has scratch space of its own.
-pub(super) fn run<J: Send, S: Default>(
+pub(crate) fn run<J: Send, S: Default>(
     first: Vec<J>,
     work: impl Fn(J, &mut S, &mut Vec<J>) -> Result<()> + Sync,
 ) -> Result<()> {
-    let heap = Mutex::new(Heap { jobs: first, busy: 0, waiting: 0, failed: None });
+    let queue = Mutex::new(JobQueue { jobs: first, busy: 0, waiting: 0, failed: None });
     let wake = Condvar::new();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-    let one = || one_thread(&heap, &wake, &work);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let worker = || run_worker(&queue, &wake, &work);
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where no thread can be had, this one does the work alone.
-            if std::thread::Builder::new().spawn_scoped(scope, one).is_err() {
+            // If no thread can be started, this one does all the work.
+            if std::thread::Builder::new().spawn_scoped(scope, worker).is_err() {
                 break;
             }
         }
-        one();
+        worker();
     });
-    heap.into_inner().unwrap_or_else(PoisonError::into_inner).failed.map_or(Ok(()), Err)
+    queue.into_inner().unwrap_or_else(PoisonError::into_inner).failed.map_or(Ok(()), Err)
 }
 
-fn one_thread<J, S: Default>(
-    heap: &Mutex<Heap<J>>,
+/// Runs jobs until none is left and no other thread can add one.
+fn run_worker<J, S: Default>(
+    queue: &Mutex<JobQueue<J>>,
     wake: &Condvar,
     work: &impl Fn(J, &mut S, &mut Vec<J>) -> Result<()>,
 ) {
     let mut scratch = S::default();
     let mut more = Vec::new();
-    let mut here = heap.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = queue.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        if let Some(job) = here.jobs.pop() {
-            here.busy += 1;
-            drop(here);
-            let leaving = Leaving { heap, wake };
-            let done = work(job, &mut scratch, &mut more);
-            std::mem::forget(leaving);
-            here = heap.lock().unwrap_or_else(PoisonError::into_inner);
-            here.busy -= 1;
-            here.jobs.append(&mut more);
-            if let Err(error) = done {
-                here.failed.get_or_insert(error);
+        if let Some(job) = state.jobs.pop() {
+            state.busy += 1;
+            drop(state);
+            let guard = BusyGuard { queue, wake };
+            let result = work(job, &mut scratch, &mut more);
+            std::mem::forget(guard);
+            state = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            state.busy -= 1;
+            state.jobs.append(&mut more);
+            if let Err(error) = result {
+                state.failed.get_or_insert(error);
             }
-            if here.failed.is_some() {
-                here.jobs.clear();
+            if state.failed.is_some() {
+                state.jobs.clear();
             }
             // One of the jobs is for this thread.
-            if here.waiting > 0 && (here.jobs.len() > 1 || here.jobs.is_empty() && here.busy == 0) {
+            if state.waiting > 0 && (state.jobs.len() > 1 || state.jobs.is_empty() && state.busy == 0) {
                 wake.notify_all();
             }
-        } else if here.busy == 0 {
+        } else if state.busy == 0 {
             return;
         } else {
-            here.waiting += 1;
-            here = wake.wait(here).unwrap_or_else(PoisonError::into_inner);
-            here.waiting -= 1;
+            state.waiting += 1;
+            state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 }
 
-/// A thread at work. If it panics, the others must not wait for what it would have added.
-struct Leaving<'a, J> {
-    heap: &'a Mutex<Heap<J>>,
+/// Marks a thread as busy. If its job panics, the other threads stop waiting for the jobs that it would have added.
+struct BusyGuard<'a, J> {
+    queue: &'a Mutex<JobQueue<J>>,
     wake: &'a Condvar,
 }
 
-impl<J> Drop for Leaving<'_, J> {
+impl<J> Drop for BusyGuard<'_, J> {
     fn drop(&mut self) {
-        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
-        heap.busy -= 1;
-        heap.jobs.clear();
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.busy -= 1;
+        queue.jobs.clear();
         self.wake.notify_all();
     }
 }

@@ -1,109 +1,114 @@
-//! Which files that are new were there before under another name: git's rules, with git's numbers.
+//! Rename detection: finds new files that were deleted under another name, with git's rules and thresholds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::objects::{Kind, Objects};
-use super::tree::{Mode, ObjectId};
 use crate::error::Result;
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{Mode, ObjectId};
 
-/// A file that is gone or new.
+/// A deleted or a new file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Renamable<'a> {
-    pub(super) path: &'a [u8],
-    pub(super) mode: Mode,
-    pub(super) id: ObjectId,
+pub(crate) struct Renamable<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) mode: Mode,
+    pub(crate) id: ObjectId,
 }
 
-/// A file that is gone, and the new one that it became.
+/// A deleted file and the new file that it became, by their positions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pair {
-    pub(super) source: usize,
-    pub(super) target: usize,
+pub(crate) struct RenamePair {
+    pub(crate) source: usize,
+    pub(crate) target: usize,
 }
 
-/// What a merge wants to know, which renames among all that there may be.
+/// The renames that matter to a merge.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
-    /// Sources that matter, and whether they do for their content; else only for where their directory went.
-    pub(super) sources: HashMap<Vec<u8>, bool>,
-    /// Directories that are gone, and how much it matters where to.
-    pub(super) directories: HashMap<Vec<u8>, Relevance>,
-    /// For each directory, how many of its files went to which other.
-    pub(super) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
+pub(crate) struct RenameQuery {
+    /// The sources that matter: true if their content does, false if only the new place of their directory does.
+    pub(crate) sources: HashMap<Vec<u8>, bool>,
+    /// Removed directories, and the reason why their new place matters.
+    pub(crate) directories: HashMap<Vec<u8>, Relevance>,
+    /// For each directory, the number of its files that moved to each other directory.
+    pub(crate) counts: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
 }
 
+/// The reason why the new place of a directory matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Relevance {
+pub(crate) enum Relevance {
     None,
     ForAncestor,
     ForItself,
 }
 
-/// Equality, in git's numbers.
-const MOST: u64 = 60_000;
-/// From here on, a file is the same under another name.
-const LEAST: u64 = 30_000;
-/// From here on, one that kept its last name is, without looking any further.
-const LEAST_NAMED: u64 = LEAST + (MOST - LEAST) / 2;
-/// How many candidates are remembered for each new file.
-const CANDIDATES: usize = 4;
+/// The score of equal files, as in git.
+const MAX_SCORE: u64 = 60_000;
+/// The smallest score of a rename.
+const MIN_SCORE: u64 = 30_000;
+/// The smallest score of a rename that keeps the file name; such a rename needs no comparison with other files.
+const MIN_SCORE_SAME_NAME: u64 = MIN_SCORE + (MAX_SCORE - MIN_SCORE) / 2;
+/// The number of sources that are remembered as candidates for each new file.
+const MAX_CANDIDATES: usize = 4;
 
-/// The empty blob: files that hold nothing are not taken for each other.
-pub(super) const EMPTY_BLOB: ObjectId = ObjectId([
+/// The empty blob: empty files are never renames of each other.
+pub(crate) const EMPTY_BLOB: ObjectId = ObjectId([
     0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c, 0x53,
     0x91,
 ]);
 
-/// Finds renames. With more candidates than the square of `limit`, only those without a change, or with the same last name.
-pub(super) fn find(
+/// Finds renames.
+///
+/// With more pairs of candidates than the square of `limit`, finds only those with equal content or the same file name.
+pub(crate) fn find(
     objects: &Objects,
     sources: &[Renamable<'_>],
     targets: &[Renamable<'_>],
     limit: usize,
-    wanted: Option<&mut Wanted>,
-) -> Result<Vec<Pair>> {
+    query: Option<&mut RenameQuery>,
+) -> Result<Vec<RenamePair>> {
     if sources.is_empty() || targets.is_empty() {
         return Ok(Vec::new());
     }
-    let taken = vec![None; targets.len()];
+    let source_of = vec![None; targets.len()];
     let used = vec![false; sources.len()];
-    let mut search = Search { objects, sources, targets, spans: HashMap::new(), taken, used };
-    search.same();
-    let mut left: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
-    let mut wanted = wanted;
-    search.named(&left, wanted.as_deref_mut())?;
-    left.retain(|nth| !search.used[*nth]);
-    if let Some(wanted) = &mut wanted {
-        left.retain(|nth| wanted.sources.contains_key(sources[*nth].path));
-        let paths: Vec<&[u8]> = left.iter().map(|nth| sources[*nth].path).collect();
-        wanted.settle(&paths);
-        left.retain(|nth| wanted.still_wants(sources[*nth].path));
+    let mut search = RenameSearch { objects, sources, targets, spans: HashMap::new(), source_of, used };
+    search.pair_identical();
+    let mut remaining: Vec<usize> = (0..sources.len()).filter(|nth| !search.used[*nth]).collect();
+    let mut query = query;
+    search.pair_same_names(&remaining, query.as_deref_mut())?;
+    remaining.retain(|nth| !search.used[*nth]);
+    if let Some(query) = &mut query {
+        remaining.retain(|nth| query.sources.contains_key(sources[*nth].path));
+        let paths: Vec<&[u8]> = remaining.iter().map(|nth| sources[*nth].path).collect();
+        query.downgrade_decided(&paths);
+        remaining.retain(|nth| query.is_relevant(sources[*nth].path));
     }
-    let open = search.taken.iter().filter(|taken| taken.is_none()).count();
-    if open.saturating_mul(left.len()) <= limit.saturating_mul(limit) {
-        search.similar(&left, wanted)?;
+    let open = search.source_of.iter().filter(|source_of| source_of.is_none()).count();
+    if open.saturating_mul(remaining.len()) <= limit.saturating_mul(limit) {
+        search.pair_similar(&remaining, query)?;
     }
-    let taken = search.taken.iter().enumerate();
-    Ok(taken.filter_map(|(target, source)| Some(Pair { source: (*source)?, target })).collect())
+    let source_of = search.source_of.iter().enumerate();
+    Ok(source_of.filter_map(|(target, source)| Some(RenamePair { source: (*source)?, target })).collect())
 }
 
-struct Search<'a> {
+/// One search for renames.
+struct RenameSearch<'a> {
     objects: &'a Objects,
     sources: &'a [Renamable<'a>],
     targets: &'a [Renamable<'a>],
     spans: HashMap<ObjectId, Arc<Spans>>,
-    /// For each target, where it came from.
-    taken: Vec<Option<usize>>,
+    /// For each target, its source.
+    source_of: Vec<Option<usize>>,
     used: Vec<bool>,
 }
 
-/// How many bytes of a file are in pieces of which hash.
+/// The bytes of a file, counted by the hash of the piece that they are in.
 struct Spans {
     size: u64,
     counts: Vec<(u32, u32)>,
 }
 
+/// A pair that may be a rename.
 #[derive(Clone, Copy)]
 struct Candidate {
     score: u64,
@@ -112,14 +117,14 @@ struct Candidate {
     target: usize,
 }
 
-impl Search<'_> {
-    fn take(&mut self, source: usize, target: usize) {
-        self.taken[target] = Some(source);
+impl RenameSearch<'_> {
+    fn pair(&mut self, source: usize, target: usize) {
+        self.source_of[target] = Some(source);
         self.used[source] = true;
     }
 
-    /// Pairs files whose content is the same.
-    fn same(&mut self) {
+    /// Pairs files with equal content.
+    fn pair_identical(&mut self) {
         let mut by_id: HashMap<ObjectId, Vec<usize>> = HashMap::new();
         for (nth, source) in self.sources.iter().enumerate() {
             by_id.entry(source.id).or_default().push(nth);
@@ -142,116 +147,116 @@ impl Search<'_> {
                 best = best.or(Some(source));
             }
             if let Some(source) = best {
-                self.take(source, target);
+                self.pair(source, target);
             }
         }
     }
 
-    /// Pairs files that kept their last name, where it is clear which with which.
-    fn named(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
-        let mut guesses = HashMap::new();
-        if let Some(wanted) = &mut wanted {
-            for (target, source) in self.taken.iter().enumerate() {
+    /// Pairs files that keep their file name, if the name is unique on both sides, or their directory was renamed.
+    fn pair_same_names(&mut self, remaining: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
+        let mut likely_moves = HashMap::new();
+        if let Some(query) = &mut query {
+            for (target, source) in self.source_of.iter().enumerate() {
                 if let Some(source) = source {
-                    wanted.count(self.sources[*source].path, self.targets[target].path);
+                    query.count_rename(self.sources[*source].path, self.targets[target].path);
                 }
             }
-            guesses = wanted.guesses();
+            likely_moves = query.likely_moves();
         }
         let mut sources: HashMap<&[u8], Option<usize>> = HashMap::new();
-        for nth in left {
+        for nth in remaining {
             sources.entry(last_name(self.sources[*nth].path)).and_modify(|it| *it = None).or_insert(Some(*nth));
         }
         let mut targets: HashMap<&[u8], Option<usize>> = HashMap::new();
         let mut paths: HashMap<&[u8], usize> = HashMap::new();
-        for (nth, target) in self.targets.iter().enumerate().filter(|(nth, _)| self.taken[*nth].is_none()) {
+        for (nth, target) in self.targets.iter().enumerate().filter(|(nth, _)| self.source_of[*nth].is_none()) {
             targets.entry(last_name(target.path)).and_modify(|it| *it = None).or_insert(Some(nth));
             paths.insert(target.path, nth);
         }
-        for source in left.iter().copied() {
+        for source in remaining.iter().copied() {
             let path = self.sources[source].path;
-            if wanted.as_deref().is_some_and(|wanted| !wanted.sources.contains_key(path)) {
+            if query.as_deref().is_some_and(|query| !query.sources.contains_key(path)) {
                 continue;
             }
             let name = last_name(path);
             let Some(one) = targets.get(name) else { continue };
             let only = sources.get(name).copied().flatten().is_some();
             let target = one.filter(|_| only).or_else(|| {
-                let mut moved = guesses.get(directory(path))?.clone();
+                let mut moved = likely_moves.get(directory(path))?.clone();
                 moved.push(b'/');
                 moved.extend_from_slice(name);
                 paths.get(&*moved).copied()
             });
-            let Some(target) = target.filter(|target| self.taken[*target].is_none()) else { continue };
-            if self.score(source, target, LEAST_NAMED)? >= LEAST_NAMED {
-                self.take(source, target);
-                if let Some(wanted) = &mut wanted {
-                    wanted.count(path, self.targets[target].path);
+            let Some(target) = target.filter(|target| self.source_of[*target].is_none()) else { continue };
+            if self.score(source, target, MIN_SCORE_SAME_NAME)? >= MIN_SCORE_SAME_NAME {
+                self.pair(source, target);
+                if let Some(query) = &mut query {
+                    query.count_rename(path, self.targets[target].path);
                 }
             }
         }
         Ok(())
     }
 
-    /// Pairs what is left by how much it has in common.
-    fn similar(&mut self, left: &[usize], mut wanted: Option<&mut Wanted>) -> Result<()> {
+    /// Pairs the remaining files by similarity.
+    fn pair_similar(&mut self, remaining: &[usize], mut query: Option<&mut RenameQuery>) -> Result<()> {
         let mut candidates: Vec<Option<Candidate>> = Vec::new();
-        for target in (0..self.targets.len()).filter(|target| self.taken[*target].is_none()).collect::<Vec<_>>() {
-            let mut best = [None; CANDIDATES];
-            for source in left.iter().copied() {
-                let score = self.score(source, target, LEAST)?;
+        for target in (0..self.targets.len()).filter(|target| self.source_of[*target].is_none()).collect::<Vec<_>>() {
+            let mut best = [None; MAX_CANDIDATES];
+            for source in remaining.iter().copied() {
+                let score = self.score(source, target, MIN_SCORE)?;
                 let same_name = last_name(self.sources[source].path) == last_name(self.targets[target].path);
                 let one = Some(Candidate { score, same_name, source, target });
                 let mut worst = 0;
-                for nth in 1..CANDIDATES {
-                    if better(&best[worst], &best[nth]) {
+                for nth in 1..MAX_CANDIDATES {
+                    if is_better(&best[worst], &best[nth]) {
                         worst = nth;
                     }
                 }
-                if better(&one, &best[worst]) {
+                if is_better(&one, &best[worst]) {
                     best[worst] = one;
                 }
             }
             candidates.extend(best);
         }
-        candidates.sort_by(|one, other| better(other, one).cmp(&better(one, other)));
-        for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= LEAST) {
-            if self.taken[candidate.target].is_none() && !self.used[candidate.source] {
-                self.take(candidate.source, candidate.target);
-                if let Some(wanted) = &mut wanted {
-                    wanted.count(self.sources[candidate.source].path, self.targets[candidate.target].path);
+        candidates.sort_by(|one, other| is_better(other, one).cmp(&is_better(one, other)));
+        for candidate in candidates.into_iter().flatten().take_while(|candidate| candidate.score >= MIN_SCORE) {
+            if self.source_of[candidate.target].is_none() && !self.used[candidate.source] {
+                self.pair(candidate.source, candidate.target);
+                if let Some(query) = &mut query {
+                    query.count_rename(self.sources[candidate.source].path, self.targets[candidate.target].path);
                 }
             }
         }
         Ok(())
     }
 
-    /// How much two files have in common; 0 where it is clear that it is less than `least`.
-    fn score(&mut self, source: usize, target: usize, least: u64) -> Result<u64> {
+    /// Returns the similarity of two files; 0 if it is certainly less than `min_score`.
+    fn score(&mut self, source: usize, target: usize, min_score: u64) -> Result<u64> {
         let (source, target) = (&self.sources[source], &self.targets[target]);
         if !source.mode.is_file() || !target.mode.is_file() {
             return Ok(0);
         }
         let (source, target) = (self.spans(source.id)?, self.spans(target.id)?);
         let (larger, smaller) = (source.size.max(target.size), source.size.min(target.size));
-        if larger * (MOST - least) < (larger - smaller) * MOST || target.size == 0 {
+        if larger * (MAX_SCORE - min_score) < (larger - smaller) * MAX_SCORE || target.size == 0 {
             return Ok(0);
         }
-        Ok(source.copied(&target) * MOST / larger)
+        Ok(source.common_bytes(&target) * MAX_SCORE / larger)
     }
 
     fn spans(&mut self, id: ObjectId) -> Result<Arc<Spans>> {
         if let Some(spans) = self.spans.get(&id) {
             return Ok(spans.clone());
         }
-        let spans = Arc::new(Spans::of(&self.objects.get(id, Kind::Blob)?));
+        let spans = Arc::new(Spans::new(&self.objects.get(id, ObjectKind::Blob)?));
         self.spans.insert(id, spans.clone());
         Ok(spans)
     }
 }
 
-/// Whether one candidate is to be preferred; what is not there never is.
-fn better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
+/// Returns true if the first candidate is better; a missing one never is.
+fn is_better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
     match (one, other) {
         (None, _) => false,
         (Some(_), None) => true,
@@ -260,8 +265,8 @@ fn better(one: &Option<Candidate>, other: &Option<Candidate>) -> bool {
 }
 
 impl Spans {
-    /// Cuts a file into lines, and longer ones into pieces of 64 bytes.
-    fn of(content: &[u8]) -> Self {
+    /// Splits a file into lines, and longer lines into pieces of 64 bytes.
+    fn new(content: &[u8]) -> Self {
         let is_text = memchr::memchr(0, &content[..content.len().min(8000)]).is_none();
         let mut counts: HashMap<u32, u32> = HashMap::new();
         let (mut length, mut one, mut two) = (0, 0_u32, 0_u32);
@@ -289,8 +294,8 @@ impl Spans {
         one.wrapping_add(two.wrapping_mul(0x61)) % 107_927
     }
 
-    /// How many of its bytes the other has too.
-    fn copied(&self, other: &Spans) -> u64 {
+    /// Returns the number of bytes that both files have.
+    fn common_bytes(&self, other: &Spans) -> u64 {
         let (mut copied, mut other) = (0, other.counts.as_slice());
         for (hash, count) in &self.counts {
             while let Some((first, rest)) = other.split_first()
@@ -308,13 +313,13 @@ impl Spans {
     }
 }
 
-impl Wanted {
+impl RenameQuery {
     fn relevance(&self, directory: &[u8]) -> Relevance {
         self.directories.get(directory).copied().unwrap_or(Relevance::None)
     }
 
-    /// Counts a rename for the directories that it speaks for: as far up as the names below are the same.
-    fn count(&mut self, from: &[u8], to: &[u8]) {
+    /// Counts a rename for its directory, and for the directories above as long as their names are equal.
+    fn count_rename(&mut self, from: &[u8], to: &[u8]) {
         let (mut old, mut new) = (directory(from), directory(to));
         let mut first = true;
         while self.directories.contains_key(old) {
@@ -330,10 +335,11 @@ impl Wanted {
         }
     }
 
-    /// Finds the directories of which it is clear already where most of their files went, whatever becomes of these sources.
-    fn settle(&mut self, left: &[&[u8]]) {
+    /// Lowers the relevance of directories whose new place is certain already, for any outcome for the remaining
+    /// sources.
+    fn downgrade_decided(&mut self, remaining: &[&[u8]]) {
         let mut unknown: HashMap<&[u8], usize> = HashMap::new();
-        for path in left {
+        for path in remaining {
             let mut at = directory(path);
             while !at.is_empty() && self.relevance(at) != Relevance::None {
                 *unknown.entry(at).or_default() += 1;
@@ -350,12 +356,12 @@ impl Wanted {
         }
     }
 
-    /// Whether a source is worth a comparison with everything.
-    fn still_wants(&self, path: &[u8]) -> bool {
+    /// Returns true if a source has to be compared with all targets.
+    fn is_relevant(&self, path: &[u8]) -> bool {
         if self.sources.get(path) == Some(&true) {
             return true;
         }
-        // Only for where its directory went: as long as that is open for one that it lies in.
+        // The source matters only for the new place of a directory above it, as long as that is open.
         let mut at = directory(path);
         loop {
             match self.relevance(at) {
@@ -367,19 +373,20 @@ impl Wanted {
         }
     }
 
-    /// Where each directory went, going by what is known so far.
-    fn guesses(&self) -> HashMap<Vec<u8>, Vec<u8>> {
+    /// Returns the most frequent new place of each directory so far.
+    fn likely_moves(&self) -> HashMap<Vec<u8>, Vec<u8>> {
         let best =
             |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
         self.counts.iter().filter_map(|(from, counts)| Some((from.clone(), best(counts)?))).collect()
     }
 }
 
-pub(super) fn last_name(path: &[u8]) -> &[u8] {
+/// Returns the last name of a path.
+pub(crate) fn last_name(path: &[u8]) -> &[u8] {
     &path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..]
 }
 
-/// The directory that a path lies in; none for what is at the root.
-pub(super) fn directory(path: &[u8]) -> &[u8] {
+/// Returns the directory of a path; empty for a path at the root.
+pub(crate) fn directory(path: &[u8]) -> &[u8] {
     &path[..memchr::memrchr(b'/', path).unwrap_or(0)]
 }

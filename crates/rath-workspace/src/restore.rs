@@ -1,4 +1,4 @@
-//! A workspace made equal to a tree, touching what differs.
+//! Restoring a tree in a workspace, writing only the files that differ.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -8,114 +8,119 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode as Permissions};
 use rustix::io::Errno;
 
-use super::changes::{Changed, Version, join};
-use super::checkout::{failed, write_all};
-use super::dir::{Dir, Entry, Kind};
-use super::disk;
-use super::objects::{self, Objects};
-use super::quote;
-use super::rename::{directory, last_name};
-use super::tree::Mode;
+use crate::changes::{TreeChange, Version, join_path};
+use crate::checkout::{cannot_write, write_all};
+use crate::dir::{Dir, DirEntry, EntryKind};
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::paths;
+use crate::rename::{directory, last_name};
+use crate::tree::Mode;
 
-/// A workspace that is being restored.
-pub(super) struct Restore<'a> {
-    pub(super) objects: &'a Objects,
-    pub(super) root: &'a OwnedFd,
-    /// What is there.
-    pub(super) found: &'a Arc<Dir>,
-    /// A folder for files that are not where they belong yet, if it is on the same file system.
-    pub(super) aside: &'a Path,
+/// One restore.
+pub(crate) struct Restore<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) root: &'a OwnedFd,
+    /// The current contents.
+    pub(crate) dir: &'a Arc<Dir>,
+    /// A folder for temporary files, used if it is on the same file system.
+    pub(crate) staging: &'a Path,
 }
 
 impl Restore<'_> {
-    /// Makes these changes. If something that is not kept is in the way, none is made.
-    pub(super) fn run(&self, changed: &[Changed]) -> Result<()> {
-        let mut there = Vec::new();
-        for one in changed.iter().filter(|one| one.after.is_some()) {
-            there.push(self.is_clear(one)?);
+    /// Applies changes. If an untracked file is in the way, none is applied.
+    pub(crate) fn run(&self, changed: &[TreeChange]) -> Result<()> {
+        let mut targets = Vec::new();
+        for change in changed.iter().filter(|change| change.after.is_some()) {
+            targets.push(self.check_target(change)?);
         }
-        let mut there = there.into_iter();
-        let mut left = BTreeSet::new();
-        for one in changed.iter().rev().filter(|one| one.before.is_some() && one.after.is_none()) {
-            self.remove(one).map_err(|error| failed(&one.path, error.into()))?;
-            left.insert(directory(&one.path));
+        let mut targets = targets.into_iter();
+        let mut emptied = BTreeSet::new();
+        for change in changed.iter().rev().filter(|change| change.before.is_some() && change.after.is_none()) {
+            self.remove(change).map_err(|error| cannot_write(&change.path, error.into()))?;
+            emptied.insert(directory(&change.path));
         }
-        self.remove_empty(left);
-        for one in changed {
-            let Some(version) = one.after else { continue };
-            if there.next() != Some(Clear::Same) {
-                self.put(&one.path, version)?;
+        self.remove_empty(emptied);
+        for change in changed {
+            let Some(version) = change.after else { continue };
+            if targets.next() != Some(WriteTarget::AlreadyThere) {
+                self.write_file(&change.path, version)?;
             }
         }
         Ok(())
     }
 
-    /// Whether a file can be written without losing anything that is not kept.
-    fn is_clear(&self, one: &Changed) -> Result<Clear> {
+    /// Fails if writing a file would overwrite an untracked file.
+    fn check_target(&self, change: &TreeChange) -> Result<WriteTarget> {
         let blocked = |path: &[u8]| {
-            let path = quote::shown(path);
-            let message =
-                format!("cannot restore `{}`: `{path}` is in its way, and is not kept", quote::shown(&one.path));
-            Error::new(ErrorKind::Io, message).with_hint(format!("move or remove `{path}`"))
+            let path = paths::path_text(path);
+            let message = format!(
+                "cannot restore `{}`: the untracked file `{path}` is in the way",
+                paths::path_text(&change.path)
+            );
+            Error::new(ErrorKind::Io, message).with_hint(format!("move or delete `{path}`"))
         };
-        let mut dir = self.found;
+        let mut dir = self.dir;
         let mut path = Vec::new();
-        let mut names = one.path.split(|byte| *byte == b'/').peekable();
+        let mut names = change.path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
-            path = join(&path, name);
-            let Some(entry) = dir.find(name) else { return Ok(Clear::Free) };
+            path = join_path(&path, name);
+            let Some(entry) = dir.find(name) else { return Ok(WriteTarget::Free) };
             let is_last = names.peek().is_none();
             match (entry.kind, dir.child(entry)) {
                 (_, Some(child)) if !is_last => dir = child,
                 (_, Some(child)) => {
-                    return match unkept(child) {
-                        Some(below) => Err(blocked(&join(&path, &below))),
-                        None => Ok(Clear::Free),
+                    return match find_untracked(child) {
+                        Some(child_path) => Err(blocked(&join_path(&path, &child_path))),
+                        None => Ok(WriteTarget::Free),
                     };
                 }
-                (Kind::Kept(_), None) => return Ok(Clear::Free),
-                (Kind::Unkept(_), None) if is_last && self.is(entry, one)? => return Ok(Clear::Same),
-                (Kind::Unkept(_), None) => return Err(blocked(&path)),
+                (EntryKind::Tracked(_), None) => return Ok(WriteTarget::Free),
+                (EntryKind::Untracked(_), None) if is_last && self.is_same_file(entry, change)? => {
+                    return Ok(WriteTarget::AlreadyThere);
+                }
+                (EntryKind::Untracked(_), None) => return Err(blocked(&path)),
             }
         }
-        Ok(Clear::Free)
+        Ok(WriteTarget::Free)
     }
 
-    /// Whether a file of which no version is kept is the one that is wanted.
-    fn is(&self, entry: &Entry, one: &Changed) -> Result<bool> {
-        let Some((mode, id)) = one.after else { return Ok(false) };
+    /// Returns true if an untracked file has the wanted content and mode.
+    fn is_same_file(&self, entry: &DirEntry, change: &TreeChange) -> Result<bool> {
+        let Some((mode, id)) = change.after else { return Ok(false) };
         let is_file = entry.stat.file_type() == rustix::fs::FileType::RegularFile;
         if !is_file || !mode.is_file() || entry.stat.is_executable() != (mode == Mode::Executable) {
             return Ok(false);
         }
-        let wanted = self.objects.get(id, objects::Kind::Blob)?;
+        let wanted = self.objects.get(id, objects::ObjectKind::Blob)?;
         if wanted.len() as u64 != entry.stat.size {
             return Ok(false);
         }
         let read = || -> Result<Vec<u8>, Errno> {
-            let dir = disk::open_path(self.root, directory(&one.path))?;
+            let dir = disk::open_path(self.root, directory(&change.path))?;
             let mut content = Vec::with_capacity(wanted.len() + 1);
-            disk::read_all(&disk::open_file(&dir, last_name(&one.path))?, &mut content, wanted.len() as u64)?;
+            disk::read_all(&disk::open_file(&dir, last_name(&change.path))?, &mut content, wanted.len() as u64)?;
             Ok(content)
         };
         Ok(read().is_ok_and(|content| content == wanted))
     }
 
-    fn remove(&self, one: &Changed) -> Result<(), Errno> {
-        let dir = disk::open_path(self.root, directory(&one.path))?;
-        match rustix::fs::unlinkat(&dir, last_name(&one.path), AtFlags::empty()) {
+    /// Removes a file.
+    fn remove(&self, change: &TreeChange) -> Result<(), Errno> {
+        let dir = disk::open_path(self.root, directory(&change.path))?;
+        match rustix::fs::unlinkat(&dir, last_name(&change.path), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             done => done,
         }
     }
 
-    /// Removes directories as far as nothing is left in them.
+    /// Removes directories and their parents if they are empty.
     fn remove_empty(&self, directories: BTreeSet<&[u8]>) {
         for mut path in directories.into_iter().rev() {
             while !path.is_empty() {
-                let Ok(above) = disk::open_path(self.root, directory(path)) else { break };
-                if rustix::fs::unlinkat(&above, last_name(path), AtFlags::REMOVEDIR).is_err() {
+                let Ok(parent) = disk::open_path(self.root, directory(path)) else { break };
+                if rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR).is_err() {
                     break;
                 }
                 path = directory(path);
@@ -123,27 +128,28 @@ impl Restore<'_> {
         }
     }
 
-    /// Puts a file in its place: whoever looks finds the old one or the new one.
-    fn put(&self, path: &[u8], version: Version) -> Result<()> {
-        let content = self.objects.get(version.1, objects::Kind::Blob)?;
+    /// Writes a file by renaming a temporary file: a reader sees the old content or the new content, never a part.
+    fn write_file(&self, path: &[u8], version: Version) -> Result<()> {
+        let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
         let put = || -> std::io::Result<()> {
             let dir = self.directory_for(path)?;
             let name = last_name(path);
             if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == rustix::fs::FileType::Directory) {
-                self.remove_hollow(path)?;
+                self.remove_empty_tree(path)?;
             }
-            // Where the folder is on another file system, the file waits beside its place.
-            match disk::open_root(self.aside).and_then(|aside| put_from(&aside, &dir, name, version.0, &content)) {
+            // If the folder is on another file system, the temporary file is created in the target directory.
+            match disk::open_root(self.staging).and_then(|staging| write_via(&staging, &dir, name, version.0, &content))
+            {
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::XDEV | Errno::NOENT)) => {
-                    put_from(&dir, &dir, name, version.0, &content)
+                    write_via(&dir, &dir, name, version.0, &content)
                 }
                 done => done,
             }
         };
-        put().map_err(|error| failed(path, error))
+        put().map_err(|error| cannot_write(path, error))
     }
 
-    /// The directory that a file lies in, made where it is missing.
+    /// Opens the directory of a file, and creates it if it is missing.
     fn directory_for(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let mut dir = disk::open_dir(self.root, b".")?;
         for name in directory(path).split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -158,62 +164,65 @@ impl Restore<'_> {
         Ok(dir)
     }
 
-    /// Removes a directory that holds nothing but directories.
-    fn remove_hollow(&self, path: &[u8]) -> std::io::Result<()> {
+    /// Removes a directory that contains only directories.
+    fn remove_empty_tree(&self, path: &[u8]) -> std::io::Result<()> {
         let mut rest = vec![path.to_vec()];
-        let mut found = Vec::new();
+        let mut directories = Vec::new();
         while let Some(path) = rest.pop() {
             let mut listing = disk::Listing::default();
             listing.read(&disk::open_path(self.root, &path)?)?;
-            rest.extend((0..listing.entries.len()).map(|nth| join(&path, listing.name(nth))));
-            found.push(path);
+            rest.extend((0..listing.entries.len()).map(|nth| join_path(&path, listing.name(nth))));
+            directories.push(path);
         }
-        for path in found.iter().rev() {
-            let above = disk::open_path(self.root, directory(path))?;
-            rustix::fs::unlinkat(&above, last_name(path), AtFlags::REMOVEDIR)?;
+        for path in directories.iter().rev() {
+            let parent = disk::open_path(self.root, directory(path))?;
+            rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR)?;
         }
         Ok(())
     }
 }
 
+/// The state of a path before it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Clear {
+enum WriteTarget {
+    /// The path can be written.
     Free,
-    /// What is wanted is there already.
-    Same,
+    /// The file has the wanted content already.
+    AlreadyThere,
 }
 
-/// The path of something in a directory that no version is kept of, beside directories with nothing in them.
-fn unkept(dir: &Arc<Dir>) -> Option<Vec<u8>> {
+/// Returns the path of an untracked file in a directory; none if all its files are tracked.
+fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     let mut rest = vec![(Vec::new(), dir)];
     while let Some((path, dir)) = rest.pop() {
         for entry in &dir.entries {
-            let below = join(&path, dir.name(entry));
+            let child_path = join_path(&path, dir.name(entry));
             match (entry.kind, dir.child(entry)) {
-                (Kind::Kept(Mode::Directory), Some(child)) => rest.push((below, child)),
-                (Kind::Kept(_), _) => {}
-                (Kind::Unkept(_), _) => return Some(below),
+                (EntryKind::Tracked(Mode::Directory), Some(child)) => rest.push((child_path, child)),
+                (EntryKind::Tracked(_), _) => {}
+                (EntryKind::Untracked(_), _) => return Some(child_path),
             }
         }
     }
     None
 }
 
-fn put_from(aside: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
-    let temporary = objects::temporary(Path::new(".rath-restore"));
+/// Writes a temporary file in `staging`, and renames it to its name in `dir`.
+fn write_via(staging: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
+    let temporary = objects::temp_path(Path::new(".rath-restore"));
     let temporary = temporary.as_os_str().to_string_lossy().replace('/', "-");
     let waiting = temporary.as_bytes();
     let write = || -> std::io::Result<()> {
         if mode == Mode::Link {
-            rustix::fs::symlinkat(content, aside, waiting)?;
+            rustix::fs::symlinkat(content, staging, waiting)?;
         } else {
-            write_all(&disk::create_file(aside, waiting, mode == Mode::Executable)?, content)?;
+            write_all(&disk::create_file(staging, waiting, mode == Mode::Executable)?, content)?;
         }
-        Ok(rustix::fs::renameat(aside, waiting, dir, name)?)
+        Ok(rustix::fs::renameat(staging, waiting, dir, name)?)
     };
     let written = write();
     if written.is_err() {
-        let _ = rustix::fs::unlinkat(aside, waiting, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(staging, waiting, AtFlags::empty());
     }
     written
 }

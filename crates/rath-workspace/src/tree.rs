@@ -1,4 +1,4 @@
-//! Trees, as git writes them: names, modes and ids.
+//! Tree objects in git's format, and the ids of objects.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,22 +6,24 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The name of an object: the SHA-1 of its kind, its length and its bytes, as git computes it.
+/// The id of an object: the SHA-1 of its kind, length and content, as git computes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub [u8; 20]);
 
-/// The id of a tree: one version of a directory. Displayed, it is `git:` and 40 digits.
+/// The id of a tree: one version of a directory.
+///
+/// Its text form is `git:` and 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub ObjectId);
 
-/// What an entry of a tree is.
+/// The mode of an entry in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// A file.
     File,
-    /// A file that can be executed.
+    /// An executable file.
     Executable,
-    /// A link: its content is where it leads.
+    /// A symbolic link. Its content is the target.
     Link,
     /// A directory.
     Directory,
@@ -29,20 +31,20 @@ pub enum Mode {
 
 /// One entry of a tree object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) mode: Mode,
-    pub(super) name: &'a [u8],
-    pub(super) id: ObjectId,
+pub(crate) struct TreeEntry<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) name: &'a [u8],
+    pub(crate) id: ObjectId,
 }
 
-/// The tree that holds nothing.
-pub(super) const EMPTY: ObjectId = ObjectId([
+/// The empty tree.
+pub(crate) const EMPTY_TREE: ObjectId = ObjectId([
     0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49,
     0x04,
 ]);
 
 impl ObjectId {
-    /// Reads the 40-digit form, and only that.
+    /// Parses an id of exactly 40 lower-case hexadecimal digits.
     pub fn from_hex(hex: &str) -> Option<Self> {
         let mut id = [0; 20];
         if hex.len() != 40 {
@@ -69,7 +71,7 @@ impl FromStr for TreeId {
     fn from_str(text: &str) -> Result<Self> {
         text.strip_prefix("git:").and_then(ObjectId::from_hex).map(TreeId).ok_or_else(|| {
             let start: String = text.chars().take(80).collect();
-            Error::new(ErrorKind::Format, format_args!("wanted a tree as `git:` and 40 digits, found `{start}`"))
+            Error::new(ErrorKind::Format, format_args!("wanted a tree id (`git:` and 40 digits), found `{start}`"))
         })
     }
 }
@@ -99,7 +101,7 @@ impl fmt::Debug for ObjectId {
 }
 
 impl Mode {
-    /// As it stands in a tree object.
+    /// Returns the octal form that tree objects use.
     pub fn octal(self) -> &'static str {
         match self {
             Mode::File => "100644",
@@ -109,10 +111,10 @@ impl Mode {
         }
     }
 
-    /// Reads the octal form that tree objects use.
-    pub fn read(octal: &[u8]) -> Option<Self> {
+    /// Parses the octal form that tree objects use.
+    pub fn from_octal(octal: &[u8]) -> Option<Self> {
         match octal {
-            // Trees that git wrote before 2005 have files that their group may write.
+            // Trees that git wrote before 2005 contain files that are writable by their group.
             b"100644" | b"100664" => Some(Mode::File),
             b"100755" => Some(Mode::Executable),
             b"120000" => Some(Mode::Link),
@@ -121,45 +123,50 @@ impl Mode {
         }
     }
 
-    /// Whether its content is that of a file.
-    pub(super) fn is_file(self) -> bool {
+    /// Returns true for a file, executable or not.
+    pub(crate) fn is_file(self) -> bool {
         matches!(self, Mode::File | Mode::Executable)
     }
 }
 
-/// The entries of a tree object, each checked for being one that a directory can hold.
-pub(super) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<Entry<'_>>> {
+/// Returns the entries of a tree object. Fails for a name that a directory cannot hold, and for a wrong order.
+pub(crate) fn entries(tree: ObjectId, bytes: &[u8]) -> Result<Vec<TreeEntry<'_>>> {
     let mut rest = bytes;
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(bytes.len() / 36);
+    let mut entries: Vec<TreeEntry<'_>> = Vec::with_capacity(bytes.len() / 36);
     while !rest.is_empty() {
-        let entry = entry(&mut rest)
-            .ok_or_else(|| Error::new(ErrorKind::Damaged, format_args!("the tree {tree} cannot be read")))?;
-        if !may_be_kept(entry.name) {
-            let name = super::quote::shown(entry.name);
-            let message = format!("the tree {tree} holds `{name}`, which is no name for a file");
+        let entry = entry(&mut rest).ok_or_else(|| {
+            Error::new(ErrorKind::Damaged, format_args!("tree {tree} is damaged: it cannot be parsed"))
+        })?;
+        if !is_valid_name(entry.name) {
+            let name = crate::paths::path_text(entry.name);
+            let message = format!("tree {tree} contains `{name}`, which is not allowed as a file name");
             return Err(Error::new(ErrorKind::Damaged, message));
         }
         if entries.last().is_some_and(|last| order(last, &entry) != Ordering::Less) {
-            return Err(Error::new(ErrorKind::Damaged, format_args!("the tree {tree} is not in order")));
+            return Err(Error::new(
+                ErrorKind::Damaged,
+                format_args!("tree {tree} is damaged: its entries are not sorted"),
+            ));
         }
         entries.push(entry);
     }
     Ok(entries)
 }
 
-fn entry<'a>(rest: &mut &'a [u8]) -> Option<Entry<'a>> {
+/// Parses one entry; none if it is damaged.
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<TreeEntry<'a>> {
     let space = memchr::memchr(b' ', rest)?;
-    let mode = Mode::read(&rest[..space])?;
+    let mode = Mode::from_octal(&rest[..space])?;
     let end = space + 1 + memchr::memchr(0, &rest[space + 1..])?;
     let name = &rest[space + 1..end];
     let id = ObjectId(rest.get(end + 1..end + 21)?.try_into().ok()?);
     *rest = &rest[end + 21..];
-    Some(Entry { mode, name, id })
+    Some(TreeEntry { mode, name, id })
 }
 
-/// The order of entries in a tree object: a directory's name counts as if it ended with a slash.
-pub(super) fn order(one: &Entry<'_>, other: &Entry<'_>) -> Ordering {
-    let end = |entry: &Entry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
+/// Compares two entries in the order of tree objects: the name of a directory counts as if it ended with a slash.
+pub(crate) fn order(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
+    let end = |entry: &TreeEntry<'_>| (entry.mode == Mode::Directory).then_some(b'/');
     let common = one.name.len().min(other.name.len());
     one.name[..common].cmp(&other.name[..common]).then_with(|| {
         let one = one.name[common..].iter().copied().chain(end(one));
@@ -167,8 +174,8 @@ pub(super) fn order(one: &Entry<'_>, other: &Entry<'_>) -> Ordering {
     })
 }
 
-/// The bytes of a tree object with these entries, which it puts in order.
-pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
+/// Sorts entries, and returns the bytes of their tree object.
+pub(crate) fn encode(entries: &mut [TreeEntry<'_>]) -> Vec<u8> {
     entries.sort_unstable_by(order);
     let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 28).sum());
     for entry in entries {
@@ -181,14 +188,18 @@ pub(super) fn encode(entries: &mut [Entry<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Whether a file of this name can be part of a tree, and be written to a directory without leaving it.
-pub(super) fn may_be_kept(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !is_control(name) && memchr::memchr2(b'/', 0, name).is_none()
+/// Returns true for a name that can be part of a tree, and be written to a directory without leaving it.
+pub(crate) fn is_valid_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name != b"."
+        && name != b".."
+        && !is_reserved_name(name)
+        && memchr::memchr2(b'/', 0, name).is_none()
 }
 
-/// Whether a name is one that version control has for itself, ours or git's.
+/// Returns true for `.git` and `.rath`, which are never part of a tree.
 ///
-/// In any case: on a file system that does not tell them apart, `.GIT` is git's.
-pub(super) fn is_control(name: &[u8]) -> bool {
+/// The comparison ignores case: on some file systems `.GIT` is the same directory as `.git`.
+pub(crate) fn is_reserved_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b".rath")
 }

@@ -1,69 +1,71 @@
-//! The one pass over a directory that a snapshot is: names and metadata of everything, the content of what changed.
+//! The walk over a directory that takes a snapshot: it reads all names and metadata, and the content of changed files.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::change::Digest;
-use crate::change::Untracked;
 use rustix::fs::FileType;
 
-use super::batch::Batch;
-use super::dir::{Dir, Entry, Kind, Stat};
-use super::disk::{self, Listing};
-use super::ignore::{self, Level, Patterns, Rules};
-use super::most::{Found, Most};
-use super::node::{Made, Node, OpenDir, Way};
-use super::objects::{self, Objects};
-use super::tree::{Mode, ObjectId};
-use super::{pool, quote};
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::batch::Batch;
+use crate::change::{Digest, UntrackedReason};
+use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
+use crate::disk::{self, Listing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ignore::{self, IgnoreLevel, Patterns, Rules};
+use crate::limits::{SnapshotLimits, SnapshotUsage};
+use crate::objects::{self, Objects};
+use crate::tree::{Mode, ObjectId};
+use crate::{paths, pool};
 
-/// Directories nested deeper than this are not kept: git reads no tree that is.
-pub(super) const DEEPEST: usize = 2048;
+/// The largest depth of tracked directories: git reads no tree that is nested deeper.
+pub(crate) const MAX_DEPTH: usize = 2048;
 
-/// An ignored directory with more in it than this is named as a whole, by its own metadata.
-pub(super) const WATCHED: usize = 10_000;
+/// The number of names that are watched in one ignored directory. A directory with a larger number is reported as a
+/// whole, by its own metadata.
+pub(crate) const MAX_IGNORED_ENTRIES: usize = 10_000;
 
-/// How often a file is read again that changes while it is read.
-const ATTEMPTS: usize = 5;
+/// The number of times that a file is read if it changes while it is read.
+const MAX_READ_ATTEMPTS: usize = 5;
 
-/// What a directory is walked for.
-struct About {
+/// The context of a directory during a walk.
+struct WalkContext {
+    /// The directory in the previous snapshot.
     known: Option<Arc<Dir>>,
     purpose: Purpose,
 }
 
+/// The reason why a directory is read.
 enum Purpose {
-    /// To keep what the rules from above, and its own, let be kept.
-    Keep(Rules),
-    /// To notice changes by metadata.
-    Watch(Arc<Watch>),
+    /// To store its files, except for those that these rules of the directories above, or its own, ignore.
+    Track(Rules),
+    /// To detect changes by metadata only.
+    Watch(Arc<WatchedDir>),
 }
 
-/// A directory that is ignored, with everything in it.
-struct Watch {
-    /// What was seen in it so far.
+/// An ignored directory, with everything below it.
+struct WatchedDir {
+    /// The number of names seen so far.
     seen: AtomicUsize,
     stat: Stat,
-    /// It is git's own.
+    /// True for a `.git` directory.
     is_git: bool,
     depth: usize,
 }
 
-/// One pass.
-pub(super) struct Walk<'a> {
+/// One walk.
+pub(crate) struct Walk<'a> {
     root: &'a OwnedFd,
     objects: &'a Objects,
     batch: &'a Batch<'a>,
-    /// A file stamped with this moment or later may change again without a trace.
+    /// The start of the walk. A file with this or a later time stamp may change again without a change of its metadata.
     since: i64,
-    largest: u64,
-    found: Found,
+    max_file_size: u64,
+    usage: SnapshotUsage,
     open: Arc<AtomicUsize>,
 }
 
+/// Buffers that a thread reuses for all its directories.
 #[derive(Default)]
 struct Scratch {
     listing: Listing,
@@ -71,98 +73,107 @@ struct Scratch {
     path: Vec<u8>,
 }
 
-type Job = (Arc<Node<About>>, Way);
+type WalkJob = (Arc<DirNode<WalkContext>>, DirAccess);
 
-/// Looks at everything in a directory, and reads what is not as it was known.
-pub(super) fn walk(
+/// Walks a directory, and reads the files whose metadata differs from the previous snapshot.
+pub(crate) fn walk(
     root: &OwnedFd,
     objects: &Objects,
     batch: &Batch<'_>,
-    (largest, most): (u64, Most),
+    (max_file_size, limits): (u64, SnapshotLimits),
     known: Option<Arc<Dir>>,
 ) -> Result<Arc<Dir>> {
-    let found = Found::new(most);
-    let walk = Walk { root, objects, batch, since: disk::now(), largest, found, open: Arc::default() };
+    let usage = SnapshotUsage::new(limits);
+    let walk = Walk { root, objects, batch, since: disk::file_clock_now(), max_file_size, usage, open: Arc::default() };
     let result = Mutex::new(None);
-    let node = Node::root(About { known, purpose: Purpose::Keep(None) });
-    pool::run(vec![(node, Way::Path)], |job, scratch, more| {
-        if let Some(made) = walk.visit(job, scratch, more)? {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
+    pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, jobs| {
+        if let Some(dir) = walk.visit(job, scratch, jobs)? {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(dir);
         }
         Ok(())
     })?;
     match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(Made::Dir(dir)) => Ok(dir),
-        _ => Err(Error::new(ErrorKind::Io, "the workspace cannot be read; its directory may be gone or closed to us")),
+        Some(DirResult::Dir(dir)) => Ok(dir),
+        _ => Err(Error::new(
+            ErrorKind::Io,
+            "the directory cannot be read: it was removed, or its permissions do not allow it",
+        )),
     }
 }
 
 impl Walk<'_> {
-    fn visit(&self, (node, way): Job, scratch: &mut Scratch, more: &mut Vec<Job>) -> Result<Option<Made>> {
-        let whole = |node: &Node<About>, dir: Dir| self.whole(node, dir);
-        if let Purpose::Watch(watch) = &node.about.purpose
-            && watch.seen.load(Relaxed) > WATCHED
+    /// Reads one directory, and adds a job for each subdirectory.
+    fn visit(
+        &self,
+        (node, access): WalkJob,
+        scratch: &mut Scratch,
+        jobs: &mut Vec<WalkJob>,
+    ) -> Result<Option<DirResult>> {
+        let finish_dir = |node: &DirNode<WalkContext>, dir: Dir| self.finish_dir(node, dir);
+        if let Purpose::Watch(watch) = &node.context.purpose
+            && watch.seen.load(Relaxed) > MAX_IGNORED_ENTRIES
         {
-            return node.made(Made::Gone, &whole);
+            return node.complete(DirResult::Gone, &finish_dir);
         }
-        let opened = match self.open(&node, &way) {
+        let opened = match self.open(&node, &access) {
             Ok(fd) => OpenDir::new(fd, &self.open),
-            Err(error) if disk::is_gone(error) => return node.made(Made::Gone, &whole),
-            Err(error) if disk::is_closed(error) => {
-                let stat = self.stat(&node, &way).unwrap_or_default();
-                let why = match node.about.purpose {
-                    Purpose::Keep(_) => Untracked::Special,
-                    Purpose::Watch(_) => Untracked::Ignored,
+            Err(error) if disk::is_gone(error) => return node.complete(DirResult::Gone, &finish_dir),
+            Err(error) if disk::is_denied(error) => {
+                let stat = self.stat(&node, &access).unwrap_or_default();
+                let reason = match node.context.purpose {
+                    Purpose::Track(_) => UntrackedReason::Special,
+                    Purpose::Watch(_) => UntrackedReason::Ignored,
                 };
-                return node.made(Made::Unkept(why, stat), &whole);
+                return node.complete(DirResult::Untracked(reason, stat), &finish_dir);
             }
-            Err(error) => return Err(failed(&node.path(), error.into())),
+            Err(error) => return Err(cannot_read(&node.path(), error.into())),
         };
         let mut dir = Dir::default();
-        dir.own = disk::stat_of(&opened.fd).map_err(|error| failed(&node.path(), error.into()))?;
+        dir.own = disk::stat_fd(&opened.fd).map_err(|error| cannot_read(&node.path(), error.into()))?;
         dir.racy = dir.own.changed >= self.since;
-        match &node.about.known {
+        match &node.context.known {
             Some(known) if known.own == dir.own && !known.racy => known.list(&mut scratch.listing),
             _ => match scratch.listing.read(&opened.fd) {
                 Err(error) if rustix::io::Errno::from_io_error(&error).is_some_and(disk::is_gone) => {
-                    return node.made(Made::Gone, &whole);
+                    return node.complete(DirResult::Gone, &finish_dir);
                 }
-                listed => listed.map_err(|error| failed(&node.path(), error))?,
+                listed => listed.map_err(|error| cannot_read(&node.path(), error))?,
             },
         }
-        let before = more.len();
-        match &node.about.purpose {
-            Purpose::Keep(rules) => self.keep(&node, rules, &opened, scratch, &mut dir, more)?,
-            Purpose::Watch(watch) => self.watch(&node, watch, &opened, scratch, &mut dir, more)?,
+        let before = jobs.len();
+        match &node.context.purpose {
+            Purpose::Track(rules) => self.visit_tracked(&node, rules, &opened, scratch, &mut dir, jobs)?,
+            Purpose::Watch(watch) => self.visit_ignored(&node, watch, &opened, scratch, &mut dir, jobs)?,
         }
-        let children = more.len() - before;
-        node.found(dir, children, &whole)
+        let children = jobs.len() - before;
+        node.fill(dir, children, &finish_dir)
     }
 
-    /// Looks at a directory whose files are kept.
-    fn keep(
+    /// Reads a directory whose files are tracked.
+    fn visit_tracked(
         &self,
-        node: &Arc<Node<About>>,
-        above: &Rules,
+        node: &Arc<DirNode<WalkContext>>,
+        parent_rules: &Rules,
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<Job>,
+        jobs: &mut Vec<WalkJob>,
     ) -> Result<()> {
-        let known = node.about.known.as_ref();
+        let known = node.context.known.as_ref();
         let Scratch { listing, content, path } = scratch;
-        self.found.names(listing.entries.len())?;
+        self.usage.add_names(listing.entries.len())?;
         path.clear();
         dir.patterns = self.patterns(opened, listing, known, content);
-        if above.is_some() || dir.patterns.is_some() {
+        if parent_rules.is_some() || dir.patterns.is_some() {
             *path = node.path();
         }
         let rules = match &dir.patterns {
-            Some(patterns) => Level::below(above, patterns, path),
-            None => above.clone(),
+            Some(patterns) => IgnoreLevel::push(parent_rules, patterns, path),
+            None => parent_rules.clone(),
         };
-        dir.rules = ignore::id(&rules);
-        // By the same rules, what was ignored still is, and what was not is not.
+        dir.rules = ignore::rules_id(&rules);
+        // Under the same rules, the previous decision on each name still holds.
         let same_rules = known.is_some_and(|known| known.rules == dir.rules);
         if !path.is_empty() {
             path.push(b'/');
@@ -171,26 +182,26 @@ impl Walk<'_> {
         let mut position = 0;
         dir.names.reserve(listing.names.len());
         dir.entries.reserve(listing.entries.len());
-        let first = more.len();
+        let first = jobs.len();
         for nth in 0..listing.entries.len() {
             let (name, file_type) = (listing.name(nth), listing.entries[nth].2);
-            let is_ours = name.eq_ignore_ascii_case(b".rath");
-            if is_ours && node.depth == 0 {
+            let is_rath = name.eq_ignore_ascii_case(b".rath");
+            if is_rath && node.depth == 0 {
                 continue;
             }
-            let before = known.and_then(|known| seek(known, &mut position, name).map(|entry| (known, entry)));
+            let before = known.and_then(|known| find_from(known, &mut position, name).map(|entry| (known, entry)));
             let mut stat = None;
             let file_type = match file_type {
-                FileType::Unknown => match self.look(node, opened, name)? {
+                FileType::Unknown => match self.stat_entry(node, opened, name)? {
                     None => continue,
-                    Some(found) => stat.insert(found).file_type(),
+                    Some(metadata) => stat.insert(metadata).file_type(),
                 },
                 known => known,
             };
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
             let ignored = is_git
-                || is_ours
+                || is_rath
                 || is_temporary(name)
                 || match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
@@ -202,39 +213,39 @@ impl Walk<'_> {
                         }
                     }
                 };
-            // What is known of a directory from when it was ignored says nothing of one that is not, and the other way round.
+            // The previous contents of a directory are no use if it was ignored then and is not now, or the reverse.
             let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
             let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
-            let mut entry = Entry::new(Kind::Kept(Mode::Directory));
-            if is_directory && !ignored && node.depth < DEEPEST {
-                entry.child = Some((more.len() - first) as u32);
-                let about = About { known: child, purpose: Purpose::Keep(rules.clone()) };
-                more.push((node.below(more.len() - first, name, about), opened.way()));
+            let mut entry = DirEntry::new(EntryKind::Tracked(Mode::Directory));
+            if is_directory && !ignored && node.depth < MAX_DEPTH {
+                entry.child = Some((jobs.len() - first) as u32);
+                let context = WalkContext { known: child, purpose: Purpose::Track(rules.clone()) };
+                jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
                 dir.push(name, entry);
                 continue;
             }
-            let Some(stat) = stat.map_or_else(|| self.look(node, opened, name), |stat| Ok(Some(stat)))? else {
+            let Some(stat) = stat.map_or_else(|| self.stat_entry(node, opened, name), |stat| Ok(Some(stat)))? else {
                 continue;
             };
             entry.stat = stat;
             if ignored {
-                entry.kind = Kind::Unkept(Untracked::Ignored);
-                // One that held too much is looked into again only when it changed itself.
-                let held_too_much =
+                entry.kind = EntryKind::Untracked(UntrackedReason::Ignored);
+                // A directory with too many names is read again only if its own metadata changed.
+                let had_too_many =
                     child.is_none() && before.is_some_and(|(_, entry)| entry.is_ignored() && entry.stat == stat);
-                if is_directory && !held_too_much && node.depth < DEEPEST {
-                    entry.child = Some((more.len() - first) as u32);
-                    let watch = Watch { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
-                    let about = About { known: child, purpose: Purpose::Watch(Arc::new(watch)) };
-                    more.push((node.below(more.len() - first, name, about), opened.way()));
+                if is_directory && !had_too_many && node.depth < MAX_DEPTH {
+                    entry.child = Some((jobs.len() - first) as u32);
+                    let watch = WatchedDir { seen: AtomicUsize::new(0), stat, is_git, depth: node.depth + 1 };
+                    let context = WalkContext { known: child, purpose: Purpose::Watch(Arc::new(watch)) };
+                    jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
                 }
             } else if is_directory {
-                entry.kind = Kind::Unkept(Untracked::Special);
+                entry.kind = EntryKind::Untracked(UntrackedReason::Special);
             } else {
                 let before = before.map(|(_, entry)| *entry);
-                match self.leaf(node, opened, name, stat, before, content)? {
+                match self.visit_file(node, opened, name, stat, before, content)? {
                     None => continue,
-                    Some(found) => entry = found,
+                    Some(stored) => entry = stored,
                 }
             }
             dir.push(name, entry);
@@ -242,37 +253,37 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Looks at a directory that is ignored.
-    fn watch(
+    /// Reads the metadata in an ignored directory.
+    fn visit_ignored(
         &self,
-        node: &Arc<Node<About>>,
-        watch: &Arc<Watch>,
+        node: &Arc<DirNode<WalkContext>>,
+        watch: &Arc<WatchedDir>,
         opened: &Arc<OpenDir>,
         scratch: &mut Scratch,
         dir: &mut Dir,
-        more: &mut Vec<Job>,
+        jobs: &mut Vec<WalkJob>,
     ) -> Result<()> {
         let listing = &scratch.listing;
-        if watch.seen.fetch_add(listing.entries.len(), Relaxed) + listing.entries.len() > WATCHED {
+        if watch.seen.fetch_add(listing.entries.len(), Relaxed) + listing.entries.len() > MAX_IGNORED_ENTRIES {
             return Ok(());
         }
-        let first = more.len();
+        let first = jobs.len();
         let mut position = 0;
         for nth in 0..listing.entries.len() {
             let name = listing.name(nth);
-            // Git writes no object without writing somewhere else too, and there may be very many.
+            // `objects` can be very large, and git writes no object without changing another file too.
             if watch.is_git && node.depth == watch.depth && name == b"objects" {
                 continue;
             }
-            let Some(stat) = self.look(node, opened, name)? else { continue };
-            let mut entry = Entry { stat, ..Entry::new(Kind::Unkept(Untracked::Ignored)) };
-            if stat.file_type() == FileType::Directory && node.depth < DEEPEST {
-                let known = node.about.known.as_ref();
-                let child = known.and_then(|known| known.child(seek(known, &mut position, name)?)).cloned();
-                entry.child = Some((more.len() - first) as u32);
-                let about = About { known: child, purpose: Purpose::Watch(watch.clone()) };
-                more.push((node.below(more.len() - first, name, about), opened.way()));
-                // The time of a directory changes with what is in it, which is looked at itself.
+            let Some(stat) = self.stat_entry(node, opened, name)? else { continue };
+            let mut entry = DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(UntrackedReason::Ignored)) };
+            if stat.file_type() == FileType::Directory && node.depth < MAX_DEPTH {
+                let known = node.context.known.as_ref();
+                let child = known.and_then(|known| known.child(find_from(known, &mut position, name)?)).cloned();
+                entry.child = Some((jobs.len() - first) as u32);
+                let context = WalkContext { known: child, purpose: Purpose::Watch(watch.clone()) };
+                jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
+                // The times of a directory change with its contents, which are compared themselves.
                 entry.stat = Stat { mode: stat.mode, ..Stat::default() };
             }
             dir.push(name, entry);
@@ -280,29 +291,30 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a directory becomes when everything in it is known.
-    fn whole(&self, node: &Node<About>, mut dir: Dir) -> Result<Made> {
-        if let Purpose::Watch(watch) = &node.about.purpose
+    /// Turns the contents of a directory into a result when all subdirectories are complete.
+    fn finish_dir(&self, node: &DirNode<WalkContext>, mut dir: Dir) -> Result<DirResult> {
+        if let Purpose::Watch(watch) = &node.context.purpose
             && node.depth == watch.depth
-            && watch.seen.load(Relaxed) > WATCHED
+            && watch.seen.load(Relaxed) > MAX_IGNORED_ENTRIES
         {
-            return Ok(Made::Unkept(Untracked::Ignored, watch.stat));
+            return Ok(DirResult::Untracked(UntrackedReason::Ignored, watch.stat));
         }
-        if let Some(known) = &node.about.known
-            && dir.is(known)
+        if let Some(known) = &node.context.known
+            && dir.is_same(known)
         {
-            return Ok(Made::Dir(known.clone()));
+            return Ok(DirResult::Dir(known.clone()));
         }
-        if let Purpose::Keep(_) = node.about.purpose
+        if let Purpose::Track(_) = node.context.purpose
             && let Some(bytes) = dir.encode()
         {
-            let collides = || Error::new(ErrorKind::Io, "a directory has names that are made to collide with others");
-            dir.tree = Some(self.batch.put(objects::Kind::Tree, &bytes)?.ok_or_else(collides)?);
+            let collides =
+                || Error::new(ErrorKind::Io, "the names in a directory are part of a SHA-1 collision attack");
+            dir.tree = Some(self.batch.put(objects::ObjectKind::Tree, &bytes)?.ok_or_else(collides)?);
         }
-        Ok(Made::Dir(Arc::new(dir)))
+        Ok(DirResult::Dir(Arc::new(dir)))
     }
 
-    /// The patterns of a directory's own `.gitignore`, if it has one that is a file.
+    /// Returns the patterns of a directory's own `.gitignore`, if it is a regular file.
     fn patterns(
         &self,
         opened: &OpenDir,
@@ -322,40 +334,42 @@ impl Walk<'_> {
         {
             return Some(patterns.clone());
         }
-        match self.read(opened, b".gitignore", content) {
-            Ok(Read::All(_)) => Some(Arc::new(Patterns::parse(content))),
+        match self.read_file(opened, b".gitignore", content) {
+            Ok(FileRead::All(_)) => Some(Arc::new(Patterns::parse(content))),
             _ => None,
         }
     }
 
-    /// What a file, a link or anything else that is no directory is kept as, if it is still there.
-    fn leaf(
+    /// Stores a file or a link, and returns its entry; none if it no longer exists.
+    fn visit_file(
         &self,
-        node: &Node<About>,
+        node: &DirNode<WalkContext>,
         opened: &OpenDir,
         name: &[u8],
         stat: Stat,
-        before: Option<Entry>,
+        before: Option<DirEntry>,
         content: &mut Vec<u8>,
-    ) -> Result<Option<Entry>> {
+    ) -> Result<Option<DirEntry>> {
         if let Some(before) = before
             && before.stat == stat
             && !before.racy
             && before.child.is_none()
-            && before.kind != Kind::Unkept(Untracked::Ignored)
+            && before.kind != EntryKind::Untracked(UntrackedReason::Ignored)
         {
             return Ok(Some(before));
         }
-        let unkept = |why, stat| Ok(Some(Entry { stat, ..Entry::new(Kind::Unkept(why)) }));
+        let untracked = |reason, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(reason)) }));
         let (mode, stat) = match stat.file_type() {
-            FileType::RegularFile if stat.size > self.largest => return unkept(Untracked::TooLarge, stat),
-            FileType::RegularFile => match self.read(opened, name, content) {
-                Ok(Read::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
-                Ok(Read::TooLarge(stat)) => return unkept(Untracked::TooLarge, stat),
-                Ok(Read::Other) => return Ok(None),
+            FileType::RegularFile if stat.size > self.max_file_size => {
+                return untracked(UntrackedReason::TooLarge, stat);
+            }
+            FileType::RegularFile => match self.read_file(opened, name, content) {
+                Ok(FileRead::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
+                Ok(FileRead::TooLarge(stat)) => return untracked(UntrackedReason::TooLarge, stat),
+                Ok(FileRead::NotAFile) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) if disk::is_closed(error) => return unkept(Untracked::Special, stat),
-                Err(error) => return Err(failed(&below(node, name), error.into())),
+                Err(error) if disk::is_denied(error) => return untracked(UntrackedReason::Special, stat),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
             FileType::Symlink => match rustix::fs::readlinkat(&opened.fd, name, Vec::new()) {
                 Ok(target) => {
@@ -363,116 +377,121 @@ impl Walk<'_> {
                     content.extend_from_slice(target.as_bytes());
                     (Mode::Link, stat)
                 }
-                // It was a link a moment ago.
+                // The name was a link a moment ago.
                 Err(rustix::io::Errno::INVAL) => return Ok(None),
                 Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) => return Err(failed(&below(node, name), error.into())),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
             },
-            _ => return unkept(Untracked::Special, stat),
+            _ => return untracked(UntrackedReason::Special, stat),
         };
-        self.found.bytes(content.len())?;
-        let Some(id) = self.batch.put(objects::Kind::Blob, content)? else {
-            return unkept(Untracked::Special, stat);
+        self.usage.add_bytes(content.len())?;
+        let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
+            return untracked(UntrackedReason::Special, stat);
         };
-        self.objects.remember(id, Digest::of(content));
+        self.objects.cache_digest(id, Digest::compute(content));
         let racy = stat.changed >= self.since;
-        Ok(Some(Entry { id, stat, racy, ..Entry::new(Kind::Kept(mode)) }))
+        Ok(Some(DirEntry { id, stat, racy, ..DirEntry::new(EntryKind::Tracked(mode)) }))
     }
 
-    /// Reads a file until it holds still, or often enough: then what was read last is what counts.
-    fn read(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<Read> {
+    /// Reads a file until it did not change during a read, or `MAX_READ_ATTEMPTS` times; then the last read counts.
+    fn read_file(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<FileRead> {
         let file = disk::open_file(&opened.fd, name)?;
-        let mut before = disk::stat_of(&file)?;
+        let mut before = disk::stat_fd(&file)?;
         if before.file_type() != FileType::RegularFile {
-            return Ok(Read::Other);
+            return Ok(FileRead::NotAFile);
         }
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_READ_ATTEMPTS {
             if attempt > 0 {
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
             }
             content.clear();
-            content.reserve(before.size.min(self.largest) as usize + 1);
-            disk::read_all(&file, content, self.largest)?;
-            if content.len() as u64 > self.largest {
-                return Ok(Read::TooLarge(disk::stat_of(&file)?));
+            content.reserve(before.size.min(self.max_file_size) as usize + 1);
+            disk::read_all(&file, content, self.max_file_size)?;
+            if content.len() as u64 > self.max_file_size {
+                return Ok(FileRead::TooLarge(disk::stat_fd(&file)?));
             }
-            let after = disk::stat_of(&file)?;
+            let after = disk::stat_fd(&file)?;
             if after == before && content.len() as u64 == after.size {
-                return Ok(Read::All(after));
+                return Ok(FileRead::All(after));
             }
             before = after;
         }
-        // It is written to all the time. No time is in the future, so that it is read again the next time.
-        Ok(Read::All(Stat { changed: i64::MAX, ..before }))
+        // The file is being written to all the time. A change time in the future makes the next snapshot read it again.
+        Ok(FileRead::All(Stat { changed: i64::MAX, ..before }))
     }
 
-    /// What the file system says of a name, if it is still there.
-    fn look(&self, node: &Node<About>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
+    /// Returns the metadata of a name; none if it no longer exists.
+    fn stat_entry(&self, node: &DirNode<WalkContext>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
         match disk::stat(&opened.fd, name) {
             Ok(stat) => Ok(Some(stat)),
             Err(error) if disk::is_gone(error) => Ok(None),
-            // A directory that may be listed and not entered.
-            Err(error) if disk::is_closed(error) => Ok(Some(Stat::default())),
-            Err(error) => Err(failed(&below(node, name), error.into())),
+            // The permissions allow listing the directory, and not entering it.
+            Err(error) if disk::is_denied(error) => Ok(Some(Stat::default())),
+            Err(error) => Err(cannot_read(&child_path(node, name), error.into())),
         }
     }
 
-    fn open(&self, node: &Node<About>, way: &Way) -> rustix::io::Result<OwnedFd> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::open_dir(&above.fd, &node.name),
-            (Way::Path, None) => disk::open_dir(self.root, b"."),
-            (Way::Path, Some((above, _))) => disk::open_dir(&self.reopen(above)?, &node.name),
+    /// Opens a directory.
+    fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<OwnedFd> {
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
+            (DirAccess::ByPath, None) => disk::open_dir(self.root, b"."),
+            (DirAccess::ByPath, Some((parent, _))) => disk::open_dir(&self.open_by_path(parent)?, &node.name),
         }
     }
 
-    fn stat(&self, node: &Node<About>, way: &Way) -> rustix::io::Result<Stat> {
-        match (way, &node.above) {
-            (Way::Open(above), _) => disk::stat(&above.fd, &node.name),
-            (Way::Path, None) => disk::stat_of(self.root),
-            (Way::Path, Some((above, _))) => disk::stat(&self.reopen(above)?, &node.name),
+    /// Returns the metadata of a directory.
+    fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<Stat> {
+        match (access, &node.parent) {
+            (DirAccess::Open(parent), _) => disk::stat(&parent.fd, &node.name),
+            (DirAccess::ByPath, None) => disk::stat_fd(self.root),
+            (DirAccess::ByPath, Some((parent, _))) => disk::stat(&self.open_by_path(parent)?, &node.name),
         }
     }
 
-    fn reopen(&self, node: &Node<About>) -> rustix::io::Result<OwnedFd> {
+    fn open_by_path(&self, node: &DirNode<WalkContext>) -> rustix::io::Result<OwnedFd> {
         disk::open_path(self.root, &node.path())
     }
 }
 
-enum Read {
+/// The result of reading a file.
+enum FileRead {
     All(Stat),
     TooLarge(Stat),
-    /// It is no file any more.
-    Other,
+    /// The name is no longer a regular file.
+    NotAFile,
 }
 
-impl Entry {
-    pub(super) fn new(kind: Kind) -> Self {
+impl DirEntry {
+    pub(crate) fn new(kind: EntryKind) -> Self {
         let (stat, id) = (Stat::default(), ObjectId([0; 20]));
-        Entry { start: 0, length: 0, racy: false, kind, child: None, stat, id }
+        DirEntry { start: 0, length: 0, racy: false, kind, child: None, stat, id }
     }
 
     fn is_directory(&self) -> bool {
-        self.kind == Kind::Kept(Mode::Directory) || self.child.is_some() || self.stat.file_type() == FileType::Directory
+        self.kind == EntryKind::Tracked(Mode::Directory)
+            || self.child.is_some()
+            || self.stat.file_type() == FileType::Directory
     }
 
     fn is_ignored(&self) -> bool {
-        self.kind == Kind::Unkept(Untracked::Ignored)
+        self.kind == EntryKind::Untracked(UntrackedReason::Ignored)
     }
 
     fn file_type(&self) -> FileType {
         match self.kind {
             _ if self.is_directory() => FileType::Directory,
-            Kind::Kept(Mode::Link) => FileType::Symlink,
-            Kind::Kept(_) => FileType::RegularFile,
-            // Of what is closed to us nothing is known.
-            Kind::Unkept(_) if self.stat.mode == 0 => FileType::Unknown,
-            Kind::Unkept(_) => self.stat.file_type(),
+            EntryKind::Tracked(Mode::Link) => FileType::Symlink,
+            EntryKind::Tracked(_) => FileType::RegularFile,
+            // The file type is not known if the permissions do not allow reading metadata.
+            EntryKind::Untracked(_) if self.stat.mode == 0 => FileType::Unknown,
+            EntryKind::Untracked(_) => self.stat.file_type(),
         }
     }
 }
 
 impl Dir {
-    /// The names that were found, as a directory would list them.
+    /// Fills a listing with the names of this directory, without reading it again.
     fn list(&self, listing: &mut Listing) {
         listing.names.clear();
         listing.names.extend_from_slice(&self.names);
@@ -481,15 +500,15 @@ impl Dir {
     }
 
     /// Adds an entry after all others.
-    pub(super) fn push(&mut self, name: &[u8], mut entry: Entry) {
+    pub(crate) fn push(&mut self, name: &[u8], mut entry: DirEntry) {
         (entry.start, entry.length) = (self.names.len() as u32, name.len() as u16);
         self.names.extend_from_slice(name);
         self.entries.push(entry);
     }
 }
 
-/// The entry of this name, at or after a position: both sides are in the order of names.
-fn seek<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a Entry> {
+/// Returns the entry with a name, at or after a position; both sides are sorted by name.
+fn find_from<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a DirEntry> {
     while let Some(entry) = dir.entries.get(*position) {
         match dir.name(entry).cmp(name) {
             std::cmp::Ordering::Less => *position += 1,
@@ -503,7 +522,8 @@ fn seek<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a Entry
     None
 }
 
-fn below(node: &Node<About>, name: &[u8]) -> Vec<u8> {
+/// Returns the path of a name in a directory.
+fn child_path(node: &DirNode<WalkContext>, name: &[u8]) -> Vec<u8> {
     let mut path = node.path();
     if !path.is_empty() {
         path.push(b'/');
@@ -512,12 +532,12 @@ fn below(node: &Node<About>, name: &[u8]) -> Vec<u8> {
     path
 }
 
-fn failed(path: &[u8], error: std::io::Error) -> Error {
-    let shown = if path.is_empty() { ".".into() } else { quote::shown(path) };
-    Error::new(ErrorKind::Io, format_args!("cannot read `{shown}` in the workspace")).because(error)
+fn cannot_read(path: &[u8], error: std::io::Error) -> Error {
+    let text = if path.is_empty() { ".".into() } else { paths::path_text(path) };
+    Error::new(ErrorKind::Io, format_args!("cannot read `{text}` in the workspace")).because(error)
 }
 
-/// Returns true for a file that is written under another name and about to be renamed to its own.
+/// Returns true for the temporary name of a file that is about to be renamed to its final name.
 fn is_temporary(name: &[u8]) -> bool {
     let middle = name.strip_prefix(b".rath-").and_then(|rest| rest.strip_suffix(b".tmp"));
     middle.is_some_and(|middle| middle.len() == 32 && middle.iter().all(u8::is_ascii_hexdigit))

@@ -472,11 +472,14 @@ fn missing_files_are_explained() {
         );
         let versions = |name: &str| fixture.path(Path::new("work/.rath").join(name).to_str().expect("UTF-8"));
         std::fs::rename(versions("workspace"), versions("elsewhere")).expect("moved");
-        fixture.check(&["blame", "n.txt", &id], &expect![[r#"
-            ! error: the tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing from the versions of the workspace
-            ! hint: versions are kept in `.rath` where the session works, which is looked for from here if it is relative
+        fixture.check(
+            &["blame", "n.txt", &id],
+            &expect![[r#"
+            ! error: these files are not in this copy: tree 0a86b05e91c3cf99b9d1af0c892b956d6d843268 is missing
+            ! hint: run this in the project's directory
             exit 3
-        "#]]);
+        "#]],
+        );
         std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");
         fixture.check(&["check", "true", "--session", &id], &expect![[r#"
             ! error: differs: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)

@@ -1,31 +1,33 @@
-//! Three texts made into one, as git does it: both sides' changes, and marks where they disagree.
+//! Three-way merges of texts, with the result of git: the changes of both sides, and conflict markers where they
+//! overlap.
 
-use crate::lines::{Hunk, Numbers, diff, lines};
+use crate::lines::{Hunk, LineIds, diff, lines};
 
-/// What came of three texts.
-pub(super) struct Merged {
+/// The result of merging texts.
+pub(super) struct MergedText {
     pub(super) text: Vec<u8>,
-    /// Whether there are marks in it.
+    /// True if the text contains conflict markers.
     pub(super) conflicts: bool,
 }
 
-/// What stands beside the marks.
-pub(super) struct Marks<'a> {
+/// The labels and the length of conflict markers.
+pub(super) struct ConflictMarkers<'a> {
     pub(super) ours: &'a str,
     pub(super) theirs: &'a str,
     pub(super) size: usize,
 }
 
-/// Something that one side changed, or both: where it is in the base, in ours and in theirs.
+/// A changed part of the text: its start and length in ours and in theirs.
 #[derive(Clone, Debug)]
-struct Part {
-    side: Side,
+struct MergeChunk {
+    origin: ChunkOrigin,
     ours: (usize, usize),
     theirs: (usize, usize),
 }
 
+/// The side that changed a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum ChunkOrigin {
     Conflict,
     Ours,
     Theirs,
@@ -33,36 +35,37 @@ enum Side {
     Same,
 }
 
-pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8], marks: &Marks<'_>) -> Merged {
+/// Merges two texts that come from a common one.
+pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8], markers: &ConflictMarkers<'_>) -> MergedText {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
-    let mut numbers = Numbers::default();
-    let (o, a, b) = (numbers.of(&base), numbers.of(&ours), numbers.of(&theirs));
-    let mut parts = parts(&diff(&o, &a), &diff(&o, &b), &a, &b, o.len());
-    refine(&mut parts, &a, &b);
-    join_near(&mut parts);
-    let text = Text { base, ours, theirs };
-    let conflicts = parts.iter().any(|part| part.side == Side::Conflict);
-    Merged { text: text.written(&parts, marks), conflicts }
+    let mut ids = LineIds::default();
+    let (o, a, b) = (ids.assign(&base), ids.assign(&ours), ids.assign(&theirs));
+    let mut chunks = align(&diff(&o, &a), &diff(&o, &b), &a, &b, o.len());
+    refine(&mut chunks, &a, &b);
+    join_close_conflicts(&mut chunks);
+    let text = MergeTexts { base, ours, theirs };
+    let conflicts = chunks.iter().any(|chunk| chunk.origin == ChunkOrigin::Conflict);
+    MergedText { text: text.render(&chunks, markers), conflicts }
 }
 
-/// Lines up the changes of both sides.
+/// Aligns the changes of both sides.
 ///
-/// Where a change overlaps several of the other side, it is looked at again with each of them, and what comes of it may begin
-/// before the text does; it always becomes part of the one before.
-fn parts(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+/// A change that overlaps several changes of the other side is combined with each of them. The start of such a
+/// combination may be before the start of the text; it is always appended to the previous part.
+fn align(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> Vec<MergeChunk> {
+    let mut chunks: Vec<MergeChunk> = Vec::new();
     let (mut one, mut other) = (ours.iter().peekable(), theirs.iter().peekable());
     let run = |range: &std::ops::Range<usize>| (range.start as isize, range.len() as isize);
     while let (Some(x), Some(y)) = (one.peek(), other.peek()) {
         let ((x0, x0_len), (x1, x1_len)) = (run(&x.before), run(&x.after));
         let ((y0, y0_len), (y1, y1_len)) = (run(&y.before), run(&y.after));
         if x0 + x0_len < y0 {
-            append(&mut parts, Side::Ours, (x1, x1_len), (y1 - y0 + x0, x0_len));
+            append(&mut chunks, ChunkOrigin::Ours, (x1, x1_len), (y1 - y0 + x0, x0_len));
             one.next();
             continue;
         }
         if y0 + y0_len < x0 {
-            append(&mut parts, Side::Theirs, (x1 - x0 + y0, y0_len), (y1, y1_len));
+            append(&mut chunks, ChunkOrigin::Theirs, (x1 - x0 + y0, y0_len), (y1, y1_len));
             other.next();
             continue;
         }
@@ -73,7 +76,7 @@ fn parts(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> V
             let (from_ours, from_theirs) = (x1 - off.max(0), y1 + off.min(0));
             let our_length = x1 + x1_len - from_ours - ffo.min(0);
             let their_length = y1 + y1_len - from_theirs + ffo.max(0);
-            append(&mut parts, Side::Conflict, (from_ours, our_length), (from_theirs, their_length));
+            append(&mut chunks, ChunkOrigin::Conflict, (from_ours, our_length), (from_theirs, their_length));
         }
         if x0 + x0_len >= y0 + y0_len {
             other.next();
@@ -82,134 +85,136 @@ fn parts(ours: &[Hunk], theirs: &[Hunk], a: &[u32], b: &[u32], base: usize) -> V
             one.next();
         }
     }
-    // Behind the last change of one side, its lines are as far from the end as those of the base.
+    // After the last change of one origin, its lines have the same distance from the end as those of the base.
     let (base, a, b) = (base as isize, a.len() as isize, b.len() as isize);
     for hunk in one {
         let (x0, x0_len) = run(&hunk.before);
-        append(&mut parts, Side::Ours, run(&hunk.after), (x0 + b - base, x0_len));
+        append(&mut chunks, ChunkOrigin::Ours, run(&hunk.after), (x0 + b - base, x0_len));
     }
     for hunk in other {
         let (y0, y0_len) = run(&hunk.before);
-        append(&mut parts, Side::Theirs, (y0 + a - base, y0_len), run(&hunk.after));
+        append(&mut chunks, ChunkOrigin::Theirs, (y0 + a - base, y0_len), run(&hunk.after));
     }
-    parts
+    chunks
 }
 
-/// Adds a part, or makes the last one longer where the two touch.
-fn append(parts: &mut Vec<Part>, side: Side, ours: (isize, isize), theirs: (isize, isize)) {
+/// Adds a part, or extends the last one if the two touch.
+fn append(chunks: &mut Vec<MergeChunk>, origin: ChunkOrigin, ours: (isize, isize), theirs: (isize, isize)) {
     let end = |(start, length): (usize, usize)| (start + length) as isize;
-    // Neither is negative once it is added to what it belongs to.
+    // Neither is negative after it is combined with the previous part.
     let length = |start: usize, (from, length): (isize, isize)| (from + length - start as isize).max(0) as usize;
-    if let Some(last) = parts.last_mut()
+    if let Some(last) = chunks.last_mut()
         && (ours.0 <= end(last.ours) || theirs.0 <= end(last.theirs))
     {
-        if side != last.side {
-            last.side = Side::Conflict;
+        if origin != last.origin {
+            last.origin = ChunkOrigin::Conflict;
         }
         last.ours.1 = length(last.ours.0, ours);
         last.theirs.1 = length(last.theirs.0, theirs);
         return;
     }
     let run = |(start, length): (isize, isize)| (start.max(0) as usize, length.max(0) as usize);
-    parts.push(Part { side, ours: run(ours), theirs: run(theirs) });
+    chunks.push(MergeChunk { origin, ours: run(ours), theirs: run(theirs) });
 }
 
-/// Takes out of conflicts what both sides have.
-fn refine(parts: &mut Vec<Part>, a: &[u32], b: &[u32]) {
-    let mut refined = Vec::with_capacity(parts.len());
-    for part in parts.drain(..) {
-        if part.side != Side::Conflict || part.ours.1 == 0 || part.theirs.1 == 0 {
-            refined.push(part);
+/// Removes common lines from conflicts.
+fn refine(chunks: &mut Vec<MergeChunk>, a: &[u32], b: &[u32]) {
+    let mut refined = Vec::with_capacity(chunks.len());
+    for chunk in chunks.drain(..) {
+        if chunk.origin != ChunkOrigin::Conflict || chunk.ours.1 == 0 || chunk.theirs.1 == 0 {
+            refined.push(chunk);
             continue;
         }
-        let (ours, theirs) = (part.ours.0, part.theirs.0);
-        let hunks = diff(&a[ours..ours + part.ours.1], &b[theirs..theirs + part.theirs.1]);
+        let (ours, theirs) = (chunk.ours.0, chunk.theirs.0);
+        let hunks = diff(&a[ours..ours + chunk.ours.1], &b[theirs..theirs + chunk.theirs.1]);
         if hunks.is_empty() {
-            refined.push(Part { side: Side::Same, ..part });
+            refined.push(MergeChunk { origin: ChunkOrigin::Same, ..chunk });
         }
-        refined.extend(hunks.into_iter().map(|hunk| Part {
-            side: Side::Conflict,
+        refined.extend(hunks.into_iter().map(|hunk| MergeChunk {
+            origin: ChunkOrigin::Conflict,
             ours: (ours + hunk.before.start, hunk.before.len()),
             theirs: (theirs + hunk.after.start, hunk.after.len()),
         }));
     }
-    *parts = refined;
+    *chunks = refined;
 }
 
-/// Makes one conflict of two with three lines or fewer between them.
-fn join_near(parts: &mut Vec<Part>) {
-    let mut joined: Vec<Part> = Vec::with_capacity(parts.len());
-    for part in parts.drain(..) {
+/// Joins conflicts with at most three lines between them.
+fn join_close_conflicts(chunks: &mut Vec<MergeChunk>) {
+    let mut joined: Vec<MergeChunk> = Vec::with_capacity(chunks.len());
+    for chunk in chunks.drain(..) {
         match joined.last_mut() {
             Some(last)
-                if last.side == Side::Conflict
-                    && part.side == Side::Conflict
-                    && part.ours.0 as isize - (last.ours.0 + last.ours.1) as isize <= 3 =>
+                if last.origin == ChunkOrigin::Conflict
+                    && chunk.origin == ChunkOrigin::Conflict
+                    && chunk.ours.0 as isize - (last.ours.0 + last.ours.1) as isize <= 3 =>
             {
-                last.ours.1 = part.ours.0 + part.ours.1 - last.ours.0;
-                last.theirs.1 = part.theirs.0 + part.theirs.1 - last.theirs.0;
+                last.ours.1 = chunk.ours.0 + chunk.ours.1 - last.ours.0;
+                last.theirs.1 = chunk.theirs.0 + chunk.theirs.1 - last.theirs.0;
             }
-            _ => joined.push(part),
+            _ => joined.push(chunk),
         }
     }
-    *parts = joined;
+    *chunks = joined;
 }
 
-struct Text<'a> {
+/// The lines of the three texts.
+struct MergeTexts<'a> {
     base: Vec<&'a [u8]>,
     ours: Vec<&'a [u8]>,
     theirs: Vec<&'a [u8]>,
 }
 
-impl Text<'_> {
-    fn written(&self, parts: &[Part], marks: &Marks<'_>) -> Vec<u8> {
+impl MergeTexts<'_> {
+    /// Writes the merged text.
+    fn render(&self, chunks: &[MergeChunk], markers: &ConflictMarkers<'_>) -> Vec<u8> {
         let mut text = Vec::new();
         let mut at = 0;
-        for part in parts {
-            let ours = &self.ours[part.ours.0..part.ours.0 + part.ours.1];
-            let theirs = &self.theirs[part.theirs.0..part.theirs.0 + part.theirs.1];
-            if part.side == Side::Same {
+        for chunk in chunks {
+            let ours = &self.ours[chunk.ours.0..chunk.ours.0 + chunk.ours.1];
+            let theirs = &self.theirs[chunk.theirs.0..chunk.theirs.0 + chunk.theirs.1];
+            if chunk.origin == ChunkOrigin::Same {
                 continue;
             }
-            copy(&mut text, &self.ours[at..part.ours.0]);
-            match part.side {
-                Side::Ours => copy(&mut text, ours),
-                Side::Theirs => copy(&mut text, theirs),
-                Side::Conflict => {
-                    let end: &[u8] = if self.ends_with_cr(part) { b"\r\n" } else { b"\n" };
-                    mark(&mut text, b'<', marks.size, marks.ours, end);
+            copy(&mut text, &self.ours[at..chunk.ours.0]);
+            match chunk.origin {
+                ChunkOrigin::Ours => copy(&mut text, ours),
+                ChunkOrigin::Theirs => copy(&mut text, theirs),
+                ChunkOrigin::Conflict => {
+                    let end: &[u8] = if self.conflict_uses_crlf(chunk) { b"\r\n" } else { b"\n" };
+                    write_marker(&mut text, b'<', markers.size, markers.ours, end);
                     copy_whole(&mut text, ours, end);
-                    mark(&mut text, b'=', marks.size, "", end);
+                    write_marker(&mut text, b'=', markers.size, "", end);
                     copy_whole(&mut text, theirs, end);
-                    mark(&mut text, b'>', marks.size, marks.theirs, end);
+                    write_marker(&mut text, b'>', markers.size, markers.theirs, end);
                 }
-                Side::Same => {}
+                ChunkOrigin::Same => {}
             }
-            at = part.ours.0 + part.ours.1;
+            at = chunk.ours.0 + chunk.ours.1;
         }
         copy(&mut text, &self.ours[at..]);
         text
     }
 
-    /// Whether lines end with a carriage return where a conflict is: all three have to.
-    fn ends_with_cr(&self, part: &Part) -> bool {
-        let ours = crlf(&self.ours, part.ours.0.saturating_sub(1));
-        let theirs = || crlf(&self.theirs, part.theirs.0.saturating_sub(1));
-        let base = || crlf(&self.base, 0);
-        // What cannot be told does not count against it, unless nothing can.
-        let mut found = ours;
-        if found != Some(false) {
-            found = theirs();
+    /// Returns true if all three texts end lines with a carriage return at a conflict.
+    fn conflict_uses_crlf(&self, chunk: &MergeChunk) -> bool {
+        let ours = conflict_uses_crlflf(&self.ours, chunk.ours.0.saturating_sub(1));
+        let theirs = || conflict_uses_crlflf(&self.theirs, chunk.theirs.0.saturating_sub(1));
+        let base = || conflict_uses_crlflf(&self.base, 0);
+        // An unknown line ending counts as any, unless all are unknown.
+        let mut uses_crlf = ours;
+        if uses_crlf != Some(false) {
+            uses_crlf = theirs();
         }
-        if found != Some(false) {
-            found = base();
+        if uses_crlf != Some(false) {
+            uses_crlf = base();
         }
-        found == Some(true)
+        uses_crlf == Some(true)
     }
 }
 
-/// Whether a line ends with a carriage return and a line feed, if that can be told.
-fn crlf(lines: &[&[u8]], at: usize) -> Option<bool> {
+/// Returns true if a line ends with a carriage return and a line feed; none if that is unknown.
+fn conflict_uses_crlflf(lines: &[&[u8]], at: usize) -> Option<bool> {
     let line = lines.get(at)?;
     if line.ends_with(b"\n") {
         return Some(line.ends_with(b"\r\n"));
@@ -221,7 +226,7 @@ fn copy(text: &mut Vec<u8>, lines: &[&[u8]]) {
     lines.iter().for_each(|line| text.extend_from_slice(line));
 }
 
-/// Copies lines, and ends the last one where it has no end.
+/// Copies lines, and adds a line break if the last one has none.
 fn copy_whole(text: &mut Vec<u8>, lines: &[&[u8]], end: &[u8]) {
     copy(text, lines);
     if lines.last().is_some_and(|line| !line.ends_with(b"\n")) {
@@ -229,7 +234,8 @@ fn copy_whole(text: &mut Vec<u8>, lines: &[&[u8]], end: &[u8]) {
     }
 }
 
-fn mark(text: &mut Vec<u8>, mark: u8, size: usize, label: &str, end: &[u8]) {
+/// Writes a line with a conflict marker.
+fn write_marker(text: &mut Vec<u8>, mark: u8, size: usize, label: &str, end: &[u8]) {
     text.resize(text.len() + size, mark);
     if !label.is_empty() {
         text.push(b' ');

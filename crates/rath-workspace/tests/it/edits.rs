@@ -8,24 +8,24 @@ use proptest::prelude::*;
 
 use super::support::path;
 
-/// Something that is done to a directory.
+/// One edit of a directory.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
-    Write(Path3, u8),
-    /// Other bytes, of the same number, under the same time.
-    Sneak(Path3, u8),
-    Remove(Path3),
-    Link(Path3, u8),
-    Toggle(Path3),
-    Directory(Path3),
-    Move(Path3, Path3),
-    Pipe(Path3),
+    Write(EditPath, u8),
+    /// Writes different bytes of the same length, and restores the modification time.
+    WriteSameSize(EditPath, u8),
+    Remove(EditPath),
+    Link(EditPath, u8),
+    Toggle(EditPath),
+    Directory(EditPath),
+    Move(EditPath, EditPath),
+    Pipe(EditPath),
     Ignore(Vec<u8>, Vec<usize>),
     Git(Vec<u8>),
 }
 
 /// One to three names.
-pub(crate) type Path3 = Vec<u8>;
+pub(crate) type EditPath = Vec<u8>;
 
 const NAMES: [&[u8]; 12] =
     [b"a", b"b", b"ab", b"a.b", b"a-b", b"sub", b"Sub", b"x.log", b"y.log", b"caf\xe9", "\u{fc}".as_bytes(), b"z z"];
@@ -35,8 +35,8 @@ pub(crate) const RULES: [&str; 20] = [
     "sub/*", "z\\ z", "x.log ", "# no", "\\!x",
 ];
 
-pub(crate) fn edits(most: usize) -> impl Strategy<Value = Vec<Edit>> {
-    prop::collection::vec(edit(), 1..most)
+pub(crate) fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
+    prop::collection::vec(edit(), 1..max)
 }
 
 fn place() -> impl Strategy<Value = Vec<usize>> {
@@ -46,7 +46,7 @@ fn place() -> impl Strategy<Value = Vec<usize>> {
 fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         8 => (place(), any::<u8>()).prop_map(|(at, text)| Edit::Write(bytes(at), text)),
-        3 => (place(), any::<u8>()).prop_map(|(at, text)| Edit::Sneak(bytes(at), text)),
+        3 => (place(), any::<u8>()).prop_map(|(at, text)| Edit::WriteSameSize(bytes(at), text)),
         3 => place().prop_map(|at| Edit::Remove(bytes(at))),
         1 => (place(), any::<u8>()).prop_map(|(at, to)| Edit::Link(bytes(at), to)),
         1 => place().prop_map(|at| Edit::Toggle(bytes(at))),
@@ -59,18 +59,18 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn bytes(names: Vec<usize>) -> Path3 {
+fn bytes(names: Vec<usize>) -> EditPath {
     names.into_iter().map(|name| NAMES[name]).collect::<Vec<_>>().join(&b'/')
 }
 
-/// Does it, as far as it can be done.
+/// Applies an edit, if it is possible.
 pub(crate) fn apply(root: &Path, edit: &Edit) {
     match edit {
         Edit::Write(at, text) => {
             let at = make_room(root, at);
             fs::write(at, content(*text)).expect("written");
         }
-        Edit::Sneak(at, text) => {
+        Edit::WriteSameSize(at, text) => {
             let at = root.join(path(at));
             let Ok(found) = fs::symlink_metadata(&at) else { return };
             if !found.is_file() {
@@ -126,7 +126,7 @@ pub(crate) fn apply(root: &Path, edit: &Edit) {
     }
 }
 
-/// Lines, of which neighbours share most.
+/// Returns lines; similar numbers share most of them.
 fn content(text: u8) -> String {
     if text < 10 {
         return String::new();
@@ -134,7 +134,7 @@ fn content(text: u8) -> String {
     (0..20).map(|line| format!("line {line} of {}\n", if line == 7 { text } else { text / 16 })).collect()
 }
 
-/// A path with directories above it and nothing at it.
+/// Returns a path whose parent directories exist and that is free.
 fn make_room(root: &Path, at: &[u8]) -> PathBuf {
     let mut dir = root.to_owned();
     let mut names = at.split(|byte| *byte == b'/').peekable();

@@ -1,4 +1,4 @@
-//! Forks of large workspaces, which share what they can, and see nothing of each other.
+//! Forks of large workspaces, which share files and are still independent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use rath_workspace::{ErrorKind, ForkMethod, Workspace};
 
 use super::support::Scratch;
 
-/// So many files that sharing them is worth it.
+/// Returns a workspace with enough files for an overlay.
 fn large() -> Scratch {
     let scratch = Scratch::new();
     for nth in 0..1_200 {
@@ -18,16 +18,16 @@ fn large() -> Scratch {
     scratch
 }
 
-fn places(scratch: &Scratch, name: &str) -> (PathBuf, PathBuf) {
+fn fork_paths(scratch: &Scratch, name: &str) -> (PathBuf, PathBuf) {
     (scratch.folder.path().join(name), scratch.folder.path().join(format!("{name}.index")))
 }
 
 #[test]
-fn forks_of_a_large_workspace_see_nothing_of_each_other_and_last() {
+fn forks_of_a_large_workspace_are_independent_and_durable() {
     let scratch = large();
     let mut origin = scratch.workspace();
     let tree = origin.snapshot().expect("a snapshot").tree;
-    let [one, two] = ["one", "two"].map(|name| places(&scratch, name));
+    let [one, two] = ["one", "two"].map(|name| fork_paths(&scratch, name));
     let mut first = origin.fork(tree, &one.0, &one.1).expect("a fork");
     let mut second = origin.fork(tree, &two.0, &two.1).expect("a fork");
     assert_eq!(first.snapshot().expect("a snapshot").tree, tree);
@@ -42,21 +42,21 @@ fn forks_of_a_large_workspace_see_nothing_of_each_other_and_last() {
     assert_eq!(second.snapshot().expect("a snapshot").tree, tree);
     assert_eq!(fs::read_to_string(one.0.join("d0/2.txt")).expect("read"), "file 2\n");
 
-    // Whoever comes later finds it as it was left.
+    // A fork that is opened again has its changes.
     drop((first, second));
     let mut again = Workspace::open_fork(&one.0, &scratch.objects, &one.1).expect("opened");
     assert_eq!(again.snapshot().expect("a snapshot").tree, changed);
-    let also = Workspace::open_fork(&one.0, &scratch.objects, &places(&scratch, "also").1).expect("opened");
+    let also = Workspace::open_fork(&one.0, &scratch.objects, &fork_paths(&scratch, "also").1).expect("opened");
     drop(again);
-    assert!(one.0.join("moved/100.txt").exists(), "somebody still works there");
+    assert!(one.0.join("moved/100.txt").exists(), "another workspace is still open");
     drop(also);
     let mut third = Workspace::open_fork(&two.0, &scratch.objects, &two.1).expect("opened");
     assert_eq!(third.snapshot().expect("a snapshot").tree, tree);
 
-    // What is a little different rests on the same.
-    let [near, far] = ["near", "far"].map(|name| places(&scratch, name));
+    // A similar tree shares the base version.
+    let [near, far] = ["near", "far"].map(|name| fork_paths(&scratch, name));
     let mut near = origin.fork(changed, &near.0, &near.1).expect("a fork");
-    assert_eq!(near.last().expect("known").tree, changed);
+    assert_eq!(near.last_snapshot().expect("known").tree, changed);
     assert_eq!(near.snapshot().expect("a snapshot").tree, changed);
     for nth in 0..1_200 {
         fs::write(scratch.root.join(format!("d{}/{nth}.txt", nth / 100)), format!("other {nth}\n")).expect("written");
@@ -68,11 +68,11 @@ fn forks_of_a_large_workspace_see_nothing_of_each_other_and_last() {
 }
 
 #[test]
-fn a_fork_that_was_not_finished_is_made_anew() {
+fn an_unfinished_fork_is_created_again() {
     let scratch = large();
     let mut origin = scratch.workspace();
     let tree = origin.snapshot().expect("a snapshot").tree;
-    let (into, index) = places(&scratch, "fork");
+    let (into, index) = fork_paths(&scratch, "fork");
     drop(origin.fork(tree, &into, &index).expect("a fork"));
     assert!(Workspace::is_fork(&into));
     let error = origin.fork(tree, &into, &index).expect_err("it is there");
@@ -81,14 +81,14 @@ fn a_fork_that_was_not_finished_is_made_anew() {
     if ForkMethod::detect(&scratch.root) != ForkMethod::Overlay {
         return assert!(!layers.exists());
     }
-    // As if the process had died before the end.
+    // As if the process had stopped before the end.
     fs::remove_file(layers.join("below")).expect("removed");
     assert!(!Workspace::is_fork(&into));
     let mut fork = origin.fork(tree, &into, &index).expect("a fork");
     assert_eq!(fork.snapshot().expect("a snapshot").tree, tree);
-    // A version that is gone is named, and nothing is taken for an empty directory.
+    // A missing base version is an error: the fork is not treated as an empty directory.
     drop(fork);
     fs::remove_dir_all(scratch.objects.folder().join("versions")).expect("removed");
-    let error = Workspace::open_fork(&into, &scratch.objects, &index).expect_err("it rests on nothing");
-    assert!(error.message().contains("is gone"), "{error}");
+    let error = Workspace::open_fork(&into, &scratch.objects, &index).expect_err("the base version is missing");
+    assert!(error.message().contains("is missing"), "{error}");
 }

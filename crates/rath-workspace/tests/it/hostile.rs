@@ -1,4 +1,4 @@
-//! Trees and folders that somebody made to do harm, or that the disk spoiled.
+//! Malicious trees, and damaged folders.
 
 use std::fs;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use rath_workspace::{ObjectId, TreeId};
 
 use super::support::{Scratch, git, observe, run};
 
-/// Writes an object with git's own tools, which write whatever they are told.
+/// Writes an object with git, which accepts any content here.
 fn object(objects: &Objects, kind: &str, bytes: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut git = rath_test_support::git();
@@ -24,7 +24,7 @@ fn entry(mode: &str, name: &[u8], id: &[u8]) -> Vec<u8> {
     [mode.as_bytes(), b" ", name, b"\0", id].concat()
 }
 
-fn named(id: &[u8]) -> TreeId {
+fn tree_id(id: &[u8]) -> TreeId {
     TreeId(ObjectId(id.try_into().expect("20 bytes")))
 }
 
@@ -58,7 +58,7 @@ fn no_tree_writes_outside_of_its_directory() {
         ("itself missing", entry("40000", b"sub", &[7; 20])),
     ];
     for (what, bytes) in rows {
-        let tree = named(&object(objects, "tree", &bytes));
+        let tree = tree_id(&object(objects, "tree", &bytes));
         let into = scratch.folder.path().join("into");
         let done = objects.checkout(tree, &into);
         let error = done.err().unwrap_or_else(|| panic!("{what} is refused"));
@@ -68,7 +68,7 @@ fn no_tree_writes_outside_of_its_directory() {
             observe(scratch.folder.path()).into_keys().filter(|path| path.starts_with(b"file")).collect();
         assert!(names.is_empty(), "{what}: {names:?}");
         fs::remove_dir_all(&into).expect("removed");
-        // Nothing else that reads it does harm either.
+        // No other operation on the tree does harm either.
         let _ = objects.files(tree);
         let _ = objects.read(tree, "../outside/file");
         let mut workspace = scratch.workspace();
@@ -96,7 +96,7 @@ fn a_link_in_the_way_is_not_followed() {
 
 #[test]
 fn damage_to_an_object_is_found_when_it_is_read() {
-    // One by one, and in a pack.
+    // As single files, and in a pack.
     for files in [1, 100] {
         let scratch = Scratch::new();
         (0..files)
@@ -118,7 +118,7 @@ fn damage_to_an_object_is_found_when_it_is_read() {
             damaged[at] ^= 1 << (nth % 8);
             fs::write(&path, damaged).expect("written");
             let fresh = Objects::open(scratch.objects.folder()).expect("opened");
-            // Either it is found, or what is read is right: the damage was where nothing is read.
+            // Either the damage is reported, or the content is right: the damage was in unused bytes.
             if let Ok(files) = fresh.files(tree) {
                 for file in files {
                     if let Ok(content) = fresh.read(tree, &file.path) {
@@ -142,7 +142,7 @@ fn packs_that_git_wrote_are_read() {
     let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
     let files = scratch.objects.files(tree).expect("files");
     let before: Vec<_> = files.iter().map(|file| scratch.objects.read(tree, &file.path).expect("read")).collect();
-    // Git makes a pack with deltas of everything, and ours goes.
+    // Git packs all objects with deltas, and our pack is removed.
     let pack = scratch.objects.folder().join("objects/pack");
     let ours: Vec<_> = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path()).collect();
     let list: String =
@@ -162,7 +162,7 @@ fn packs_that_git_wrote_are_read() {
     let fresh = Objects::open(scratch.objects.folder()).expect("opened");
     let after: Vec<_> = files.iter().map(|file| fresh.read(tree, &file.path).expect("read")).collect();
     assert_eq!(before, after);
-    // There were deltas indeed.
+    // The pack does contain deltas.
     let index = fs::read_dir(&pack).expect("a list").map(|entry| entry.expect("an entry").path());
     let index = index.into_iter().find(|path| path.extension().is_some_and(|it| it == "idx")).expect("an index");
     let listed = git(&fresh, &["verify-pack", "-v", index.to_str().expect("text")]);

@@ -1,15 +1,15 @@
-//! What holds for any directory and any edits.
+//! Properties that hold for any directory and any edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use proptest::prelude::*;
 use rath_workspace::Digest;
-use rath_workspace::{ChangeKind, FileChange, Untracked};
+use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
 use rath_workspace::{Mode, Snapshot, Workspace};
 
 use super::edits::{self, RULES, apply, edits};
-use super::support::{Scratch, Seen, What, git, observe, run};
+use super::support::{PathKind, PathState, Scratch, git, observe, run};
 
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..rath_test_support::property(48) })]
@@ -18,34 +18,34 @@ proptest! {
     fn a_snapshot_is_the_tree_that_git_makes(first in edits(30), then in prop::collection::vec(edits(6), 1..4)) {
         let scratch = Scratch::new();
         let mut workspace = scratch.workspace();
-        let mut before: Option<(Snapshot, BTreeMap<Vec<u8>, Seen>)> = None;
+        let mut before: Option<(Snapshot, BTreeMap<Vec<u8>, PathState>)> = None;
         for round in [first].iter().chain(&then) {
             round.iter().for_each(|edit| apply(&scratch.root, edit));
             let snapshot = workspace.snapshot().expect("a snapshot");
-            prop_assert_eq!(snapshot.tree.to_string(), format!("git:{}", scratch.tree_of_git()));
+            prop_assert_eq!(snapshot.tree.to_string(), format!("git:{}", scratch.git_tree()));
             let fresh = scratch.folder.path().join("no-index");
             let mut fresh = Workspace::open(&scratch.root, &scratch.objects, &fresh).expect("opened");
-            prop_assert_eq!(&fresh.snapshot().expect("a snapshot").unkept(), &snapshot.unkept());
+            prop_assert_eq!(&fresh.snapshot().expect("a snapshot").untracked(), &snapshot.untracked());
             drop(fresh);
             fs::remove_file(scratch.folder.path().join("no-index")).expect("removed");
             let seen = observe(&scratch.root);
             if let Some((last, was)) = &before {
                 let changes = workspace.changes(last, &snapshot).expect("changes");
-                nothing_is_missed(&scratch, (last, was), (&snapshot, &seen), &changes);
+                check_reported_changes(&scratch, (last, was), (&snapshot, &seen), &changes);
                 let diff = scratch.objects.diff(Some(last.tree), snapshot.tree).expect("a diff");
-                kept_changes_are_those_of_the_trees(&changes, &diff);
+                check_against_diff(&changes, &diff);
             }
             before = Some((snapshot, seen));
         }
         let (last, seen) = before.expect("a round");
-        checkout_gives_the_same_tree(&scratch, &last, &seen);
+        check_checkout(&scratch, &last, &seen);
     }
 
     #[test]
     fn a_restore_makes_any_tree_from_any_other(first in edits(20), second in edits(20)) {
         let scratch = Scratch::new();
         let mut workspace = scratch.workspace();
-        // Without rules and pipes, nothing can be in the way.
+        // Without ignore rules and pipes, no untracked file can be in the way.
         let plain = |edit: &&edits::Edit| !matches!(edit, edits::Edit::Ignore(..) | edits::Edit::Pipe(_) | edits::Edit::Git(_));
         let empty = workspace.snapshot().expect("a snapshot");
         first.iter().filter(plain).for_each(|edit| apply(&scratch.root, edit));
@@ -55,9 +55,9 @@ proptest! {
         for wanted in [&one, &two, &empty, &two, &one] {
             let restored = workspace.restore(wanted.tree).expect("restored");
             prop_assert_eq!(&restored.tree, &wanted.tree);
-            prop_assert_eq!(restored.tree.to_string(), format!("git:{}", scratch.tree_of_git()));
+            prop_assert_eq!(restored.tree.to_string(), format!("git:{}", scratch.git_tree()));
         }
-        git_takes_the_patch(&scratch, &one, &two);
+        check_patch(&scratch, &one, &two);
         let into = scratch.folder.path().join("fork");
         let mut fork = workspace.fork(two.tree, &into, &scratch.folder.path().join("fork.index")).expect("a fork");
         prop_assert_eq!(&fork.snapshot().expect("a snapshot").tree, &two.tree);
@@ -79,11 +79,11 @@ proptest! {
         fs::write(scratch.root.join(".gitignore"), above.join("\n")).expect("written");
         fs::write(scratch.root.join("a/.gitignore"), below.join("\r\n")).expect("written");
         let tree = scratch.workspace().snapshot().expect("a snapshot").tree;
-        prop_assert_eq!(tree.to_string(), format!("git:{}", scratch.tree_of_git()));
+        prop_assert_eq!(tree.to_string(), format!("git:{}", scratch.git_tree()));
     }
 }
 
-/// A line of an ignore file: one that people write, or anything.
+/// A line of an ignore file: a common one, or any.
 fn rule() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(&RULES[..]).prop_map(str::to_owned),
@@ -91,8 +91,8 @@ fn rule() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What git makes of one tree with the patch to another is the other.
-fn git_takes_the_patch(scratch: &Scratch, one: &Snapshot, two: &Snapshot) {
+/// Checks that git gets from one tree to the other with the patch.
+fn check_patch(scratch: &Scratch, one: &Snapshot, two: &Snapshot) {
     let patch = scratch.objects.patch(one.tree, two.tree).expect("a patch");
     if patch.is_empty() {
         return;
@@ -106,16 +106,16 @@ fn git_takes_the_patch(scratch: &Scratch, one: &Snapshot, two: &Snapshot) {
     assert_eq!(patched.snapshot().expect("a snapshot").tree, two.tree, "{patch}");
 }
 
-fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &BTreeMap<Vec<u8>, Seen>) {
+fn check_checkout(scratch: &Scratch, snapshot: &Snapshot, seen: &BTreeMap<Vec<u8>, PathState>) {
     let into = scratch.folder.path().join("checked-out");
     scratch.objects.checkout(snapshot.tree, &into).expect("written");
     let written = observe(&into);
     let listed = git(&scratch.objects, &["ls-tree", "-r", "-z", "--name-only", &snapshot.tree.0.to_string()]);
     let names: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
-    let files = written.iter().filter(|(_, seen)| !matches!(seen.what, What::Directory { .. }));
+    let files = written.iter().filter(|(_, seen)| !matches!(seen.kind, PathKind::Directory { .. }));
     assert_eq!(files.clone().map(|(path, _)| &**path).collect::<BTreeSet<_>>(), names);
     for (path, file) in files {
-        assert_eq!(file.what, seen[path].what, "{}", path.escape_ascii());
+        assert_eq!(file.kind, seen[path].kind, "{}", path.escape_ascii());
     }
     for file in scratch.objects.files(snapshot.tree).expect("files") {
         let content = scratch.objects.read(snapshot.tree, &file.path).expect("read").expect("there");
@@ -124,39 +124,39 @@ fn checkout_gives_the_same_tree(scratch: &Scratch, snapshot: &Snapshot, seen: &B
     }
 }
 
-/// What the list says of a path: the digests before and after, and why it is not kept.
-type Told = (Option<Digest>, Option<Digest>, Option<Untracked>);
+/// A reported change: the digests before and after, and the reason for an untracked path.
+type ReportedChange = (Option<Digest>, Option<Digest>, Option<UntrackedReason>);
 
-/// Every change that is there to see is in the list, and the list holds nothing else.
-fn nothing_is_missed(
+/// Checks that all changes are reported, and nothing else.
+fn check_reported_changes(
     scratch: &Scratch,
-    (before, was): (&Snapshot, &BTreeMap<Vec<u8>, Seen>),
-    (after, is): (&Snapshot, &BTreeMap<Vec<u8>, Seen>),
+    (before, was): (&Snapshot, &BTreeMap<Vec<u8>, PathState>),
+    (after, is): (&Snapshot, &BTreeMap<Vec<u8>, PathState>),
     changes: &[FileChange],
 ) {
-    let kept = |snapshot: &Snapshot| -> BTreeSet<Vec<u8>> {
+    let tracked = |snapshot: &Snapshot| -> BTreeSet<Vec<u8>> {
         let listed = git(&scratch.objects, &["ls-tree", "-r", "-z", "--name-only", &snapshot.tree.0.to_string()]);
         listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
     };
-    let (kept_before, kept_after) = (kept(before), kept(after));
-    let digest = |seen: &Seen| match &seen.what {
-        What::File { content, .. } => Digest::of(content),
-        What::Link(target) => Digest::of(target),
-        _ => panic!("it is kept"),
+    let (tracked_before, tracked_after) = (tracked(before), tracked(after));
+    let digest = |seen: &PathState| match &seen.kind {
+        PathKind::File { content, .. } => Digest::compute(content),
+        PathKind::Link(target) => Digest::compute(target),
+        _ => panic!("the path is tracked"),
     };
-    // What the list says, path by path, with renames taken apart.
-    let mut told: BTreeMap<Vec<u8>, Told> = BTreeMap::new();
-    let mut add = |path: &str, before, after, unkept| {
-        let old = told.insert(unquoted(path), (before, after, unkept));
-        assert!(old.is_none(), "{path} is told twice");
+    // The reported changes by path, with a rename as two changes.
+    let mut reported: BTreeMap<Vec<u8>, ReportedChange> = BTreeMap::new();
+    let mut add = |path: &str, before, after, untracked| {
+        let old = reported.insert(unquoted(path), (before, after, untracked));
+        assert!(old.is_none(), "{path} is reported twice");
     };
-    for effect in changes {
-        match &effect.kind {
+    for change in changes {
+        match &change.kind {
             ChangeKind::Renamed { from } => {
-                add(from, effect.before, None, None);
-                add(&effect.path, None, effect.after, None);
+                add(from, change.before, None, None);
+                add(&change.path, None, change.after, None);
             }
-            _ => add(&effect.path, effect.before, effect.after, effect.untracked),
+            _ => add(&change.path, change.before, change.after, change.untracked),
         }
     }
     let paths: BTreeSet<&Vec<u8>> = was.keys().chain(is.keys()).collect();
@@ -164,60 +164,62 @@ fn nothing_is_missed(
     for path in paths {
         if let Some(depth) = inside_git(path) {
             let root: Vec<&[u8]> = path.split(|byte| *byte == b'/').take(depth + 1).collect();
-            let is_directory = |seen: &BTreeMap<Vec<u8>, Seen>| {
-                seen.get(path).is_some_and(|seen| matches!(seen.what, What::Directory { .. }))
+            let is_directory = |seen: &BTreeMap<Vec<u8>, PathState>| {
+                seen.get(path).is_some_and(|seen| matches!(seen.kind, PathKind::Directory { .. }))
             };
             if was.get(path) != is.get(path) && !is_directory(was) && !is_directory(is) {
-                let entry = told.get(&root.join(&b'/'));
-                assert!(matches!(entry, Some((None, None, Some(Untracked::Ignored)))), "{}", path.escape_ascii());
+                let entry = reported.get(&root.join(&b'/'));
+                assert!(matches!(entry, Some((None, None, Some(UntrackedReason::Ignored)))), "{}", path.escape_ascii());
             }
             continue;
         }
         let (was, is) = (was.get(path), is.get(path));
-        let before = was.filter(|_| kept_before.contains(path)).map(&digest);
-        let after = is.filter(|_| kept_after.contains(path)).map(&digest);
-        let what = |seen: Option<&Seen>| seen.map(|seen| seen.what.clone());
-        let entry = told.remove(path);
+        let before = was.filter(|_| tracked_before.contains(path)).map(&digest);
+        let after = is.filter(|_| tracked_after.contains(path)).map(&digest);
+        let kind = |seen: Option<&PathState>| seen.map(|seen| seen.kind.clone());
+        let entry = reported.remove(path);
         let shown = path.escape_ascii();
         if before.is_some() || after.is_some() {
-            let same = before.is_some() && after.is_some() && what(was) == what(is);
+            let same = before.is_some() && after.is_some() && kind(was) == kind(is);
             match entry {
                 None => assert!(same, "{shown} is missing"),
-                Some((told_before, told_after, _)) => {
-                    assert!(!same, "{shown} is told, and did not change");
-                    assert_eq!((told_before, told_after), (before, after), "{shown}");
+                Some((reported_before, reported_after, _)) => {
+                    assert!(!same, "{shown} is reported, and did not change");
+                    assert_eq!((reported_before, reported_after), (before, after), "{shown}");
                 }
             }
             continue;
         }
-        let directory = |seen: Option<&Seen>| matches!(seen.map(|seen| &seen.what), Some(What::Directory { .. }));
-        if let Some((told_before, told_after, unkept)) = entry {
-            assert_eq!((told_before, told_after), (None, None), "{shown}");
-            assert!(unkept.is_some() && was != is, "{shown} is told, and did not change");
+        let directory =
+            |seen: Option<&PathState>| matches!(seen.map(|seen| &seen.kind), Some(PathKind::Directory { .. }));
+        if let Some((reported_before, reported_after, untracked)) = entry {
+            assert_eq!((reported_before, reported_after), (None, None), "{shown}");
+            assert!(untracked.is_some() && was != is, "{shown} is reported, and did not change");
         } else if !directory(was) && !directory(is) {
-            assert_eq!(what(was), what(is), "{shown} is missing");
+            assert_eq!(kind(was), kind(is), "{shown} is missing");
         } else if was.is_none() || is.is_none() {
-            let empty = was.or(is).is_some_and(|seen| seen.what == What::Directory { is_empty: true });
+            let empty = was.or(is).is_some_and(|seen| seen.kind == PathKind::Directory { is_empty: true });
             assert!(!empty, "the empty directory {shown} is missing");
         }
     }
-    told.retain(|path, _| inside_git(path).is_none());
-    assert!(told.is_empty(), "{told:?}");
+    reported.retain(|path, _| inside_git(path).is_none());
+    assert!(reported.is_empty(), "{reported:?}");
 }
 
-fn kept_changes_are_those_of_the_trees(changes: &[FileChange], diff: &[FileChange]) {
-    // What came to be ignored is told as a change, where the trees say that it is gone; so only paths are compared.
-    let mut paths: BTreeSet<&str> = changes.iter().map(|effect| &*effect.path).collect();
-    paths.extend(changes.iter().filter_map(|effect| match &effect.kind {
+fn check_against_diff(changes: &[FileChange], diff: &[FileChange]) {
+    // A file that became ignored is reported as modified, though the tree no longer contains it: only paths are
+    // compared.
+    let mut paths: BTreeSet<&str> = changes.iter().map(|change| &*change.path).collect();
+    paths.extend(changes.iter().filter_map(|change| match &change.kind {
         ChangeKind::Renamed { from } => Some(&**from),
         _ => None,
     }));
-    for effect in diff {
-        assert!(paths.contains(&*effect.path), "{} is not among {paths:?}", effect.path);
+    for change in diff {
+        assert!(paths.contains(&*change.path), "{} is not among {paths:?}", change.path);
     }
 }
 
-/// A path as it is told, as bytes: written from what the documentation says of it.
+/// Returns the bytes of a reported path, decoded independently of the crate.
 fn unquoted(path: &str) -> Vec<u8> {
     let Some(inside) = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')) else {
         return path.as_bytes().to_vec();

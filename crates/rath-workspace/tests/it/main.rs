@@ -15,9 +15,9 @@ use std::path::Path;
 use expect_test::{Expect, expect};
 use rath_workspace::{Objects, Workspace};
 
-use self::support::{Scratch, told};
+use self::support::{Scratch, changes_text};
 
-/// Does something to a directory and compares what the workspace says of it.
+/// Applies changes to a directory, and compares the reported changes.
 fn check(prepare: impl Fn(&Path), work: impl Fn(&Path), expected: Expect) {
     let scratch = Scratch::new();
     prepare(&scratch.root);
@@ -25,7 +25,7 @@ fn check(prepare: impl Fn(&Path), work: impl Fn(&Path), expected: Expect) {
     let before = workspace.snapshot().expect("a snapshot");
     work(&scratch.root);
     let after = workspace.snapshot().expect("a snapshot");
-    expected.assert_eq(&told(&workspace.changes(&before, &after).expect("changes")));
+    expected.assert_eq(&changes_text(&workspace.changes(&before, &after).expect("changes")));
 }
 
 fn put(path: &Path, content: impl AsRef<[u8]>) {
@@ -36,7 +36,7 @@ fn put(path: &Path, content: impl AsRef<[u8]>) {
 const STORY: &str = "once\nupon\na\ntime\nthere\nwas\na\nfile\n";
 
 #[test]
-fn what_changed_is_named_by_path() {
+fn changes_are_reported_by_path() {
     check(
         |root| {
             put(&root.join("kept"), "same");
@@ -61,7 +61,7 @@ fn what_changed_is_named_by_path() {
 }
 
 #[test]
-fn one_kind_of_thing_may_take_the_place_of_another() {
+fn a_file_a_link_and_a_directory_can_replace_each_other() {
     check(
         |root| {
             put(&root.join("file"), "a file");
@@ -90,7 +90,7 @@ fn one_kind_of_thing_may_take_the_place_of_another() {
 }
 
 #[test]
-fn what_is_not_kept_is_named_with_the_reason() {
+fn untracked_paths_are_reported_with_the_reason() {
     check(
         |root| {
             put(&root.join(".gitignore"), "*.log\n/cache/\n");
@@ -133,7 +133,7 @@ fn what_is_not_kept_is_named_with_the_reason() {
 }
 
 #[test]
-fn many_changes_in_an_ignored_directory_are_named_as_one() {
+fn many_changes_in_an_ignored_directory_are_reported_as_one() {
     let many = |root: &Path, count: usize, text: &str| {
         (0..count).for_each(|nth| put(&root.join(format!("target/deep/{nth}")), text));
     };
@@ -152,12 +152,12 @@ fn many_changes_in_an_ignored_directory_are_named_as_one() {
             modified target - -> - (ignored)
         "#]],
     );
-    // Too many to be looked at: it is named by its own metadata.
+    // Too many names: the directory is reported by its own metadata.
     check(
         |root| {
             put(&root.join(".gitignore"), "target\n");
             (0..10_100)
-                .for_each(|nth| fs::write(ready(&root.join("target")).join(nth.to_string()), "").expect("a file"));
+                .for_each(|nth| fs::write(created(&root.join("target")).join(nth.to_string()), "").expect("a file"));
         },
         |root| put(&root.join("target/one-more"), "1"),
         expect![[r#"
@@ -166,13 +166,13 @@ fn many_changes_in_an_ignored_directory_are_named_as_one() {
     );
 }
 
-fn ready(path: &Path) -> &Path {
+fn created(path: &Path) -> &Path {
     fs::create_dir_all(path).expect("a directory");
     path
 }
 
 #[test]
-fn what_comes_to_be_ignored_is_kept_no_longer() {
+fn a_file_that_becomes_ignored_is_no_longer_tracked() {
     check(
         |root| {
             put(&root.join("a.log"), "1");
@@ -196,7 +196,7 @@ fn what_comes_to_be_ignored_is_kept_no_longer() {
 }
 
 #[test]
-fn what_is_ignored_no_longer_is_kept_again() {
+fn a_file_that_is_no_longer_ignored_is_tracked_again() {
     check(
         |root| {
             put(&root.join(".gitignore"), "out\n");
@@ -211,7 +211,7 @@ fn what_is_ignored_no_longer_is_kept_again() {
 }
 
 #[test]
-fn names_that_are_no_text_are_kept_and_named() {
+fn names_that_are_not_utf8_are_tracked_and_reported() {
     use std::os::unix::ffi::OsStrExt as _;
     let name = |bytes: &'static [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes));
     check(
@@ -239,7 +239,7 @@ fn names_that_are_no_text_are_kept_and_named() {
 }
 
 #[test]
-fn directories_may_be_nested_deeper_than_a_path_is_long() {
+fn directories_can_be_nested_deeper_than_a_path_is_long() {
     let scratch = Scratch::new();
     let deep = |levels: usize, twig: bool| {
         let mut dir =
@@ -265,16 +265,16 @@ fn directories_may_be_nested_deeper_than_a_path_is_long() {
         Workspace::open(&into, &scratch.objects, &index).expect("opened").snapshot().expect("a snapshot").tree,
         before.tree
     );
-    // Past what git reads, it is named and not kept.
+    // Deeper than git reads, a directory is reported and not tracked.
     deep(2_100, false);
     let after = workspace.snapshot().expect("a snapshot");
     assert_eq!(before.tree, after.tree);
     let changes = workspace.changes(&before, &after).expect("changes");
     assert_eq!(
-        changes.iter().filter_map(|effect| effect.untracked).collect::<Vec<_>>(),
-        [rath_workspace::Untracked::Special]
+        changes.iter().filter_map(|change| change.untracked).collect::<Vec<_>>(),
+        [rath_workspace::UntrackedReason::Special]
     );
-    // The shell cannot remove what it cannot name.
+    // The shell cannot remove paths that are too long to name.
     for root in [&scratch.root, &into] {
         support::remove_deep(root);
     }
@@ -297,20 +297,20 @@ fn a_change_that_keeps_size_and_time_is_found() {
 }
 
 #[test]
-fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
+fn a_missing_damaged_or_foreign_index_costs_only_time() {
     let scratch = Scratch::new();
     (0..50).for_each(|nth| put(&scratch.root.join(format!("d{}/{nth}", nth % 5)), nth.to_string()));
     put(&scratch.root.join(".gitignore"), "*.log\n");
     put(&scratch.root.join("a.log"), "1");
-    let (tree, unkept) = {
+    let (tree, untracked) = {
         let mut workspace = scratch.workspace();
         let snapshot = workspace.snapshot().expect("a snapshot");
-        (snapshot.tree.clone(), snapshot.unkept())
+        (snapshot.tree, snapshot.untracked())
     };
-    let again = scratch.workspace();
-    let last = again.last().expect("what was known");
-    assert_eq!((&last.tree, &last.unkept()), (&tree, &unkept));
-    drop(again);
+    let reopened = scratch.workspace();
+    let last = reopened.last_snapshot().expect("a last snapshot");
+    assert_eq!((&last.tree, &last.untracked()), (&tree, &untracked));
+    drop(reopened);
     let bytes = fs::read(scratch.index()).expect("an index");
     for nth in 0..200 {
         let mut damaged = bytes.clone();
@@ -321,10 +321,10 @@ fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
         }
         fs::write(scratch.index(), damaged).expect("written");
         let mut workspace = scratch.workspace();
-        assert!(workspace.last().is_none());
+        assert!(workspace.last_snapshot().is_none());
         assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
     }
-    // Another folder of versions: what the index says of objects is not true there.
+    // Another folder of versions: the objects that the index names do not exist there.
     let objects = Objects::open(&scratch.folder.path().join("others")).expect("versions");
     let mut workspace = Workspace::open(&scratch.root, &objects, &scratch.index()).expect("opened");
     assert_eq!(workspace.snapshot().expect("a snapshot").tree, tree);
@@ -333,10 +333,10 @@ fn an_index_that_is_missing_damaged_or_of_others_costs_nothing_but_time() {
 }
 
 #[test]
-fn a_fork_is_another_directory_that_starts_from_what_is_known() {
+fn a_fork_is_an_independent_directory_with_the_same_files() {
     let scratch = Scratch::new();
     put(&scratch.root.join(".gitignore"), "*.log\n");
-    put(&scratch.root.join("a.log"), "not kept");
+    put(&scratch.root.join("a.log"), "untracked");
     put(&scratch.root.join("small"), "small");
     put(&scratch.root.join("sub/large"), "large\n".repeat(10_000));
     put(&scratch.root.join("sub/program"), "#!");
@@ -344,14 +344,14 @@ fn a_fork_is_another_directory_that_starts_from_what_is_known() {
     symlink("sub/large", scratch.root.join("link")).expect("a link");
     let mut workspace = scratch.workspace();
     let before = workspace.snapshot().expect("a snapshot");
-    // What changed since is not in the fork, though it is what the live directory holds.
+    // Later changes are not in the fork, though the live directory contains them.
     put(&scratch.root.join("sub/large"), "other\n".repeat(10_000));
     let into = scratch.folder.path().join("fork");
     let index = scratch.folder.path().join("fork.index");
     let mut fork = workspace.fork(before.tree, &into, &index).expect("a fork");
     let there = fork.snapshot().expect("a snapshot");
     assert_eq!(there.tree, before.tree);
-    assert!(there.unkept().is_empty());
+    assert!(there.untracked().is_empty());
     assert_eq!(fs::read_link(into.join("link")).expect("a link"), Path::new("sub/large"));
     put(&into.join("small"), "of the fork");
     assert_eq!(fs::read(scratch.root.join("small")).expect("read"), b"small");
@@ -359,14 +359,14 @@ fn a_fork_is_another_directory_that_starts_from_what_is_known() {
     expect![[r#"
         modified small small -> of the fork
     "#]]
-    .assert_eq(&told(&fork.changes(&there, &after).expect("changes")));
+    .assert_eq(&changes_text(&fork.changes(&there, &after).expect("changes")));
     drop(fork);
     let reopened = Workspace::open(&into, &scratch.objects, &index).expect("opened");
-    assert_eq!(reopened.last().expect("what was known").tree, after.tree);
+    assert_eq!(reopened.last_snapshot().expect("a last snapshot").tree, after.tree);
 }
 
 #[test]
-fn a_restore_touches_what_differs_and_leaves_what_is_not_kept() {
+fn a_restore_writes_only_what_differs_and_leaves_untracked_files() {
     let scratch = Scratch::new();
     let root = &scratch.root;
     put(&root.join(".gitignore"), "*.log\n");
@@ -384,20 +384,20 @@ fn a_restore_touches_what_differs_and_leaves_what_is_not_kept() {
     put(&root.join("shape/now/a/directory"), "new");
     fs::create_dir_all(root.join("shape/hollow/twice")).expect("a directory");
     put(&root.join("new/file"), "new");
-    put(&root.join("new/a.log"), "not kept");
+    put(&root.join("new/a.log"), "untracked");
     fs::remove_file(root.join("link")).expect("removed");
     let restored = workspace.restore(before.tree).expect("restored");
     assert_eq!(restored.tree, before.tree);
     use std::os::unix::fs::MetadataExt as _;
     let now = fs::metadata(root.join("same")).expect("metadata");
     assert_eq!((same.ino(), same.ctime_nsec()), (now.ino(), now.ctime_nsec()));
-    assert_eq!(fs::read(root.join("new/a.log")).expect("read"), b"not kept");
+    assert_eq!(fs::read(root.join("new/a.log")).expect("read"), b"untracked");
     assert!(!root.join("new/file").exists());
     assert_eq!(fs::read(root.join("shape")).expect("read"), b"a file");
 }
 
 #[test]
-fn a_restore_that_would_lose_what_is_not_kept_does_nothing() {
+fn a_restore_that_would_overwrite_an_untracked_file_changes_nothing() {
     let scratch = Scratch::new();
     let root = &scratch.root;
     put(&root.join("a.log"), "old");
@@ -405,21 +405,21 @@ fn a_restore_that_would_lose_what_is_not_kept_does_nothing() {
     let mut workspace = scratch.workspace();
     let before = workspace.snapshot().expect("a snapshot");
     put(&root.join(".gitignore"), "*.log\n");
-    put(&root.join("a.log"), "new, and not kept");
+    put(&root.join("a.log"), "new, and untracked");
     put(&root.join("b"), "two");
-    let error = workspace.restore(before.tree).expect_err("it is in the way");
+    let error = workspace.restore(before.tree).expect_err("an untracked file is in the way");
     expect![[r#"
-        cannot restore `a.log`: `a.log` is in its way, and is not kept
-        hint: move or remove `a.log`"#]]
+        cannot restore `a.log`: the untracked file `a.log` is in the way
+        hint: move or delete `a.log`"#]]
     .assert_eq(&format!("{error:?}"));
     assert_eq!(fs::read(root.join("b")).expect("read"), b"two");
-    // What is there already is in nobody's way.
+    // A file that has the wanted content already is not in the way.
     put(&root.join("a.log"), "old");
     assert_eq!(workspace.restore(before.tree).expect("restored").tree, before.tree);
 }
 
 #[test]
-fn several_may_keep_versions_in_one_folder_at_once() {
+fn several_processes_can_write_to_one_folder_at_once() {
     let scratch = Scratch::new();
     let trees: Vec<_> = std::thread::scope(|scope| {
         let work = (0..4).map(|nth| {
@@ -445,14 +445,14 @@ fn several_may_keep_versions_in_one_folder_at_once() {
         for file in seen.files(*tree).expect("files") {
             seen.read(*tree, &file.path).expect("read").expect("there");
         }
-        // One that was opened before the others wrote sees what they wrote.
+        // A handle that was opened before the others wrote sees their objects.
         assert_eq!(scratch.objects.files(*tree).expect("files").len(), 100);
     }
     support::git(&seen, &["fsck", "--full", "--no-dangling"]);
 }
 
 #[test]
-fn a_directory_may_be_written_to_while_it_is_looked_at() {
+fn a_directory_can_be_written_to_during_a_snapshot() {
     let scratch = Scratch::new();
     put(&scratch.root.join("still"), "still");
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -471,7 +471,7 @@ fn a_directory_may_be_written_to_while_it_is_looked_at() {
         let mut workspace = scratch.workspace();
         let looked = (0..30).try_for_each(|_| -> rath_workspace::Result<()> {
             let snapshot = workspace.snapshot()?;
-            // What is read back is checked against its name: nothing stands under the name of something else.
+            // Objects are checked when they are read: no content is stored under a wrong id.
             for file in scratch.objects.files(snapshot.tree)? {
                 scratch.objects.read(snapshot.tree, &file.path)?.expect("there");
             }
@@ -482,29 +482,30 @@ fn a_directory_may_be_written_to_while_it_is_looked_at() {
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
         looked.expect("every snapshot succeeds");
         let last = workspace.snapshot().expect("a snapshot");
-        assert_eq!(last.tree.to_string(), format!("git:{}", scratch.tree_of_git()));
+        assert_eq!(last.tree.to_string(), format!("git:{}", scratch.git_tree()));
     });
 }
 
 #[test]
-fn what_a_process_left_behind_is_removed_and_git_finds_nothing_wrong() {
+fn stale_temporary_files_are_removed_and_git_finds_no_damage() {
     let scratch = Scratch::new();
     put(&scratch.root.join("a"), "one");
     scratch.workspace().snapshot().expect("a snapshot");
     let versions = scratch.objects.folder().to_owned();
-    let left = [versions.join("tmp_left"), versions.join("objects/tmp_left"), versions.join("objects/pack/tmp_left")];
-    for path in &left {
+    let stale =
+        [versions.join("tmp_stale"), versions.join("objects/tmp_stale"), versions.join("objects/pack/tmp_stale")];
+    for path in &stale {
         fs::write(path, "half an object").expect("written");
         let days = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
         fs::File::options().write(true).open(path).expect("open").set_modified(days).expect("set");
     }
-    fs::write(versions.join("objects/tmp_busy"), "somebody writes this").expect("written");
+    fs::write(versions.join("objects/tmp_busy"), "another process writes this").expect("written");
     let objects = Objects::open(&versions).expect("versions");
-    assert!(left.iter().all(|path| !path.exists()));
+    assert!(stale.iter().all(|path| !path.exists()));
     assert!(versions.join("objects/tmp_busy").exists());
     support::git(&objects, &["fsck", "--full", "--no-dangling"]);
-    // Nothing refers to what is kept, and git does not take that for rubbish.
-    let kept = support::git(&objects, &["count-objects"]);
+    // No reference names the objects, and git keeps them all the same.
+    let count = support::git(&objects, &["count-objects"]);
     let _ = rath_test_support::git().arg("--git-dir").arg(&versions).args(["gc", "--prune=now", "--quiet"]).output();
-    assert_eq!(support::git(&objects, &["count-objects"]), kept);
+    assert_eq!(support::git(&objects, &["count-objects"]), count);
 }

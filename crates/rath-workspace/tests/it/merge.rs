@@ -1,4 +1,4 @@
-//! Joining trees, held against git.
+//! Merges, compared with git.
 
 mod generated;
 
@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use rath_workspace::TreeId;
-use rath_workspace::{ConflictKind, Joined, Labels, Objects, Workspace};
+use rath_workspace::{ConflictKind, Labels, MergeResult, Objects, Workspace};
 
 use super::support::{self, Scratch};
 use rath_test_support::{cases, seed};
 
-/// What git makes of three trees: the tree, and the paths that conflict; none if it says that all is well.
+/// Merges three trees with git; returns the tree and the conflicting paths, or none for a clean merge.
 fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Option<BTreeSet<Vec<u8>>>) {
     let mut git = rath_test_support::git();
     git.arg("--git-dir").arg(objects.folder()).args([
@@ -21,7 +21,7 @@ fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Opti
         "--no-messages",
         "-z",
     ]);
-    git.arg(format!("--merge-base={}", &base.0.to_string())).arg(&ours.0.to_string()).arg(&theirs.0.to_string());
+    git.arg(format!("--merge-base={}", base.0)).arg(ours.0.to_string()).arg(theirs.0.to_string());
     let output = git.output().expect("git starts");
     let mut parts = output.stdout.split(|byte| *byte == 0);
     let tree = String::from_utf8(parts.next().unwrap_or_default().to_vec()).expect("text");
@@ -33,19 +33,19 @@ fn by_git(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> (String, Opti
     }
 }
 
-fn by_us(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> Joined {
+fn by_us(objects: &Objects, [base, ours, theirs]: [TreeId; 3]) -> MergeResult {
     let labels = Labels { ours: &ours.0.to_string(), theirs: &theirs.0.to_string() };
     objects.merge(base, ours, theirs, labels).expect("merged")
 }
 
-/// Counts how often the two agree.
+/// Counts the merges on which both agree.
 #[derive(Default)]
 struct Tally {
     merges: usize,
     clean: usize,
-    /// Merges of which one or the other says something else, in words.
-    apart: Vec<String>,
-    /// Merges in which git reports a version of a file and has it nowhere in its tree.
+    /// Descriptions of the merges on which they differ.
+    differing: Vec<String>,
+    /// Merges in which git reports a version of a file that its tree does not contain.
     lost: usize,
 }
 
@@ -58,7 +58,7 @@ impl Tally {
         let Some(conflicts) = conflicts else {
             self.clean += 1;
             if !same_tree || !ours.conflicts.is_empty() {
-                self.apart.push(format!("{what}: git is content; {}", difference(objects, &tree, &ours)));
+                self.differing.push(format!("{what}: git is content; {}", difference(objects, &tree, &ours)));
             }
             return;
         };
@@ -72,15 +72,19 @@ impl Tally {
             self.lost += 1;
             return;
         }
-        // What git reports without a version in its list is a remark about a directory.
-        let told = ours.conflicts.iter().filter(|conflict| conflict.kind != ConflictKind::Unmoved);
-        let told: BTreeSet<Vec<u8>> = told.map(|conflict| conflict.path.clone().into_bytes()).collect();
+        // Git reports a conflict about a directory without a version.
+        let reported = ours.conflicts.iter().filter(|conflict| conflict.kind != ConflictKind::Unmoved);
+        let reported: BTreeSet<Vec<u8>> = reported.map(|conflict| conflict.path.clone().into_bytes()).collect();
         let shown =
             |paths: &BTreeSet<Vec<u8>>| paths.iter().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>();
-        if told != conflicts || ours.conflicts.is_empty() {
-            self.apart.push(format!("{what}: git has conflicts in {:?}, we in {:?}", shown(&conflicts), shown(&told)));
+        if reported != conflicts || ours.conflicts.is_empty() {
+            self.differing.push(format!(
+                "{what}: git has conflicts in {:?}, we in {:?}",
+                shown(&conflicts),
+                shown(&reported)
+            ));
         } else if !same_tree {
-            self.apart.push(format!("{what}: the same conflicts, and {}", difference(objects, &tree, &ours)));
+            self.differing.push(format!("{what}: the same conflicts, and {}", difference(objects, &tree, &ours)));
         }
     }
 
@@ -89,22 +93,22 @@ impl Tally {
             "{of}: {} merges, {} of them clean; {} agree to the byte, {} do not, git lost a file in {}",
             self.merges,
             self.clean,
-            self.merges - self.apart.len() - self.lost,
-            self.apart.len(),
+            self.merges - self.differing.len() - self.lost,
+            self.differing.len(),
             self.lost,
         );
-        self.apart.iter().for_each(|apart| println!("  {apart}"));
+        self.differing.iter().for_each(|differing| println!("  {differing}"));
     }
 }
 
-fn difference(objects: &Objects, tree: &str, ours: &Joined) -> String {
+fn difference(objects: &Objects, tree: &str, ours: &MergeResult) -> String {
     let diff = support::git(objects, &["diff", "--stat", "--no-renames", tree, &ours.tree.0.to_string()]);
-    let said: Vec<_> = ours.conflicts.iter().map(|conflict| (conflict.kind, &conflict.path)).collect();
-    format!("we say {said:?}, and differ in\n{}", String::from_utf8_lossy(&diff))
+    let reported: Vec<_> = ours.conflicts.iter().map(|conflict| (conflict.kind, &conflict.path)).collect();
+    format!("we say {reported:?}, and differ in\n{}", String::from_utf8_lossy(&diff))
 }
 
 #[test]
-fn a_merge_is_what_git_makes_of_it() {
+fn a_merge_has_the_same_result_as_git() {
     let mut tally = Tally::default();
     for seed in seed()..seed() + u64::from(cases(200)) {
         let scratch = Scratch::new();
@@ -113,15 +117,15 @@ fn a_merge_is_what_git_makes_of_it() {
     }
     tally.print("generated");
     assert!(tally.lost * 100 <= tally.merges, "{} of {} lost", tally.lost, tally.merges);
-    assert!(tally.apart.is_empty(), "{}", tally.apart.join("\n"));
+    assert!(tally.differing.is_empty(), "{}", tally.differing.join("\n"));
     assert!(tally.clean > tally.merges / 10 && tally.clean < tally.merges * 9 / 10, "{} clean", tally.clean);
 }
 
-/// Releases of libraries, one after the other. They come from PyPI: see `.ci/run`.
+/// Merges of releases of libraries. They come from PyPI: see `.ci/run`.
 #[test]
 #[ignore = "needs the releases of libraries, below RATH_RELEASES"]
 fn releases_of_libraries_merge_as_git_merges_them() {
-    let folder = std::env::var("RATH_RELEASES").expect("RATH_RELEASES says where the releases are");
+    let folder = std::env::var("RATH_RELEASES").expect("RATH_RELEASES names the directory where the releases are");
     let mut tally = Tally::default();
     let mut libraries: Vec<_> = std::fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("wanted releases in {folder}: {error}"))
@@ -149,7 +153,7 @@ fn releases_of_libraries_merge_as_git_merges_them() {
                 tally.add(&what, &scratch.objects, [trees[base], trees[base + 1], theirs]);
             }
         }
-        // Any later two over any earlier one; and one taken back while the other goes on.
+        // Any two releases over any third one, in either order.
         for base in 0..trees.len() {
             for ours in 0..trees.len() {
                 for theirs in 0..trees.len() {
@@ -168,10 +172,10 @@ fn releases_of_libraries_merge_as_git_merges_them() {
     }
     tally.print("releases");
     assert!(tally.merges >= 200, "{} merges", tally.merges);
-    assert!(tally.apart.is_empty(), "{} of {} apart", tally.apart.len(), tally.merges);
+    assert!(tally.differing.is_empty(), "{} of {} apart", tally.differing.len(), tally.merges);
 }
 
-/// Joins three directories, each told as paths and contents.
+/// Merges three directories, given as paths and contents.
 fn check(base: &[(&str, &str)], ours: &[(&str, &str)], theirs: &[(&str, &str)], expected: Expect) {
     let scratch = Scratch::new();
     let tree = |name: &str, files: &[(&str, &str)]| {
@@ -183,26 +187,27 @@ fn check(base: &[(&str, &str)], ours: &[(&str, &str)], theirs: &[(&str, &str)], 
     };
     let trees = [tree("base", base), tree("ours", ours), tree("theirs", theirs)];
     let labels = Labels { ours: "ours", theirs: "theirs" };
-    let joined = scratch.objects.merge(trees[0], trees[1], trees[2], labels).expect("merged");
+    let merged = scratch.objects.merge(trees[0], trees[1], trees[2], labels).expect("merged");
     let mut text = String::new();
-    for file in scratch.objects.files(joined.tree).expect("files") {
-        let content = scratch.objects.read(joined.tree, &file.path).expect("read").expect("there");
+    for file in scratch.objects.files(merged.tree).expect("files") {
+        let content = scratch.objects.read(merged.tree, &file.path).expect("read").expect("there");
         text += &format!("{}: {}\n", file.path, String::from_utf8_lossy(&content).trim_end().replace('\n', " | "));
     }
-    for conflict in &joined.conflicts {
-        let side = |kept: &Option<rath_workspace::Kept>| kept.as_ref().map_or("-".to_owned(), |kept| kept.path.clone());
+    for conflict in &merged.conflicts {
+        let side =
+            |file: &Option<rath_workspace::TreeFile>| file.as_ref().map_or("-".to_owned(), |file| file.path.clone());
         let sides = [&conflict.base, &conflict.ours, &conflict.theirs].map(side).join(", ");
         text += &format!("{:?} {} ({sides})\n", conflict.kind, conflict.path);
     }
     expected.assert_eq(&text);
     let (_, by_git) = by_git(&scratch.objects, trees);
-    assert_eq!(by_git.is_none(), joined.conflicts.is_empty());
+    assert_eq!(by_git.is_none(), merged.conflicts.is_empty());
 }
 
 const LONG: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
 
 #[test]
-fn both_sides_are_in_a_merge_and_what_conflicts_is_told() {
+fn a_merge_contains_both_sides_and_reports_conflicts() {
     let with = |line: &str, other: &str| LONG.replace(line, other);
     check(
         &[("text", LONG), ("moved", "a\nb\nc\nd\ne\n"), ("gone", "x\n")],
@@ -231,7 +236,7 @@ fn both_sides_are_in_a_merge_and_what_conflicts_is_told() {
             Content text (text, text, text)
         "#]],
     );
-    // One renames a directory, the other puts something into it.
+    // One side renames a directory, the other adds a file to it.
     check(
         &[("dir/a", LONG), ("dir/b", "b\nb\n"), ("apart", "x\ny\nz\n")],
         &[("new/a", LONG), ("new/b", "b\nb\n"), ("here", "x\ny\nz\n")],
@@ -252,7 +257,7 @@ fn both_sides_are_in_a_merge_and_what_conflicts_is_told() {
 
 #[test]
 fn nothing_is_lost_where_a_moved_directory_meets_a_file() {
-    // Theirs made a directory of a file; ours renamed the directory above, in which that file stayed one.
+    // Theirs replaced a file by a directory; ours renamed the directory above, where the file is unchanged.
     check(
         &[("old/x", LONG), ("old/y", "y\ny\ny\n"), ("old/a", "a\nb\nc\nd\n")],
         &[("new/x", LONG), ("new/y", "y\ny\ny\n"), ("new/a", "a\nb\nc\nd\n")],
@@ -271,13 +276,13 @@ fn nothing_is_lost_where_a_moved_directory_meets_a_file() {
 }
 
 #[test]
-fn merging_what_did_not_change_is_the_other_side() {
+fn merging_an_unchanged_side_gives_the_other_side() {
     for seed in 0..20 {
         let scratch = Scratch::new();
         let [base, ours, _] = generated::history(&scratch, seed);
         for trees in [[base, ours, base], [base, base, ours], [base, ours, ours], [ours, ours, ours]] {
-            let joined = by_us(&scratch.objects, trees);
-            assert_eq!((joined.tree, joined.conflicts.len()), (ours, 0), "seed {seed}");
+            let merged = by_us(&scratch.objects, trees);
+            assert_eq!((merged.tree, merged.conflicts.len()), (ours, 0), "seed {seed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What tests of workspaces use: a place, and git to ask.
+//! Helpers for the tests: a temporary workspace, and git to compare with.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rath_workspace::{ChangeKind, FileChange, Untracked};
+use rath_workspace::{ChangeKind, FileChange, UntrackedReason};
 use rath_workspace::{Objects, Workspace};
 
-/// A directory, and a folder for its versions that is not in it.
+/// A directory, and a folder for its versions outside of it.
 pub(crate) struct Scratch {
     pub(crate) folder: rath_test_support::TempDir,
     pub(crate) root: PathBuf,
@@ -35,8 +35,8 @@ impl Scratch {
         Workspace::open(&self.root, &self.objects, &self.index()).expect("a workspace")
     }
 
-    /// The tree that git makes of the directory, with no rules but those in it.
-    pub(crate) fn tree_of_git(&self) -> String {
+    /// Returns the tree that git makes of the directory, with no ignore rules but those in it.
+    pub(crate) fn git_tree(&self) -> String {
         let own = self.folder.path().join("git");
         if !own.exists() {
             run(rath_test_support::git().args(["init", "--quiet", "--bare"]).arg(&own));
@@ -55,7 +55,7 @@ impl Scratch {
     }
 }
 
-/// Asks git about a folder of versions.
+/// Runs git on a folder of versions.
 pub(crate) fn git(objects: &Objects, args: &[&str]) -> Vec<u8> {
     run(rath_test_support::git().arg("--git-dir").arg(objects.folder()).args(args))
 }
@@ -66,8 +66,8 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// Effects as text. A digest stands as the beginning of what the test files say, where it is one of theirs.
-pub(crate) fn told(effects: &[FileChange]) -> String {
+/// Returns changes as text. A digest is shown as the first line of the content, if it is a known one.
+pub(crate) fn changes_text(changes: &[FileChange]) -> String {
     let known: [&str; 25] = [
         "out\n",
         "one",
@@ -103,7 +103,7 @@ pub(crate) fn told(effects: &[FileChange]) -> String {
                 .iter()
                 .copied()
                 .chain([&*twice])
-                .find(|text| rath_workspace::Digest::of(text.as_bytes()) == digest);
+                .find(|text| rath_workspace::Digest::compute(text.as_bytes()) == digest);
             text.map_or_else(
                 || digest.to_string(),
                 |text| match text.split_once('\n') {
@@ -113,74 +113,74 @@ pub(crate) fn told(effects: &[FileChange]) -> String {
             )
         }
     };
-    let line = |effect: &FileChange| {
-        let change = match &effect.kind {
-            ChangeKind::Created => format!("created {}", effect.path),
-            ChangeKind::Modified => format!("modified {}", effect.path),
-            ChangeKind::Deleted => format!("deleted {}", effect.path),
-            ChangeKind::Renamed { from } => format!("renamed {} from {from}", effect.path),
+    let line = |change: &FileChange| {
+        let kind = match &change.kind {
+            ChangeKind::Created => format!("created {}", change.path),
+            ChangeKind::Modified => format!("modified {}", change.path),
+            ChangeKind::Deleted => format!("deleted {}", change.path),
+            ChangeKind::Renamed { from } => format!("renamed {} from {from}", change.path),
         };
-        let why = match effect.untracked {
+        let reason = match change.untracked {
             None => "",
-            Some(Untracked::Ignored) => " (ignored)",
-            Some(Untracked::TooLarge) => " (too large)",
-            Some(Untracked::EmptyDirectory) => " (empty directory)",
-            Some(Untracked::Special) => " (special)",
+            Some(UntrackedReason::Ignored) => " (ignored)",
+            Some(UntrackedReason::TooLarge) => " (too large)",
+            Some(UntrackedReason::EmptyDirectory) => " (empty directory)",
+            Some(UntrackedReason::Special) => " (special)",
         };
-        format!("{change} {} -> {}{why}\n", name(effect.before), name(effect.after))
+        format!("{kind} {} -> {}{reason}\n", name(change.before), name(change.after))
     };
-    effects.iter().map(line).collect()
+    changes.iter().map(line).collect()
 }
 
-/// What somebody sees who reads everything.
+/// The state of a path, found by reading everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) what: What,
-    /// What changes whenever anything about it does.
+pub(crate) struct PathState {
+    pub(crate) kind: PathKind,
+    /// Metadata that differs after any change.
     pub(crate) stamp: (u64, i64, i64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum PathKind {
     File { content: Vec<u8>, executable: bool },
     Link(Vec<u8>),
     Directory { is_empty: bool },
     Special,
 }
 
-/// Walks a directory and reads all of it, the plain way.
-pub(crate) fn observe(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
-    let mut seen = BTreeMap::new();
+/// Reads a directory completely, without any cache.
+pub(crate) fn observe(root: &Path) -> BTreeMap<Vec<u8>, PathState> {
+    let mut states = BTreeMap::new();
     let mut rest = vec![root.to_owned()];
     while let Some(dir) = rest.pop() {
         for entry in fs::read_dir(&dir).expect("a list") {
             let path = entry.expect("an entry").path();
             let metadata = fs::symlink_metadata(&path).expect("metadata");
-            let kind = metadata.file_type();
-            let what = if kind.is_dir() {
+            let file_type = metadata.file_type();
+            let kind = if file_type.is_dir() {
                 rest.push(path.clone());
-                What::Directory { is_empty: fs::read_dir(&path).expect("a list").next().is_none() }
-            } else if kind.is_symlink() {
-                What::Link(fs::read_link(&path).expect("a link").into_os_string().into_vec())
-            } else if kind.is_fifo() {
-                What::Special
+                PathKind::Directory { is_empty: fs::read_dir(&path).expect("a list").next().is_none() }
+            } else if file_type.is_symlink() {
+                PathKind::Link(fs::read_link(&path).expect("a link").into_os_string().into_vec())
+            } else if file_type.is_fifo() {
+                PathKind::Special
             } else {
                 let executable = metadata.mode() & 0o100 != 0;
-                What::File { content: fs::read(&path).expect("read"), executable }
+                PathKind::File { content: fs::read(&path).expect("read"), executable }
             };
             let stamp = (metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
             let name = path.strip_prefix(root).expect("below").as_os_str().as_bytes().to_vec();
-            seen.insert(name, Seen { what, stamp });
+            states.insert(name, PathState { kind, stamp });
         }
     }
-    seen
+    states
 }
 
 pub(crate) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Removes a directory that may be nested deeper than paths are long.
+/// Removes a directory that may be nested deeper than paths can be long.
 pub(crate) fn remove_deep(root: &Path) {
     use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -189,7 +189,7 @@ pub(crate) fn remove_deep(root: &Path) {
         let Ok(dir) = openat(&top, "deeper", flags, Mode::empty()) else { break };
         let _ = unlinkat(&dir, "twig", AtFlags::REMOVEDIR);
         let _ = unlinkat(&dir, "file", AtFlags::empty());
-        // What is below moves up, and the level that is left is empty.
+        // The contents move up, and the empty level is removed.
         let moved = renameat(&dir, "deeper", &top, "next");
         unlinkat(&top, "deeper", AtFlags::REMOVEDIR).expect("an empty directory");
         if moved.is_err() || nth > 10_000 {

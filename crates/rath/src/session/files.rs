@@ -110,7 +110,7 @@ impl Session {
                 }
             };
             seen.insert(tree, verdict);
-            bisect.tell(at, verdict);
+            bisect.report(at, verdict);
         }
         let step = bisect.first_bad().map(|at| leading[at].step.id());
         Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64 })

@@ -8,7 +8,8 @@ use std::path::Path;
 use rath_record::Digest;
 use rath_record::chunk::{Change, Conflict, Effect, FileVersion, Tree, UnkeptReason};
 use rath_workspace::{
-    ChangeKind, ConflictKind, FileChange, Kept, Labels, Mode, ObjectId, Objects, TempCheckout, TreeId, Untracked,
+    ChangeKind, ConflictKind, FileChange, Labels, Mode, ObjectId, Objects, TempCheckout, TreeFile, TreeId,
+    UntrackedReason,
 };
 
 use super::{Error, Result};
@@ -46,7 +47,7 @@ impl Versions {
     }
 
     /// Returns the files of a tree, by path.
-    pub(crate) fn files(&self, tree: &Tree) -> Result<Vec<Kept>> {
+    pub(crate) fn files(&self, tree: &Tree) -> Result<Vec<TreeFile>> {
         Ok(self.0.files(tree_id(tree)?)?)
     }
 
@@ -91,7 +92,7 @@ impl Versions {
 
     /// Copies all objects of a tree from other versions.
     pub(crate) fn take_from(&self, other: &Versions, tree: &Tree) -> Result<()> {
-        Ok(self.0.take_from(&other.0, tree_id(tree)?)?)
+        Ok(self.0.copy_tree_from(&other.0, tree_id(tree)?)?)
     }
 }
 
@@ -139,10 +140,10 @@ fn effect(change: FileChange) -> Effect {
         ChangeKind::Renamed { from } => Change::Renamed { from },
     };
     let unkept = change.untracked.map(|reason| match reason {
-        Untracked::Ignored => UnkeptReason::Ignored,
-        Untracked::TooLarge => UnkeptReason::TooLarge,
-        Untracked::EmptyDirectory => UnkeptReason::EmptyDirectory,
-        Untracked::Special => UnkeptReason::Special,
+        UntrackedReason::Ignored => UnkeptReason::Ignored,
+        UntrackedReason::TooLarge => UnkeptReason::TooLarge,
+        UntrackedReason::EmptyDirectory => UnkeptReason::EmptyDirectory,
+        UntrackedReason::Special => UnkeptReason::Special,
     });
     let (before, after) = (change.before.map(digest), change.after.map(digest));
     Effect::new(change.path, kind).with_before(before).with_after(after).with_unkept(unkept)
@@ -162,8 +163,11 @@ fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
         // `ConflictKind::Content`, and kinds that a later version of the crate adds.
         _ => "content",
     };
-    let version =
-        |kept: Kept| FileVersion { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
+    let version = |kept: TreeFile| FileVersion {
+        path: kept.path,
+        object: kept.id.to_string(),
+        mode: kept.mode.octal().to_owned(),
+    };
     Conflict::new(conflict.path, what)
         .with_base(conflict.base.map(version))
         .with_ours(conflict.ours.map(version))
@@ -171,16 +175,16 @@ fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
 }
 
 /// Returns the versions of both sides of a conflict.
-fn sides(conflict: &Conflict) -> Result<Vec<Kept>> {
+fn sides(conflict: &Conflict) -> Result<Vec<TreeFile>> {
     [&conflict.ours, &conflict.theirs].into_iter().flatten().map(kept).collect()
 }
 
-fn kept(version: &FileVersion) -> Result<Kept> {
+fn kept(version: &FileVersion) -> Result<TreeFile> {
     let id = ObjectId::from_hex(&version.object);
-    let mode = Mode::read(version.mode.as_bytes()).filter(|mode| *mode != Mode::Directory);
+    let mode = Mode::from_octal(version.mode.as_bytes()).filter(|mode| *mode != Mode::Directory);
     let (Some(id), Some(mode)) = (id, mode) else {
         let message = format!("a version of `{}` cannot be read", version.path);
         return Err(Error::new(ErrorKind::Damaged, message));
     };
-    Ok(Kept { path: version.path.clone(), mode, id })
+    Ok(TreeFile { path: version.path.clone(), mode, id })
 }

@@ -1,4 +1,4 @@
-//! Histories with two sides, made up: the same for the same seed.
+//! Generated histories with two sides: equal for equal seeds.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use rath_workspace::Workspace;
 
 use super::super::support::Scratch;
 
-/// Numbers that look random.
+/// A small pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ impl Dice {
     }
 }
 
-/// A base, and what two people made of it.
+/// Returns a base and two edited copies of it.
 pub(super) fn history(scratch: &Scratch, seed: u64) -> [TreeId; 3] {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..20 {
@@ -52,7 +52,7 @@ pub(super) fn history(scratch: &Scratch, seed: u64) -> [TreeId; 3] {
     })
 }
 
-/// A directory after a few edits, as a tree.
+/// Returns the tree of a directory after a few edits.
 pub(super) fn patched(scratch: &Scratch, of: &Path, seed: u64) -> TreeId {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let to = scratch.folder.path().join(format!("patched{seed}"));
@@ -74,7 +74,7 @@ fn place(dice: &mut Dice) -> String {
     }
 }
 
-/// Lines of which many occur in other files too, and some often.
+/// Returns lines of which many occur in other files too, and some are frequent.
 fn text(dice: &mut Dice, nth: usize) -> String {
     let lines = 5 + dice.roll(40);
     let line = |at: usize, dice: &mut Dice| match dice.roll(5) {

@@ -244,7 +244,7 @@ impl PathFilter {
             return Err(Error::new(ErrorKind::Arguments, message));
         }
         // The rules of `.gitignore`: a name matches at any depth, a path from the top.
-        let rules = IgnoreRules::default().below(b"", patterns.join("\n").as_bytes());
+        let rules = IgnoreRules::default().with_gitignore(b"", patterns.join("\n").as_bytes());
         Ok(if others { PathFilter::NotMatching(rules) } else { PathFilter::Matching(rules) })
     }
 

@@ -87,7 +87,7 @@ impl Directory {
             _ => return,
         }
         if let Ok(content) = sandbox.read(&path, Part { from: 0, most: RULES_MOST }).await {
-            self.rules = self.rules.below(directory.as_bytes(), &content);
+            self.rules = self.rules.with_gitignore(directory.as_bytes(), &content);
         }
     }
 }

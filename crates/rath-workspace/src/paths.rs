@@ -1,22 +1,22 @@
-//! Paths as text: any bytes, one text each.
+//! Paths as text. A path is any sequence of bytes, and each has exactly one text form.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A path as it stands in the record.
+/// Returns a path as text.
 ///
-/// What is UTF-8 stands as it is. What is not stands in quotes, as git writes it: bytes that are no text as three octal
-/// digits. So does what begins with a quote, that no two paths have one text.
-pub(super) fn shown(path: &[u8]) -> Cow<'_, str> {
+/// A path that is UTF-8 is its own text. Other paths are quoted as git does it, with invalid bytes as three octal
+/// digits. A path that begins with a quotation mark is quoted too, so that no two paths have the same text.
+pub fn path_text(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.starts_with('"') => Cow::Borrowed(text),
-        _ => Cow::Owned(quoted(path)),
+        _ => Cow::Owned(quote(path)),
     }
 }
 
-fn quoted(path: &[u8]) -> String {
+fn quote(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len() + 8);
     text.push('"');
     for chunk in path.utf8_chunks() {
@@ -34,8 +34,8 @@ fn quoted(path: &[u8]) -> String {
     text
 }
 
-/// The path that a text of the record stands for, if it is one that [`shown`] makes.
-pub(super) fn read(text: &str) -> Option<Cow<'_, [u8]>> {
+/// Returns the path that a text stands for; none if [`path_text`] cannot return such a text.
+pub(crate) fn decode(text: &str) -> Option<Cow<'_, [u8]>> {
     if !text.starts_with('"') {
         return Some(Cow::Borrowed(text.as_bytes()));
     }
@@ -59,25 +59,22 @@ pub(super) fn read(text: &str) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(path))
 }
 
-/// The path that somebody names, or an error that says what is wrong with it.
-pub(super) fn path(text: &str) -> Result<Vec<u8>> {
+/// Returns the path that a text stands for, or an error for the user.
+pub(crate) fn parse_path(text: &str) -> Result<Vec<u8>> {
     let no_path = || Error::new(ErrorKind::Format, format_args!("wanted a path, found `{text}`"));
-    read(text).map(Cow::into_owned).ok_or_else(no_path)
+    decode(text).map(Cow::into_owned).ok_or_else(no_path)
 }
 
-/// Returns the bytes of a path from its text: the text itself, or what a quoted text stands for.
+/// Returns the bytes of a path from its text form; a text that is not quoted correctly stands for itself.
 pub fn path_bytes(text: &str) -> Cow<'_, [u8]> {
-    read(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
+    decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }
 
-/// Returns a path as text: as it is if it is UTF-8, else in quotes with octal digits, as git writes it.
-pub fn path_text(path: &[u8]) -> Cow<'_, str> {
-    shown(path)
-}
-
-/// A path of the record as it stands in a patch, on one of two sides or on none: git reads no line break in a bare one.
-pub(super) fn with_side(side: &str, text: &str) -> String {
-    let path = read(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
+/// Returns a path as a patch contains it, with the prefix of a side or without.
+///
+/// Git accepts no line break in a path without quotation marks.
+pub(crate) fn patch_path(side: &str, text: &str) -> String {
+    let path = decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let slash = if side.is_empty() { "" } else { "/" };
     let is_odd = |byte: &u8| byte.is_ascii_control() || matches!(byte, b'"' | b'\\');
     if !path.iter().any(is_odd) && std::str::from_utf8(&path).is_ok() {
@@ -105,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_no_text_is_shown_in_quotes() {
+    fn a_path_that_is_not_utf8_is_quoted() {
         let rows: [(&[u8], &str); 6] = [
             (b"src/lib.rs", "src/lib.rs"),
             ("caf\u{e9}".as_bytes(), "caf\u{e9}"),
@@ -115,7 +112,7 @@ mod tests {
             (b"\xff\\\"\n", "\"\\377\\\\\\\"\n\""),
         ];
         for (path, text) in rows {
-            assert_eq!(shown(path), text);
+            assert_eq!(path_text(path), text);
         }
     }
 
@@ -124,14 +121,14 @@ mod tests {
 
         #[test]
         fn every_path_is_read_back_from_its_text(path in proptest::collection::vec(any::<u8>(), 0..20)) {
-            let text = shown(&path);
-            let again = read(&text);
+            let text = path_text(&path);
+            let again = decode(&text);
             prop_assert_eq!(again.as_deref(), Some(&*path));
         }
 
         #[test]
-        fn any_text_is_a_path_or_refused(text in "\"?[\\\\\"0-9a]{0,12}\"?") {
-            let _ = read(&text);
+        fn any_text_is_a_path_or_rejected(text in "\"?[\\\\\"0-9a]{0,12}\"?") {
+            let _ = decode(&text);
         }
     }
 }

@@ -1,0 +1,268 @@
+//! Forks by overlay mount: many forks share one unchanged base version, and each stores only its own changes.
+//!
+//! A base version lies in `versions/<tree>` of the folder of objects and is never written to; forks of the same tree,
+//! or of a similar one, share it. The changes of a fork lie next to its directory, in `<directory>.layers`, with a file
+//! that names the base version. The two are mounted together while a workspace of the fork is open: the last one to
+//! close unmounts them, and the next one to open mounts them again. A mount that is left after a crash is used as it
+//! is.
+//!
+//! This needs an overlay file system and the permission to mount it. Without either, files are copied.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::checkout::{self, CopySource};
+use crate::dir::Dir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::objects::{self, Objects};
+use crate::restore::Restore;
+use crate::tree::ObjectId;
+use crate::{changes, disk, index};
+
+/// A directory with fewer files than this is copied: that is fast, and an ordinary directory needs no mount.
+const MIN_FILES_FOR_OVERLAY: usize = 1_000;
+
+/// A base version may differ from the tree of a fork in this many files.
+const MAX_CHANGES_FROM_BASE: usize = 1_000;
+
+/// The file in the layers directory that names the base version. It is written last, so it marks a complete fork.
+const BASE_FILE: &str = "below";
+
+/// The number of existing base versions that are compared with a tree.
+const MAX_BASES_COMPARED: usize = 4;
+
+/// A mounted directory. Dropping the last handle unmounts it.
+#[derive(Debug)]
+pub(crate) struct OverlayMount {
+    directory: PathBuf,
+    /// A lock file: shared by all open workspaces of the directory, exclusive while mounting or unmounting.
+    lock: File,
+}
+
+/// A checked out version that forks share.
+struct BaseVersion {
+    tree: ObjectId,
+    folder: PathBuf,
+}
+
+/// Returns true if an overlay can be mounted below a folder. Tries it with empty directories.
+pub(crate) fn can_mount(folder: &Path) -> bool {
+    let trial = folder.join(format!(".rath-{}", objects::unique_name()));
+    let [base, layers, at] = ["below", "own", "at"].map(|name| trial.join(name));
+    let tried = create_dir(&base).and_then(|()| create_dir(&at)).and_then(|()| mount(&base, &layers, &at));
+    if tried.is_ok() {
+        let _ = rustix::mount::unmount(&at, UnmountFlags::DETACH);
+    }
+    let _ = fs::remove_dir_all(&trial);
+    tried.is_ok()
+}
+
+/// Returns true unless the directory is an overlay fork that was not completed.
+pub(crate) fn is_complete(directory: &Path) -> bool {
+    !layers_dir(directory).exists() || layers_dir(directory).join(BASE_FILE).exists()
+}
+
+/// Removes a fork that was not completed.
+pub(crate) fn clear(directory: &Path) {
+    let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
+    let _ = fs::remove_dir_all(layers_dir(directory));
+    let _ = fs::remove_dir(directory);
+}
+
+/// Mounts a tree at a new or empty directory; none if the files are to be copied.
+///
+/// The result includes the known metadata of the files. For a base version that is only similar to the tree, it is the
+/// metadata of that version.
+pub(crate) fn fork(
+    objects: &Objects,
+    tree: ObjectId,
+    into: &Path,
+    key: &index::IndexKey,
+    source: Option<CopySource>,
+) -> Result<Option<(OverlayMount, Option<Arc<Dir>>)>> {
+    if layers_dir(into).exists() {
+        return Err(objects::io_error(into, "create the fork", std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let is_large = source.as_ref().is_some_and(|source| source.known.names() >= MIN_FILES_FOR_OVERLAY);
+    if !is_large || !objects.can_mount_overlay() {
+        return Ok(None);
+    }
+    let failed = |error| objects::io_error(into, "create the fork", error);
+    let (base, changes_from_base) = match BaseVersion::find_similar(objects, tree)? {
+        Some(similar) => similar,
+        None => (BaseVersion::create(objects, tree, key, source)?, Vec::new()),
+    };
+    create_dir(into).and_then(|()| create_dir(&layers_dir(into))).map_err(failed)?;
+    let overlay = OverlayMount::mount_at(into, || Ok(base.files()))?;
+    let known = base.known(objects, key);
+    if !changes_from_base.is_empty() {
+        let root = disk::open_root(into).map_err(failed)?;
+        let dir = known.clone().unwrap_or_default();
+        Restore { objects, root: &root, dir: &dir, staging: &layers_dir(into) }.run(&changes_from_base)?;
+    }
+    // The fork is complete from here on.
+    objects::write_new(&layers_dir(into), &layers_dir(into).join(BASE_FILE), format!("{}\n", base.tree).as_bytes())
+        .map_err(failed)?;
+    Ok(Some((overlay, known)))
+}
+
+impl OverlayMount {
+    /// Mounts the directory of a fork; none for an ordinary directory.
+    pub(crate) fn open(objects: &Objects, directory: &Path) -> Result<Option<Self>> {
+        let file = layers_dir(directory).join(BASE_FILE);
+        if !file.exists() {
+            return Ok(None);
+        }
+        let base = || {
+            let text = fs::read_to_string(&file).map_err(|error| objects::io_error(&file, "read", error))?;
+            let damaged = |what: String| Error::new(ErrorKind::Damaged, what);
+            let tree = ObjectId::from_hex(text.trim())
+                .ok_or_else(|| damaged(format!("`{}` does not name a base version", file.display())))?;
+            let files = BaseVersion::at(objects, tree).files();
+            let missing = || damaged(format!("the base version {tree} of `{}` is missing", directory.display()));
+            if files.is_dir() { Ok(files) } else { Err(missing()) }
+        };
+        OverlayMount::mount_at(directory, base).map(Some)
+    }
+
+    /// Mounts the base version that `base` returns, unless it is mounted already.
+    fn mount_at(directory: &Path, base: impl FnOnce() -> Result<PathBuf>) -> Result<Self> {
+        let failed = |error: std::io::Error| objects::io_error(directory, "mount", error);
+        let folder = layers_dir(directory);
+        let lock = File::options().create(true).append(true).open(folder.join("lock")).map_err(failed)?;
+        let overlay = OverlayMount { directory: directory.to_owned(), lock };
+        let is_only_user = rustix::fs::flock(&overlay.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_only_user && !is_mounted(directory).map_err(failed)? {
+            mount(&base()?, &folder, directory).map_err(failed)?;
+        }
+        rustix::fs::flock(&overlay.lock, FlockOperation::LockShared).map_err(|error| failed(error.into()))?;
+        if !is_mounted(directory).map_err(failed)? {
+            let message = format!("`{}` is mounted by a process in another mount namespace", directory.display());
+            return Err(Error::new(ErrorKind::Directory, message).with_hint("end that process, or create another fork"));
+        }
+        Ok(overlay)
+    }
+}
+
+impl Drop for OverlayMount {
+    fn drop(&mut self) {
+        if rustix::fs::flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = rustix::mount::unmount(&self.directory, UnmountFlags::DETACH);
+        }
+    }
+}
+
+impl BaseVersion {
+    /// Returns the base version of a tree, whether or not it exists.
+    fn at(objects: &Objects, tree: ObjectId) -> Self {
+        BaseVersion { tree, folder: objects.folder().join("versions").join(tree.to_string()) }
+    }
+
+    /// Returns the directory with the files.
+    fn files(&self) -> PathBuf {
+        self.folder.join("files")
+    }
+
+    /// Returns a base version that is equal or similar to a tree, and the changes from it to the tree.
+    fn find_similar(objects: &Objects, tree: ObjectId) -> Result<Option<(Self, Vec<changes::TreeChange>)>> {
+        let same = BaseVersion::at(objects, tree);
+        if same.files().is_dir() {
+            return Ok(Some((same, Vec::new())));
+        }
+        let entries = fs::read_dir(objects.folder().join("versions")).into_iter().flatten().flatten();
+        let mut known: Vec<_> = entries
+            .filter_map(|entry| {
+                let tree = ObjectId::from_hex(entry.file_name().to_str()?)?;
+                Some((entry.metadata().ok()?.modified().ok()?, tree))
+            })
+            .collect();
+        known.sort_unstable_by_key(|(modified, _)| std::cmp::Reverse(*modified));
+        for (_, known) in known.into_iter().take(MAX_BASES_COMPARED) {
+            let changes_from_base = changes::diff_trees(objects, Some(known), tree)?;
+            if changes_from_base.len() <= MAX_CHANGES_FROM_BASE {
+                return Ok(Some((BaseVersion::at(objects, known), changes_from_base)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Checks out a base version.
+    fn create(objects: &Objects, tree: ObjectId, key: &index::IndexKey, source: Option<CopySource>) -> Result<Self> {
+        let base = BaseVersion::at(objects, tree);
+        let versions = objects.folder().join("versions");
+        let failed = |error| objects::io_error(&versions, "create a base version in", error);
+        // The version appears as a whole or not at all.
+        let temp = objects::temp_path(&versions);
+        let result = checkout::checkout(objects, tree, &temp.join("files"), source).and_then(|known| {
+            let key = index::IndexKey { root: 0, ..*key };
+            index::write(&temp.join("index"), &key, &known, objects.is_synced()).map_err(failed)?;
+            match fs::rename(&temp, &base.folder) {
+                // Another process was faster.
+                Err(_) if base.files().is_dir() => Ok(()),
+                renamed => renamed.map_err(failed),
+            }
+        });
+        let _ = fs::remove_dir_all(&temp);
+        result.map(|()| base)
+    }
+
+    /// Returns the known metadata of the files.
+    fn known(&self, objects: &Objects, key: &index::IndexKey) -> Option<Arc<Dir>> {
+        let read = index::read(&self.folder.join("index"), &index::IndexKey { root: 0, ..*key })?;
+        if !read.synced {
+            objects.mark_unsynced();
+        }
+        Some(read.dir)
+    }
+}
+
+/// Returns the directory next to a fork that stores its changes.
+fn layers_dir(directory: &Path) -> PathBuf {
+    let mut path = directory.as_os_str().to_owned();
+    path.push(".layers");
+    path.into()
+}
+
+fn create_dir(folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+/// Mounts `base` at a directory, with changes stored in `layers`.
+fn mount(base: &Path, layers: &Path, at: &Path) -> std::io::Result<()> {
+    let (upper, work) = (layers.join("upper"), layers.join("work"));
+    create_dir(&upper)?;
+    create_dir(&work)?;
+    let paths = [base, &upper, &work].map(|path| path.canonicalize());
+    let [base, upper, work] = paths;
+    let (base, upper, work) = (base?, upper?, work?);
+    let as_option = |path: &Path| {
+        // The mount options would end a path at these characters.
+        let path = path.to_str().filter(|path| !path.contains([',', ':', '\\', '"']));
+        path.map(str::to_owned).ok_or(std::io::ErrorKind::InvalidInput)
+    };
+    // The kernel leaves this marker if the machine stopped while the overlay was mounted. It can be removed because
+    // opening a fork takes a snapshot of all files.
+    let _ = fs::remove_dir_all(work.join("work").join("incompat"));
+    // `redirect_dir` allows renaming directories. Without `volatile`, unmounting would wait until the whole file system
+    // is synced.
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=off,volatile",
+        as_option(&base)?,
+        as_option(&upper)?,
+        as_option(&work)?
+    );
+    let options = std::ffi::CString::new(options)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(rustix::mount::mount("rath", at, "overlay", flags, Some(options.as_c_str()))?)
+}
+
+/// Returns true if a directory lies on another file system than its parent.
+fn is_mounted(directory: &Path) -> std::io::Result<bool> {
+    let parent = directory.parent().unwrap_or(directory);
+    Ok(fs::metadata(directory)?.dev() != fs::metadata(parent)?.dev())
+}

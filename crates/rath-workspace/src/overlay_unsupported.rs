@@ -1,0 +1,41 @@
+//! The overlay module for systems without overlay mounts: forks are copies.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::checkout::CopySource;
+use crate::dir::Dir;
+use crate::error::Result;
+use crate::index;
+use crate::objects::Objects;
+use crate::tree::ObjectId;
+
+/// A type without values: no overlay is ever mounted.
+#[derive(Debug)]
+pub(crate) enum OverlayMount {}
+
+pub(crate) fn can_mount(_folder: &Path) -> bool {
+    false
+}
+
+pub(crate) fn is_complete(_directory: &Path) -> bool {
+    true
+}
+
+pub(crate) fn clear(_directory: &Path) {}
+
+pub(crate) fn fork(
+    _objects: &Objects,
+    _tree: ObjectId,
+    _into: &Path,
+    _about: &index::IndexKey,
+    _source: Option<CopySource>,
+) -> Result<Option<(OverlayMount, Option<Arc<Dir>>)>> {
+    Ok(None)
+}
+
+impl OverlayMount {
+    pub(crate) fn open(_objects: &Objects, _directory: &Path) -> Result<Option<Self>> {
+        Ok(None)
+    }
+}

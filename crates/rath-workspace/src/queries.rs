@@ -1,0 +1,75 @@
+//! Reading trees: their files, their differences, and checkouts.
+
+use std::path::Path;
+
+use crate::change::FileChange;
+use crate::error::Result;
+use crate::objects::{ObjectKind, Objects};
+use crate::tree::{self, Mode, ObjectId, TreeId};
+use crate::{changes, checkout, paths};
+
+/// A file in a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeFile {
+    /// The path. A path that is not UTF-8 is quoted with octal digits, as git does.
+    pub path: String,
+    /// The mode.
+    pub mode: Mode,
+    /// The blob with the content.
+    pub id: ObjectId,
+}
+
+impl Objects {
+    /// Returns the changes from one tree to another, by path; `None` stands for an empty directory.
+    pub fn diff(&self, before: Option<TreeId>, after: TreeId) -> Result<Vec<FileChange>> {
+        let before = before.map(|tree| tree.0);
+        let mut changes = changes::file_changes(self, changes::diff_trees(self, before, after.0)?)?;
+        changes.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(changes)
+    }
+
+    /// Returns the content of a file in a tree, or the target of a link; none if there is no such file.
+    pub fn read(&self, tree: TreeId, path: &str) -> Result<Option<Vec<u8>>> {
+        let version = self.version(tree, path)?;
+        version.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
+    }
+
+    /// Returns all files of a tree, by path.
+    pub fn files(&self, tree: TreeId) -> Result<Vec<TreeFile>> {
+        let all = changes::diff_trees(self, None, tree.0)?;
+        let files = all.into_iter().filter_map(|file| {
+            let (mode, id) = file.after?;
+            Some(TreeFile { path: paths::path_text(&file.path).into_owned(), mode, id })
+        });
+        Ok(files.collect())
+    }
+
+    /// Writes a tree to a new or empty directory.
+    ///
+    /// Nothing is written outside of the directory: a tree with names that a directory cannot hold is rejected before
+    /// the first write, and links are never followed.
+    pub fn checkout(&self, tree: TreeId, into: &Path) -> Result<()> {
+        checkout::checkout(self, tree.0, into, None).map(drop)
+    }
+
+    /// Returns the version of a file in a tree; none if there is no such file.
+    pub(crate) fn version(&self, tree: TreeId, path: &str) -> Result<Option<(Mode, ObjectId)>> {
+        self.entry(tree.0, &paths::parse_path(path)?)
+    }
+
+    /// Returns the version of a file in a tree, by the bytes of its path.
+    pub(crate) fn entry(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(Mode, ObjectId)>> {
+        let mut at = tree;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let bytes = self.get(at, ObjectKind::Tree)?;
+            let entry = tree::entries(at, &bytes)?.into_iter().find(|entry| entry.name == name);
+            match (entry, names.peek()) {
+                (Some(entry), Some(_)) if entry.mode == Mode::Directory => at = entry.id,
+                (Some(entry), None) if entry.mode != Mode::Directory => return Ok(Some((entry.mode, entry.id))),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}
