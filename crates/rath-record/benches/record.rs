@@ -38,18 +38,18 @@ fn push_turn(record: &mut Record, nth: usize) {
     let (chunk, stamp) = match nth % 4 {
         0 => (Chunk::user(format!("{nth}: {words}")), stamp),
         1 => {
-            let call = Call {
-                id: format!("call_{nth}").into(),
-                tool: "read_file".into(),
-                arguments: format!(r#"{{"path":"src/file_{nth}.rs","from":1,"to":{nth}}}"#).into(),
-            };
-            let answer = Assistant { calls: vec![call], finish: Finish::Calls, ..Assistant::default() };
+            let call = Call::new(
+                format!("call_{nth}"),
+                "read_file",
+                format!(r#"{{"path":"src/file_{nth}.rs","from":1,"to":{nth}}}"#),
+            );
+            let answer = Assistant::default().with_calls(vec![call]).with_finish(Finish::Calls);
             (answer.into(), stamp.by("coder.agent").usage(Usage::new(1_000, 50)))
         }
         2 => {
-            let output = format!("{words}\nline \"{nth}\"\n").into();
-            let call = format!("call_{}", nth - 1).into();
-            (ToolResult { call, outcome: Outcome::Ok, output, whole: None, effects: vec![], tree: None }.into(), stamp)
+            let output = format!("{words}\nline \"{nth}\"\n");
+            let call = format!("call_{}", nth - 1);
+            (ToolResult::new(call, Outcome::Ok, output).into(), stamp)
         }
         _ => (Chunk::assistant(words), stamp.by("coder.agent").usage(Usage::new(1_100, 80))),
     };

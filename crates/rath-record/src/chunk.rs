@@ -2,14 +2,12 @@
 //!
 //! A kind or field that this version does not know survives as its exact JSON.
 
+mod build;
 mod json;
 mod kinds;
 mod rewrite;
 mod wire;
 mod workspace;
-
-use crate::id::CallId;
-use crate::payload::Text;
 
 pub use kinds::*;
 pub use rewrite::TextKind;
@@ -20,6 +18,7 @@ pub use workspace::*;
 ///
 /// In JSON a chunk is an object whose first member, `kind`, is the variant's name in snake case.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Chunk {
     /// An agent's prompt with its tools and its provider: the context in which the model reads the steps that follow.
     Instructions(Instructions),
@@ -70,37 +69,6 @@ pub enum Chunk {
 }
 
 impl Chunk {
-    /// Makes a user message.
-    pub fn user(text: impl Into<Text>) -> Self {
-        Chunk::User(User { text: text.into(), images: Vec::new() })
-    }
-
-    /// Makes the instructions of an agent without tools.
-    pub fn instructions(text: impl Into<Text>) -> Self {
-        Chunk::Instructions(Instructions { text: text.into(), ..Instructions::default() })
-    }
-
-    /// Makes a final answer of the model, without tool calls.
-    pub fn assistant(text: impl Into<Text>) -> Self {
-        Chunk::Assistant(Assistant { text: text.into(), ..Assistant::default() })
-    }
-
-    /// Makes an answer of the model that asks for `calls`.
-    pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
-        let calls = calls.into_iter().collect();
-        Chunk::Assistant(Assistant { calls, finish: Finish::Calls, ..Assistant::default() })
-    }
-
-    /// Makes the result of a call that succeeded.
-    pub fn result(call: impl Into<CallId>, output: impl Into<Text>) -> Self {
-        Chunk::ToolResult(ToolResult::new(call, Outcome::Ok, output))
-    }
-
-    /// Makes a remark that no model sees.
-    pub fn note(text: impl Into<Text>) -> Self {
-        Chunk::Note(Note { text: text.into() })
-    }
-
     /// Returns whether this chunk only marks where branches part or meet.
     ///
     /// Views of the content skip markers.

@@ -28,6 +28,7 @@ pub const MAX_ROW_BYTES: usize = 1 << 30;
 
 /// The reason why a file cannot be read or written at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CodecError {
     /// The file was written by a newer program.
     #[error("the file has format version {found}; this program reads versions up to {FORMAT_VERSION}")]

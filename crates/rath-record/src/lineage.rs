@@ -119,6 +119,7 @@ pub struct Diff<'a> {
 
 /// A branch of a lineage.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Branch<'a> {
     /// The stable id.
     pub id: BranchId,

@@ -215,6 +215,7 @@ impl fmt::Display for Side {
 
 /// The reason why two records cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MergeError {
     /// A call has no result. After a merge its result could be recorded anywhere.
     #[error("{side} has a call without a result: `{call}` ({tool}), asked for in step {}", step.short())]

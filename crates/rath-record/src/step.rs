@@ -36,6 +36,7 @@ struct Node {
 ///
 /// The stamp is outside the content hash, so that a replay can have the same ids as its original.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stamp {
     /// The branch that the step was appended to.
     pub branch: BranchId,

@@ -13,6 +13,7 @@ pub const MAX_CONCAT_STEPS: u64 = 1 << 24;
 
 /// The totals of a line that are readable without loading any of its steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Totals {
     /// The number of chunks, without markers.
     pub chunks: u64,

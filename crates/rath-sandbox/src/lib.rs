@@ -5,15 +5,22 @@
 mod beneath;
 mod capabilities;
 mod command;
+#[cfg(feature = "process")]
 mod environment;
 mod error;
 mod files;
+#[cfg(feature = "process")]
 mod groups;
+#[cfg(feature = "process")]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod isolated;
+#[cfg(feature = "process")]
 mod limits;
+#[cfg(feature = "process")]
 mod local;
+#[cfg(feature = "process")]
 mod options;
+#[cfg(feature = "process")]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
 mod registry;
@@ -23,7 +30,9 @@ pub use self::capabilities::{Capabilities, Host, Isolation, Limit, Mechanism, Ne
 pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::files::{Digest, Entry, Kind, Part};
+#[cfg(feature = "process")]
 pub use self::isolated::Isolated;
+#[cfg(feature = "process")]
 pub use self::local::Local;
 pub use self::registry::Registry;
 
@@ -97,11 +106,13 @@ impl Sandbox {
         Registry::new().open(uri)
     }
 
+    #[cfg(feature = "process")]
     /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
     pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
+    #[cfg(feature = "process")]
     /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
     pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
@@ -163,12 +174,14 @@ impl Sandbox {
     }
 }
 
+#[cfg(feature = "process")]
 impl From<Local> for Sandbox {
     fn from(local: Local) -> Self {
         Sandbox::new(local)
     }
 }
 
+#[cfg(feature = "process")]
 impl From<Isolated> for Sandbox {
     fn from(isolated: Isolated) -> Self {
         Sandbox::new(isolated)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Sandbox;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "process"))]
 use super::{Isolated, Local};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -26,7 +26,7 @@ impl Registry {
     /// The kinds that rath brings.
     pub fn new() -> Self {
         let registry = Registry { kinds: Vec::new() };
-        #[cfg(unix)]
+        #[cfg(all(unix, feature = "process"))]
         let registry = registry
             .with("local", |rest| Ok(Sandbox::new(Local::read(rest)?)))
             .with("isolated", |rest| Ok(Sandbox::new(Isolated::read(rest)?)));
@@ -50,7 +50,11 @@ impl Registry {
             Some((_, open)) => open(rest),
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-                Err(Error::new(ErrorKind::Config, format_args!("unknown kind of sandbox `{scheme}`; known: {known}")))
+                let error =
+                    Error::new(ErrorKind::Config, format_args!("unknown kind of sandbox `{scheme}`; known: {known}"));
+                // A build without commands knows neither of the two.
+                let needs_feature = !cfg!(feature = "process") && ["local", "isolated"].contains(&scheme);
+                Err(if needs_feature { error.with_hint("build rath with its feature `sandbox`") } else { error })
             }
         }
     }

@@ -129,7 +129,7 @@ fn payloads(case: &mut Case) {
     let mut session = recorded(case, "look");
     let long = "ł".repeat(100_000);
     session.push(Chunk::user(long.as_str()));
-    session.push(User { text: "this".into(), images: vec![Image::new("image/png", *b"\x89PNG\0\xff")] });
+    session.push(User::new("this").with_images(vec![Image::new("image/png", *b"\x89PNG\0\xff")]));
     wait(session.durable()).expect("durable");
     let found = case.open().read(session.id()).expect("it is there").session;
     let chunks: Vec<_> = found.chunks().collect();
@@ -181,7 +181,7 @@ fn refused(case: &mut Case) {
 fn in_doubt(case: &mut Case) {
     let mut session = recorded(case, "send it");
     session.push(Chunk::calls([Call::new("c1", "send", "{}")]));
-    session.push(ToolStarted { call: "c1".into(), key: None });
+    session.push(ToolStarted::new("c1"));
     wait(session.durable()).expect("durable");
     let id = session.id();
     drop(session);

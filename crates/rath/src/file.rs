@@ -254,6 +254,6 @@ fn format_error(path: &Path, error: &CodecError) -> Error {
         CodecError::NotARecord => {
             wrapped.with_hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
         }
-        CodecError::RowTooLong { .. } => wrapped,
+        _ => wrapped,
     }
 }

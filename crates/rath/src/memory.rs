@@ -148,7 +148,7 @@ impl MemoryBackend for InProcess {
         let names = facts.iter().map(|fact| {
             let name = entry_name(fact);
             if entries.iter().all(|known| known.entry != name) {
-                entries.push(RecalledEntry { entry: name.clone(), text: fact.as_str().into() });
+                entries.push(RecalledEntry::new(name.clone(), fact.as_str()));
             }
             name
         });

@@ -5,13 +5,17 @@
 //! appends to a session is [`Provider::ask`].
 
 mod answer;
+#[cfg(feature = "http")]
 mod anthropic;
 mod assemble;
+#[cfg(feature = "http")]
 mod embed;
 mod error;
 mod forecast;
+#[cfg(feature = "http")]
 mod http;
 mod keys;
+#[cfg(feature = "http")]
 mod openai;
 mod price;
 mod registry;
@@ -19,6 +23,7 @@ mod render;
 mod report;
 mod retry;
 mod script;
+#[cfg(feature = "http")]
 mod server;
 mod settings;
 mod sse;
@@ -32,12 +37,16 @@ use std::sync::Arc;
 use rath_record::chunk::Identity;
 
 pub use answer::{Answer, AnswerFacts, Delta, DeltaSink};
+#[cfg(feature = "http")]
 pub use anthropic::Anthropic;
 pub use assemble::Assembler;
+#[cfg(feature = "http")]
 pub use embed::{Embedder, Embeddings};
 pub use error::{ProviderError, ProviderErrorKind, RetryAdvice};
 pub use forecast::Forecast;
+#[cfg(feature = "http")]
 pub use http::Timeouts;
+#[cfg(feature = "http")]
 pub use openai::OpenAi;
 pub use price::{Cost, Money, Price, Prices};
 pub use registry::{Env, ProviderRegistry};

@@ -120,7 +120,7 @@ impl Session {
     /// own that begins with the same files.
     pub fn to(self, sandbox: impl Into<Sandbox>) -> Self {
         let sandbox = sandbox.into();
-        let mut session = self.with(Placed { place: sandbox.uri().to_owned(), tree: None });
+        let mut session = self.with(Placed::new(sandbox.uri()));
         session.live.place = Placement::placed(sandbox);
         session
     }
@@ -185,7 +185,7 @@ impl Session {
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let mut session = Session { branch: Branch::new(), ..self.clone() };
         session.live.place = self.live.place.for_fork();
-        session.with(Detached { nth, from })
+        session.with(Detached::new(nth).with_from(from))
     }
 
     /// Creates a fork that continues from an earlier step.
@@ -473,7 +473,9 @@ impl Session {
     }
 
     fn stamp(&self, branch: &Branch, usage: Option<Usage>) -> Stamp {
-        Stamp { branch: branch.id, by: self.by.clone(), usage, at: now() }
+        let mut stamp = Stamp::on(branch.id);
+        (stamp.by, stamp.usage, stamp.at) = (self.by.clone(), usage, now());
+        stamp
     }
 
     /// Creates a fork at the head. Until it has a step of its own, its forks are counted with those of this session.
@@ -492,7 +494,8 @@ impl Session {
     /// that is not the step before it.
     fn fork_chunk(&self, name: Option<String>) -> Forked {
         let nth = self.branch.fork_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        Forked { nth, from: self.branch.opening.as_ref().and_then(|opening| opening.from), name }
+        let from = self.branch.opening.as_ref().and_then(|opening| opening.from);
+        Forked::new(nth).with_from(from).with_name(name)
     }
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod holder;
 mod jsonl;
 mod registry;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod title;
 mod writer_thread;
@@ -30,6 +31,7 @@ pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
 pub use registry::{Create, Registry};
+#[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
@@ -56,7 +58,7 @@ pub struct Store(Arc<StoreInner>);
 
 struct StoreInner {
     backend: Arc<dyn StoreBackend>,
-    rows: Arc<Rows>,
+    rows: Arc<StepPlaces>,
     writer_thread: Arc<WriterThread>,
 }
 
@@ -73,7 +75,7 @@ pub trait StoreBackend: Send + Sync + 'static {
     /// Returns one answer for each write: a write to a branch that another writer holds, or whose head is not
     /// [`Write::after`], is refused, and the others are written. An error of the whole call means that the state of the disk
     /// is unknown: the store is not written to again.
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>>;
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>>;
 
     /// Takes the right to append to an existing branch, unless a holder that may be alive has it.
     ///
@@ -103,10 +105,10 @@ pub trait StoreBackend: Send + Sync + 'static {
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>>;
 
     /// Reads a branch and checks all steps that it descends from. Steps may be loaded later, on access.
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch>;
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch>;
 
     /// Returns the newest step of every readable piece of a session, oldest first: one, unless damage splits the session.
-    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+    fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         Ok(self.read(branch, rows)?.head.into_iter().collect())
     }
 
@@ -241,17 +243,17 @@ pub struct FreedSpace {
 /// The places of steps in one store.
 ///
 /// A step notes its place in the first store that holds it; places in further stores are noted here.
-pub struct Rows {
+pub struct StepPlaces {
     token: u64,
     others: Mutex<HashMap<StepId, StorageState>>,
     /// False while `others` is empty, as it nearly always is: then no lock is taken.
     has_others: AtomicBool,
 }
 
-impl Rows {
+impl StepPlaces {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Rows {
+        StepPlaces {
             token: NEXT.fetch_add(1, Ordering::Relaxed),
             others: Mutex::default(),
             has_others: AtomicBool::new(false),
@@ -296,7 +298,7 @@ impl Rows {
         }
     }
 
-    /// Notes the place of all copies of a step, until [`Rows::set`] is called for one of them.
+    /// Notes the place of all copies of a step, until [`StepPlaces::set`] is called for one of them.
     pub(crate) fn set_copies(&self, id: StepId, kept: StorageState) {
         self.has_others.store(true, Ordering::Release);
         self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kept);
@@ -315,7 +317,7 @@ impl Store {
 
     /// Creates a store with this backend.
     pub fn new(backend: impl StoreBackend) -> Result<Self> {
-        let (backend, rows): (Arc<dyn StoreBackend>, _) = (Arc::new(backend), Arc::new(Rows::new()));
+        let (backend, rows): (Arc<dyn StoreBackend>, _) = (Arc::new(backend), Arc::new(StepPlaces::new()));
         let writer_thread = WriterThread::start(backend.clone(), rows.clone())?;
         Ok(Store(Arc::new(StoreInner { backend, rows, writer_thread })))
     }
@@ -379,17 +381,12 @@ impl Store {
         self.0.writer_thread.call(|backend| backend.compact()).await
     }
 
-    pub(crate) fn rows(&self) -> &Rows {
+    pub(crate) fn rows(&self) -> &StepPlaces {
         &self.0.rows
     }
 
     pub(crate) fn writer_thread(&self) -> &Arc<WriterThread> {
         &self.0.writer_thread
-    }
-
-    /// Returns the entry of one branch in the list.
-    pub(crate) fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
-        self.0.backend.summary(branch)
     }
 
     /// Reads a branch and checks all steps that it descends from.
@@ -417,7 +414,7 @@ impl fmt::Debug for Store {
 }
 
 /// Returns the first parent in a write that is not in the store because its own write was refused.
-fn missing_parent(write: &Write, rows: &Rows) -> Option<StepId> {
+fn missing_parent(write: &Write, rows: &StepPlaces) -> Option<StepId> {
     let own: HashSet<StepId> =
         if write.steps.len() > 1 { write.steps.iter().map(Step::id).collect() } else { HashSet::new() };
     let links = write.steps.iter().flat_map(Step::parents).filter(|link| !matches!(link, Parent::Missing(_)));

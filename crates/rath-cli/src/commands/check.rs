@@ -68,7 +68,7 @@ fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
         let verdict = match check.checked.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed => "failed",
-            Verdict::Broken => "could not run",
+            _ => "could not run",
         };
         let fresh = check.freshness == Freshness::Fresh;
         let json = json!({

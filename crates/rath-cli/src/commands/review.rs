@@ -191,7 +191,7 @@ impl WaitingCall {
         let state = match pending.progress {
             Progress::New => "not begun",
             Progress::Unknown => "in doubt",
-            Progress::Approved | Progress::Denied { .. } => return None,
+            _ => return None,
         };
         let since = since(session, &pending);
         Some(WaitingCall {

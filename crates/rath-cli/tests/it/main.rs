@@ -769,7 +769,7 @@ fn an_interrupted_call_waits_for_a_decision() {
     let folder = workshop(r#"{"text": "done"}"#);
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
-    session.push(rath::chunk::ToolStarted { call: "c1".into(), key: None });
+    session.push(rath::chunk::ToolStarted::new("c1"));
     session.save(folder.path().join("s.rath")).expect("saved");
     let model = ["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
     check(

@@ -944,7 +944,7 @@ fn decisions_on_a_file_are_saved_in_it() {
     let folder = workshop(r#"{"text": "done"}"#);
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
-    session.push(rath::chunk::ToolStarted { call: "c1".into(), key: None });
+    session.push(rath::chunk::ToolStarted::new("c1"));
     session.save(folder.path().join("s.rath")).expect("saved");
     assert_eq!(crate::rath(folder.path(), &["review", "s.rath"]).status.code(), Some(4));
     let check = |args: &[&str], expected| crate::check(folder.path(), args, expected);

@@ -12,6 +12,7 @@ use crate::payload::{Blob, Payload, Text};
 
 /// An agent's prompt with its tools and provider identity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Instructions {
     /// The prompt.
     pub text: Text,
@@ -25,6 +26,7 @@ pub struct Instructions {
 
 /// The description of a tool that is sent to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolSpec {
     /// The name that the model calls the tool by.
     pub name: String,
@@ -45,6 +47,7 @@ pub struct Identity {
 
 /// A message from the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct User {
     /// The text of the message.
     pub text: Text,
@@ -55,6 +58,7 @@ pub struct User {
 
 /// An image. The chunk holds its digest; the bytes are stored as a payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Image {
     /// The media type, for example `image/png`.
     pub media_type: String,
@@ -64,6 +68,7 @@ pub struct Image {
 
 /// An answer of the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Assistant {
     /// The text of the answer.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
@@ -95,6 +100,7 @@ pub struct Assistant {
 
 /// A tool call, as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Call {
     /// The id that the provider gave the call.
     pub id: CallId,
@@ -108,6 +114,7 @@ pub struct Call {
 /// The reason why a model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Finish {
     /// The model was done.
     #[default]
@@ -124,6 +131,7 @@ pub enum Finish {
 ///
 /// This is recorded before the effect starts, so that a crash cannot hide a call that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolStarted {
     /// The call that starts.
     pub call: CallId,
@@ -134,6 +142,7 @@ pub struct ToolStarted {
 
 /// A tool call ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolResult {
     /// The call that ended.
     pub call: CallId,
@@ -155,6 +164,7 @@ pub struct ToolResult {
 /// The way in which a tool call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// The tool succeeded.
     Ok,
@@ -178,6 +188,7 @@ pub enum Outcome {
 
 /// The session was bound to a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Placed {
     /// The sandbox's URI, for example `local:./`.
     pub place: String,
@@ -188,6 +199,7 @@ pub struct Placed {
 
 /// Something was written to a memory or read from one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Memory {
     /// The memory's URI.
     pub memory: String,
@@ -198,6 +210,7 @@ pub struct Memory {
 /// An operation on a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MemoryEvent {
     /// A fact was added.
     Remember {
@@ -225,6 +238,7 @@ pub enum MemoryEvent {
 
 /// An entry that a search of a memory returned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RecalledEntry {
     /// The name of the entry in its memory.
     pub entry: String,
@@ -236,6 +250,7 @@ pub struct RecalledEntry {
 ///
 /// Nothing is removed from the record: views hide the steps that are named here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Compressed {
     /// The steps that the model no longer sees.
     pub hidden: Vec<StepId>,
@@ -248,6 +263,7 @@ pub struct Compressed {
 
 /// A selector asked a model to choose a route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Selected {
     /// The routes on offer.
     pub menu: Vec<Route>,
@@ -262,6 +278,7 @@ pub struct Selected {
 
 /// One route on a selector's menu.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Route {
     /// The name of the route.
     pub name: String,
@@ -272,6 +289,7 @@ pub struct Route {
 /// The result of parsing a selector's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Choice {
     /// A route was chosen.
     Chosen {
@@ -290,6 +308,7 @@ pub enum Choice {
 
 /// A check ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Checked {
     /// The check's command, or its name.
     pub check: String,
@@ -309,6 +328,7 @@ pub struct Checked {
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// The check passed.
     Passed,
@@ -320,6 +340,7 @@ pub enum Verdict {
 
 /// A branch was forked from its parent here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Forked {
     /// One more than the number of branches forked from the same head before.
     ///
@@ -335,6 +356,7 @@ pub struct Forked {
 
 /// Two branches were merged here: the first parent is ours, the second theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Merged {
     /// The way in which the two were merged.
     pub strategy: Strategy,
@@ -363,16 +385,10 @@ fn is_first_nth(nth: &u64) -> bool {
     *nth == 1
 }
 
-/// Describes the first merge of its two sides.
-impl From<Strategy> for Merged {
-    fn from(strategy: Strategy) -> Self {
-        Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new() }
-    }
-}
-
 /// A way to merge two branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Strategy {
     /// Shared steps once, then ours, then theirs.
     #[default]
@@ -387,6 +403,7 @@ pub enum Strategy {
 
 /// A branch was detached here: it keeps its steps and no longer has a parent branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Detached {
     /// A number like [`Forked::nth`].
     pub nth: u64,
@@ -397,6 +414,7 @@ pub struct Detached {
 
 /// A model call failed and will be retried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Retry {
     /// The number of the attempt that failed, from 1.
     pub attempt: u32,
@@ -408,6 +426,7 @@ pub struct Retry {
 
 /// The run was stopped from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Interrupted {
     /// The reason for stopping, and what stopped the run.
     pub reason: Text,
@@ -415,6 +434,7 @@ pub struct Interrupted {
 
 /// A person approved a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Approved {
     /// The call that may run.
     pub call: CallId,
@@ -422,6 +442,7 @@ pub struct Approved {
 
 /// A person denied a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Denied {
     /// The call that must not run.
     pub call: CallId,
@@ -431,6 +452,7 @@ pub struct Denied {
 
 /// The run failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Failed {
     /// The kind of failure.
     pub error: String,
@@ -440,6 +462,7 @@ pub struct Failed {
 
 /// A person continued the session although something had changed since it was left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Resumed {
     /// The differences, each as a short text.
     pub differences: Vec<String>,
@@ -447,6 +470,7 @@ pub struct Resumed {
 
 /// A remark that no model sees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Note {
     /// The text of the remark.
     pub text: Text,
@@ -523,39 +547,10 @@ impl From<serde_json::Value> for Json {
     }
 }
 
-impl ToolSpec {
-    /// Describes a tool.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: impl Into<Json>) -> Self {
-        ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into() }
-    }
-}
-
-impl Image {
-    /// Makes an image from its bytes.
-    pub fn new(media_type: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
-        Image { media_type: media_type.into(), blob: Blob::new(bytes) }
-    }
-}
-
-impl ToolResult {
-    /// Makes a result without file changes.
-    pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
-        let (call, output) = (call.into(), output.into());
-        ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None }
-    }
-}
-
 /// Shows the identity as in a URI: `openai:gpt-5`.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.provider, self.model)
-    }
-}
-
-impl Call {
-    /// Makes a call of `tool`.
-    pub fn new(id: impl Into<CallId>, tool: impl Into<Arc<str>>, arguments: impl Into<Text>) -> Self {
-        Call { id: id.into(), tool: tool.into(), arguments: arguments.into() }
     }
 }
 

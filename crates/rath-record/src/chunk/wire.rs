@@ -152,6 +152,7 @@ impl Chunk {
 
 /// The reason why a text is not a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChunkError {
     /// The first member is not a kind.
     #[error("the chunk is not a JSON object whose first member is `kind`")]

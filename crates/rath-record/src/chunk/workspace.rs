@@ -6,6 +6,7 @@ use crate::id::Digest;
 
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Effect {
     /// The path, relative to the workspace.
     pub path: String,
@@ -25,6 +26,7 @@ pub struct Effect {
 /// The reason why no version of a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum UnkeptReason {
     /// A `.gitignore` file matches the path, or the path belongs to version control itself.
     Ignored,
@@ -39,6 +41,7 @@ pub enum UnkeptReason {
 /// A kind of change to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Change {
     /// The path is new.
     Created,
@@ -60,6 +63,7 @@ pub struct Tree(pub String);
 
 /// The workspace was found in this state, and no call on this record caused it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Observed {
     /// The workspace tree.
     pub tree: Tree,
@@ -70,6 +74,7 @@ pub struct Observed {
 
 /// A person resolved a file conflict of a merge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Decided {
     /// The path of the conflict.
     pub path: String,
@@ -98,6 +103,7 @@ pub enum Resolution {
 
 /// A path that both sides of a merge changed in ways that cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Conflict {
     /// The path.
     pub path: String,

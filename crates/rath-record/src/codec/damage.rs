@@ -12,6 +12,7 @@ pub const MAX_LISTED_DAMAGE: usize = 1_000;
 
 /// The result of checking a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// The length of the file in bytes.
     pub bytes: u64,
@@ -103,6 +104,7 @@ impl fmt::Display for Ending {
 
 /// One damage of a file, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Damage {
     /// The line number, from 1.
     pub line: u64,
@@ -131,6 +133,7 @@ impl fmt::Display for Damage {
 
 /// A kind of damage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// The line is not a row.
     #[error("not a row")]

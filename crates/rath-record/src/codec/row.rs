@@ -66,6 +66,7 @@ pub(crate) enum RowContent<'a> {
 
 /// The writer of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WriterInfo {
     /// The number of times that the file was opened for writing, this time included.
     pub epoch: u64,

@@ -52,6 +52,7 @@ pub fn verify(export: &[u8]) -> GraphReport {
 
 /// The result of verifying an exported graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GraphReport {
     /// The number of rows.
     pub rows: u64,
@@ -67,6 +68,7 @@ impl GraphReport {
 
 /// A problem in an exported graph, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GraphProblem {
     /// The line number, from 1.
     pub line: u64,
@@ -88,6 +90,7 @@ impl fmt::Display for GraphProblem {
 
 /// A kind of problem in a row of an exported graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GraphFault {
     /// The line is not a row.
     #[error("not a row: {0}")]

@@ -12,6 +12,7 @@ use crate::step::{Parent, Parents, Step};
 
 /// A call without a result.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PendingCall {
     /// The answer that asked for the call.
     pub step: StepId,
@@ -23,6 +24,7 @@ pub struct PendingCall {
 
 /// The progress of a call without a result.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Progress {
     /// The call was neither decided nor started.
     New,

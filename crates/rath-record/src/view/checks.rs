@@ -12,6 +12,7 @@ use crate::turn::{self, Progress};
 
 /// The newest run of every check.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Checks<'a> {
     /// The head that the view reflects.
     pub head: Option<StepId>,
@@ -21,6 +22,7 @@ pub struct Checks<'a> {
 
 /// The newest run of one check.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Check<'a> {
     /// The step that recorded the run.
     pub step: &'a Step,

@@ -9,6 +9,7 @@ use crate::step::Step;
 
 /// The files that were changed.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ChangedFiles<'a> {
     /// The head that the view reflects.
     pub head: Option<StepId>,
@@ -18,6 +19,7 @@ pub struct ChangedFiles<'a> {
 
 /// The last known state of one path.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ChangedFile<'a> {
     /// The digest of the content; `None` if the path was deleted, or its content is not kept.
     pub digest: Option<Digest>,

@@ -9,6 +9,7 @@ use crate::step::Step;
 
 /// A summary, and the steps that it stands for.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Fold<'a> {
     /// The step that holds the summary.
     pub step: &'a Step,

@@ -15,6 +15,7 @@ use crate::step::Step;
 ///
 /// A call and its result are one value here, so that no view can hold one without the other.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Messages<'a> {
     /// The head that the view reflects.
     pub head: Option<StepId>,
@@ -55,6 +56,7 @@ impl<'a> Message<'a> {
 
 /// A call and its result.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Exchange<'a> {
     /// The id of the call, unique in the view: providers refuse a request that uses an id twice.
     pub id: CallId,

@@ -11,6 +11,7 @@ use crate::usage::Usage;
 
 /// The cost of the model calls of a record; each call counts once, however many branches contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Spending {
     /// The head that the view reflects.
     pub head: Option<StepId>,

@@ -9,6 +9,7 @@ use crate::step::{Parent, Step};
 
 /// The workspace trees of a record, each after the trees that it was made from.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Trees<'a> {
     /// The head that the view reflects.
     pub head: Option<StepId>,
@@ -20,6 +21,7 @@ pub struct Trees<'a> {
 
 /// A workspace tree, with the step that recorded it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RecordedTree<'a> {
     /// The step that recorded the tree.
     pub step: &'a Step,

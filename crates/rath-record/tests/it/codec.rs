@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::expect;
 use rath_record::chunk::{Assistant, Call, Chunk, Image, Json, ToolSpec, User};
 use rath_record::codec::{self, CodecError, Encoder, FORMAT_VERSION};
-use rath_record::{Blob, Digest, Payload, Record, Reference, Seal, Stamp, Text, Timestamp, Usage};
+use rath_record::{Digest, Payload, Record, Reference, Seal, Stamp, Text, Timestamp, Usage};
 
 use crate::support::{branch, record, scenario};
 
@@ -63,11 +63,11 @@ fn any_text_round_trips() {
 #[test]
 fn a_long_text_is_stored_as_one_payload_row() {
     let long: Text = "long".repeat(10_000).into();
-    let call = Call { id: "1".into(), tool: "t".into(), arguments: long.clone() };
-    let answer = Assistant { text: long.clone(), reasoning: long.clone(), calls: vec![call], ..Assistant::default() };
-    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"\x89PNG") };
+    let call = Call::new("1", "t", long.clone());
+    let answer = Assistant::new(long.clone()).with_reasoning(long.clone()).with_calls(vec![call]);
+    let image = Image::new("image/png", *b"\x89PNG");
     let mut record = Record::new();
-    record.push(User { text: long.clone(), images: vec![image.clone(), image] }.into(), stamp());
+    record.push(User::new(long.clone()).with_images(vec![image.clone(), image]).into(), stamp());
     record.push(answer.clone().into(), stamp());
     let file = encode(&record);
     assert_eq!(String::from_utf8_lossy(&file).matches("\"payload\":").count(), 2);
@@ -138,9 +138,9 @@ fn push_json(record: &Record, json: &str) -> Record {
 #[test]
 fn json_stays_as_written_but_on_one_line() {
     let parameters = Json::parse("{\n  \"type\": \"object\"\r\n}\n").expect("JSON");
-    let tool = ToolSpec { name: "t".to_owned(), description: "d".to_owned(), parameters };
+    let tool = ToolSpec::new("t", "d", parameters);
     let mut record = Record::new();
-    let instructions = rath_record::chunk::Instructions { tools: vec![tool], ..Default::default() };
+    let instructions = rath_record::chunk::Instructions::default().with_tools(vec![tool]);
     record.push(instructions.into(), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert!(opened.report.is_whole());
@@ -197,7 +197,7 @@ fn several_heads_in_one_file_are_all_found() {
 fn a_missing_payload_stays_missing() {
     let mut record = Record::new();
     let away = Text::Missing(Box::new(Reference { digest: Digest::compute(b"gone"), bytes: 20_000 }));
-    record.push(Chunk::User(User { text: away.clone(), images: vec![] }), stamp());
+    record.push(Chunk::User(User::new(away.clone())), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert_eq!(opened.record.steps()[0].chunk(), record.steps()[0].chunk());
     assert_eq!(opened.report.damage.len(), 1, "and the file reports it as missing");
@@ -209,9 +209,9 @@ fn a_missing_payload_stays_missing() {
 #[test]
 fn one_payload_serves_a_text_and_an_image() {
     let text = "<svg/>".repeat(4_000);
-    let image = Image { media_type: "image/svg+xml".to_owned(), blob: Blob::new(text.as_bytes().to_vec()) };
+    let image = Image::new("image/svg+xml", text.as_bytes().to_vec());
     let mut record = Record::new();
-    record.push(User { text: "look".into(), images: vec![image] }.into(), stamp());
+    record.push(User::new("look").with_images(vec![image]).into(), stamp());
     record.push(Chunk::assistant(text.as_str()), stamp());
     let opened = codec::read(&encode(&record)).expect("a file of ours");
     assert!(opened.report.is_whole());

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use rath_record::chunk::{Chunk, Image, User};
 use rath_record::codec::{self, CodecError, Ending, Fault, FileContents, Report, Verifier};
 use rath_record::lineage::Lineage;
-use rath_record::{Blob, Parent, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
+use rath_record::{Parent, Parents, Record, Stamp, Step, StepId, Timestamp, Usage};
 
 use crate::codec::{encode, reseal};
 use crate::support::{branch, merge, scenario};
@@ -17,8 +17,8 @@ fn file() -> Vec<u8> {
         "user hi; calls ls#1; result 1 x; fork b1; user ours; on main; fork b2; assistant theirs; note \u{2028}",
     );
     let mut record = merge(scenario.branch("b1"), scenario.branch("b2")).expect("nothing is open");
-    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(*b"png") };
-    record.push(User { text: "look".into(), images: vec![image] }.into(), Stamp::on(branch("main")));
+    let image = Image::new("image/png", *b"png");
+    record.push(User::new("look").with_images(vec![image]).into(), Stamp::on(branch("main")));
     record.push(Chunk::decode(r#"{"kind":"hologram"}"#).expect("a chunk"), Stamp::on(branch("main")));
     encode(&record)
 }

@@ -57,7 +57,11 @@ fn run(acts: &[Act]) -> Vec<Record> {
     let mut branches = 3_u128;
     for act in acts {
         branches += 1;
-        let stamp = |usage| Stamp { usage, ..Stamp::on(BranchId(branches.to_be_bytes())) };
+        let stamp = |usage| {
+            let mut stamp = Stamp::on(BranchId(branches.to_be_bytes()));
+            stamp.usage = usage;
+            stamp
+        };
         let pick = |at: &usize| at % pool.len();
         match act {
             Act::Say(at, word) => {
@@ -75,12 +79,10 @@ fn run(acts: &[Act]) -> Vec<Record> {
                 let ids: Vec<_> = (0..=*count).map(|call| format!("t#{}", call / 2)).collect();
                 pool[at].push(calls(&ids.join(" ")), stamp(Some(Usage::new(7, 2))));
                 for call in 0..=*count {
-                    let effects = (call % 2 == 1).then(|| Effect {
-                        path: format!("file {}", call / 2),
-                        change: Change::Modified,
-                        before: Some(Digest::compute(&[call])),
-                        after: Some(Digest::compute(&branches.to_be_bytes())),
-                        unkept: None,
+                    let effects = (call % 2 == 1).then(|| {
+                        Effect::new(format!("file {}", call / 2), Change::Modified)
+                            .with_before(Digest::compute(&[call]))
+                            .with_after(Digest::compute(&branches.to_be_bytes()))
                     });
                     let result = result(&(call / 2).to_string(), "done", effects.into_iter().collect());
                     pool[at].push(result, stamp(None));
@@ -98,13 +100,7 @@ fn run(acts: &[Act]) -> Vec<Record> {
             }
             Act::Check(at, name) => {
                 let at = pick(at);
-                let check = Checked {
-                    check: format!("check {name}"),
-                    verdict: Verdict::Passed,
-                    output: "".into(),
-                    tree: None,
-                    inputs: vec![],
-                };
+                let check = Checked::new(format!("check {name}"), Verdict::Passed);
                 pool[at].push(check.into(), stamp(None));
             }
             Act::Instruct(at, word) => {
@@ -114,14 +110,14 @@ fn run(acts: &[Act]) -> Vec<Record> {
             Act::Compress(at, hidden) => {
                 let at = pick(at);
                 let steps = pool[at].steps();
-                let hidden = steps.iter().step_by(usize::from(*hidden)).map(|step| step.id()).collect();
-                let compressed = Compressed { hidden, kept: vec![], summary: "folded".into() };
+                let hidden: Vec<_> = steps.iter().step_by(usize::from(*hidden)).map(|step| step.id()).collect();
+                let compressed = Compressed::new(hidden, "folded");
                 pool[at].push(compressed.into(), stamp(None));
             }
             Act::Fork(at) => {
                 let mut fork = pool[pick(at)].clone();
                 let nth = u64::try_from(branches).unwrap_or_default();
-                fork.push(Chunk::Forked(Forked { nth, name: None, from: None }), stamp(None));
+                fork.push(Chunk::Forked(Forked::new(nth)), stamp(None));
                 pool.push(fork);
             }
             Act::Aside(ours, theirs) => {
@@ -374,7 +370,7 @@ fn ten_rounds_of_forks_add_only_the_steps_of_the_forks() {
         let fork = |nth: u64, rows: &Record| {
             let mut fork = rows.clone();
             let stamp = Stamp::on(BranchId(u128::from(100 * round + nth).to_be_bytes()));
-            fork.push(Chunk::Forked(Forked { nth, name: None, from: None }), stamp.clone());
+            fork.push(Chunk::Forked(Forked::new(nth)), stamp.clone());
             fork.push(Chunk::user("the same words"), stamp);
             fork
         };

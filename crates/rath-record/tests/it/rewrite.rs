@@ -25,56 +25,44 @@ fn json(text: &str) -> Json {
 fn texts_are_rewritten_and_names_stay() {
     let spec = ToolSpec::new("x", "an x", json(r#"{"x":1}"#));
     check(
-        Instructions { text: "be x".into(), tools: vec![spec], provider: None },
+        Instructions::new("be x").with_tools(vec![spec]),
         expect![[
             r#"{"kind":"instructions","text":"be *","tools":[{"name":"x","description":"an *","parameters":{"*":1}}]}"#
         ]],
     );
-    let answer = Assistant {
-        text: "a".into(),
-        calls: vec![Call::new("x", "x", r#"{"x":"x"}"#)],
-        finish: Finish::Calls,
-        settings: Some(json(r#"{"shape":"x"}"#)),
-        facts: Some(json(r#"["x"]"#)),
-        sidecar: Some(json(r#""s""#)),
-        ..Assistant::default()
-    };
+    let answer = Assistant::new("a")
+        .with_calls(vec![Call::new("x", "x", r#"{"x":"x"}"#)])
+        .with_finish(Finish::Calls)
+        .with_settings(json(r#"{"shape":"x"}"#))
+        .with_facts(json(r#"["x"]"#))
+        .with_sidecar(json(r#""s""#));
     check(
         answer.clone(),
         expect![[
             r#"{"kind":"assistant","text":"a","calls":[{"id":"x","tool":"x","arguments":"{\"*\":\"*\"}"}],"finish":"calls","settings":{"shape":"*"},"facts":["*"],"sidecar":"s"}"#
         ]],
     );
+    check(Assistant::default().with_sidecar(json(r#""x""#)), expect![[r#"{"kind":"assistant","finish":"stop"}"#]]);
     check(
-        Assistant { sidecar: Some(json(r#""x""#)), ..Assistant::default() },
-        expect![[r#"{"kind":"assistant","finish":"stop"}"#]],
-    );
-    check(
-        Assistant { reasoning: "x".into(), sidecar: Some(json(r#""s""#)), ..Assistant::default() },
+        Assistant::default().with_reasoning("x").with_sidecar(json(r#""s""#)),
         expect![[r#"{"kind":"assistant","reasoning":"*","finish":"stop"}"#]],
     );
-    let effect = Effect { path: "x".to_owned(), change: Change::Created, before: None, after: None, unkept: None };
+    let effect = Effect::new("x", Change::Created);
     check(
-        ToolResult { whole: Some("xx".into()), effects: vec![effect], ..ToolResult::new("x", Outcome::Ok, "x") },
+        ToolResult::new("x", Outcome::Ok, "x").with_whole(Text::from("xx")).with_effects(vec![effect]),
         expect![[
             r#"{"kind":"tool_result","call":"x","outcome":"ok","output":"*","whole":"**","effects":[{"path":"x","change":"created"}]}"#
         ]],
     );
-    let found = vec![RecalledEntry { entry: "x".to_owned(), text: "x".into() }];
+    let found = vec![RecalledEntry::new("x", "x")];
     check(
-        Memory { memory: "x:".to_owned(), event: MemoryEvent::Recall { query: "x".into(), found } },
+        Memory::new("x:", MemoryEvent::Recall { query: "x".into(), found }),
         expect![[
             r#"{"kind":"memory","memory":"x:","event":{"recall":{"query":"*","found":[{"entry":"x","text":"*"}]}}}"#
         ]],
     );
-    check(
-        Forked { nth: 1, from: None, name: Some("x".to_owned()) },
-        expect![[r#"{"kind":"forked","nth":1,"name":"*"}"#]],
-    );
-    check(
-        Failed { error: "x".to_owned(), message: "x".into() },
-        expect![[r#"{"kind":"failed","error":"x","message":"*"}"#]],
-    );
+    check(Forked::new(1).with_name("x".to_owned()), expect![[r#"{"kind":"forked","nth":1,"name":"*"}"#]]);
+    check(Failed::new("x", "x"), expect![[r#"{"kind":"failed","error":"x","message":"*"}"#]]);
     check(
         Chunk::decode(r#"{"kind":"newer","text":"x"}"#).expect("a chunk"),
         expect![[r#"{"kind":"newer","text":"x"}"#]],
@@ -83,7 +71,7 @@ fn texts_are_rewritten_and_names_stay() {
 
 #[test]
 fn a_rewritten_text_that_is_no_json_becomes_a_string() {
-    let mut chunk = Chunk::from(Assistant { facts: Some(json(r#"{"n":12}"#)), ..Assistant::default() });
+    let mut chunk = Chunk::from(Assistant::default().with_facts(json(r#"{"n":12}"#)));
     chunk.rewrite_texts(|_, text| text.contains("12").then(|| text.replace("12", "[two]")));
     let Chunk::Assistant(answer) = chunk else { panic!("its kind stays") };
     assert_eq!(answer.facts.expect("they stay").as_str(), r#""{\"n\":[two]}""#);

@@ -57,7 +57,7 @@ fn a_turn_of_a_hundred_thousand_calls_takes_linear_time() {
     let mut push = |chunk| _ = record.push(chunk, Stamp::on(branch("main")));
     push(calls(&ids.join(" ")));
     for nth in 0..count {
-        push(ToolStarted { call: (nth / 2).to_string().into(), key: None }.into());
+        push(ToolStarted::new((nth / 2).to_string()).into());
     }
     for nth in 1..count {
         push(result(&(nth / 2).to_string(), "", vec![]));

@@ -39,13 +39,8 @@ pub(crate) struct Scenario {
 
 /// Returns a change of each path.
 fn effects_on(paths: &str) -> Vec<Effect> {
-    let effect = |path: &str| Effect {
-        path: path.to_owned(),
-        change: Change::Modified,
-        before: None,
-        after: Some(Digest::compute(path.as_bytes())),
-        unkept: None,
-    };
+    let effect =
+        |path: &str| Effect::new(path.to_owned(), Change::Modified).with_after(Digest::compute(path.as_bytes()));
     paths.split_whitespace().map(effect).collect()
 }
 
@@ -54,7 +49,7 @@ fn conflict(path: &str) -> Conflict {
         Some(FileVersion { path: path.to_owned(), object: object.to_owned(), mode: "100644".to_owned() })
     };
     let (ours, theirs) = (version("ours"), version("theirs"));
-    Conflict { path: path.to_owned(), what: "content".to_owned(), base: None, ours, theirs }
+    Conflict::new(path.to_owned(), "content").with_ours(ours).with_theirs(theirs)
 }
 
 impl Scenario {
@@ -81,7 +76,7 @@ impl Scenario {
                 let mut record = self.current_record().clone();
                 self.forks += 1;
                 let name = (!rest.starts_with('b')).then(|| rest.to_owned());
-                record.push(Chunk::Forked(Forked { nth: self.forks, name, from: None }), Stamp::on(branch(rest)));
+                record.push(Chunk::Forked(Forked::new(self.forks).with_name(name)), Stamp::on(branch(rest)));
                 self.current = self.branches.len();
                 self.branches.push((rest.to_owned(), record));
             }
@@ -118,7 +113,7 @@ impl Scenario {
             "instructions" => Chunk::instructions(rest),
             "assistant" => Chunk::assistant(rest),
             "calls" => calls(rest),
-            "started" => ToolStarted { call: word.into(), key: None }.into(),
+            "started" => ToolStarted::new(word).into(),
             "result" => result(word, more, vec![]),
             "wrote" => {
                 let (path, content) = more.split_once(' ').expect("wrote CALL PATH CONTENT [WAS]");
@@ -127,13 +122,11 @@ impl Scenario {
                 result(
                     word,
                     "",
-                    vec![Effect {
-                        path: path.to_owned(),
-                        change: if before.is_some() { Change::Modified } else { Change::Created },
-                        before,
-                        after: Some(Digest::compute(content.as_bytes())),
-                        unkept: None,
-                    }],
+                    vec![
+                        Effect::new(path.to_owned(), if before.is_some() { Change::Modified } else { Change::Created })
+                            .with_before(before)
+                            .with_after(Digest::compute(content.as_bytes())),
+                    ],
                 )
             }
             "renamed" => {
@@ -144,79 +137,58 @@ impl Scenario {
                 result(
                     word,
                     "",
-                    vec![Effect {
-                        path: to.to_owned(),
-                        change: Change::Renamed { from: from.to_owned() },
-                        before: digest,
-                        after: digest,
-                        unkept: None,
-                    }],
+                    vec![
+                        Effect::new(to.to_owned(), Change::Renamed { from: from.to_owned() })
+                            .with_before(digest)
+                            .with_after(digest),
+                    ],
                 )
             }
-            "removed" => result(
-                word,
-                "",
-                vec![Effect {
-                    path: more.to_owned(),
-                    change: Change::Deleted,
-                    before: None,
-                    after: None,
-                    unkept: None,
-                }],
-            ),
+            "removed" => result(word, "", vec![Effect::new(more.to_owned(), Change::Deleted)]),
             "unknown" => ToolResult::new(word, Outcome::Unknown, "").into(),
-            "approved" => Approved { call: word.into() }.into(),
-            "denied" => Denied { call: word.into(), reason: more.into() }.into(),
-            "placed" => Placed { place: rest.to_owned(), tree: None }.into(),
+            "approved" => Approved::new(word).into(),
+            "denied" => Denied::new(word, more).into(),
+            "placed" => Placed::new(rest.to_owned()).into(),
             "remember" => memory(MemoryEvent::Remember { text: rest.into() }),
             "recall" => memory(MemoryEvent::Recall {
                 query: word.into(),
                 found: more
                     .split(',')
                     .filter(|found| !found.is_empty())
-                    .map(|found| RecalledEntry { entry: format!("entry {found}"), text: found.into() })
+                    .map(|found| RecalledEntry::new(format!("entry {found}"), found))
                     .collect(),
             }),
-            "observed" => Observed { tree: Tree(word.to_owned()), effects: effects_on(more) }.into(),
-            "clash" => Merged { conflicts: vec![conflict(word)], ..Strategy::Ancestor.into() }.into(),
+            "observed" => Observed::new(Tree(word.to_owned())).with_effects(effects_on(more)).into(),
+            "clash" => Merged::new(Strategy::Ancestor).with_conflicts(vec![conflict(word)]).into(),
             "decided" => {
                 let (tree, effects) = (Tree(more.to_owned()), effects_on(word));
-                Decided { path: word.to_owned(), taken: Resolution::Ours, tree, effects }.into()
+                Decided::new(word.to_owned(), Resolution::Ours, tree).with_effects(effects).into()
             }
             "saw" => {
                 let (tree, inputs) = more.split_once(' ').unwrap_or((more, ""));
-                Checked {
-                    check: word.to_owned(),
-                    verdict: Verdict::Passed,
-                    output: "".into(),
-                    tree: Some(Tree(tree.to_owned())),
-                    inputs: inputs.split_whitespace().map(str::to_owned).collect(),
-                }
-                .into()
+                Checked::new(word.to_owned(), Verdict::Passed)
+                    .with_tree(Tree(tree.to_owned()))
+                    .with_inputs(inputs.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+                    .into()
             }
-            "checked" => Checked {
-                check: word.to_owned(),
-                verdict: if more == "passed" { Verdict::Passed } else { Verdict::Failed },
-                output: "".into(),
-                tree: None,
-                inputs: vec![],
+            "checked" => {
+                Checked::new(word.to_owned(), if more == "passed" { Verdict::Passed } else { Verdict::Failed }).into()
             }
-            .into(),
             "compress" => {
                 let (hidden, summary) = rest.split_once(':').expect("compress LABELS: SUMMARY");
-                let hidden = hidden.split_whitespace().map(|label| self.labels[label]).collect();
-                Compressed { hidden, kept: vec![], summary: summary.trim().into() }.into()
+                let hidden: Vec<_> = hidden.split_whitespace().map(|label| self.labels[label]).collect();
+                Compressed::new(hidden, summary.trim()).into()
             }
-            "retry" => Retry { attempt: 1, of: 3, error: rest.into() }.into(),
-            "interrupted" => Interrupted { reason: rest.into() }.into(),
-            "failed" => Failed { error: "provider".to_owned(), message: rest.into() }.into(),
+            "retry" => Retry::new(1, 3, rest).into(),
+            "interrupted" => Interrupted::new(rest).into(),
+            "failed" => Failed::new("provider", rest).into(),
             "selected" => {
                 let choice = match rest {
                     "done" => Choice::Done,
                     "nothing" => Choice::Unparseable,
                     route => Choice::Chosen { route: route.to_owned() },
                 };
-                Selected { menu: vec![], reply: rest.into(), choice, request: None }.into()
+                Selected::new(vec![], rest, choice).into()
             }
             "note" => Chunk::note(rest),
             _ => panic!("no such statement: {verb}"),
@@ -227,17 +199,17 @@ impl Scenario {
 pub(crate) fn calls(list: &str) -> Chunk {
     let calls = list.split_whitespace().map(|call| {
         let (tool, id) = call.split_once('#').expect("calls TOOL#ID ..");
-        Call { id: id.into(), tool: tool.into(), arguments: "{}".into() }
+        Call::new(id, tool, "{}")
     });
-    Assistant { calls: calls.collect(), finish: Finish::Calls, ..Assistant::default() }.into()
+    Assistant::default().with_calls(calls.collect::<Vec<_>>()).with_finish(Finish::Calls).into()
 }
 
 pub(crate) fn result(call: &str, output: &str, effects: Vec<Effect>) -> Chunk {
-    ToolResult { effects, ..ToolResult::new(call, Outcome::Ok, output) }.into()
+    ToolResult::new(call, Outcome::Ok, output).with_effects(effects).into()
 }
 
 fn memory(event: MemoryEvent) -> Chunk {
-    Memory { memory: "m".to_owned(), event }.into()
+    Memory::new("m", event).into()
 }
 
 /// Derives a branch id from a name.

@@ -15,6 +15,7 @@ fn check(story: &str, expected: &str) {
                     Progress::Approved => " approved".to_owned(),
                     Progress::Denied { reason } => format!(" denied: {reason}"),
                     Progress::Unknown => " unknown".to_owned(),
+                    other => panic!("unknown progress: {other:?}"),
                 };
                 format!("{}#{}{progress}", pending.call.tool, pending.call.id)
             });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rath::prelude::*;
 use rath::record::Step;
 use rath::store::{
-    self, BranchSummary, CheckReport, Create, FreedSpace, Holder, Jsonl, Rows, Sqlite, Store, StoreBackend,
+    self, BranchSummary, CheckReport, Create, FreedSpace, Holder, Jsonl, Sqlite, StepPlaces, Store, StoreBackend,
     StoredBranch, Write,
 };
 use rath::{BranchId, StepId};
@@ -58,7 +58,7 @@ fn bytes(group: &[Step]) -> usize {
 }
 
 impl<B: StoreBackend> StoreBackend for Counted<B> {
-    fn write(&self, group: &[Write], rows: &Rows) -> store::Result<Vec<store::Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> store::Result<Vec<store::Result<()>>> {
         let steps = group.iter().flat_map(|write| &write.steps).cloned().collect();
         self.groups.lock().expect("nobody panics").push(steps);
         self.backend.write(group, rows)
@@ -92,7 +92,7 @@ impl<B: StoreBackend> StoreBackend for Counted<B> {
         self.backend.summary(branch)
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> store::Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> store::Result<StoredBranch> {
         self.backend.read(branch, rows)
     }
 

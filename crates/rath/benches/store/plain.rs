@@ -1,6 +1,6 @@
 //! A store in SQLite tables and nothing else: the baseline that the store's own log is measured against.
 //!
-//! One row a step, one row a branch, one transaction for all writes that wait. Rows carry the same seals, ids and totals as
+//! One row a step, one row a branch, one transaction for all writes that wait. StepPlaces carry the same seals, ids and totals as
 //! the entries of the log, so both stores detect the same damage and read the same steps back. Leases that expire,
 //! deletion and salvage are left out: no benchmark uses them.
 
@@ -12,8 +12,8 @@ use rath::record::{
     LazyStep, Parent, Parents, Seal, Stamp, Step, StepSource, StorageState, StoredChunk, Totals, Usage,
 };
 use rath::store::{
-    BranchSummary, CheckReport, Damage, FreedSpace, Holder, Result, Rows, StoreBackend, StoreError, StoreErrorKind,
-    StoredBranch, Write, WriteRight,
+    BranchSummary, CheckReport, Damage, FreedSpace, Holder, Result, StepPlaces, StoreBackend, StoreError,
+    StoreErrorKind, StoredBranch, Write, WriteRight,
 };
 use rath::{BranchId, Chunk, Digest, StepId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -90,7 +90,7 @@ fn settings(connection: &Connection, page_size: u32) {
 }
 
 impl Writer {
-    fn append(&mut self, write: &Write, rows: &Rows) -> rusqlite::Result<Result<()>> {
+    fn append(&mut self, write: &Write, rows: &StepPlaces) -> rusqlite::Result<Result<()>> {
         let conflict = || Ok(Err(StoreError::new(StoreErrorKind::Conflict, "the branch is somewhere else")));
         let known = match self.branches.get(&write.branch) {
             Some(known) => Some(known.clone()),
@@ -175,7 +175,7 @@ fn unseal<'a>(bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Packs all that a step knows beside its chunk.
-fn pack(out: &mut Vec<u8>, row: u64, step: &Step, rows: &Rows) {
+fn pack(out: &mut Vec<u8>, row: u64, step: &Step, rows: &StepPlaces) {
     let stamp = step.stamp();
     out.extend_from_slice(&[step.parents().len() as u8, u8::from(stamp.usage.is_some())]);
     out.extend_from_slice(&step.id().0);
@@ -243,7 +243,8 @@ fn unpack(row: u64, head: &[u8], json: &[u8]) -> Option<StepRow> {
     let length = u32::from_le_bytes(take(&mut head, 4)?.try_into().ok()?) as usize;
     let by = Some(std::str::from_utf8(take(&mut head, length)?).ok()?).filter(|by| !by.is_empty()).map(Into::into);
     let ids: Vec<_> = parents.iter().map(|(id, _)| *id).collect();
-    let stamp = Stamp { branch, by, usage, at };
+    let mut stamp = Stamp::on(branch);
+    (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
     let fits = StepId::compute(&ids, Digest::compute(json)) == id;
     let json = std::str::from_utf8(json).ok()?.to_owned();
     fits.then(|| StepRow { row, id, parents, stamp, totals: head.to_vec(), json })
@@ -285,7 +286,7 @@ fn check_line(connection: &Connection, head: u64, damage: &mut Vec<Damage>) -> r
 /// Reads steps when they are looked at.
 struct Fetcher {
     connection: Arc<Mutex<Connection>>,
-    rows: Arc<Rows>,
+    rows: Arc<StepPlaces>,
     own: Weak<Fetcher>,
 }
 
@@ -367,7 +368,7 @@ impl StoreBackend for Plain {
         &self.uri
     }
 
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         let mut writer = self.writer.lock().expect("nobody panics");
         let writer = &mut *writer;
         let write = |writer: &mut Writer| -> rusqlite::Result<_> {
@@ -427,7 +428,7 @@ impl StoreBackend for Plain {
         Ok(find(&self.reader(), branch).map_err(failed)?.map(|(_, _, listed)| listed))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
         let mut damage = Vec::new();
         let (listed, head) = {

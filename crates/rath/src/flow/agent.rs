@@ -220,11 +220,10 @@ impl Agent {
 
     /// Returns the instructions for the model, without secrets, as a session records them.
     fn instructions(&self, session: &Session, tools: &[ToolHandle], suffix: &str) -> Instructions {
-        let mut chunk = Chunk::from(Instructions {
-            text: if suffix.is_empty() { self.prompt.clone() } else { format!("{}\n\n{suffix}", self.prompt).into() },
-            tools: tools.iter().map(|tool| tool.spec().clone()).collect(),
-            provider: Some(self.provider.identity().clone()),
-        });
+        let text = if suffix.is_empty() { self.prompt.clone() } else { format!("{}\n\n{suffix}", self.prompt).into() };
+        let specs: Vec<_> = tools.iter().map(|tool| tool.spec().clone()).collect();
+        let provider = self.provider.identity().clone();
+        let mut chunk = Chunk::from(Instructions::new(text).with_tools(specs).with_provider(provider));
         session.secrets().hide_in(&mut chunk);
         let Chunk::Instructions(instructions) = chunk else { unreachable!("hiding secrets keeps the kind of a chunk") };
         instructions
@@ -258,7 +257,7 @@ impl Agent {
 
     fn too_many_turns(&self, session: &mut Session) -> Error {
         let message = format!("the model was asked {} times in one run and is not done", self.max_turns);
-        session.push(Failed { error: ErrorKind::Limit.name().to_owned(), message: message.as_str().into() });
+        session.push(Failed::new(ErrorKind::Limit.name(), message.as_str()));
         Error::new(ErrorKind::Limit, message)
             .with_hint("run it again to continue, or allow more with `Agent::turns`")
             .with_session(session)

@@ -97,16 +97,12 @@ impl Workflow for Compressor {
     async fn forward(&self, mut session: Session) -> Result<Session> {
         let Some(plan) = FoldPlan::new(&session, self.keep_answers) else { return Ok(session) };
         let mut aside = session.fork_named("compressor");
-        aside.push(Instructions {
-            text: self.prompt.clone(),
-            tools: Vec::new(),
-            provider: Some(self.provider.identity().clone()),
-        });
+        aside.push(Instructions::new(self.prompt.clone()).with_provider(self.provider.identity().clone()));
         aside.push(Chunk::user(SUMMARY_REQUEST));
         let aside = ask_aside(&self.provider, &mut session, aside).await?;
         let summary = read_summary(&aside).map_err(|error| error.with_session(&session))?;
         let FoldPlan { hidden, kept } = plan;
-        session.push(Compressed { hidden, kept, summary });
+        session.push(Compressed::new(hidden, summary).with_kept(kept));
         Ok(session)
     }
 }
@@ -226,7 +222,7 @@ impl FoldPlan {
                 }
                 Chunk::ToolStarted(ToolStarted { call, .. })
                 | Chunk::ToolResult(ToolResult { call, .. })
-                | Chunk::Approved(Approved { call })
+                | Chunk::Approved(Approved { call, .. })
                 | Chunk::Denied(Denied { call, .. }) => calls.get(call).copied().flatten(),
                 _ => own,
             };

@@ -71,7 +71,7 @@ pub trait Module: Send + Sync + 'static {
     ///
     /// # fn example() -> Result<()> {
     /// let readme = Readme { agent: Agent::new("You count words.", &Script::of([""; 0])?.into()) };
-    /// assert_eq!(readme.tree(), "Readme(\n  (agent): Agent(script/script)\n)");
+    /// assert_eq!(readme.tree(), "Readme(\n  (agent): Agent(script:script)\n)");
     /// # Ok(())
     /// # }
     /// # example().unwrap();

@@ -76,7 +76,7 @@ impl Agent {
         // Facts that are not committed yet are known to this session only.
         let uncommitted = pending(session, memory).into_iter().map(|fact| {
             let text = fact.as_str().unwrap_or_default();
-            RecalledEntry { entry: memory::entry_name(text), text: fact.clone() }
+            RecalledEntry::new(memory::entry_name(text), fact.clone())
         });
         let visible = visible_entries(session, memory);
         let mut found: Vec<RecalledEntry> = Vec::new();
@@ -92,7 +92,7 @@ impl Agent {
 }
 
 fn memory_chunk(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
-    MemoryChunk { memory: memory.uri().to_owned(), event }
+    MemoryChunk::new(memory.uri(), event)
 }
 
 /// Returns the events of a memory on a record, newest first.
@@ -117,7 +117,7 @@ fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
                 committed.extend(taken.map(|(step, _)| step.id()));
             }
             MemoryEvent::Remember { text } => facts.push((step.id(), text)),
-            MemoryEvent::Recall { .. } | MemoryEvent::Forget { .. } => {}
+            _ => {}
         }
     }
     facts.iter().rev().filter(|(step, _)| !committed.contains(step)).map(|(_, fact)| *fact).collect()
@@ -160,7 +160,7 @@ async fn call_memory<T>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             let error = Error::from(error);
-            session.push(Failed { error: error.kind().name().to_owned(), message: error.message().into() });
+            session.push(Failed::new(error.kind().name(), error.message()));
             Err(error.with_session(session))
         }
         Err(stopped) => Err(stopped.record(session)),

@@ -107,7 +107,7 @@ impl Selector {
         let forced = picks.filter_map(|(by, choice)| match choice {
             Choice::Chosen { route } => Some(ForcedRoute { by, route: route.clone() }),
             Choice::Done => Some(ForcedRoute { by, route: DONE.to_owned() }),
-            Choice::OutOfRange | Choice::Unparseable | Choice::Empty => None,
+            _ => None,
         });
         self.forced = forced.collect();
         self
@@ -144,7 +144,7 @@ impl Selector {
             Choice::Chosen { route } => menu.iter().position(|known| known.name == *route),
             _ => None,
         };
-        session.push(Selected { menu, reply, choice, request });
+        session.push(Selected::new(menu, reply, choice).with_request(request));
         match problem {
             None => Ok(picked),
             Some(problem) => Err(Error::new(ErrorKind::Route, problem)
@@ -163,7 +163,7 @@ impl Selector {
         }
         let mut aside = session.fork_named("selector");
         let provider = Some(self.provider.identity().clone());
-        aside.push(Instructions { text: text.into(), tools: Vec::new(), provider });
+        aside.push(Instructions::new(text).with_provider(provider));
         aside.push(Chunk::user(QUESTION));
         let aside = ask_aside(&self.provider, session, aside).await?;
         let answer = aside.head().map(|step| step.chunk());
@@ -175,7 +175,7 @@ impl Selector {
 
     fn too_many_picks(&self, session: &mut Session) -> Error {
         let message = format!("{} routes were picked in a row, and none of the picks said done", self.max_picks);
-        session.push(Failed { error: ErrorKind::Limit.name().to_owned(), message: message.as_str().into() });
+        session.push(Failed::new(ErrorKind::Limit.name(), message.as_str()));
         Error::new(ErrorKind::Limit, message).with_hint("allow more with `Selector::max_picks`").with_session(session)
     }
 }
@@ -225,7 +225,7 @@ fn menu(session: &Session, routes: &[&dyn Run]) -> Vec<Route> {
             }
             unique = format!("{name}_{nth}");
         }
-        menu.push(Route { name: unique, description: route.description().to_owned() });
+        menu.push(Route::new(unique, route.description()));
     }
     menu
 }
@@ -274,8 +274,9 @@ fn choice_problem(choice: &Choice, reply: &str, menu: &[Route]) -> Option<String
         Choice::Chosen { .. } | Choice::Done => None,
         Choice::OutOfRange if reply.is_empty() => Some("the forced route is not among the routes".to_owned()),
         Choice::OutOfRange => Some(format!("the reply is out of range: wanted {wanted}, found `{found}`")),
-        Choice::Unparseable => Some(format!("the reply cannot be read: wanted {wanted}, found `{found}`")),
         Choice::Empty => Some(format!("the reply is empty: wanted {wanted}")),
+        // `Unparseable`, and choices that a later version adds.
+        _ => Some(format!("the reply cannot be read: wanted {wanted}, found `{found}`")),
     }
 }
 

@@ -45,7 +45,7 @@ impl RecordBuilder {
 
     /// Appends the opening step of a named branch, as an aside has one.
     pub(super) fn open_branch(&mut self, name: String, nth: u64) {
-        self.append(Chunk::Forked(Forked { nth, from: None, name: Some(name) }), None, None, None);
+        self.append(Chunk::Forked(Forked::new(nth).with_name(name)), None, None, None);
     }
 
     /// Appends a note.
@@ -109,7 +109,7 @@ impl RecordBuilder {
             self.push_note("begins with work that is kept aside", None, None);
         }
         self.aside_count += 1;
-        let merge = Merged { nth: self.aside_count, ..Strategy::Aside.into() };
+        let merge = Merged::new(Strategy::Aside).with_nth(self.aside_count);
         let merged = self.record.merge(work, merge, Stamp::on(self.branch));
         self.record = merged.expect("neither open calls nor length prevent an aside");
     }
@@ -124,7 +124,7 @@ impl RecordBuilder {
             }
         }
         let in_doubt: Vec<_> = self.calls.iter().filter(|call| call.is_open && !call.has_progress).collect();
-        let started: Vec<_> = in_doubt.iter().map(|call| ToolStarted { call: call.id.clone(), key: None }).collect();
+        let started: Vec<_> = in_doubt.iter().map(|call| ToolStarted::new(call.id.clone())).collect();
         for call in in_doubt {
             let (id, tool) = (&call.id, &call.tool);
             notes.add(format!(
@@ -142,6 +142,8 @@ impl RecordBuilder {
     }
 
     fn append(&mut self, chunk: Chunk, by: Option<Arc<str>>, at: Option<Timestamp>, usage: Option<Usage>) -> StepId {
-        self.record.push(chunk, Stamp { branch: self.branch, by, usage, at }).id()
+        let mut stamp = Stamp::on(self.branch);
+        (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
+        self.record.push(chunk, stamp).id()
     }
 }

@@ -100,17 +100,15 @@ impl Answer {
 
     /// Returns the chunk that is recorded.
     pub(crate) fn into_chunk(self, request: &Request) -> Assistant {
-        Assistant {
-            text: self.text.into(),
-            reasoning: self.reasoning.into(),
-            calls: self.calls,
-            finish: self.finish,
-            request: Some(request.digest),
-            settings: Some(request.settings_json.clone()),
-            provider: Some(request.identity.clone()),
-            facts: self.facts.into_json(),
-            sidecar: self.sidecar,
-        }
+        Assistant::new(self.text)
+            .with_reasoning(self.reasoning)
+            .with_calls(self.calls)
+            .with_finish(self.finish)
+            .with_request(request.digest)
+            .with_settings(request.settings_json.clone())
+            .with_provider(request.identity.clone())
+            .with_facts(self.facts.into_json())
+            .with_sidecar(self.sidecar)
     }
 }
 

@@ -42,7 +42,7 @@ plane_error! {
     }
 }
 
-/// Says when a failed attempt is worth repeating.
+/// Advice on when a failed attempt is worth repeating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// Another attempt would fail in the same way.

@@ -18,13 +18,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::answer::{Answer, DeltaSink};
 use super::assemble::{Assembler, reported_error};
 use super::error::{ProviderError, ProviderErrorKind, RetryAdvice};
-use super::keys::{AfterRateLimit, Keys, RejectedKeys};
+use super::keys::{AfterRateLimit, Keys, RejectedKeys, instant_after};
 use super::render::Request;
 use crate::secrets::Secrets;
 
 /// The time limits for a server.
 ///
-/// Keep-alives are not part of an answer: for each event of a stream that is, a server has as long as for the first byte.
+/// Keep-alives do not count as an answer: each real event of a stream must arrive within the time for the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// The time to establish a connection.
@@ -410,7 +410,7 @@ struct ResponseBody {
 
 /// A timer for the deadlines of one attempt.
 ///
-/// It is reset only when it fires too early or a deadline comes closer: a timer for each piece of an answer would cost more
+/// The timer is reset only when it fires too early or a deadline comes closer: a timer for each piece of an answer would cost more
 /// than the piece.
 struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -544,12 +544,6 @@ fn is_secret_name(name: &str) -> bool {
     parts.iter().any(|part| name.contains(part))
 }
 
-/// Returns the instant after a wait. A wait beyond the range of the clock is cut to a year.
-pub(super) fn instant_after(wait: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
-}
-
 /// Skips the byte order mark and the white space before the content of a body.
 fn content_start(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start()
@@ -574,7 +568,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 
 /// Returns the innermost error behind this one.
 ///
-/// It says what happened; the errors around it repeat the URL, which may hold secrets.
+/// The innermost error says what happened; those around it repeat the URL, which may hold secrets.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map(ToString::to_string).unwrap_or_default()

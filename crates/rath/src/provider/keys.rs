@@ -8,7 +8,6 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-use super::http::instant_after;
 use crate::secrets::Secrets;
 
 /// The keys for a server.
@@ -160,4 +159,10 @@ impl RejectedKeys {
     fn lock(&self) -> MutexGuard<'_, HashSet<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the instant after a wait. A wait beyond the range of the clock is cut to a year.
+pub(super) fn instant_after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::{ProviderError, ProviderErrorKind};
-use super::{Anthropic, OpenAi, Provider, Script};
+#[cfg(feature = "http")]
+use super::{Anthropic, OpenAi};
+use super::{Provider, Script};
 
 /// The kinds of provider that a URI can name.
 ///
@@ -31,10 +33,13 @@ type OpenProvider = dyn Fn(&str, &Env) -> Result<Provider, ProviderError> + Send
 impl ProviderRegistry {
     /// Creates a registry with the built-in kinds: `openai`, `anthropic`, `script`.
     pub fn new() -> Self {
-        ProviderRegistry { kinds: BTreeMap::new() }
+        let registry =
+            ProviderRegistry { kinds: BTreeMap::new() }.kind("script", |file, _| Ok(Script::read(file)?.into()));
+        #[cfg(feature = "http")]
+        let registry = registry
             .kind("openai", |model, env| Ok(OpenAi::from_env(model, env)?.into()))
-            .kind("anthropic", |model, env| Ok(Anthropic::from_env(model, env)?.into()))
-            .kind("script", |file, _| Ok(Script::read(file)?.into()))
+            .kind("anthropic", |model, env| Ok(Anthropic::from_env(model, env)?.into()));
+        registry
     }
 
     /// Adds a kind. `open` gets the part of the URI after the colon.
@@ -70,8 +75,11 @@ impl ProviderRegistry {
             [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
             kinds => kinds.concat(),
         };
-        Err(setup_error(format!("unknown kind of provider `{kind}`; known: {}", known()))
-            .with_hint(format!("use {kinds}")))
+        Err(setup_error(format!("unknown kind of provider `{kind}`; known: {}", known())).with_hint(match kind {
+            // A build without HTTP knows neither of the two.
+            "openai" | "anthropic" => "build rath with its feature `http`".to_owned(),
+            _ => format!("use {kinds}"),
+        }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::{ProviderError, RetryAdvice};
 
-/// How often a model call is tried, and the waits in between.
+/// The number of attempts for a model call, and the waits in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// The number of attempts, the first included; 0 counts as 1.

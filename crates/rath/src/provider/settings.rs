@@ -43,7 +43,7 @@ pub enum Shape {
 pub enum Streaming {
     /// In pieces, as the model writes them.
     Pieces,
-    /// As one piece.
+    /// The whole answer at once.
     Whole,
 }
 

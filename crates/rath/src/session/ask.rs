@@ -48,7 +48,7 @@ impl Provider {
     /// Asks the model a question about an image. Returns a session with the question, the image and the answer.
     pub async fn describe(&self, image: Image, question: &str) -> Result<Session> {
         let mut session = Session::empty();
-        session.push(User { text: question.into(), images: vec![image] });
+        session.push(User::new(question).with_images(vec![image]));
         self.ask(session).await
     }
 
@@ -155,13 +155,13 @@ impl<'a> Ask<'a> {
             let message = error.message();
             let Some(wait) = wait else {
                 let kind = ErrorKind::from(error.kind()).name().to_owned();
-                session.push(Failed { error: kind, message: message.into() });
+                session.push(Failed::new(kind, message));
                 return Err(Error::from(error).with_session(&session));
             };
             let of = retry.attempts.max(1).saturating_add(rejected_keys);
             sink(Delta::Retry { attempt, of, error: &message, wait });
             session.emit(|| EventKind::Retry { attempt, of, error: message.clone(), wait });
-            session.push(RetryChunk { attempt, of, error: message.into() });
+            session.push(RetryChunk::new(attempt, of, message));
             if !wait.is_zero() {
                 let waited = within_limits(&session, tokio::time::sleep(wait)).await;
                 waited.map_err(|stopped| stopped.record(&mut session))?;

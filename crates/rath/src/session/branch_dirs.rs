@@ -269,7 +269,7 @@ impl BranchDirs {
         let tree = versions::tree(now.tree);
         self.state().first.get_or_insert_with(|| tree.clone());
         let last = tracked.last.replace(now.clone());
-        let Some(known) = known else { return Ok(Some(Observed { tree, effects: Vec::new() })) };
+        let Some(known) = known else { return Ok(Some(Observed::new(tree))) };
         let effects = match last {
             Some(last) if versions::tree(last.tree) == *known => {
                 versions::effects(tracked.workspace.changes(&last, &now)?)
@@ -281,7 +281,7 @@ impl BranchDirs {
         if *known == tree && effects.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Observed { tree, effects }))
+        Ok(Some(Observed::new(tree).with_effects(effects)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a session that is opened again is as it was left.
+//! The certificate of a resumed session: the differences from the state in which the session was left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::ErrorKind;
 use crate::flow::Module;
 use crate::store::{Damage, Holder};
 
-/// A session that is opened to go on with it, and whether it is as it was left.
+/// A session that was opened to be continued, with its certificate.
 #[must_use = "look at the certificate, and take the session with `complete` or `anyway`"]
 #[derive(Debug)]
 pub struct Resumed {
@@ -23,7 +23,7 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    pub(super) fn new(stored: StoredSession, left_open_by: Option<Arc<Holder>>, recorder: Option<Recorder>) -> Self {
+    pub(super) fn new(stored: StoredSession, left_open_by: Option<Arc<Holder>>) -> Self {
         let StoredSession { session, summary, damage } = stored;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
         if summary.totals.gap {
@@ -49,16 +49,20 @@ impl Resumed {
             step: pending.step,
         }));
         let certificate = Certificate { differences, left_open_by };
-        Resumed { session: session.recorded_by(recorder), certificate }
+        Resumed { session, certificate }
     }
 
-    /// The same as a fork.
+    pub(super) fn recorded_by(self, recorder: Recorder) -> Self {
+        Resumed { session: self.session.recorded_by(Some(recorder)), ..self }
+    }
+
+    /// Turns the session into a fork of itself.
     pub(super) fn forked(self) -> Self {
         Resumed { session: self.session.fork(), ..self }
     }
 
-    /// Compares as well what is about to go on with the session: its tools and its models are those that the session knows,
-    /// or the difference is on the certificate.
+    /// Compares the tools, models and prompts of a module with those that the session knows, and adds the differences to the
+    /// certificate.
     pub fn against(mut self, module: &(impl Module + Sized)) -> Self {
         let told = self.session.as_record().newest_first().filter_map(|step| match step.chunk() {
             Chunk::Instructions(told) => Some((step.stamp().by.as_deref().unwrap_or_default(), told)),
@@ -69,7 +73,7 @@ impl Resumed {
         let mut found = Vec::new();
         for (path, module) in module.named_modules() {
             let Some(now) = module.current_instructions(&self.session) else { continue };
-            // The outermost module's name stands before the path of what is in it.
+            // A recorded path begins with the name of the outermost module; the path of a child does not.
             let is_at = |by: &str| by == path || by.split_once('.').map_or(path.is_empty(), |(_, inner)| inner == path);
             if let Some((_, known)) = newest.iter().find(|(by, _)| is_at(by)) {
                 found.extend(compare(&path, known, &now));
@@ -79,12 +83,12 @@ impl Resumed {
         self
     }
 
-    /// What was found.
+    /// Returns the certificate.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// The session, if it is as it was left. Calls that nobody knows the end of are a difference.
+    /// Returns the session if there is no difference. A call whose end is unknown is a difference.
     pub fn complete(self) -> Result<Session> {
         if self.certificate.is_complete() {
             return Ok(self.session);
@@ -93,31 +97,32 @@ impl Resumed {
         Err(Error::new(ErrorKind::Differs, &self.certificate).with_hint(hint).with_session(&self.session))
     }
 
-    /// The session, whatever is different. That somebody chose to go on is on the record.
+    /// Returns the session despite all differences, and records that decision.
     pub fn anyway(mut self) -> Session {
         if !self.certificate.is_complete() {
-            let differences = self.certificate.differences.iter().map(ToString::to_string).collect();
-            self.session.push(ResumedChunk { differences });
+            let differences: Vec<_> = self.certificate.differences.iter().map(ToString::to_string).collect();
+            self.session.push(ResumedChunk::new(differences));
         }
         self.session
     }
 
-    /// The session, if all that is different are its files, or calls that wait for a decision: for whoever looks at the files
-    /// first, and records what was changed.
+    /// Returns the session if only its files differ, or calls wait for a decision. The caller is expected to look at the files
+    /// first and to record what has changed.
     pub fn accept_file_changes(self) -> Result<Session> {
         let may_differ = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Files { .. });
         if self.certificate.differences.iter().all(may_differ) { Ok(self.session) } else { self.complete() }
     }
 
-    /// The session, if all that is different are calls that wait for a decision: [`Session::approve`], [`Session::skip`] or
-    /// [`Session::give_result`] decide, and running it stops at those that are undecided.
+    /// Returns the session if the only differences are calls that wait for a decision.
+    ///
+    /// [`Session::approve`], [`Session::skip`] or [`Session::give_result`] decide; a run stops at undecided calls.
     pub fn to_decide(self) -> Result<Session> {
         let decidable = |difference: &Difference| matches!(difference, Difference::InDoubt { .. });
         if self.certificate.differences.iter().all(decidable) { Ok(self.session) } else { self.complete() }
     }
 }
 
-/// Whether a session is as it was left.
+/// The differences between a session now and the session as it was left.
 #[derive(Clone, Debug, Default)]
 pub struct Certificate {
     differences: Vec<Difference>,
@@ -125,77 +130,77 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Whether nothing is different.
+    /// Returns true if there is no difference.
     pub fn is_complete(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// What is different.
+    /// Returns the differences.
     pub fn differences(&self) -> &[Difference] {
         &self.differences
     }
 
-    /// Who wrote it last and did not close it.
+    /// Returns the holder that wrote the session last and did not close it.
     pub fn left_open_by(&self) -> Option<&Holder> {
         self.left_open_by.as_deref()
     }
 }
 
-/// One thing that is not as the session was left.
+/// One difference from the session as it was left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// Something that it rests on is damaged or missing.
+    /// A step that the session descends from is damaged or missing.
     Damage(Damage),
-    /// Something that it rests on was lost before it was stored here, as when it was salvaged.
+    /// Steps were lost before the session was stored here, as when it was salvaged.
     Gap,
-    /// Its newest step cannot be read.
+    /// The newest step cannot be read.
     Head {
-        /// Which it was.
+        /// The id of that step.
         recorded: StepId,
     },
-    /// A call was started, and nobody knows how it ended.
+    /// A call was started and its end is unknown.
     InDoubt {
         /// The call.
         call: CallId,
-        /// Its tool.
+        /// The tool of the call.
         tool: String,
-        /// The answer that asked for it.
+        /// The step with the answer that asked for the call.
         step: StepId,
     },
-    /// Tools cannot run where they ran.
+    /// Tools cannot run at the place of the session.
     Place {
-        /// Where.
+        /// The place.
         place: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Files are not as the record says that they were.
+    /// Files differ from the record.
     Files {
-        /// Which, and how each differs.
+        /// The files, each with its difference.
         paths: Vec<String>,
     },
-    /// A tool is not the one that the model was told of.
+    /// A tool differs from the one that the model was told of.
     Tool {
-        /// Whose.
+        /// The path of the module that has the tool.
         module: String,
         /// The tool.
         tool: String,
-        /// What is different about it.
+        /// A description of the difference.
         what: &'static str,
     },
     /// Another model would be asked.
     Model {
-        /// By whom.
+        /// The path of the module that asks.
         module: String,
-        /// Which was asked.
+        /// The recorded model.
         recorded: String,
-        /// Which would be.
+        /// The model of the module.
         now: String,
     },
-    /// The prompt is another one.
+    /// The prompt differs.
     Prompt {
-        /// Whose.
+        /// The path of the module that has the prompt.
         module: String,
     },
 }
@@ -247,16 +252,16 @@ impl fmt::Display for Difference {
     }
 }
 
-/// How many files are named.
+/// The number of files that are printed.
 const PATHS: usize = 10;
 
-/// The calls that nobody knows the end of.
+/// Returns the calls whose end is unknown.
 fn in_doubt(session: &Session) -> Vec<PendingCall> {
     let Next::RunTools(calls) = session.next() else { return Vec::new() };
     calls.into_iter().filter(|call| call.progress == Progress::Unknown).collect()
 }
 
-/// What is different between what a model was told and what it would be told now.
+/// Compares recorded instructions with those that a module would give now.
 fn compare(module: &str, known: &Instructions, now: &Instructions) -> Vec<Difference> {
     let module = module.to_owned();
     let mut found = Vec::new();

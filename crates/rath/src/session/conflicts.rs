@@ -51,7 +51,7 @@ impl Session {
         let effects = versions.diff(Some(&before), &tree)?;
         let path = conflict.path.clone();
         self.sync_versions()?;
-        Ok(self.push(Decided { path, taken, tree, effects }))
+        Ok(self.push(Decided::new(path, taken, tree).with_effects(effects)))
     }
 
     /// Fails while files are in conflict: a model or a tool would take conflict markers for content.

@@ -11,13 +11,13 @@ impl Session {
     /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
-        Ok(self.push(Approved { call }))
+        Ok(self.push(Approved::new(call)))
     }
 
     /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
     pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
-        Ok(self.push(Denied { call, reason: reason.into() }))
+        Ok(self.push(Denied::new(call, reason)))
     }
 
     /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.

@@ -62,7 +62,7 @@ impl Session {
         self.observe().await?;
         let (tree, effects) = self.with_dir(move |_, dir| dir.restore(&tree)).await?;
         if !effects.is_empty() {
-            self.push(Observed { tree, effects: effects.clone() });
+            self.push(Observed::new(tree).with_effects(effects.clone()));
         }
         self.durable().await?;
         Ok(effects)
@@ -179,5 +179,5 @@ pub(crate) fn checked(
         }
         Err(error) => (Verdict::Broken, error.message()),
     };
-    Checked { check: command.to_owned(), verdict, output: output.into(), tree, inputs: inputs.to_vec() }
+    Checked::new(command, verdict).with_output(output).with_tree(tree).with_inputs(inputs.to_vec())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rath_record::chunk::{Chunk, Forked, Merged, Placed, Strategy};
+use rath_record::chunk::{Chunk, Forked, Merged, Placed, Strategy, Tree};
 use rath_record::{MergeError, Record, Step};
 
 use super::{Branch, Session};
@@ -26,7 +26,7 @@ impl Session {
     pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         if let Some(place) = self.place_after_merge(theirs) {
             // The result stays in this place, whatever place the other session was in.
-            let here = |tree| Placed { place: place.to_string(), tree };
+            let here = |tree: Option<Tree>| Placed::new(place.to_string()).with_tree(tree);
             let ours = self.fork().with(here(self.tree()));
             let mut merged = ours.merge_records(theirs, strategy)?;
             let tree = merged.tree();
@@ -40,12 +40,12 @@ impl Session {
     fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = Branch::new();
         let Forked { nth, from, .. } = self.fork_chunk(None);
-        let step = Merged { nth, from, ..self.merge_files(theirs, strategy)? };
+        let step = self.merge_files(theirs, strategy)?.with_nth(nth).with_from(from);
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
                 MergeError::OpenCall { .. } => "record the call's result, or merge from an earlier step with `at`",
-                MergeError::TooLong { .. } => "merge by `Strategy::Ancestor`, which keeps what is shared once",
+                _ => "merge by `Strategy::Ancestor`, which keeps what is shared once",
             };
             Error::new(ErrorKind::Merge, "cannot merge").with_hint(hint).because(error).with_session(self)
         })?;
@@ -105,7 +105,7 @@ impl Session {
         }
         .deeper();
         if let Some(place) = self.place() {
-            aside.push(Placed { place: place.to_string(), tree: None });
+            aside.push(Placed::new(place.to_string()));
         }
         aside.live.place = self.live.place.within(self);
         aside
@@ -123,7 +123,8 @@ impl Session {
         self.recognise(work);
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);
-        let merged = self.record.merge(&work.record, Merged { nth, from, ..Strategy::Aside.into() }, stamp);
+        let merge = Merged::new(Strategy::Aside).with_nth(nth).with_from(from);
+        let merged = self.record.merge(&work.record, merge, stamp);
         let merged = merged.expect("open calls and length do not matter for work aside");
         let step = merged.head().filter(|head| Some(*head) != self.head()).cloned();
         self.record = merged;

@@ -31,7 +31,7 @@ impl StopReason {
                 (ErrorKind::Cancelled, CANCELLED.to_owned(), hint)
             }
         };
-        session.push(Interrupted { reason: why.as_str().into() });
+        session.push(Interrupted::new(why.as_str()));
         Error::new(kind, why).with_hint(hint).with_session(session)
     }
 

@@ -234,7 +234,7 @@ impl Session {
         let base = lineage::common_ancestor(our_head, their_head).map(|step| Record::at(step.clone()));
         let base_tree = base.as_ref().and_then(view::tree);
         if base_tree.as_ref() == Some(&their_tree) {
-            return Ok(Merged { tree: self.tree(), ..plain });
+            return Ok(plain.with_tree(self.tree()));
         }
         let versions = self.versions()?;
         // The first tree of theirs is the base if the two never had a tree in common, as when they worked in different places.
@@ -245,7 +245,7 @@ impl Session {
         }
         let Some(our_tree) = self.tree() else {
             self.sync_versions()?;
-            return Ok(Merged { tree: Some(their_tree), ..plain });
+            return Ok(plain.with_tree(their_tree));
         };
         let base = base_tree
             .filter(|_| self.place() == theirs.place())
@@ -256,7 +256,7 @@ impl Session {
         let mut effects = versions.diff(Some(&their_tree), &tree)?;
         effects.retain(|effect| ours.iter().any(|change| change.path == effect.path));
         self.sync_versions()?;
-        Ok(Merged { tree: Some(tree), effects, conflicts, ..plain })
+        Ok(plain.with_tree(tree).with_effects(effects).with_conflicts(conflicts))
     }
 }
 

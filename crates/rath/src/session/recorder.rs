@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 use rath_record::lineage::{self, Lineage};
 use rath_record::{BranchId, Parent, Step, StepId, StorageState};
 
+use super::resume::run_blocking;
 use super::{Error, Result, Session};
 use crate::error::ErrorKind;
 use crate::store::{
-    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, Rows, Store, StoreError, Write, WriteRight,
+    BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, StepPlaces, Store, StoreError, Write, WriteRight,
     branch_moved, branch_title, first_message, has_message, parent_not_stored, right_lost,
 };
 
@@ -39,12 +40,9 @@ impl Recorder {
         Recorder { store: store.clone(), family, branch_writer, number: 0, diverged: false }
     }
 
-    /// Creates a recorder for a stored branch that is held with this epoch.
-    pub(super) fn resumed(store: &Store, summary: &BranchSummary, epoch: u64, head: Option<&Step>) -> Self {
-        let (right, has_title) = (WriteRight::Held(epoch), has_message(summary.branch, head));
-        let state = BranchWriterState { right, head: Some(summary.head), has_title, failure: None };
-        let branch_writer = BranchWriter::new(store.writer_thread(), summary.branch, state);
-        Recorder { store: store.clone(), family: summary.family, branch_writer, number: 0, diverged: false }
+    /// Creates a recorder for a stored branch whose right was claimed.
+    pub(super) fn resumed(store: &Store, family: BranchId, branch_writer: Arc<BranchWriter>) -> Self {
+        Recorder { store: store.clone(), family, branch_writer, number: 0, diverged: false }
     }
 
     /// Hands over the steps up to the new head of a branch that are not in the store yet. `json` is the JSON of the head,
@@ -145,7 +143,7 @@ impl fmt::Debug for Recorder {
 }
 
 /// Returns the steps that lead to a head and are not in the store, parents first.
-fn steps_to_write(head: &Step, rows: &Rows) -> Vec<Step> {
+fn steps_to_write(head: &Step, rows: &StepPlaces) -> Vec<Step> {
     let is_stored = |link: &Parent| matches!(link, Parent::Missing(_)) || rows.lookup(link) != StorageState::NotStored;
     if head.parents().iter().all(is_stored) {
         return vec![head.clone()];
@@ -211,39 +209,37 @@ impl Session {
     async fn place_in(&self, store: &Store) -> Result<Recorder> {
         let Some(head) = self.head().cloned() else { return Ok(Recorder::new(store, self.id(), self.id())) };
         let walk = Lineage::new([head.clone()]);
-        // Writes that are queued now are readable after this call.
-        store.writer_thread().call(|_| Ok(())).await?;
-        let mut family = None;
-        let mut places: HashMap<StepId, StorageState> = HashMap::new();
-        let mut branches = HashSet::new();
-        for step in walk.walk() {
-            let branch = step.stamp().branch;
-            if !branches.insert(branch) {
-                continue;
-            }
-            let Some(summary) = store.summary(branch)? else { continue };
-            family.get_or_insert(summary.family);
-            let stored = store.read(branch)?.session.lineage();
-            places.extend(stored.walk().into_iter().map(|step| (step.id(), store.rows().lookup_step(step))));
-        }
+        let mut seen = HashSet::new();
+        let branches = walk.walk().into_iter().map(|step| step.stamp().branch).chain([self.id()]);
+        let branches: Vec<BranchId> = branches.filter(|branch| seen.insert(*branch)).collect();
+        let first = branches[0];
+        // On the writer thread: steps that are queued now are stored by then.
+        let summaries = store.writer_thread().call(move |backend| {
+            branches.into_iter().filter_map(|branch| backend.summary(branch).transpose()).collect::<Result<Vec<_>, _>>()
+        });
+        let summaries = summaries.await?;
+        let places = match summaries.is_empty() {
+            true => HashMap::new(),
+            false => read_places(store, &summaries).await?,
+        };
         for step in walk.walk() {
             // A step that was stored once may have been deleted.
             store.rows().set(step, places.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
         }
-        let first = walk.walk().first().map_or(self.id(), |step| step.stamp().branch);
-        let family = family.unwrap_or(first);
-        let Some(summary) = store.summary(self.id())? else {
-            let mut recorder = Recorder::new(store, family, self.id());
-            recorder.write(self.id(), &head, None);
+        let family = summaries.first().map_or(first, |summary| summary.family);
+        let branch = self.id();
+        let Some(summary) = summaries.into_iter().find(|summary| summary.branch == branch) else {
+            let mut recorder = Recorder::new(store, family, branch);
+            recorder.write(branch, &head, None);
             return Ok(recorder);
         };
         let Some(known) = walk.find(summary.head).filter(|known| places.contains_key(&known.id())) else {
-            return Err(branch_moved(self.id()).into());
+            return Err(branch_moved(branch).into());
         };
-        let (branch, holder) = (self.id(), store.writer_thread().holder().clone());
-        let epoch = store.writer_thread().call(move |backend| backend.claim(branch, &holder)).await?;
-        let mut recorder = Recorder::resumed(store, &summary, epoch, Some(known));
-        match store.summary(branch)? {
+        let (branch_writer, _) = store.writer_thread().claim(branch).await?;
+        branch_writer.set_head(summary.head, has_message(branch, Some(known)));
+        let mut recorder = Recorder::resumed(store, summary.family, branch_writer);
+        match store.writer_thread().call(move |backend| backend.summary(branch)).await? {
             Some(now) if now.head == summary.head => {}
             Some(_) => return Err(branch_moved(branch).into()),
             None => return Err(right_lost(branch, None).into()),
@@ -277,4 +273,18 @@ impl Session {
             }
         }
     }
+}
+
+/// Reads branches, and returns the places of all their steps.
+async fn read_places(store: &Store, summaries: &[BranchSummary]) -> Result<HashMap<StepId, StorageState>> {
+    let (store, branches): (_, Vec<_>) = (store.clone(), summaries.iter().map(|summary| summary.branch).collect());
+    run_blocking(move || {
+        let mut places = HashMap::new();
+        for branch in branches {
+            let stored = store.read(branch)?.session.lineage();
+            places.extend(stored.walk().into_iter().map(|step| (step.id(), store.rows().lookup_step(step))));
+        }
+        Ok(places)
+    })
+    .await
 }

@@ -145,7 +145,7 @@ fn effect(change: FileChange) -> Effect {
         Untracked::Special => UnkeptReason::Special,
     });
     let (before, after) = (change.before.map(digest), change.after.map(digest));
-    Effect { path: change.path, change: kind, before, after, unkept }
+    Effect::new(change.path, kind).with_before(before).with_after(after).with_unkept(unkept)
 }
 
 fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
@@ -164,13 +164,10 @@ fn recorded_conflict(conflict: rath_workspace::Conflict) -> Conflict {
     };
     let version =
         |kept: Kept| FileVersion { path: kept.path, object: kept.id.to_string(), mode: kept.mode.octal().to_owned() };
-    Conflict {
-        path: conflict.path,
-        what: what.to_owned(),
-        base: conflict.base.map(version),
-        ours: conflict.ours.map(version),
-        theirs: conflict.theirs.map(version),
-    }
+    Conflict::new(conflict.path, what)
+        .with_base(conflict.base.map(version))
+        .with_ours(conflict.ours.map(version))
+        .with_theirs(conflict.theirs.map(version))
 }
 
 /// Returns the versions of both sides of a conflict.

@@ -33,6 +33,22 @@ impl BranchWriter {
         Arc::new(BranchWriter { writer_thread: writer_thread.clone(), branch, state: Mutex::new(state) })
     }
 
+    /// Wraps a right that was just claimed. The head is set by [`BranchWriter::set_head`].
+    pub(super) fn claimed(writer_thread: &Arc<WriterThread>, branch: BranchId, epoch: u64) -> Arc<Self> {
+        let right = WriteRight::Held(epoch);
+        BranchWriter::new(
+            writer_thread,
+            branch,
+            BranchWriterState { right, head: None, has_title: false, failure: None },
+        )
+    }
+
+    /// Sets where the branch stands in the store.
+    pub(crate) fn set_head(&self, head: StepId, has_title: bool) {
+        let mut state = self.lock();
+        (state.head, state.has_title) = (Some(head), has_title);
+    }
+
     pub(crate) fn branch(&self) -> BranchId {
         self.branch
     }

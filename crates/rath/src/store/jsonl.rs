@@ -1,8 +1,8 @@
-//! A store in a folder: one append-only file a session, which any tool that reads lines can look at.
+//! A store in a directory, with one append-only file for each session.
 //!
-//! A file is as `docs/format.md` says, and holds all branches of a session. One process writes it at a time; while it does,
-//! the file is locked by the system, which lets go when the process ends, however it does. A step of another session is not
-//! copied: a row says in whose file it is.
+//! The files have the format of `docs/format.md`; each holds all branches of its session. One process writes a file at a time,
+//! under a file lock that the system releases when the process ends. A step of another session is not copied: a row names
+//! the file that holds it.
 
 mod contents;
 
@@ -21,12 +21,12 @@ use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 use self::contents::{advances, branches, damage, find_step, summaries};
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, WriteRight,
-    branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
+    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write,
+    WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// A store in a folder.
+/// A store in a directory.
 pub struct Jsonl {
     uri: String,
     folder: PathBuf,
@@ -37,13 +37,13 @@ pub struct Jsonl {
 struct JsonlState {
     /// The files that this process writes.
     open: HashMap<BranchId, OpenFile>,
-    /// Sessions by the number that steps know their file by.
+    /// The sessions whose files steps refer to, by number.
     numbers: Vec<BranchId>,
-    /// What a file held when it was last read.
+    /// The list of each file as it was read last.
     known: HashMap<BranchId, CachedList>,
-    /// Why nothing further is written: after a failure nobody knows what is in the files.
+    /// The reason why nothing further is written: after a failure the content of the files is unknown.
     broken: Option<StoreError>,
-    /// What was deleted since somebody asked.
+    /// The space that deletions have freed since the last compaction.
     freed: FreedSpace,
 }
 
@@ -51,11 +51,11 @@ struct JsonlState {
 struct OpenFile {
     file: File,
     encoder: Encoder,
-    /// The branches that are held, each by the right of its number, and where they are.
+    /// The branches that are held, each with its epoch and its head.
     held: HashMap<BranchId, (u64, StepId)>,
-    /// All branches that it has, and where they are.
+    /// All branches in the file, with their heads.
     branches: HashMap<BranchId, StepId>,
-    /// The steps of others that it has said where to find.
+    /// The steps of other files that rows of this file name already.
     elsewhere: HashSet<StepId>,
     dirty: bool,
 }
@@ -67,12 +67,12 @@ struct CachedList {
     list: Vec<BranchSummary>,
 }
 
-/// How often a lock is tried for that somebody holds, and how long after each time.
+/// The number of attempts to take a lock, and the pause between them.
 const LOCK_TRIES: u32 = 8;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(3);
 
 impl Jsonl {
-    /// Opens the folder, and makes it if that is wanted.
+    /// Opens the directory, and creates it if `create` allows that.
     pub fn open(path: &str, create: Create) -> Result<Self> {
         let uri = format!("jsonl:{path}");
         if path.is_empty() {
@@ -95,7 +95,7 @@ impl Jsonl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for whoever is about to write.
+    /// Locks the state, unless a write has failed before.
     fn lock_for_write(&self) -> Result<MutexGuard<'_, JsonlState>> {
         let state = self.lock();
         match &state.broken {
@@ -112,7 +112,7 @@ impl Jsonl {
         failed(&self.uri, action, error)
     }
 
-    /// Every session there is, in the order in which they began.
+    /// Lists all sessions, in the order in which they began.
     fn families(&self) -> Result<Vec<BranchId>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| self.io_error("read", error))?;
         let mut families = Vec::new();
@@ -144,7 +144,7 @@ impl Jsonl {
         reader.finish().map_err(|error| codec_error(&path, &error))
     }
 
-    /// The branches of a session, as its file lists them.
+    /// Lists the branches in the file of a session.
     fn list_file(&self, family: BranchId) -> Result<Vec<BranchSummary>> {
         let path = self.path(family);
         let facts = std::fs::metadata(&path).map_err(|error| self.io_error("read", error))?;
@@ -159,7 +159,7 @@ impl Jsonl {
                 list
             }
         };
-        // Whether somebody still writes is for the system to say.
+        // The lock tells whether a process still writes the file.
         if list.iter().any(|summary| summary.holder.is_none()) && is_locked(&path) {
             let writer = self.read_file(family)?.writer.and_then(|writer| Holder::from_json(&writer.by)).map(Arc::new);
             list.iter_mut().for_each(|summary| summary.holder = writer.clone());
@@ -167,7 +167,7 @@ impl Jsonl {
         Ok(list)
     }
 
-    /// The session in whose file a branch is.
+    /// Finds the session whose file holds a branch.
     fn family_of(&self, branch: BranchId) -> Result<Option<BranchId>> {
         if self.path(branch).exists() {
             return Ok(Some(branch));
@@ -190,7 +190,7 @@ impl Jsonl {
             .with_hint("`rath ls` lists them")
     }
 
-    /// The file of a session, locked for writing. None if somebody else writes it.
+    /// Opens the file of a session and locks it for writing. None if another process writes it.
     fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<OpenFile>> {
         let path = self.path(family);
         let file = OpenOptions::new().read(true).append(true).open(&path);
@@ -202,7 +202,7 @@ impl Jsonl {
         let branches = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
         let encoder = match opened.position {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
-            // Cut in its first row: nobody was told that anything in it is kept.
+            // Cut in its first row: nothing in the file was ever reported as durable.
             None => {
                 file.set_len(0).map_err(|error| self.io_error("write to", error))?;
                 Encoder::new().with_writer(holder.to_json())
@@ -212,9 +212,9 @@ impl Jsonl {
         Ok(Some(OpenFile { file, encoder, held, branches, elsewhere, dirty: true }))
     }
 
-    /// Locks a file for writing. False if somebody else writes it.
+    /// Locks a file for writing. False if another process writes it.
     fn lock_file(&self, file: &File) -> Result<bool> {
-        // Whoever looks whether it is locked locks it for a moment.
+        // A process that tests for the lock holds it for a moment.
         for _ in 0..LOCK_TRIES {
             match file.try_lock() {
                 Ok(()) => return Ok(true),
@@ -225,10 +225,10 @@ impl Jsonl {
         Ok(false)
     }
 
-    /// Why a branch cannot be claimed whose file somebody writes.
+    /// Creates the error for a claim of a branch whose file another process writes.
     fn held_error(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<StoreError> {
         let mut writer = None;
-        // Whoever has just locked it is about to say who it is.
+        // A process that has just locked the file is about to write its name.
         for _ in 0..LOCK_TRIES {
             let opened = self.read_file(family)?;
             writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
@@ -240,7 +240,7 @@ impl Jsonl {
         Ok(branch_held(branch, &writer.unwrap_or_else(|| holder.clone())))
     }
 
-    /// A new file for a session, locked.
+    /// Creates the file of a session, locked.
     fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
         let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
         let file = made.map_err(|error| self.io_error("write to", error))?;
@@ -252,7 +252,7 @@ impl Jsonl {
         Ok(OpenFile { file, encoder, held, branches, elsewhere, dirty: true })
     }
 
-    /// The session in whose file a new branch goes: its own, unless somebody else writes that.
+    /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
     fn file_for(&self, state: &mut JsonlState, write: &Write, holder: &Holder) -> Result<BranchId> {
         if state.open.contains_key(&write.family) {
             return Ok(write.family);
@@ -269,7 +269,7 @@ impl Jsonl {
         Ok(home)
     }
 
-    fn append(&self, state: &mut JsonlState, write: &Write, rows: &Rows) -> Result<Result<()>> {
+    fn append(&self, state: &mut JsonlState, write: &Write, rows: &StepPlaces) -> Result<Result<()>> {
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
         if let Some(parent) = missing_parent(write, rows) {
             return Ok(Err(parent_not_stored(parent)));
@@ -292,7 +292,7 @@ impl Jsonl {
         };
         let number = file_number(&mut state.numbers, home);
         let JsonlState { open, numbers, .. } = state;
-        // The file of another session can be deleted meanwhile, with what goes on from it.
+        // Another process can delete the file of another session, with the steps that this write continues from.
         let elsewhere = |place: u64| place.checked_sub(1).and_then(|at| numbers.get(at as usize)).copied();
         for link in write.steps.iter().flat_map(Step::parents) {
             if let StorageState::At(place) = rows.lookup(link)
@@ -329,7 +329,7 @@ impl Jsonl {
         Ok(Ok(()))
     }
 
-    /// Makes durable what was encoded.
+    /// Writes and syncs all encoded rows.
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
             let mut written = Vec::new();
@@ -344,7 +344,7 @@ impl Jsonl {
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
     }
 
-    /// The file of a session that nobody writes, locked.
+    /// Locks the file of a session that no process writes.
     fn lock_idle(&self, family: BranchId) -> Result<File> {
         let file = File::open(self.path(family)).map_err(|error| self.io_error("open", error))?;
         match self.lock_file(&file)? {
@@ -353,7 +353,7 @@ impl Jsonl {
         }
     }
 
-    /// Rewrites a file that nobody writes.
+    /// Rewrites a file that no process writes.
     fn rewrite(&self, family: BranchId, map: impl Fn(&Step) -> Option<(Step, Vec<Digest>)>) -> Result<()> {
         let path = self.path(family);
         let _locked = self.lock_idle(family)?;
@@ -366,7 +366,7 @@ impl Jsonl {
         }
         let mut encoder = Encoder::new();
         let mut known = HashSet::new();
-        // In the order of its rows: of two steps that went on from one, the branch is where the first one went.
+        // In the order of the rows: where two steps continue from one, the branch follows the first.
         for step in &opened.steps {
             for link in step.parents().iter().filter(|link| !known.contains(&link.id())) {
                 let elsewhere = link.step().map(|parent| self.family_of(parent.stamp().branch)).transpose()?.flatten();
@@ -397,10 +397,10 @@ impl StoreBackend for Jsonl {
         &self.uri
     }
 
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         let mut state = self.lock_for_write()?;
         let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>();
-        // What is encoded by half must never be written.
+        // StepPlaces of an incomplete group must never be written.
         let answers = answers.inspect_err(|error| state.broken = Some(error.duplicate()))?;
         self.sync(&mut state)?;
         Ok(answers)
@@ -421,7 +421,7 @@ impl StoreBackend for Jsonl {
             Some(_) => return Err(branch_held(branch, holder)),
             None => *open.branches.get(&branch).ok_or_else(|| self.no_such(branch))?,
         };
-        // Higher than that of everybody who begins a branch in this process.
+        // Higher than the epoch of a branch that was begun in this process.
         let epoch = FIRST_EPOCH + 1;
         open.held.insert(branch, (epoch, head));
         self.sync(&mut state)?;
@@ -448,7 +448,7 @@ impl StoreBackend for Jsonl {
         Ok(())
     }
 
-    /// The system knows who is alive.
+    /// Does nothing: the system releases the lock of a process that has ended.
     fn renew(&self, _: &Holder) -> Result<()> {
         Ok(())
     }
@@ -466,9 +466,9 @@ impl StoreBackend for Jsonl {
         Ok(self.list_file(family)?.into_iter().find(|summary| summary.branch == branch))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let family = self.family_of(branch)?.ok_or_else(|| self.no_such(branch))?;
-        // Everything of one moment: somebody may be writing.
+        // One read for the list and the steps: another process may be writing.
         let opened = self.read_file(family)?;
         let list = summaries(family, &opened);
         let mut summary =
@@ -479,7 +479,7 @@ impl StoreBackend for Jsonl {
         }
         let head = branches(&opened).into_iter().find(|(id, _)| *id == branch).map(|(_, head)| head);
         let damage = damage(&self.path(family), &opened);
-        // Looked for once a branch: it may take a look at every file.
+        // Once for each branch: finding the file of a branch may read all files.
         let mut homes: HashMap<BranchId, u64> = HashMap::new();
         for step in Lineage::new(head.clone()).walk() {
             let number = match homes.entry(step.stamp().branch) {
@@ -494,7 +494,7 @@ impl StoreBackend for Jsonl {
         Ok(StoredBranch { summary, head, damage })
     }
 
-    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+    fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         let read = self.read(branch, rows)?;
         match &read.damage[..] {
             [] => Ok(read.head.into_iter().collect()),
@@ -547,13 +547,13 @@ impl StoreBackend for Jsonl {
         Ok(())
     }
 
-    /// A file holds nothing that nothing needs: all that there is to give back is given back when a session is deleted.
+    /// Returns what deletions have freed: the files hold nothing that could be compacted.
     fn compact(&self) -> Result<FreedSpace> {
         Ok(std::mem::take(&mut self.lock().freed))
     }
 }
 
-/// The number by which steps know that they are in the file of a session.
+/// Returns the number by which steps refer to the file of a session.
 fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
     let at = numbers.iter().position(|known| *known == family).unwrap_or_else(|| {
         numbers.push(family);
@@ -562,7 +562,7 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
     at as u64 + 1
 }
 
-/// Whether somebody writes a file.
+/// Returns true if a process writes the file.
 fn is_locked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

@@ -1,18 +1,20 @@
-//! Which store: by URI.
+//! Opening stores by URI.
 
 use std::sync::Arc;
 
-use super::{Jsonl, Sqlite, Store};
+#[cfg(feature = "sqlite")]
+use super::Sqlite;
+use super::{Jsonl, Store};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-type Opener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
+type StoreOpener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
 
-/// Whether a store that is not there is made.
+/// The choice to create a store that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// It is.
+    /// Creates the store.
     IfMissing,
-    /// It is an error.
+    /// Returns an error.
     Never,
 }
 
@@ -26,31 +28,34 @@ pub enum Create {
 /// ```
 #[derive(Clone)]
 pub struct Registry {
-    kinds: Vec<(String, Opener)>,
+    kinds: Vec<(String, StoreOpener)>,
 }
 
 impl Registry {
-    /// The kinds that rath brings.
+    /// Creates a registry with the kinds that rath has built in.
     pub fn new() -> Self {
-        Registry { kinds: Vec::new() }
-            .with("sqlite", |path, create| Store::new(Sqlite::open(path, create)?))
-            .with("jsonl", |path, create| Store::new(Jsonl::open(path, create)?))
-            .with("memory", |_, _| Store::new(Sqlite::in_memory()?))
+        let registry = Registry { kinds: Vec::new() };
+        #[cfg(feature = "sqlite")]
+        let registry = registry.with("sqlite", |path, create| Store::new(Sqlite::open(path, create)?));
+        let registry = registry.with("jsonl", |path, create| Store::new(Jsonl::open(path, create)?));
+        #[cfg(feature = "sqlite")]
+        let registry = registry.with("memory", |_, _| Store::new(Sqlite::in_memory()?));
+        registry
     }
 
-    /// Adds a kind. `open` is given what stands after the colon.
+    /// Adds a kind. `open` gets the part of the URI after the colon.
     pub fn with(mut self, scheme: &str, open: impl Fn(&str, Create) -> Result<Store> + Send + Sync + 'static) -> Self {
         self.kinds.retain(|(known, _)| known != scheme);
         self.kinds.push((scheme.to_owned(), Arc::new(open)));
         self
     }
 
-    /// The store that a URI names, made if it is not there.
+    /// Opens the store that a URI names, and creates it if it does not exist.
     pub fn open(&self, uri: &str) -> Result<Store> {
         self.open_as(uri, Create::IfMissing)
     }
 
-    /// The store that a URI names.
+    /// Opens the store that a URI names.
     pub fn open_as(&self, uri: &str, create: Create) -> Result<Store> {
         let Some((scheme, rest)) = uri.split_once(':') else {
             return Err(StoreError::new(StoreErrorKind::Store, format_args!("wanted a store, found `{uri}`"))
@@ -60,10 +65,11 @@ impl Registry {
             Some((_, open)) => open(rest, create),
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-                Err(StoreError::new(
-                    StoreErrorKind::Store,
-                    format_args!("unknown kind of store `{scheme}`; known: {known}"),
-                ))
+                let message = format!("unknown kind of store `{scheme}`; known: {known}");
+                let error = StoreError::new(StoreErrorKind::Store, message);
+                // A build without SQLite knows neither of the two.
+                let needs_feature = !cfg!(feature = "sqlite") && ["memory", "sqlite"].contains(&scheme);
+                Err(if needs_feature { error.with_hint("build rath with its feature `sqlite`") } else { error })
             }
         }
     }

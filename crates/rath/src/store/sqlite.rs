@@ -1,12 +1,12 @@
-//! A store in a SQLite file and a log placement it.
+//! A store in a SQLite database and a log beside it.
 //!
-//! Every step goes to the end of the log, whatever session it is of, and what is said of branches with it: a group of a
-//! thousand sessions is one write and one sync. The log is the truth. The database is an index to it, to be looked at with
-//! any tool that opens one: it says where every branch stands, and holds what is too long for a row. It is brought up to
-//! date when there is time, and before anybody reads from it.
+//! All steps are appended to the log, with the changes to their branches: a group of a thousand sessions is one write and one
+//! sync. The log is authoritative. The database is an index of the log that any SQLite tool can open: it holds the state of
+//! every branch, and payloads that are too long for an entry. The database is brought up to date when the store is idle, and
+//! before it is read.
 //!
-//! There is no index by id; a step is found through its children, which hold its place. Every entry is sealed: nobody else
-//! notices when a byte changes.
+//! There is no index by id; a step is found through its children, which hold its place. Every entry has a seal, because nothing
+//! else detects a changed byte.
 
 mod branch;
 mod change;
@@ -38,15 +38,15 @@ use self::walk::{ReadHandles, StepLoader};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FreedSpace, Holder, Rows, StoreBackend, StoredBranch, Write, failed, make_folder,
+    BranchSummary, CheckReport, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write, failed, make_folder,
     sync_parent,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// How much of the log the database may be behind while there is no time to bring it up to date, in bytes.
+/// The number of bytes by which the database may be behind the log while the store is busy.
 const MAX_BYTES_BEHIND_LOG: u64 = 64 << 20;
 
-/// A store in a SQLite file and a log placement it.
+/// A store in a SQLite database and a log beside it.
 pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the files, and makes them, and the folder that they are in, if that is wanted.
+    /// Opens the files, and creates them and their directory if `create` allows that.
     pub fn open(path: &str, create: Create) -> Result<Self> {
         let uri = format!("sqlite:{path}");
         if path.is_empty() {
@@ -68,11 +68,11 @@ impl Sqlite {
         if !file.exists() {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint("`rath run` makes one; `--store` step_and_branch another"));
+                    .with_hint("`rath run` makes one; `--store` names another"));
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
-        // A database has a header of a hundred bytes. One with less was cut; one with nothing may never have been written.
+        // A database has a header of 100 bytes: a shorter file was cut. An empty file may never have been written.
         let length = std::fs::metadata(file).map_or(0, |file| file.len());
         if (1..100).contains(&length) || (length == 0 && file.exists() && create == Create::Never) {
             let message = format!("{uri} is damaged: it was cut off at its beginning, and holds nothing");
@@ -81,7 +81,7 @@ impl Sqlite {
         wal::check(file).map_err(|error| failed(&uri, "read", error))??;
         let make_log = || {
             let made = Log::create(&log_path(file), uuid::Uuid::now_v7().into_bytes());
-            // Its name is durable before a database says that it is there.
+            // The name of the log is durable before a database refers to it.
             let made = made.and_then(|made| sync_parent(file).map(|()| made));
             let made = made.map_err(|error| failed(&uri, "write to", error))?;
             made.map(|log| log.store()).ok_or_else(|| change::missing_database(&log_path(file)))
@@ -100,7 +100,7 @@ impl Sqlite {
         };
         let (writer, reader) = open().map_err(|error| schema::describe(&uri, error))??;
         schema::check_version(&reader, &uri)?;
-        // The step_and_branch of the file and of its log are durable before anything in them is: SQLite does not insist on it.
+        // The names of both files are durable before their content is. SQLite does not guarantee that.
         sync_parent(file).map_err(|error| failed(&uri, "write to", error))?;
         let opened = change::open_log(file, &reader).and_then(|(log, about)| Ok((log.end()?, log, about)));
         let (end, log, about) = opened.map_err(|error| error.describe(&uri, "read"))?;
@@ -112,7 +112,7 @@ impl Sqlite {
         Ok(store)
     }
 
-    /// A store that lasts as long as the handle.
+    /// Creates a store that lasts as long as the handle.
     pub fn in_memory() -> Result<Self> {
         let uri = "memory:".to_owned();
         let log = Log::in_memory(uuid::Uuid::now_v7().into_bytes());
@@ -150,7 +150,7 @@ impl Sqlite {
         }
     }
 
-    /// Sets how long a writer counts as alive after it was heard of last; half a minute unless told.
+    /// Sets the time for which a writer counts as alive after its last renewal. The default is 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -160,12 +160,12 @@ impl Sqlite {
         self.source.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads something that is up to date.
+    /// Reads from the database after bringing it up to date.
     fn reading<T>(&self, work: impl FnOnce(&Connection, &Log) -> Result<T, TransactionError>) -> Result<T> {
         self.flush_index()?;
         let read = || {
             let connection = self.reader();
-            // Everything of one moment: somebody may be writing.
+            // One read transaction: another process may be writing.
             let moment = connection.unchecked_transaction()?;
             schema::log_state(&moment)?;
             work(&moment, &*self.current_log(&moment)?)
@@ -184,17 +184,17 @@ impl StoreBackend for Sqlite {
         &self.uri
     }
 
-    fn write(&self, group: &[Write], rows: &Rows) -> Result<Vec<Result<()>>> {
+    fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         self.write_transaction(|transaction| {
             let mut answers = Vec::with_capacity(group.len());
             for write in group {
                 answers.push(transaction.append(write, rows)?);
             }
             if transaction.index.bytes_behind_log() > MAX_BYTES_BEHIND_LOG {
-                // What this group says comes after it.
+                // The group is appended before the index is flushed.
                 transaction.finish()?;
                 transaction.begin();
-                // It is written in any case, and can be said later; unless the disk failed.
+                // The group is durable already; a failed flush is repeated later, unless the disk failed.
                 transaction
                     .index
                     .flush(transaction.connection, *transaction.own)
@@ -243,9 +243,9 @@ impl StoreBackend for Sqlite {
         self.read_transaction(|transaction| transaction.summary(branch).map(|found| found.map(|(_, summary)| summary)))
     }
 
-    fn read(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<StoredBranch> {
+    fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let found = self.read_transaction(|transaction| {
-            // Where something could not be read, that is for everybody to know.
+            // Unreadable places go to the database, where every reader finds them.
             if transaction.index.has_unreadable() {
                 transaction.index.flush(transaction.connection, *transaction.own)?;
             }
@@ -261,7 +261,7 @@ impl StoreBackend for Sqlite {
         Ok(StoredBranch { summary, head, damage })
     }
 
-    fn pieces(&self, branch: BranchId, rows: &Arc<Rows>) -> Result<Vec<Step>> {
+    fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         let heads = self.reading(|connection, log| {
             let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
             let mut relatives = HashSet::from([branch]);
@@ -304,7 +304,7 @@ impl StoreBackend for Sqlite {
     }
 }
 
-/// What was written is said in the database before the files are let go.
+/// Brings the database up to date before the files are closed.
 impl Drop for Sqlite {
     fn drop(&mut self) {
         let _ = self.flush_index();

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::branch_writer::BranchWriter;
 use super::error::{Result, StoreError, StoreErrorKind};
-use super::{Holder, Rows, StoreBackend, Write};
+use super::{Holder, StepPlaces, StoreBackend, Write};
 
 /// The number of writes in one group.
 const MAX_GROUP_WRITES: usize = 4096;
@@ -65,7 +65,7 @@ enum WriterJob {
 }
 
 impl WriterThread {
-    pub(super) fn start(backend: Arc<dyn StoreBackend>, rows: Arc<Rows>) -> Result<Arc<Self>> {
+    pub(super) fn start(backend: Arc<dyn StoreBackend>, rows: Arc<StepPlaces>) -> Result<Arc<Self>> {
         let writer = Arc::new(WriterThread {
             queue: Mutex::default(),
             job_added: Condvar::new(),
@@ -105,6 +105,20 @@ impl WriterThread {
         self.push(WriterJob::Call(Box::new(move |backend| _ = sender.send(call(backend)))));
         let closed = |_| StoreError::new(StoreErrorKind::Store, "the store was closed before it could answer");
         receiver.await.map_err(closed)?
+    }
+
+    /// Claims the right to append to a stored branch, after all that is queued now.
+    ///
+    /// Returns the right, and the holder that wrote the branch last and did not close it. Dropping the right releases it; so
+    /// does dropping this future, whenever the answer comes.
+    pub(crate) async fn claim(self: &Arc<Self>, branch: BranchId) -> Result<(Arc<BranchWriter>, Option<Arc<Holder>>)> {
+        let writer_thread = self.clone();
+        self.call(move |backend| {
+            let left_open_by = backend.summary(branch)?.and_then(|summary| summary.holder);
+            let epoch = backend.claim(branch, &writer_thread.holder)?;
+            Ok((BranchWriter::claimed(&writer_thread, branch, epoch), left_open_by))
+        })
+        .await
     }
 
     /// Completes when all jobs up to a number are done.
@@ -155,7 +169,7 @@ impl WriterThread {
     }
 
     /// Does jobs until the store is closed and the queue is empty.
-    fn work(&self, backend: &dyn StoreBackend, rows: &Rows) {
+    fn work(&self, backend: &dyn StoreBackend, rows: &StepPlaces) {
         // After a failure the state of the disk is unknown: nothing further is written.
         let mut failure: Option<StoreError> = None;
         let mut housekeeping = Housekeeping { renewed: Instant::now(), is_due: false };
@@ -251,7 +265,7 @@ struct WriteBatch {
 
 impl WriteBatch {
     /// Writes the group, reports to each branch, then releases rights.
-    fn commit(&mut self, backend: &dyn StoreBackend, rows: &Rows, failure: &mut Option<StoreError>) {
+    fn commit(&mut self, backend: &dyn StoreBackend, rows: &StepPlaces, failure: &mut Option<StoreError>) {
         let WriteBatch { writes, releases } = std::mem::take(self);
         if !writes.is_empty() {
             write_group(backend, rows, writes, failure);
@@ -265,7 +279,7 @@ impl WriteBatch {
 
 fn write_group(
     backend: &dyn StoreBackend,
-    rows: &Rows,
+    rows: &StepPlaces,
     group: Vec<(Write, Arc<BranchWriter>)>,
     failure: &mut Option<StoreError>,
 ) {

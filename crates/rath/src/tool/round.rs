@@ -150,7 +150,7 @@ impl CallOutcome {
 
 /// Decides which action a call needs.
 fn plan(session: &Session, tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
-    let PendingCall { step, call, progress } = pending;
+    let PendingCall { step, call, progress, .. } = pending;
     let action = if let Progress::Denied { reason } = &progress {
         CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
     } else {
@@ -400,7 +400,7 @@ impl Round {
                     if !ready.started {
                         let key =
                             matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
-                        session.push(ToolStarted { call: slot.call.id.clone(), key });
+                        session.push(ToolStarted::new(slot.call.id.clone()).with_key(key));
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
                     let cx = Arc::new(ToolCx::with_key(session.for_tool(), slot.call.clone(), ready.key.clone()));
@@ -482,7 +482,7 @@ impl CallSlot {
         let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
         let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
         let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
-        let result = ToolResult { whole, ..ToolResult::new(self.call.id.clone(), outcome.outcome, output) };
+        let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output).with_whole(whole);
         session.push(files.add_changes(session, result, changes));
         visibility
     }

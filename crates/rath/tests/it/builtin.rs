@@ -451,7 +451,7 @@ fn code_runs_and_no_file_is_left() {
             Ok: 1!,2!
 
             BadArguments: bad arguments: `language`: wanted one of "python", "bash", "node", found a string: "ruby"
-            BadArguments: bad arguments: `code` has 100001 bytes, and the most is 100000; write it to a file and run that
+            BadArguments: bad arguments: `code` has 100001 bytes, and the limit is 100000; write it to a file and run that
         "#]],
     );
     let left = std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());

@@ -67,49 +67,41 @@ pub(crate) fn sessions() -> Vec<(&'static str, Session)> {
     list.push(("a chat", chat.clone()));
 
     let mut tools = Session::empty();
-    tools.push(Instructions {
-        text: "You work.".into(),
-        tools: vec![ToolSpec::new(
-            "ls",
-            "List.",
-            serde_json::json!({"type": "object", "properties": {"z": {}, "a": {}}}),
-        )],
-        provider: Some(Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() }),
-    });
+    let spec = serde_json::json!({"type": "object", "properties": {"z": {}, "a": {}}});
+    let identity = Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() };
+    tools.push(
+        Instructions::new("You work.")
+            .with_tools(vec![ToolSpec::new("ls", "List.", spec)])
+            .with_provider(identity.clone()),
+    );
     tools.push(Chunk::user("look around"));
-    let answer = Assistant {
-        text: "Looking.".into(),
-        reasoning: "They want to know.".into(),
-        calls: vec![
+    let answer = Assistant::new("Looking.")
+        .with_reasoning("They want to know.")
+        .with_calls(vec![
             Call::new("a", "ls", r#"{"z": 1, "a": [1.50, "x"]}"#),
             Call::new("b", "pwd", ""),
             Call::new("a", "ls", "not json"),
-        ],
-        finish: Finish::Calls,
-        provider: Some(Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() }),
-        facts: Some(Json::parse(r#"{"id":"r1","cost_usd":0.25}"#).expect("JSON")),
-        sidecar: Some(Json::parse(r#"{"signature":"x"}"#).expect("JSON")),
-        ..Assistant::default()
-    };
+        ])
+        .with_finish(Finish::Calls)
+        .with_provider(identity)
+        .with_facts(Json::parse(r#"{"id":"r1","cost_usd":0.25}"#).expect("JSON"))
+        .with_sidecar(Json::parse(r#"{"signature":"x"}"#).expect("JSON"));
     tools.push_with_usage(answer, Usage::new(100, 20));
     for call in ["a", "b", "a"] {
-        tools.push(ToolStarted { call: call.into(), key: None });
+        tools.push(ToolStarted::new(call));
     }
     tools.push(Chunk::result("a", "x.txt"));
-    tools.push(ToolResult { whole: Some("all of it".into()), ..ToolResult::new("b", Outcome::Failed, "no") });
+    tools.push(ToolResult::new("b", Outcome::Failed, "no").with_whole(Text::from("all of it")));
     tools.push(Chunk::result("a", ""));
     let mut answered = tools.clone();
-    answered.push_with_usage(
-        Assistant { finish: Finish::Length, ..Assistant { text: "There is".into(), ..Assistant::default() } },
-        Usage::new(200, 2),
-    );
+    answered.push_with_usage(Assistant::new("There is").with_finish(Finish::Length), Usage::new(200, 2));
     list.push(("results to answer", tools.clone()));
     list.push(("a tool loop", answered.clone()));
 
     let mut open = tools.clone();
     open.push(Chunk::calls(["new", "begun", "refused", "allowed"].map(|id| Call::new(id, "rm", "{}"))));
-    open.push(ToolStarted { call: "begun".into(), key: Some("k".to_owned()) });
-    open.push(Denied { call: "refused".into(), reason: "no".into() });
+    open.push(ToolStarted::new("begun").with_key("k".to_owned()));
+    open.push(Denied::new("refused", "no"));
     open.approve("allowed").expect("it is open");
     list.push(("open calls", open));
 

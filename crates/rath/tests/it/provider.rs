@@ -6,7 +6,6 @@ use expect_test::{Expect, expect};
 use rath::chunk::{Finish, Image};
 use rath::prelude::*;
 use rath::provider::{Env, ProviderRegistry, Timeouts};
-use rath::record::Blob;
 
 use crate::server::{AfterBody, Reply, TestServer};
 use crate::support::block_on;
@@ -691,7 +690,7 @@ fn bad_vectors_are_errors() {
 fn an_image_is_described_and_everything_is_on_record() {
     block_on(async {
         let server = TestServer::always(Reply::stream(PIECES)).await;
-        let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&[137, 80, 78, 71][..]) };
+        let image = Image::new("image/png", [137, 80, 78, 71]);
         let anthropic = Anthropic::new("c").base_url(&server.url).expect("it is a URL");
         let anthropic = Provider::from(anthropic).retry(Retry::never());
         let error = anthropic.describe(image.clone(), "What is this?").await.expect_err("this server has another API");

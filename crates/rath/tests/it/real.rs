@@ -139,15 +139,11 @@ mod aimock {
     async fn tool_loop(provider: &Provider) -> Session {
         let parameters = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
         let mut session = Session::empty();
-        session.push(Instructions {
-            text: "You know the weather.".into(),
-            tools: vec![ToolSpec {
-                name: "get_weather".to_owned(),
-                description: "The weather in a city.".to_owned(),
-                parameters: Json::parse(parameters).expect("JSON"),
-            }],
-            provider: None,
-        });
+        session.push(Instructions::new("You know the weather.").with_tools(vec![ToolSpec::new(
+            "get_weather",
+            "The weather in a city.",
+            Json::parse(parameters).expect("JSON"),
+        )]));
         session.push(Chunk::user("What is the weather?"));
         session = ask(provider, session).await.expect("an answer");
         let Next::RunTools(calls) = session.next() else { panic!("wanted calls, found {session}") };

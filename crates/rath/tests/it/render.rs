@@ -12,7 +12,7 @@ use rath::chunk::{
 };
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
-use rath::record::{Blob, view};
+use rath::record::view;
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};
@@ -143,11 +143,8 @@ fn answer(which: usize, shape: Shape) -> Answer {
 }
 
 fn instructions(which: usize) -> Instructions {
-    let tool = |name: &str, parameters: &str| ToolSpec {
-        name: name.to_owned(),
-        description: "Looks.".to_owned(),
-        parameters: Json::parse(parameters).expect("it is JSON"),
-    };
+    let tool =
+        |name: &str, parameters: &str| ToolSpec::new(name, "Looks.", Json::parse(parameters).expect("it is JSON"));
     let tools = match which % 3 {
         0 => vec![],
         1 => vec![tool("look", r#"{"type":"object","properties":{}}"#)],
@@ -166,7 +163,7 @@ fn instructions(which: usize) -> Instructions {
             tool("plain", r#"{"type":"object", "properties":{"c":{"anyOf":[{"type":"string"}]}}, "required":["c"]}"#),
         ],
     };
-    Instructions { text: ["be brief", " ", "be \"kind\""][which % 3].into(), tools, provider: None }
+    Instructions::new(["be brief", " ", "be \"kind\""][which % 3]).with_tools(tools)
 }
 
 /// A session with the last request to each model that the next request must begin with.
@@ -201,14 +198,14 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                 pool[index(at)].session.push(Chunk::user(TEXTS[text % TEXTS.len()]));
             }
             Action::Picture(at) => {
-                let image = |kind: &str| Image { media_type: kind.to_owned(), blob: Blob::new(&b"dots"[..]) };
+                let image = |kind: &str| Image::new(kind, *b"dots");
                 let images = vec![image("image/png"), image("image/tiff")];
-                pool[index(at)].session.push(rath::chunk::User { text: "".into(), images });
+                pool[index(at)].session.push(rath::chunk::User::new("").with_images(images));
             }
             Action::Recall(at) => {
-                let found = vec![RecalledEntry { entry: "1".to_owned(), text: MEMORY.into() }];
+                let found = vec![RecalledEntry::new("1", MEMORY)];
                 let event = MemoryEvent::Recall { query: "?".into(), found };
-                pool[index(at)].session.push(rath::chunk::Memory { memory: "house:".to_owned(), event });
+                pool[index(at)].session.push(rath::chunk::Memory::new("house:", event));
             }
             Action::Results(at, output) => {
                 let session = &mut pool[index(at)].session;
@@ -236,7 +233,7 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                     let steps: Vec<_> = branch.session.as_record().steps().iter().map(|step| step.id()).collect();
                     let mut hidden = steps[..back % steps.len()].to_vec();
                     hidden.extend(elsewhere);
-                    branch.session.push(Compressed { hidden, kept: vec![], summary: "before".into() });
+                    branch.session.push(Compressed::new(hidden, "before"));
                     branch.forget();
                 }
             }
@@ -361,8 +358,8 @@ fn opaque_state_is_sent_only_to_the_model_it_came_from() {
 fn a_missing_payload_is_an_error_and_not_left_out() {
     let long = "x".repeat(20_000);
     let mut session = Session::user(&*long);
-    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"dots"[..]) };
-    session.push(rath::chunk::User { text: "see".into(), images: vec![image] });
+    let image = Image::new("image/png", *b"dots");
+    session.push(rath::chunk::User::new("see").with_images(vec![image]));
     let mut without_payloads = Session::empty();
     for chunk in session.chunks() {
         let mut json = Vec::new();

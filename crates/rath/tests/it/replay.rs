@@ -783,11 +783,11 @@ fn a_change_is_reported_at_the_first_step_that_differs() {
         &session,
         &WriterFlow { turns: 1, ..recorded() }.flow(),
         expect![[r#"
-        diverges at step b156e485 (assistant: done)
-          expected: assistant: done
-          found:    failed: limit: the model was asked 1 times in one run, and …
-          the same before that: 5 steps, 1 request
-    "#]],
+            diverges at step b156e485 (assistant: done)
+              expected: assistant: done
+              found:    failed: limit: the model was asked 1 times in one run and i…
+              the same before that: 5 steps, 1 request
+        "#]],
     );
     let first = Agent::new("Write.", &mute()).tool(Counter { description: "Counts.", ..Counter::default() });
     check(

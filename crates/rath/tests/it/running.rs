@@ -309,7 +309,7 @@ fn a_process_ends_with_the_call_that_started_it() {
     let (_, end) = log.split_once("tool started").expect("it was started");
     expect![[r#"
         : call_2_1  [agent]
-        tool result: call_2_1 cancelled: the run was stopped before it ended; whether it … +left +own  [agent]
+        tool result: call_2_1 cancelled: the run was stopped before the call ended; it ma… +left +own  [agent]
         interrupted: the run was cancelled  [agent]
     "#]]
     .assert_eq(end);

@@ -127,31 +127,31 @@ fn the_error_for_an_invalid_line_names_the_line() {
     check_error(
         "hello",
         expect![[r#"
-            line 2 of the script `script` is no turn: expected value
+            line 2 of the script `script` is not a turn: expected value
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     check_error(
         r#"{"txet":"hello"}"#,
         expect![[r#"
-            line 2 of the script `script` is no turn: unknown field `txet`, expected one of `text`, `reasoning`, `calls`, `finish`, `usage`, `error`, `delay_ms`, `chunks`, `agent`, `expect`
+            line 2 of the script `script` is not a turn: unknown field `txet`, expected one of `text`, `reasoning`, `calls`, `finish`, `usage`, `error`, `delay_ms`, `chunks`, `agent`, `expect`
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     check_error(
         r#"{"calls":[{"tool":"look"}]}"#,
         expect![[r#"
-            line 2 of the script `script` is no turn: unknown field `tool`, expected `name` or `arguments`
+            line 2 of the script `script` is not a turn: unknown field `tool`, expected `name` or `arguments`
             hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     check_error(
         r#"{"text":"hello","chunks":0}"#,
         expect![[r#"
-        line 2 of the script `script` is no turn: `chunks` is at least 1
+        line 2 of the script `script` is not a turn: `chunks` must be at least 1
         hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     check_error(
         r#"{"text":"hello","error":{"status":500,"message":"no"}}"#,
         expect![[r#"
-        line 2 of the script `script` is no turn: with `error` there is no `text` and there are no `calls`
+        line 2 of the script `script` is not a turn: a turn with `error` cannot have `text` or `calls`
         hint: a turn is a JSON object on one line: {"text": "hello"}"#]],
     );
     assert_eq!(Script::of(["", "# nothing"]).expect_err("it is empty").to_string(), "the script `script` has no turns");

@@ -431,7 +431,7 @@ fn a_sidecar_is_dropped_with_the_text_that_it_belongs_to() {
     let is_kept = |text: &str, sidecar: &str| {
         let mut session = Session::user("hi").hiding(secrets.clone());
         let sidecar = Json::parse(sidecar).expect("it is JSON");
-        session.push(Assistant { text: text.into(), sidecar: Some(sidecar), ..Assistant::default() });
+        session.push(Assistant::new(text).with_sidecar(sidecar));
         match session.head().expect("it was pushed").chunk() {
             Chunk::Assistant(answer) => answer.sidecar.is_some(),
             chunk => panic!("{chunk:?}"),

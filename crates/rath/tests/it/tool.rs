@@ -77,7 +77,7 @@ fn check(calls: &[(&str, &str)], expected: Expect) {
 
 #[test]
 fn the_specification_of_a_tool_is_that_of_its_function() {
-    let ToolSpec { name, description, parameters } = grep.spec();
+    let ToolSpec { name, description, parameters, .. } = grep.spec();
     let parameters: Value = serde_json::from_str(parameters.as_str()).expect("a schema");
     expect![[r#"
         grep: Search the files for a pattern.
@@ -467,7 +467,7 @@ fn a_call_whose_end_is_unknown_runs_again_only_if_it_is_repeatable() {
         let calls = tools.iter().map(|tool| Call::new(*tool, *tool, "{}"));
         session.push(Chunk::calls(calls));
         for tool in tools {
-            session.push(rath::chunk::ToolStarted { call: (*tool).into(), key: None });
+            session.push(rath::chunk::ToolStarted::new(*tool));
         }
         session
     };
@@ -667,7 +667,7 @@ fn a_model_that_never_stops_is_stopped() {
 fn a_call_with_an_unknown_end_whose_tool_is_gone_waits_for_a_decision_too() {
     let mut session = Session::user("go");
     session.push(Chunk::calls([Call::new("c", "launch", "{}")]));
-    session.push(rath::chunk::ToolStarted { call: "c".into(), key: None });
+    session.push(rath::chunk::ToolStarted::new("c"));
     let agent = Agent::new("Go.", &script([r#"{"text": "done"}"#]));
     let error = block_on(agent.run(session)).expect_err("the end is unknown");
     assert_eq!(error.kind(), ErrorKind::Approval);
@@ -908,7 +908,7 @@ fn the_macros_take_the_path_of_the_crate() {
     let provider =
         script([r#"{"calls": [{"name": "count_renamed", "arguments": {"path": "a b"}}]}"#, r#"{"text": "2"}"#]);
     let holder = Holder { agent: Agent::new("Count.", &provider).tool(count_renamed) };
-    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script/script, tools: count_renamed)\n)");
+    assert_eq!(holder.tree(), "Holder(\n  (agent): Agent(script:script, tools: count_renamed)\n)");
     let session = block_on(holder.agent.run(Session::user("go"))).expect("a run");
     assert_eq!(outputs(&session), "Ok: 2\n");
 }

@@ -190,7 +190,7 @@ impl<'n> AtifReader<'n> {
             Some("user") => {
                 builder.push_instructions();
                 let (text, images) = message;
-                vec![builder.record.push(Chunk::User(User { text: text.into(), images }), &extras)]
+                vec![builder.record.push(Chunk::User(User::new(text).with_images(images)), &extras)]
             }
             Some("agent") => self.read_agent_step(builder, &mut step, number, message, (extras, is_copied)),
             Some("system") => self.read_system_step(builder, &mut step, message.0, extras),
@@ -239,14 +239,11 @@ impl<'n> AtifReader<'n> {
             })
             .collect();
         let ids: Vec<_> = calls.iter().map(|call| call.id.to_string()).collect();
-        let mut answer = Assistant {
-            text: text.into(),
-            reasoning: step.take_string("reasoning_content").map(Text::from).unwrap_or_default(),
-            calls,
-            provider: model.map(|model| parts::parse_identity(&model)),
-            facts: metrics.cost.map(|cost| Json::from(serde_json::json!({ "cost_usd": cost }))),
-            ..Assistant::default()
-        };
+        let mut answer = Assistant::new(text)
+            .with_reasoning(step.take_string("reasoning_content").map(Text::from).unwrap_or_default())
+            .with_calls(calls)
+            .with_provider(model.map(|model| parts::parse_identity(&model)))
+            .with_facts(metrics.cost.map(|cost| Json::from(serde_json::json!({ "cost_usd": cost }))));
         extras.fill_answer(&mut answer);
         let mut pushed = vec![builder.record.push_answer(answer, &extras, extras.progress.as_deref())];
         pushed.extend(self.read_observation(builder, step, number, Some(&ids)));
@@ -275,16 +272,16 @@ impl<'n> AtifReader<'n> {
             Some(StepMeaning::Instructions) => {
                 builder.push_instructions();
                 let tools: Vec<ToolSpec> = extras.tools.take().unwrap_or_else(|| builder.tools.clone());
-                let instructions = Instructions { text: text.into(), tools, provider: extras.provider.take() };
+                let instructions = Instructions::new(text).with_tools(tools).with_provider(extras.provider.take());
                 vec![builder.record.push(Chunk::Instructions(instructions), &extras)]
             }
             Some(StepMeaning::Compressed) => {
                 builder.push_instructions();
                 let steps = |numbers: &[u64]| {
-                    numbers.iter().filter_map(|number| builder.steps.get(number)).flatten().copied().collect()
+                    numbers.iter().filter_map(|number| builder.steps.get(number)).flatten().copied().collect::<Vec<_>>()
                 };
                 let (hidden, kept) = (steps(&extras.hidden), steps(&extras.kept));
-                let compressed = Compressed { hidden, kept, summary: text.into() };
+                let compressed = Compressed::new(hidden, text).with_kept(kept);
                 vec![builder.record.push(Chunk::Compressed(compressed), &extras)]
             }
             // System steps at the beginning are the prompt. A later one may be any message, for the agent or for others, so

@@ -209,7 +209,7 @@ impl TrajectoryWriter {
             Chunk::Assistant(answer) => self.push_answer(step, answer, rath, writer),
             Chunk::ToolResult(result) => self.push_result(step, result, rath, writer),
             Chunk::Compressed(compressed) => {
-                let Compressed { hidden, kept, summary } = compressed;
+                let Compressed { hidden, kept, summary, .. } = compressed;
                 let numbers = |ids: &[StepId]| {
                     let mut numbers: Vec<u64> = ids.iter().filter_map(|id| self.numbers.get(id).copied()).collect();
                     numbers.dedup();

@@ -49,7 +49,7 @@ impl Clone for RequestCache {
 
 /// A request up to its last message.
 ///
-/// It only saves time: rendering the record alone gives the same bytes.
+/// A prefix only saves time: rendering the record alone gives the same bytes.
 #[derive(Clone)]
 pub(crate) struct RequestPrefix {
     identity: Identity,

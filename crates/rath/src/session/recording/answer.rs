@@ -86,8 +86,8 @@ fn is_failure(chunk: &Chunk) -> bool {
 /// Returns the error of a recorded failure or interruption.
 pub(crate) fn recorded_failure(step: &Step) -> Option<Error> {
     match step.chunk() {
-        Chunk::Failed(Failed { error, message }) => Some(Error::new(ErrorKind::named(error), message)),
-        Chunk::Interrupted(Interrupted { reason }) => Some(Error::new(StopReason::error_kind(reason), reason)),
+        Chunk::Failed(Failed { error, message, .. }) => Some(Error::new(ErrorKind::named(error), message)),
+        Chunk::Interrupted(Interrupted { reason, .. }) => Some(Error::new(StopReason::error_kind(reason), reason)),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! What the file of a session says.
+//! The branches, heads and damage in the file of a session.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rath_record::{BranchId, Step, StepId, Totals};
 use super::super::title::branch_title;
 use super::super::{BranchSummary, Damage, Holder};
 
-/// Finds a step in the file of another session, and reads no further than it.
+/// Finds a step in the file of another session, reading no further than that step.
 pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<Step> {
     let bytes = std::fs::read(folder.join(format!("{family}.jsonl"))).ok()?;
     let folder = folder.to_owned();
@@ -25,7 +25,7 @@ pub(super) fn find_step(folder: &Path, family: BranchId, id: StepId) -> Option<S
     None
 }
 
-/// The branches in a file, with their heads, in the order in which they began. What is in the files of others is left out.
+/// Returns the branches in a file with their heads, in the order in which they began. Branches in other files are left out.
 pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
     let mut index: HashMap<BranchId, usize> = HashMap::new();
     let mut found: Vec<(BranchId, Step)> = Vec::new();
@@ -43,9 +43,10 @@ pub(super) fn branches(opened: &FileContents) -> Vec<(BranchId, Step)> {
     found
 }
 
-/// Whether a branch that is at `head` moves on to a step of it. Whoever went on from where somebody else had gone on before
-/// was refused; those steps are here only if a fork rests on them. A piece of it that goes on from nothing is one that damage
-/// parted from it, and is kept aside.
+/// Returns true if a branch with this head advances to a step.
+///
+/// A write that continues from an older step than the head was refused; such steps are in the file only if a fork descends from
+/// them. A piece of the branch without a parent was split off by damage and does not move the head.
 pub(super) fn advances(head: StepId, step: &Step) -> bool {
     step.parents().first().is_some_and(|link| {
         let is_same_branch = |parent: &Step| parent.stamp().branch == step.stamp().branch;
@@ -53,7 +54,7 @@ pub(super) fn advances(head: StepId, step: &Step) -> bool {
     })
 }
 
-/// What a list says of the branches in a file.
+/// Returns the list entries of the branches in a file.
 pub(super) fn summaries(family: BranchId, opened: &FileContents) -> Vec<BranchSummary> {
     let heads: HashSet<StepId> = opened.heads.iter().map(Step::id).collect();
     let lineage = Lineage::new(opened.heads.clone());
@@ -73,7 +74,7 @@ pub(super) fn summaries(family: BranchId, opened: &FileContents) -> Vec<BranchSu
     list.collect()
 }
 
-/// What is wrong with a file, line by line.
+/// Returns the damage in a file, line by line.
 pub(super) fn damage(path: &Path, opened: &FileContents) -> Vec<Damage> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let damage = opened.report.damage.iter().map(|damage| {

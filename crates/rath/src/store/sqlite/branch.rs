@@ -1,4 +1,4 @@
-//! What is said of a branch, in the log and in the database: one state, packed and sealed.
+//! The row of a branch, packed and sealed in the same way in the log and in the database.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use super::super::{BranchSummary, Holder};
 use super::entry::{FieldReader, SEAL};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// One branch.
+/// The state of a branch.
 #[derive(Clone)]
 pub(super) struct BranchRow {
     pub(super) id: BranchId,
     pub(super) family: BranchId,
-    /// Its newest step: place and id.
+    /// The newest step: its place and its id.
     pub(super) head: u64,
     pub(super) head_id: StepId,
-    /// The place that another branch goes on from.
+    /// The place from which another branch continues.
     pub(super) followed: u64,
-    /// Who writes it: the place where the log says who that is; 0 if it is closed.
+    /// The writer of the branch: the place of its entry in the log; 0 if the branch is closed.
     pub(super) writer: u64,
-    /// How often somebody took the right to.
+    /// The number of claims so far.
     pub(super) epoch: u64,
     at: Option<Timestamp>,
     totals: Vec<u8>,
     pub(super) title: Arc<str>,
 }
 
-/// How long the numbers are that come before the totals.
+/// The length of the fields before the totals, in bytes.
 const NUMBERS: usize = 5 * 8 + 32;
 
 impl BranchRow {
-    /// A branch that is new, and closed.
+    /// Creates the row of a new branch that is closed.
     pub(super) fn new(id: BranchId, family: BranchId, (place, head): (u64, &Step), title: Arc<str>) -> Self {
         let mut row = BranchRow {
             id,
@@ -54,7 +54,7 @@ impl BranchRow {
         (self.head, self.head_id, self.at, self.totals) = (place, id, at, totals);
     }
 
-    /// All of it, for the log.
+    /// Packs the row for the log.
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.0);
         out.extend_from_slice(&self.family.0);
@@ -71,7 +71,7 @@ impl BranchRow {
         BranchRow::from_state(id, family, state, fields.text()?.into())
     }
 
-    /// What changes with every step.
+    /// Packs the fields that change with every step.
     fn pack_state(&self, out: &mut Vec<u8>) {
         let at = self.at.map_or(i64::MIN, |at| at.0);
         for number in [self.head, self.followed, self.writer, self.epoch, at.cast_unsigned()] {
@@ -91,7 +91,7 @@ impl BranchRow {
         Some(BranchRow { id, family, head, head_id, followed, writer, epoch, at, totals, title })
     }
 
-    /// Writes it to the database, where it may be already.
+    /// Inserts or updates the row in the database.
     pub(super) fn save(&self, connection: &Connection, scratch: &mut Vec<u8>) -> rusqlite::Result<()> {
         scratch.clear();
         self.pack_state(scratch);
@@ -108,7 +108,7 @@ impl BranchRow {
         Ok(())
     }
 
-    /// The branch of this name; an error inside if what is said of it is not as it was written.
+    /// Finds a branch; the inner error means that the seal of the row does not fit.
     pub(super) fn find(connection: &Connection, id: BranchId) -> rusqlite::Result<Option<Result<Self>>> {
         let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
         let found =
@@ -116,7 +116,7 @@ impl BranchRow {
         Ok(found.map(|row| row.ok().flatten().map(|(_, row)| row).ok_or_else(|| changed(id))))
     }
 
-    /// The step_and_branch of the branches of a session.
+    /// Returns the ids of all branches of a session.
     pub(super) fn of_family(connection: &Connection, family: BranchId) -> rusqlite::Result<Vec<BranchId>> {
         let mut statement = connection.prepare("SELECT id FROM branches WHERE family = ? ORDER BY b")?;
         let rows =
@@ -124,7 +124,7 @@ impl BranchRow {
         rows.filter_map(|id| id.map(Result::ok).transpose()).collect()
     }
 
-    /// Every branch there is with its number, in the order in which they began; none where a row is not as it was written.
+    /// Calls `each` with every branch and its number, in the order in which they began; none for a row whose seal does not fit.
     pub(super) fn every(connection: &Connection, mut each: impl FnMut(Option<(i64, Self)>)) -> rusqlite::Result<()> {
         let sql = "SELECT b, id, family, title, state FROM branches ORDER BY b";
         let mut statement = connection.prepare_cached(sql)?;
@@ -140,8 +140,8 @@ impl BranchRow {
         Ok(BranchRow::from_state(id, family, state, title.into()).map(|row| (b, row)))
     }
 
-    /// What a list says of every branch there is, in the order in which they began, with its number and its writer's;
-    /// none where a row is not as it was written.
+    /// Calls `each` with the number, the writer and the list entry of every branch, in the order in which they began; none for a
+    /// row whose seal does not fit.
     pub(super) fn list(
         connection: &Connection,
         mut each: impl FnMut(Option<(i64, u64, BranchSummary)>),
@@ -155,7 +155,7 @@ impl BranchRow {
         Ok(())
     }
 
-    /// Without a copy of anything but the title.
+    /// Reads a list entry without copying anything but the title.
     fn read_summary(row: &Row<'_>) -> rusqlite::Result<Option<(i64, u64, BranchSummary)>> {
         let Some((b, branch, family, title, state)) = parts(row)? else { return Ok(None) };
         let read = || {
@@ -183,7 +183,7 @@ impl BranchRow {
     }
 }
 
-/// What a row of the database says; none if its seal does not fit.
+/// The columns of a row whose seal fits.
 type BranchColumns<'a> = (i64, BranchId, BranchId, &'a str, &'a [u8]);
 
 fn parts<'a>(row: &'a Row<'_>) -> rusqlite::Result<Option<BranchColumns<'a>>> {
@@ -199,9 +199,9 @@ fn parts<'a>(row: &'a Row<'_>) -> rusqlite::Result<Option<BranchColumns<'a>>> {
     Ok(Some((row.get(0)?, BranchId(id), BranchId(family), title, state)))
 }
 
-/// The seal over what is said of a branch.
+/// Computes the seal of a row.
 fn sealed(step_and_branch: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] {
-    // All of it at once, without a trip to the allocator: a list has very many, and each call costs.
+    // One call on a buffer on the stack: a list has very many rows, and each call and allocation costs.
     let parts = [step_and_branch[0], step_and_branch[1], state, &(title.len() as u64).to_le_bytes(), title.as_bytes()];
     let mut bytes = [0; 512];
     let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -216,7 +216,7 @@ fn sealed(step_and_branch: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] 
     Seal::compute(&bytes[..length]).0
 }
 
-/// Why what is said of a branch cannot be relied on.
+/// Creates the error for a row whose seal does not fit.
 fn changed(id: BranchId) -> StoreError {
     let message = format!("what the store says of the session {} was changed: its seal does not fit", id.short());
     StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")

@@ -1,4 +1,4 @@
-//! Changes to a store: one at a time, each knowing all that others have said before.
+//! Transactions on a store: one at a time across processes, each with all that was appended before.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,17 +17,17 @@ use super::schema::{self, LogState};
 use super::transaction::Transaction;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// Whoever writes, and what it knows.
+/// The state of the writer.
 pub(super) struct SqliteWriter {
     pub(super) connection: Arc<Mutex<Connection>>,
     pub(super) log: Arc<Log>,
     pub(super) index: BranchIndex,
-    /// The branches that somebody in this process writes.
+    /// The branches that this process writes.
     pub(super) held: HashSet<BranchId>,
-    /// The number of this process among those who write.
+    /// The number of this process among the writers of the store.
     pub(super) own: Option<u64>,
     pub(super) group: Vec<u8>,
-    /// Why nothing further is written: after a failure of the disk nobody knows what is on it.
+    /// The reason why nothing further is written: after a failure of the disk its content is unknown.
     pub(super) broken: Option<StoreError>,
 }
 
@@ -62,7 +62,7 @@ impl From<StoreError> for TransactionError {
 }
 
 impl TransactionError {
-    /// In words that say what it is about.
+    /// Makes an error that names the store and the action.
     pub(super) fn describe(self, uri: &str, action: &str) -> StoreError {
         match self {
             TransactionError::Store(error) => error,
@@ -72,12 +72,12 @@ impl TransactionError {
         }
     }
 
-    /// Passes on what nothing can come after.
+    /// Returns the error if no further write can follow it.
     pub(super) fn if_fatal(self) -> Result<(), Self> {
         if self.is_fatal() { Err(self) } else { Ok(()) }
     }
 
-    /// Whether nobody knows any more what is on the disk.
+    /// Returns true if the content of the disk is unknown after this error.
     fn is_fatal(&self) -> bool {
         match self {
             TransactionError::Store(_) => false,
@@ -88,7 +88,7 @@ impl TransactionError {
 }
 
 impl Sqlite {
-    /// Makes a change, which is durable when it is done.
+    /// Runs a transaction, which is durable on return.
     pub(super) fn write_transaction<T>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
@@ -110,11 +110,11 @@ impl Sqlite {
         let was_broken = writer.broken.is_some();
         let flushed =
             self.locked(&mut writer, |transaction| transaction.index.flush(transaction.connection, *transaction.own));
-        // What can be read of a store that failed before is read.
+        // A store that failed before can still be read.
         if was_broken { Ok(()) } else { flushed }
     }
 
-    /// Looks at what the log says, without a word to the database. What is left of a store that failed is looked at as well.
+    /// Reads the current state without writing to the database. Also works on a store that failed, as far as it is readable.
     pub(super) fn read_transaction<T>(
         &self,
         work: impl Fn(&mut Transaction<'_>) -> Result<T, TransactionError>,
@@ -132,7 +132,7 @@ impl Sqlite {
         work(&mut transaction).map_err(|error| error.describe(&self.uri, "read"))
     }
 
-    /// Does something with all that the log says, while nobody else can say anything.
+    /// Runs work under the lock of the log, with all entries read.
     pub(super) fn locked<T>(
         &self,
         writer: &mut SqliteWriter,
@@ -142,10 +142,10 @@ impl Sqlite {
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         let known = writer.own;
         let done = self.attempt(writer, &connection, work);
-        // One that held very much is not kept for those that do not.
+        // The buffer of a very large group is not kept for the next one.
         writer.group.shrink_to(MAX_IDLE_GROUP_BYTES);
         done.map_err(|error| {
-            // What was noted on the way is not in the log.
+            // Changes of a failed transaction are not in the log.
             writer.own = known;
             writer.index.reset();
             let is_fatal = error.is_fatal();
@@ -165,7 +165,7 @@ impl Sqlite {
     ) -> Result<T, TransactionError> {
         let log = loop {
             let log = Log::lock(&writer.log)?.ok_or_else(|| busy(&self.uri))?;
-            // For as long as it is locked, nobody can put another in its place.
+            // While the log is locked, no other process can replace it.
             if !log.is_replaced()? {
                 break log;
             }
@@ -182,13 +182,13 @@ impl Sqlite {
             let _ = connection.execute_batch("ROLLBACK");
         }
         if let Err(TransactionError::Commit(_)) = &done {
-            // What nobody was told is kept must not be found later, as far as that can be helped.
+            // Steps that were not reported as durable must not be found later, if that can be prevented.
             let _ = log.cut(transaction.index.end);
         }
         done
     }
 
-    /// Opens the log that was put in the place of the one that is known.
+    /// Opens the log that replaced the known one.
     fn reopen_log(&self, writer: &mut SqliteWriter, connection: &Connection) -> Result<(), TransactionError> {
         let Some(path) = &self.path else { return Ok(()) };
         let (log, about) = open_log(path, connection)?;
@@ -197,13 +197,13 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Goes on with another log.
+    /// Continues with another log.
     pub(super) fn use_log(&self, writer: &mut SqliteWriter, log: Log) {
         writer.log = Arc::new(log);
         self.source.set_log(writer.log.clone());
     }
 
-    /// The log that is there now.
+    /// Returns the current log, opening it if the known one was replaced.
     pub(super) fn current_log(&self, connection: &Connection) -> Result<Arc<Log>, TransactionError> {
         let log = self.source.log();
         match &self.path {
@@ -216,7 +216,7 @@ impl Sqlite {
         }
     }
 
-    /// Moves everything from SQLite's own log into the file.
+    /// Moves all of SQLite's own log into the database.
     pub(super) fn checkpoint(&self) -> Result<()> {
         if self.run_checkpoint("PRAGMA wal_checkpoint(TRUNCATE)")? {
             let message = format!("{} is being read, and its log still holds what was removed", self.uri);
@@ -227,12 +227,12 @@ impl Sqlite {
         Ok(())
     }
 
-    /// The same as far as nobody is in the way.
+    /// Moves SQLite's own log into the database, as far as no reader prevents it.
     pub(super) fn checkpoint_passive(&self) -> Result<()> {
         self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)").map(|_| ())
     }
 
-    /// Whether somebody was in the way.
+    /// Runs a checkpoint. Returns true if a reader prevented part of it.
     fn run_checkpoint(&self, how: &str) -> Result<bool> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,16 +241,16 @@ impl Sqlite {
     }
 }
 
-/// How much room for a group is kept for the next one, in bytes.
+/// The capacity of the group buffer that is kept for the next group, in bytes.
 const MAX_IDLE_GROUP_BYTES: usize = 16 << 20;
 
-/// Why nothing can be written now.
+/// Creates the error for a log that another process keeps locked.
 fn busy(uri: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: another process keeps it locked"))
         .with_hint("see whether one that writes to it was stopped")
 }
 
-/// The log placement a database, if it is the one that the database speaks of.
+/// Opens the log beside a database, if the database refers to it.
 pub(super) fn open_log(database: &Path, connection: &Connection) -> Result<(Log, LogState), TransactionError> {
     let path = log_path(database);
     let told = |what: &str| {
@@ -275,11 +275,11 @@ pub(super) fn open_log(database: &Path, connection: &Connection) -> Result<(Log,
     Ok((log, about))
 }
 
-/// Why a database is not made placement a log that is there.
+/// Creates the error for a log without its database.
 pub(super) fn missing_database(log: &Path) -> StoreError {
     StoreError::new(
         StoreErrorKind::Damaged,
-        format_args!("{} holds steps, and the database placement it is missing", log.display()),
+        format_args!("{} holds steps, and the database beside it is missing", log.display()),
     )
     .with_hint("a store is both files: copy and move them together")
 }

@@ -1,12 +1,12 @@
-//! What stands in the log: entries, each with a seal over all it says.
+//! The entries of the log, each with a seal.
 //!
 //! ```text
 //! entry   length u32 · length of the head u32 · place u64 · kind u8 · flags u8 · fields · seal 16   (the head)
-//!         what a step says, as JSON                                                                  (the rest)
+//!         the JSON of a step                                                                         (the rest)
 //! ```
 //!
-//! Numbers are little-endian. The seal is of the head before it. What follows the head is named in it by its digest: a
-//! step's id is made of its chunk.
+//! Numbers are little-endian. The seal covers the head before it. The head names the rest by its digest: a step's id is made
+//! of its chunk.
 
 use rath_record::{BranchId, Digest, Parent, Seal, Stamp, Step, StepId, Timestamp, Totals, Usage};
 
@@ -24,42 +24,42 @@ const WITHHELD: u8 = 1 << 5;
 const AT: u8 = 1 << 6;
 const USAGE: u8 = 1 << 7;
 
-/// What comes before the fields.
+/// The length of the fixed fields at the beginning of an entry, in bytes.
 pub(super) const ENTRY_PREFIX_BYTES: usize = 18;
 pub(super) const SEAL: usize = 16;
 
-/// One thing in the log.
-pub(super) enum Entry {
+/// An entry of the log.
+pub(super) enum LogEntry {
     /// A step.
     Step(StepRow),
-    /// All that is said of a branch from here on.
+    /// The whole state of a branch from here on.
     Branch(BranchRow),
     /// A branch that was deleted.
     Gone(BranchId),
-    /// Somebody who writes: who, and until when it counts as alive without being heard of. Its number is its place.
+    /// A writer and the time at which its lease expires. The number of the writer is the place of the entry.
     Writer(String, i64),
 }
 
-/// One step, as it stands in the log.
+/// A step as it is in the log.
 #[derive(Clone)]
 pub(super) struct StepRow {
     pub(super) place: u64,
     pub(super) id: StepId,
-    /// Their ids and places, ours first; place 0 for one that was lost before it was stored here.
+    /// The ids and places of the parents, ours first; place 0 for a parent that was lost before it was stored here.
     pub(super) parents: Vec<(StepId, u64)>,
-    /// Which of them are on another branch.
+    /// True for each parent that is on another branch.
     pub(super) elsewhere: [bool; 2],
-    /// Whether its branch moves on to it.
+    /// True if the step becomes the head of its branch.
     pub(super) moves: bool,
     pub(super) stamp: Stamp,
-    /// What is known of the whole line.
+    /// The totals of the record up to this step.
     pub(super) totals: Vec<u8>,
-    /// The chunk's digest, where this is only what is left of it.
+    /// The digest of the original chunk, if the chunk was erased.
     pub(super) withheld: Option<Digest>,
     pub(super) chunk: String,
 }
 
-/// What is wrong with an entry, and which step it is, where that is known.
+/// The fault of an entry, with its step, if that is known.
 pub(super) struct EntryFault {
     pub(super) step: Option<StepId>,
     pub(super) what: String,
@@ -71,15 +71,15 @@ impl EntryFault {
     }
 }
 
-/// What a step is written with placement what it knows itself.
+/// The position of a step in the log and in its branch.
 pub(super) struct StepPlacement {
-    /// Where its parents are.
+    /// The places of the parents.
     pub(super) places: [u64; 2],
     pub(super) elsewhere: [bool; 2],
     pub(super) moves: bool,
 }
 
-/// Writes entries one after the other.
+/// Appends entries to a buffer.
 pub(super) struct EntryEncoder<'a>(pub(super) &'a mut Vec<u8>);
 
 impl EntryEncoder<'_> {
@@ -90,7 +90,7 @@ impl EntryEncoder<'_> {
         self.encode_step(place, step.id(), ids(), step.stamp(), (totals, left, json), placement);
     }
 
-    /// A step that was in the log before.
+    /// Encodes a step that was read from the log.
     pub(super) fn row(&mut self, row: &StepRow) {
         let left = row.withheld.map(|withheld| (withheld, Digest::compute(row.chunk.as_bytes())));
         let placement = StepPlacement { places: [0; 2], elsewhere: row.elsewhere, moves: row.moves };
@@ -131,7 +131,7 @@ impl EntryEncoder<'_> {
                 let numbers = [input, output, cached_read, cache_write, reasoning];
                 numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
             }
-            // One more than its length, so that none and an empty one differ.
+            // The length plus one, so that none and an empty text differ.
             let by = stamp.by.as_deref();
             out.extend_from_slice(&by.map_or(0, |by| by.len() as u32 + 1).to_le_bytes());
             out.extend_from_slice(by.unwrap_or_default().as_bytes());
@@ -163,7 +163,7 @@ impl EntryEncoder<'_> {
         fields(out);
         let head = out.len() - start;
         let length = head + SEAL + rest.len();
-        // Whoever appends has looked at how long it is.
+        // The length was checked before the entry was appended.
         out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
         out[start + 4..start + 8].copy_from_slice(&(head as u32).to_le_bytes());
         let seal = Seal::compute(&out[start..]);
@@ -172,30 +172,30 @@ impl EntryEncoder<'_> {
     }
 }
 
-/// The length of an entry and of its head with the seal, read from how it begins; none if that cannot be one.
+/// Reads the length of an entry, and of its head with the seal; none if the bytes do not begin an entry of this place.
 pub(super) fn lengths(first: &[u8], place: u64) -> Option<(usize, usize)> {
     let mut fields = FieldReader(first);
     let (length, head, own) = (fields.u32()? as usize, fields.u32()? as usize, fields.u64()?);
     (own == place && head >= ENTRY_PREFIX_BYTES && head + SEAL <= length).then_some((length, head + SEAL))
 }
 
-/// Whether the head of an entry is as it was written.
+/// Returns true if the seal of a head fits.
 pub(super) fn is_sealed(head: &[u8]) -> bool {
     let (fields, seal) = head.split_at(head.len() - SEAL);
     Seal::compute(fields).0 == *seal
 }
 
-/// Reads an entry whose head is as it was written.
-pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<Entry, EntryFault> {
+/// Reads an entry whose seal fits.
+pub(super) fn read(place: u64, head: &[u8], rest: &[u8]) -> Result<LogEntry, EntryFault> {
     let unread = || EntryFault::new("the entry cannot be read");
     let fields = head.get(16..head.len() - SEAL).ok_or_else(unread)?;
     let (kind, flags) = (fields[0], fields[1]);
     let mut fields = FieldReader(&fields[2..]);
     let entry = match kind {
-        STEP => return step(place, flags, fields, rest).ok_or_else(unread)?.map(Entry::Step),
-        BRANCH => BranchRow::unpack(fields.0).map(Entry::Branch),
-        GONE => fields.array().map(|id| Entry::Gone(BranchId(id))),
-        WRITER => fields.i64().and_then(|expires| Some(Entry::Writer(fields.text()?, expires))),
+        STEP => return step(place, flags, fields, rest).ok_or_else(unread)?.map(LogEntry::Step),
+        BRANCH => BranchRow::unpack(fields.0).map(LogEntry::Branch),
+        GONE => fields.array().map(|id| LogEntry::Gone(BranchId(id))),
+        WRITER => fields.i64().and_then(|expires| Some(LogEntry::Writer(fields.text()?, expires))),
         _ => None,
     };
     entry.ok_or_else(unread)
@@ -233,20 +233,22 @@ fn step(place: u64, flags: u8, mut fields: FieldReader<'_>, rest: &[u8]) -> Opti
         return fault("the step's id does not fit its parents and its chunk");
     }
     let Ok(chunk) = std::str::from_utf8(rest) else { return fault("the row cannot be read") };
+    let mut stamp = Stamp::on(branch);
+    (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
     Some(Ok(StepRow {
         place,
         id,
         parents,
         elsewhere: ELSEWHERE.map(|flag| flags & flag != 0),
         moves: flags & MOVES != 0,
-        stamp: Stamp { branch, by, usage, at },
+        stamp,
         totals,
         withheld: withheld.map(|(digest, _)| digest),
         chunk: chunk.to_owned(),
     }))
 }
 
-/// The id and the branch of a step, read from a head that is as it was written; none if it is not a step's.
+/// Reads the id and the branch of a step from a sealed head; none for other entries.
 pub(super) fn step_and_branch(head: &[u8]) -> Option<(StepId, BranchId)> {
     let mut fields = FieldReader(head.get(16..)?);
     let [kind, _]: [u8; 2] = fields.array()?;
@@ -254,7 +256,7 @@ pub(super) fn step_and_branch(head: &[u8]) -> Option<(StepId, BranchId)> {
     Some((StepId(fields.array()?), BranchId(fields.array()?)))
 }
 
-/// Numbers and step_and_branch, one after the other.
+/// Reads packed fields one after the other.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
@@ -280,7 +282,7 @@ impl<'a> FieldReader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// All that is left, as a text.
+    /// Returns all remaining bytes as a text.
     pub(super) fn text(&mut self) -> Option<String> {
         std::str::from_utf8(std::mem::take(&mut self.0)).ok().map(str::to_owned)
     }

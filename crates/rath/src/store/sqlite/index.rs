@@ -1,7 +1,7 @@
-//! What the log says of branches, as far as the database does not say it yet.
+//! The state of branches that is in the log and not yet in the database.
 //!
-//! The log is the truth. The database says up to which place it reflects it; what comes after is here, read from the log or
-//! known because this process wrote it.
+//! The log is authoritative. The database notes the place up to which it reflects the log; the changes after that place are
+//! here, read from the log or written by this process.
 
 use std::collections::HashMap;
 
@@ -11,30 +11,30 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::Holder;
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::Entry;
+use super::entry::LogEntry;
 use super::log::Log;
 use super::log_reader::{self, LogReader};
 use super::schema;
 
-/// What is known beyond the database.
+/// The changes to branches and writers after the place that the database reflects.
 pub(super) struct BranchIndex {
     known: HashMap<BranchId, KnownBranch>,
-    /// Those who write, by number, with the time until which they count as alive.
+    /// The writers by number, each with the time at which its lease expires.
     writers: HashMap<u64, (String, i64)>,
-    /// Places that could not be read.
+    /// The places of unreadable entries.
     unreadable: Vec<u64>,
-    /// The place up to which the log is known.
+    /// The place up to which the log has been read.
     pub(super) end: u64,
-    /// The place up to which the database reflects it, as far as this process has seen.
+    /// The place up to which the database reflects the log, as last seen by this process.
     reflected: u64,
 }
 
 struct KnownBranch {
-    /// None if there is no such branch.
+    /// None if the branch does not exist.
     row: Option<BranchRow>,
-    /// Where the log speaks of it first, if it is not in the database.
+    /// The place of the first entry about the branch, if it is not in the database.
     began: u64,
-    /// Whether the database may say something else.
+    /// True if the database may be out of date.
     is_ahead: bool,
 }
 
@@ -49,32 +49,32 @@ impl BranchIndex {
         }
     }
 
-    /// One that knows what the database says.
+    /// Returns an index without any change beyond the database.
     pub(super) fn with_database_only(&self) -> Self {
         BranchIndex::new(self.reflected)
     }
 
-    /// Forgets all that is known: it is read again.
+    /// Drops all changes: they are read from the log again.
     pub(super) fn reset(&mut self) {
         *self = self.with_database_only();
     }
 
-    /// How much of the log the database does not reflect.
+    /// Returns the number of bytes of the log that the database does not reflect.
     pub(super) fn bytes_behind_log(&self) -> u64 {
         self.end - self.reflected
     }
 
-    /// Whether the database says all that is known.
+    /// Returns true if the database is up to date.
     pub(super) fn is_flushed(&self) -> bool {
         self.end == self.reflected && !self.known.values().any(|known| known.is_ahead)
     }
 
-    /// Whether there is something in the log that could not be read, and the database does not say so yet.
+    /// Returns true if there are unreadable entries that the database does not list yet.
     pub(super) fn has_unreadable(&self) -> bool {
         !self.unreadable.is_empty()
     }
 
-    /// What is said of a branch now.
+    /// Returns the current row of a branch.
     pub(super) fn get(
         &mut self,
         connection: &Connection,
@@ -94,7 +94,7 @@ impl BranchIndex {
         })
     }
 
-    /// Changes what is said of a branch, if there is one.
+    /// Changes the row of a branch, if there is one.
     pub(super) fn change(
         &mut self,
         connection: &Connection,
@@ -109,7 +109,7 @@ impl BranchIndex {
         Ok(())
     }
 
-    /// Says all there is to say of a branch.
+    /// Replaces the row of a branch.
     pub(super) fn put(&mut self, connection: &Connection, row: BranchRow, place: u64) -> Result<(), TransactionError> {
         let known = self.known(connection, row.id)?;
         if known.row.is_none() {
@@ -127,17 +127,17 @@ impl BranchIndex {
         self.writers.insert(place, (who, expires));
     }
 
-    /// Notes that another branch goes on from a step of this one, if it ends there.
+    /// Notes that another branch continues from the head of this one, if the place is its head.
     pub(super) fn follow(&mut self, connection: &Connection, id: BranchId, place: u64) -> Result<(), TransactionError> {
         match self.get(connection, id) {
             Ok(Some(row)) if row.head == place => self.change(connection, id, |row| row.followed = place),
-            // What is said of another branch is damaged; that is for whoever reads it.
+            // The row of the other branch is damaged; its reader reports that.
             Ok(_) | Err(TransactionError::Store(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Who writes, and until when it counts as alive without being heard of.
+    /// Returns a writer, and the time at which its lease expires.
     pub(super) fn writer(&self, connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
         let known = || {
             let (who, expires) = self.writers.get(&writer)?;
@@ -146,7 +146,7 @@ impl BranchIndex {
         Ok(writer_of(connection, writer)?.or_else(known))
     }
 
-    /// Reads what others have appended. The log is locked.
+    /// Reads the entries that others have appended. The log is locked.
     pub(super) fn catch_up(&mut self, connection: &Connection, log: &Log) -> Result<(), TransactionError> {
         let end = log.end()?;
         if end == self.end {
@@ -162,7 +162,7 @@ impl BranchIndex {
         if end == self.end {
             return Ok(());
         }
-        // Whoever wrote it may have ended before it was durable; what goes on from it must not outlive it.
+        // The writer may have crashed before its sync: steps that continue from these entries must not outlive them.
         log.sync()?;
         let mut failed = Ok(());
         let cut = log_reader::scan(log, self.end, |place, entry| {
@@ -184,9 +184,15 @@ impl BranchIndex {
         Ok(())
     }
 
-    fn apply(&mut self, connection: &Connection, log: &Log, place: u64, entry: Entry) -> Result<(), TransactionError> {
+    fn apply(
+        &mut self,
+        connection: &Connection,
+        log: &Log,
+        place: u64,
+        entry: LogEntry,
+    ) -> Result<(), TransactionError> {
         match entry {
-            Entry::Step(row) => {
+            LogEntry::Step(row) => {
                 let parents = row.parents.iter().zip(row.elsewhere).filter(|(_, is_elsewhere)| *is_elsewhere);
                 for ((_, parent), _) in parents {
                     if let Some((_, branch)) = LogReader::back(log).step_and_branch(*parent) {
@@ -199,19 +205,19 @@ impl BranchIndex {
                 }
                 Ok(())
             }
-            Entry::Branch(row) => self.put(connection, row, place),
-            Entry::Gone(id) => {
+            LogEntry::Branch(row) => self.put(connection, row, place),
+            LogEntry::Gone(id) => {
                 self.remove(id);
                 Ok(())
             }
-            Entry::Writer(who, expires) => {
+            LogEntry::Writer(who, expires) => {
                 self.add_writer(place, who, expires);
                 Ok(())
             }
         }
     }
 
-    /// Brings the database up to date. The log is locked, and all of it is known. What `own` writes stays known.
+    /// Brings the database up to date. The log is locked and has been read to its end. StepPlaces that `own` writes stay cached.
     pub(super) fn flush(&mut self, connection: &Connection, own: Option<u64>) -> Result<(), TransactionError> {
         if !self.is_flushed() {
             let transaction =
@@ -251,7 +257,7 @@ impl BranchIndex {
     }
 }
 
-/// Who writes, as the database says.
+/// Returns a writer from the database.
 pub(super) fn writer_of(connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
     if writer == 0 {
         return Ok(None);

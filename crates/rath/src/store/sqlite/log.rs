@@ -1,4 +1,4 @@
-//! The log placement a database: groups of entries, each group synced before anybody is told that it is kept.
+//! The log beside a database: groups of entries. A group is synced before it is reported as durable.
 //!
 //! ```text
 //! header  magic 16 · store 16 · base u64 · table u64 · moved u64 · seal of the table 16 · seal of the rest 16
@@ -6,9 +6,9 @@
 //! table   place u64 · byte u64, as often as `moved` says
 //! ```
 //!
-//! What step_and_branch an entry is its place: the byte of the log where it was first written. A log that is written anew without
-//! some of its entries keeps the places of all others, and its table says at which byte they stand now. `base` is how far
-//! whoever reads the log has to have read it before: what was said of branches up to there is left out of it.
+//! An entry is identified by its place: the byte of the log at which it was first written. A log that is rewritten without
+//! some of its entries keeps the places of all others, and its table maps places to bytes. `base` is the place up to which a
+//! reader must know the branches already: a rewritten log leaves out their state before that place.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -22,28 +22,28 @@ use super::entry;
 
 const MAGIC: &[u8; 16] = b"rath steps 1\n\0\0\0";
 pub(super) const GROUP_MAGIC: &[u8; 8] = b"rathgrp\n";
-/// How long the header is, and the head of a group.
+/// The length of the header, and of the head of a group, in bytes.
 pub(super) const HEADER: u64 = 16 + 16 + 3 * 8 + 16 + 16;
 pub(super) const GROUP_HEAD_BYTES: usize = 8 + 8 + 8 + 16;
-/// How much a group holds at the most when a log is written anew.
+/// The length at which a group of a rewritten log ends, in bytes.
 const MAX_COPIED_GROUP_BYTES: usize = 1 << 20;
-/// How long somebody waits for others who write: one of them may have been stopped half-way.
+/// The time to wait for the lock of another process, which may have been stopped while it holds the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
-/// The unit in which disks write, or do not.
+/// The unit that a disk writes as a whole, in bytes.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// A log that can be read and appended to.
+/// A log, open for reading and appending.
 pub(super) struct Log {
     bytes: LogStorage,
     store: [u8; 16],
     base: u64,
-    /// Where the table stands, and where what was appended after it does.
+    /// The bytes at which the table begins and ends.
     table: (u64, u64),
-    /// From which place on entries stand at which byte, both rising.
+    /// Pairs of a place and the byte at which it is now, both ascending.
     moved: Vec<(u64, u64)>,
 }
 
-/// Why something cannot be the log of a store.
+/// The reasons why a log cannot be opened.
 pub(super) enum LogOpenError {
     Io(io::Error),
     Damaged,
@@ -55,7 +55,7 @@ impl From<io::Error> for LogOpenError {
     }
 }
 
-/// The log placement a database.
+/// Returns the path of the log of a database.
 pub(super) fn log_path(database: &Path) -> PathBuf {
     sibling_path(database, "-steps")
 }
@@ -73,12 +73,12 @@ impl Log {
         log
     }
 
-    /// Makes a log with nothing in it; one that is there and holds nothing is taken as it is.
+    /// Creates an empty log; an existing empty log is opened. None if the existing log has entries.
     pub(super) fn create(path: &Path, store: [u8; 16]) -> io::Result<Option<Self>> {
         match Log::open(path) {
             Ok(log) => return Ok((log.end()? == HEADER).then_some(log)),
             Err(LogOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            // What a crash left of one that was never used.
+            // A crash left the beginning of a log that was never used.
             Err(LogOpenError::Damaged) if std::fs::metadata(path)?.len() <= HEADER => {}
             Err(LogOpenError::Damaged) => return Ok(None),
             Err(LogOpenError::Io(error)) => return Err(error),
@@ -126,28 +126,28 @@ impl Log {
         Log { bytes, store, base: 0, table: (0, 0), moved: vec![(HEADER, HEADER)] }
     }
 
-    /// Which store it is of.
+    /// Returns the id of the store that the log belongs to.
     pub(super) fn store(&self) -> [u8; 16] {
         self.store
     }
 
-    /// How far whoever reads it has to have read it before.
+    /// Returns the place up to which a reader must know the branches already.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// The place after all there is.
+    /// Returns the place after the last entry.
     pub(super) fn end(&self) -> io::Result<u64> {
         let (place, byte) = self.moved[self.moved.len() - 1];
         Ok(place + self.bytes.len()?.saturating_sub(byte))
     }
 
-    /// How many bytes it takes.
+    /// Returns the size of the log in bytes.
     pub(super) fn size(&self) -> u64 {
         self.bytes.len().unwrap_or_default()
     }
 
-    /// Keeps every other process out until the guard is let go; none if one does not let go in time.
+    /// Locks the log against all other processes until the guard is dropped; none after [`LOCK_TIMEOUT`].
     pub(super) fn lock(log: &Arc<Self>) -> io::Result<Option<LockedLog>> {
         let LogStorage::File(file) = &log.bytes else { return Ok(Some(LockedLog(log.clone()))) };
         let (begun, mut pause) = (Instant::now(), Duration::from_micros(20));
@@ -163,7 +163,7 @@ impl Log {
         }
     }
 
-    /// Whether it was written anew meanwhile, under the same name.
+    /// Returns true if another log has replaced this file.
     pub(super) fn is_replaced(&self) -> io::Result<bool> {
         match &self.bytes {
             #[cfg(unix)]
@@ -172,14 +172,14 @@ impl Log {
         }
     }
 
-    /// Appends a group: room for its head, and its entries. Durable when it comes back.
+    /// Appends a group, which begins with space for its head. Durable on return.
     pub(super) fn append(&self, group: &mut [u8], place: u64) -> io::Result<()> {
         self.put_head(group, place);
         self.bytes.write(group, self.byte(place))?;
         self.bytes.sync()
     }
 
-    /// Takes back all from a place on.
+    /// Removes everything from a place on.
     pub(super) fn cut(&self, place: u64) -> io::Result<()> {
         self.bytes.cut(self.byte(place))?;
         self.bytes.sync()
@@ -222,7 +222,7 @@ impl Log {
         self.moved.iter().flat_map(|(place, byte)| [place.to_le_bytes(), byte.to_le_bytes()]).flatten().collect()
     }
 
-    /// The place and the length of a group, read from its head.
+    /// Reads the place and the length of a group from its head.
     pub(super) fn read_head(&self, head: &[u8]) -> Option<(u64, u64)> {
         let mut fields = entry::FieldReader(head);
         let magic: [u8; 8] = fields.array()?;
@@ -230,32 +230,31 @@ impl Log {
         (magic == *GROUP_MAGIC && self.group_seal(&head[..24]) == seal).then_some((place, length))
     }
 
-    /// The same byte, or that after the table if it begins there.
+    /// Skips the table, if it begins at this byte.
     pub(super) fn past_table(&self, byte: u64) -> u64 {
         if byte == self.table.0 { self.table.1 } else { byte }
     }
 
-    /// Reads as much as there is from a byte on. Gives how much that was.
+    /// Reads from a byte on, up to the end of the log. Returns the number of bytes read.
     pub(super) fn read(&self, into: &mut [u8], byte: u64) -> io::Result<usize> {
         self.bytes.read(into, byte)
     }
 
-    /// The place of what stands at a byte.
+    /// Returns the place of a byte.
     pub(super) fn place(&self, byte: u64) -> u64 {
         let after = self.moved.partition_point(|(_, from)| *from <= byte);
         let (place, from) = self.moved[after.saturating_sub(1)];
         place + byte.saturating_sub(from)
     }
 
-    /// The byte at which a place is, if there is anything of that place.
+    /// Returns the byte of a place.
     pub(super) fn byte(&self, place: u64) -> u64 {
         let after = self.moved.partition_point(|(from, _)| *from <= place);
         let (from, byte) = self.moved[after.saturating_sub(1)];
         byte + place.saturating_sub(from)
     }
 
-    /// Writes the log anew, with the entries that `each` gives, and puts it where the old one is. Nothing is lost whenever
-    /// that ends early: the one or the other is there.
+    /// Writes a new log with the given entries and renames it over the old one. A crash leaves either the old or the new log.
     pub(super) fn rewrite<'a>(
         &self,
         path: Option<&Path>,
@@ -274,7 +273,7 @@ impl Log {
         entries(&mut |place, entry| copy.entry(&mut log, place, entry))?;
         copy.close(&mut log)?;
         let table = copy.at;
-        // What comes next goes on at the place where the old one ends.
+        // New entries continue at the place where the old log ends.
         let after = table + 16 * (log.moved.len() as u64 + 1);
         log.moved.push((end, after));
         log.table = (table, after);
@@ -289,9 +288,9 @@ impl Log {
     }
 }
 
-/// Entries on their way to another log.
+/// Copies entries to another log.
 struct LogCopier {
-    /// The byte that comes next.
+    /// The next byte to write.
     at: u64,
     group: Vec<u8>,
     place: u64,
@@ -324,7 +323,7 @@ impl LogCopier {
     }
 }
 
-/// The right to look at how far a log goes, and to append to it.
+/// A log that is locked against other processes.
 pub(super) struct LockedLog(Arc<Log>);
 
 impl std::ops::Deref for LockedLog {
@@ -343,7 +342,7 @@ impl Drop for LockedLog {
     }
 }
 
-/// What a log is written on.
+/// The storage of a log.
 enum LogStorage {
     File(File),
     Memory(RwLock<Vec<u8>>),
@@ -357,7 +356,7 @@ impl LogStorage {
         }
     }
 
-    /// Reads as much as there is. Gives how much that was.
+    /// Reads up to the end of the storage. Returns the number of bytes read.
     fn read(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {

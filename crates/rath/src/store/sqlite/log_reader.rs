@@ -1,22 +1,22 @@
-//! Reading a log: the entry at a place, or all there is from a place on.
+//! Reading a log: single entries by place, or all entries from a place on.
 
 use std::io;
 
 use rath_record::{BranchId, StepId};
 
-use super::entry::{self, ENTRY_PREFIX_BYTES, Entry, EntryFault, StepRow};
+use super::entry::{self, ENTRY_PREFIX_BYTES, EntryFault, LogEntry, StepRow};
 use super::log::{GROUP_HEAD_BYTES, HEADER, Log, SECTOR_BYTES};
 
-/// How much is read at once around an entry: what came before it is looked at next.
+/// The number of bytes read before and after an entry. Steps before it are read next.
 const READ_BEFORE_BYTES: usize = 56 * 1024;
 const READ_AFTER_BYTES: usize = 8 * 1024;
-/// How much is read at once when all of it is.
+/// The number of bytes read at once by a scan.
 const SCAN_BLOCK_BYTES: usize = 256 * 1024;
 
-/// BranchColumns of a log, as they are looked at.
+/// Reads parts of a log through a buffer.
 pub(super) struct LogReader<'a> {
     log: &'a Log,
-    /// What was read last, and from which byte on.
+    /// The buffer, and the byte of the log at which it begins.
     bytes: Vec<u8>,
     from: u64,
     back: usize,
@@ -24,7 +24,7 @@ pub(super) struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// For whoever goes back from step to step.
+    /// Creates a reader that goes back from step to step.
     pub(super) fn back(log: &'a Log) -> Self {
         LogReader { log, bytes: Vec::new(), from: 0, back: READ_BEFORE_BYTES, ahead: READ_AFTER_BYTES }
     }
@@ -33,7 +33,7 @@ impl<'a> LogReader<'a> {
         LogReader { log, bytes: Vec::new(), from: 0, back: 0, ahead: SCAN_BLOCK_BYTES }
     }
 
-    /// The bytes from one on, as far as they are there.
+    /// Returns the bytes from `at` on, fewer at the end of the log.
     fn get(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
         let is_here = at >= self.from && at + length as u64 <= self.from + self.bytes.len() as u64;
         if !is_here {
@@ -50,15 +50,15 @@ impl<'a> LogReader<'a> {
         Ok(&bytes[..bytes.len().min(length)])
     }
 
-    /// The step at a place.
+    /// Reads the step at a place.
     pub(super) fn step(&mut self, place: u64) -> Result<StepRow, EntryFault> {
         match self.entry(self.log.byte(place), place)?.0 {
-            Entry::Step(row) => Ok(row),
+            LogEntry::Step(row) => Ok(row),
             _ => Err(EntryFault::new("the row is missing")),
         }
     }
 
-    /// The id and the branch of the step at a place, if it is there.
+    /// Reads the id and the branch of the step at a place, if there is one.
     pub(super) fn step_and_branch(&mut self, place: u64) -> Option<(StepId, BranchId)> {
         let at = self.log.byte(place);
         let (_, head) = entry::lengths(self.get(at, ENTRY_PREFIX_BYTES).ok()?, place)?;
@@ -66,8 +66,8 @@ impl<'a> LogReader<'a> {
         entry::step_and_branch(head)
     }
 
-    /// The entry that stands at a byte, and how long it is.
-    fn entry(&mut self, at: u64, place: u64) -> Result<(Entry, usize), EntryFault> {
+    /// Reads the entry at a byte. Returns the entry and its length.
+    fn entry(&mut self, at: u64, place: u64) -> Result<(LogEntry, usize), EntryFault> {
         let cannot = |error: io::Error| EntryFault::new(format!("the row cannot be read: {error}"));
         let first = self.get(at, ENTRY_PREFIX_BYTES).map_err(cannot)?;
         if first.len() < ENTRY_PREFIX_BYTES {
@@ -90,7 +90,7 @@ impl<'a> LogReader<'a> {
         Ok((entry::read(place, head, rest)?, length))
     }
 
-    /// The group that stands at a byte: its place and how long it is, head included.
+    /// Reads the head of the group at a byte. Returns its place and its length, head included.
     fn group(&mut self, at: u64) -> io::Result<Option<(u64, u64)>> {
         let log = self.log;
         let head = self.get(at, GROUP_HEAD_BYTES)?;
@@ -98,7 +98,7 @@ impl<'a> LogReader<'a> {
         Ok((log.byte(place) == at).then_some((place, length.saturating_add(GROUP_HEAD_BYTES as u64))))
     }
 
-    /// The next byte at which a group stands.
+    /// Finds the next byte at which a group begins.
     fn next_group(&mut self, after: u64, end: u64) -> io::Result<Option<u64>> {
         let mut at = after;
         while at < end {
@@ -108,13 +108,13 @@ impl<'a> LogReader<'a> {
                     return Ok(Some(at + nth as u64));
                 }
             }
-            // The last few bytes may be the beginning of one.
+            // The last bytes may begin the magic of a group.
             at += here.len().saturating_sub(super::log::GROUP_MAGIC.len() - 1).max(1) as u64;
         }
         Ok(None)
     }
 
-    /// The next byte of a group at which an entry stands.
+    /// Finds the next byte of a group at which an entry begins.
     fn next_entry(&mut self, after: u64, end: u64, shift: u64) -> io::Result<u64> {
         for at in after..end {
             let place = at.wrapping_sub(shift);
@@ -128,7 +128,7 @@ impl<'a> LogReader<'a> {
         Ok(end)
     }
 
-    /// Whether anything in a group is not as it was written, and a part of it was never written at all.
+    /// Returns true if an entry of a group is damaged and part of the group was never written.
     fn is_torn(&mut self, at: u64, end: u64, place: u64) -> io::Result<bool> {
         let mut next = at + GROUP_HEAD_BYTES as u64;
         while next < end {
@@ -140,7 +140,7 @@ impl<'a> LogReader<'a> {
         Ok(false)
     }
 
-    /// Whether a sector has nothing in it: what is written never looks so.
+    /// Returns true if a sector has only zeros: written sectors never have.
     fn has_hole(&mut self, at: u64, end: u64) -> io::Result<bool> {
         let mut from = at;
         while from < end {
@@ -155,13 +155,13 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Goes through a log from a place on, in the order in which it was written: places, and what stands there.
+/// Calls `each` with all entries from a place on, in the order in which they were written.
 ///
-/// Gives the place from which on there is only what a crash left of a group that nobody was told of, if there is such.
+/// Returns the place of the unfinished group that a crash left at the end, if there is one.
 pub(super) fn scan(
     log: &Log,
     from: u64,
-    mut each: impl FnMut(u64, Result<(Entry, &[u8]), EntryFault>),
+    mut each: impl FnMut(u64, Result<(LogEntry, &[u8]), EntryFault>),
 ) -> io::Result<Option<u64>> {
     let mut reader = LogReader::ahead(log);
     let (mut at, end) = (log.byte(from), log.size());
@@ -202,5 +202,5 @@ pub(super) fn scan(
     Ok(None)
 }
 
-/// Where the first group stands.
+/// The place of the first group.
 pub(super) const FIRST_PLACE: u64 = HEADER;

@@ -1,4 +1,4 @@
-//! EntryEncoder a store anew: without what is to be forgotten, or without what nothing rests on.
+//! Rewriting the log: to erase a step, or to drop the steps that no branch descends from.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,14 +13,14 @@ use super::super::{FreedSpace, failed};
 use super::Sqlite;
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::{Entry, EntryEncoder, StepRow};
+use super::entry::{EntryEncoder, LogEntry, StepRow};
 use super::log::{Log, log_path};
 use super::log_reader::{FIRST_PLACE, scan};
 use super::transaction::Transaction;
 use super::walk;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// How long a writer is remembered after it was heard of last, in microseconds.
+/// The time for which a writer is listed after its lease has expired, in microseconds.
 const WRITER_RETENTION_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 impl Sqlite {
@@ -34,7 +34,7 @@ impl Sqlite {
                 return Err(StoreError::new(StoreErrorKind::NoSuchStep, message).into());
             };
             let chunk = Chunk::decode(&found.chunk).map_err(|error| StoreError::new(StoreErrorKind::Store, error))?;
-            // What other steps say as well stays theirs.
+            // Payloads that other steps refer to stay.
             let references = chunk.payload_digests();
             let named = walk::referenced_payloads(transaction.log, &references, found.place)?;
             let change = rusqlite::Transaction::new_unchecked(transaction.connection, TransactionBehavior::Immediate)?;
@@ -42,7 +42,7 @@ impl Sqlite {
                 change.execute("UPDATE payloads SET data = NULL WHERE digest = ?", params![&digest.0[..]])?;
             }
             change.commit()?;
-            // A list must not go on saying it.
+            // The title in the list must not keep the erased text.
             if let Chunk::User(user) = &chunk
                 && let Some(title) = super::super::title::from_text(&user.text)
             {
@@ -65,7 +65,7 @@ impl Sqlite {
                 self.copy_log(transaction.log, |row| Some(if row.place == found.place { Some(&entry) } else { None }))?;
             Ok((log, ()))
         })?;
-        // What is gone must not stand in SQLite's own log either.
+        // The erased text must not stay in SQLite's own log either.
         self.checkpoint()
     }
 
@@ -93,7 +93,7 @@ impl Sqlite {
         Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps })
     }
 
-    /// Does something that ends with another log, which takes the place of the one there is.
+    /// Runs work that returns a new log, which replaces the current one.
     fn replace_log<T>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<(Log, T), TransactionError>,
@@ -103,7 +103,7 @@ impl Sqlite {
             return Err(error.duplicate());
         }
         let (log, done) = self.locked(&mut writer, |transaction| {
-            // What the log says of branches is left out of the other: the database has it.
+            // The new log leaves out the state of branches: the database has it.
             transaction.index.flush(transaction.connection, *transaction.own)?;
             work(transaction)
         })?;
@@ -111,7 +111,7 @@ impl Sqlite {
         Ok(done)
     }
 
-    /// A copy of the log, with those of its steps that `keep` wants: as they are, or as the entry that it gives.
+    /// Copies the log. For each step, `keep` returns none to drop it, or optionally an entry to put in its place.
     fn copy_log<'a>(
         &self,
         log: &Log,
@@ -122,7 +122,7 @@ impl Sqlite {
         let made = log.rewrite(path.as_deref(), |put| {
             let mut failed: io::Result<()> = Ok(());
             scan(log, FIRST_PLACE, |_, entry| match entry {
-                Ok((Entry::Step(row), bytes)) => {
+                Ok((LogEntry::Step(row), bytes)) => {
                     if let (Ok(()), Some(other)) = (&failed, keep(&row)) {
                         failed = put(row.place, other.map_or(bytes, |other| other));
                     }
@@ -131,7 +131,7 @@ impl Sqlite {
                 Err(fault) => _ = damaged.get_or_insert(fault.what),
             })?;
             failed?;
-            // Nothing is put in the place of what cannot be read.
+            // A log with unreadable entries is not replaced.
             if damaged.is_some() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
         });
         match damaged {
@@ -146,7 +146,7 @@ impl Sqlite {
     }
 }
 
-/// Removes the payloads that nothing step_and_branch, and writers that are long gone.
+/// Removes unreferenced payloads, and writers whose lease expired long ago.
 fn sweep(connection: &Connection, named: &HashSet<Digest>) -> Result<(), TransactionError> {
     let change = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     change.execute_batch("CREATE TEMP TABLE IF NOT EXISTS named(digest BLOB PRIMARY KEY); DELETE FROM named;")?;

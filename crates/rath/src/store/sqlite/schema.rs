@@ -1,4 +1,4 @@
-//! The tables, and whether a file is one of ours.
+//! The tables of the database, and the checks that a file is a store.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The version of the tables.
 const VERSION: i64 = 1;
-/// `rath`, by which tools that look at files know ours.
+/// The application id in the header of the file: `rath` in ASCII.
 const APPLICATION: i64 = 0x7261_7468;
 
 const TABLES: &str = "
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS wounds(
 );
 ";
 
-/// Makes the tables, if they are not there, and before them the log.
+/// Creates the tables, if they do not exist, after creating the log.
 pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8; 16]>) -> rusqlite::Result<Result<()>> {
     settings(connection)?;
     let version = || connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
@@ -58,7 +58,7 @@ pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8;
         return Ok(Ok(()));
     }
     let made = rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
-    // Somebody else may have made them meanwhile.
+    // Another process may have created them meanwhile.
     if version()? != 0 {
         return Ok(Ok(()));
     }
@@ -75,17 +75,17 @@ pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8;
     connection.pragma_update(None, "user_version", VERSION)?;
     connection.pragma_update(None, "application_id", APPLICATION)?;
     made.commit()?;
-    // What a store is has to be known whatever becomes of SQLite's own log.
+    // The id of the store must survive the loss of SQLite's own log.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     Ok(Ok(()))
 }
 
-/// What a database says of its log.
+/// The state of the log as the database knows it.
 #[derive(Clone, Copy)]
 pub(super) struct LogState {
-    /// Which store it is.
+    /// The id of the store.
     pub(super) store: [u8; 16],
-    /// The place up to which it reflects the log.
+    /// The place up to which the database reflects the log.
     pub(super) reflected: u64,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn log_state(connection: &Connection) -> Result<LogState, Transaction
     about.ok_or_else(|| TransactionError::Store(changed()))
 }
 
-/// Says that the database reflects the log up to a place.
+/// Notes that the database reflects the log up to a place.
 pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), TransactionError> {
     let about = LogState { reflected, ..log_state(connection)? };
     let mut statement = connection.prepare_cached("UPDATE about SET reflected = ?, seal = ? WHERE one = 1")?;
@@ -123,43 +123,43 @@ pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), Tra
     Ok(())
 }
 
-/// Why nothing can be appended to a log that was cut.
+/// Creates the error for a log that was truncated.
 pub(super) fn truncated_log(missing: u64) -> StoreError {
     let message = format!("the log of the store was cut: its last {missing} bytes are missing");
     StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }
 
-/// Whether a database has tables, and they are not ours. It is left as it is.
+/// Returns true if a database has tables of another program. Such a file is not changed.
 pub(super) fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     Ok(number("PRAGMA application_id")? != APPLICATION && number("SELECT count(*) FROM sqlite_master")? > 0)
 }
 
-/// What holds for every connection.
+/// Sets the options of a connection.
 pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(20))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // To its end: the change is made when its one row has been read, and then it can fail.
+    // The statement is run to its end: the switch happens after its one row was read, and can fail then.
     let mut mode = String::new();
     let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
     let mut answer = statement.query([])?;
     while let Some(row) = answer.next()? {
         mode = row.get(0)?;
     }
-    // SQLite goes on without its log where it cannot make one, and says nothing.
+    // Where SQLite cannot create its log, it continues without one and reports no error.
     if !matches!(&*mode, "wal" | "memory") {
         let failed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
         return Err(rusqlite::Error::SqliteFailure(failed, Some("it cannot be switched to its log".to_owned())));
     }
-    // Acknowledged means durable: the log is synced with every change.
+    // Acknowledged means durable: the log is synced with every transaction.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // What is deleted is overwritten.
+    // Deleted data is overwritten.
     connection.pragma_update(None, "secure_delete", "ON")?;
-    // When the log is moved into the file is the store's to say.
+    // The store decides when to run a checkpoint.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // In KiB: a list of a hundred thousand sessions is read once.
+    // In KiB: enough for the list of a hundred thousand sessions.
     connection.pragma_update(None, "cache_size", -65536)?;
-    // A log that begins anew is cut behind its first change: then what a crash left of a change can be told from damage.
+    // After a reset the log is truncated behind its first transaction: that tells an unfinished transaction from damage.
     connection.pragma_update_and_check(None, "journal_size_limit", 0, |_| Ok(()))?;
     Ok(())
 }
@@ -187,18 +187,18 @@ pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why a database cannot be a store.
+/// Creates the error for a database of another program.
 pub(super) fn foreign_database(uri: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Format, format_args!("{uri} is a database of something else"))
 }
 
-/// What a database says of its tables.
+/// Returns the names and definitions of all tables.
 fn tables(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
     let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
     connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// An error of SQLite in words that say what it is about.
+/// Makes an error that names the store from an error of SQLite.
 pub(super) fn describe(uri: &str, error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     match error.sqlite_error_code() {
@@ -212,13 +212,13 @@ pub(super) fn describe(uri: &str, error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// Notes how many branches there are after some were taken out on purpose.
+/// Notes the number of branches after a deletion.
 pub(super) fn count(connection: &Connection) -> rusqlite::Result<()> {
     let sql = "REPLACE INTO counted(name, rows, newest) SELECT 'branches', count(*), coalesce(max(b), 0) FROM branches";
     connection.execute(sql, []).map(|_| ())
 }
 
-/// How many branches are missing, of which so many were found: every one since the last count has the next number.
+/// Returns the number of missing branches. Since the last count, every branch has the next number.
 pub(super) fn missing(connection: &Connection, found: i64, highest: i64) -> rusqlite::Result<i64> {
     let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counted WHERE name = 'branches'";
     let (rows, newest): (i64, i64) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;

@@ -1,4 +1,4 @@
-//! One change to a store: what it is decided by, and the group of entries that it becomes.
+//! One transaction on a store: its checks, and the group of entries that it appends.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 use super::super::holder::now;
 use super::super::title::branch_title;
 use super::super::{
-    BranchSummary, FIRST_EPOCH, Holder, Rows, Write, WriteRight, branch_held, branch_moved, missing_parent,
+    BranchSummary, FIRST_EPOCH, Holder, StepPlaces, Write, WriteRight, branch_held, branch_moved, missing_parent,
     parent_not_stored, right_lost,
 };
 use super::branch::BranchRow;
@@ -20,22 +20,22 @@ use super::log::{GROUP_HEAD_BYTES, Log};
 use super::log_reader::LogReader;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// How long what a step says may be, in bytes.
+/// The length of the JSON of a step, in bytes.
 const MAX_STEP_BYTES: usize = 1 << 30;
 
-/// One change: all that the log says is known, and nobody else can say anything meanwhile.
+/// A transaction. The log is locked and all its entries have been read.
 pub(super) struct Transaction<'a> {
     pub(super) connection: &'a Connection,
     pub(super) log: &'a Log,
     pub(super) index: &'a mut BranchIndex,
-    /// The branches that somebody in this process writes.
+    /// The branches that this process writes.
     pub(super) held: &'a mut HashSet<BranchId>,
-    /// The number of this process among those who write.
+    /// The number of this process among the writers of the store.
     pub(super) own: &'a mut Option<u64>,
     pub(super) lease: Duration,
-    /// The group, with room for its head.
+    /// The group, with space for its head.
     pub(super) group: &'a mut Vec<u8>,
-    /// Whether payloads wait to be committed.
+    /// True if payloads are in a SQLite transaction that is not committed.
     pub(super) has_payloads: bool,
 }
 
@@ -46,7 +46,7 @@ impl Transaction<'_> {
         self.group.resize(GROUP_HEAD_BYTES, 0);
     }
 
-    /// Makes durable what was said. Payloads come first: what is said rests on them.
+    /// Commits: first the payloads, then the group that refers to them.
     pub(super) fn finish(&mut self) -> Result<(), TransactionError> {
         if std::mem::take(&mut self.has_payloads) {
             self.connection.execute_batch("COMMIT")?;
@@ -58,12 +58,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The place of what is said next.
+    /// Returns the place of the next entry.
     fn place(&self) -> u64 {
         self.index.end + self.group.len() as u64
     }
 
-    /// The id and the branch of the step at a place, if it is there.
+    /// Returns the id and the branch of the step at a place, if there is one.
     fn step_and_branch(&self, place: u64) -> Option<(StepId, BranchId)> {
         match place.checked_sub(self.index.end) {
             None => LogReader::back(self.log).step_and_branch(place),
@@ -71,14 +71,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Says all there is to say of a branch.
+    /// Appends the whole state of a branch.
     pub(super) fn put(&mut self, row: BranchRow) -> Result<(), TransactionError> {
         let place = self.place();
         EntryEncoder(self.group).branch(place, &row);
         self.index.put(self.connection, row, place)
     }
 
-    /// Says that a branch is no longer there.
+    /// Appends the removal of a branch.
     pub(super) fn remove(&mut self, branch: BranchId) {
         let place = self.place();
         EntryEncoder(self.group).gone(place, branch);
@@ -86,7 +86,7 @@ impl Transaction<'_> {
         self.held.remove(&branch);
     }
 
-    /// The number of this process among those who write.
+    /// Returns the number of this process among the writers of the store, and appends it if it is new.
     fn own(&mut self, holder: &Holder) -> u64 {
         if let Some(own) = *self.own {
             return own;
@@ -97,7 +97,7 @@ impl Transaction<'_> {
         *self.own.insert(place)
     }
 
-    /// What is said of a branch, and what a list says of it.
+    /// Returns the row of a branch, and its entry in the list.
     pub(super) fn summary(&mut self, branch: BranchId) -> Result<Option<(BranchRow, BranchSummary)>, TransactionError> {
         let Some(row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
         let holder = self.index.writer(self.connection, row.writer)?.map(|(holder, _)| holder);
@@ -105,10 +105,10 @@ impl Transaction<'_> {
         Ok(Some((row, summary)))
     }
 
-    /// Takes the right to append to a branch.
+    /// Claims the right to append to a branch.
     pub(super) fn claim(&mut self, branch: BranchId, holder: &Holder) -> Result<Option<u64>, TransactionError> {
         let Some(mut row) = self.index.get(self.connection, branch)?.cloned() else { return Ok(None) };
-        // What this process let go of without a word is its own to take again.
+        // A right that this process dropped without releasing it can be claimed again by this process.
         if Some(row.writer) != *self.own || self.held.contains(&branch) {
             self.refuse_if_held(&row)?;
         }
@@ -120,7 +120,7 @@ impl Transaction<'_> {
         Ok(Some(epoch))
     }
 
-    /// Gives back the right to append to a branch, unless somebody has a newer one.
+    /// Releases the right to append to a branch, unless there is a newer one.
     pub(super) fn release(&mut self, branch: BranchId, epoch: u64) -> Result<(), TransactionError> {
         let row = match self.index.get(self.connection, branch) {
             Err(TransactionError::Store(_)) => return Ok(()),
@@ -134,7 +134,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether nobody writes a branch who may be alive.
+    /// Fails if a writer that may be alive holds the branch.
     pub(super) fn refuse_if_held(&self, row: &BranchRow) -> Result<(), TransactionError> {
         if let Some((holder, expires)) = self.index.writer(self.connection, row.writer)?
             && !holder.is_dead()
@@ -145,9 +145,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Appends to one branch. The outer error is the store's, the inner one is for whoever wanted it.
-    pub(super) fn append(&mut self, write: &Write, rows: &Rows) -> Result<Result<()>, TransactionError> {
-        // Whether it may be written is found out before anything is.
+    /// Appends to one branch. The outer error is of the store, the inner one is for the writer of this branch.
+    pub(super) fn append(&mut self, write: &Write, rows: &StepPlaces) -> Result<Result<()>, TransactionError> {
+        // All checks come before the first entry.
         let own = *self.own;
         let row = self.index.get(self.connection, write.branch)?;
         match (&write.right, row) {
@@ -168,7 +168,7 @@ impl Transaction<'_> {
         if let Some(parent) = missing_parent(write, rows) {
             return Ok(Err(parent_not_stored(parent)));
         }
-        // On a branch of its own nothing can be deleted meanwhile; elsewhere it can, with what goes on from it.
+        // Only on other branches can parents be deleted meanwhile, with the steps that continue from them.
         for link in write.steps.iter().flat_map(|step| step.parents().iter().filter(|link| may_be_gone(link, step))) {
             if let StorageState::At(at) = rows.lookup(link)
                 && self.step_and_branch(at).map(|(id, _)| id) != Some(link.id())
@@ -213,8 +213,8 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// Says one step, and its payloads before it. Gives its place.
-    fn step(&mut self, step: &Step, json: &[u8], rows: &Rows, moves: bool) -> Result<u64, TransactionError> {
+    /// Appends one step, after its payloads. Returns its place.
+    fn step(&mut self, step: &Step, json: &[u8], rows: &StepPlaces, moves: bool) -> Result<u64, TransactionError> {
         for (digest, payload) in step.chunk().payloads() {
             if !std::mem::replace(&mut self.has_payloads, true) {
                 self.connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -233,7 +233,7 @@ impl Transaction<'_> {
             placement.places[nth] = at;
             let branch = match link {
                 Parent::Loaded(parent) => Some(parent.stamp().branch),
-                // What is on a step_source is not fetched for this.
+                // A step that is not loaded is not loaded for this.
                 _ => self.step_and_branch(at).map(|(_, branch)| branch),
             };
             if let Some(branch) = branch.filter(|branch| *branch != step.stamp().branch) {
@@ -252,7 +252,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether a parent is known to be, or may be, on another branch than its child.
+/// Returns true if a parent is, or may be, on another branch than its child.
 fn may_be_gone(link: &Parent, child: &Step) -> bool {
     match link {
         Parent::Loaded(parent) => parent.stamp().branch != child.stamp().branch,

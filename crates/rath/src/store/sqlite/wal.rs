@@ -1,4 +1,4 @@
-//! The log that SQLite itself keeps, and whether all of it can be read.
+//! A check of SQLite's own log (WAL) for damage.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::log::sibling_path;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// Looks at the log that SQLite keeps placement a database before SQLite does.
+/// Checks SQLite's WAL for damage before SQLite opens it.
 ///
-/// SQLite reads it up to the first frame that is not as it was written, and takes the rest for what a crash left. If
-/// whole changes stand after that frame, it is not the end of the log: it was damaged, and changes that somebody was told
-/// are durable would be dropped without a word.
+/// SQLite reads its WAL up to the first frame whose checksum does not fit, and takes the rest for an unfinished transaction. If
+/// complete transactions follow that frame, the WAL is damaged, and SQLite would silently drop transactions that were reported
+/// as durable.
 pub(super) fn check(database: &Path) -> std::io::Result<Result<()>> {
     let name = sibling_path(database, "-wal");
     let mut before = None;
-    // What is read while somebody writes may look like anything: it is damaged if it stays as it is.
+    // A WAL that is being written may look damaged for a moment: it is damaged if it does not change.
     for _ in 0..LOG_READS {
         let mut log = Vec::new();
         match File::open(&name) {
@@ -40,20 +40,20 @@ pub(super) fn check(database: &Path) -> std::io::Result<Result<()>> {
     Ok(Ok(()))
 }
 
-/// How often a log is read that looks damaged, and how long after each time.
+/// The number of reads of a WAL that looks damaged, and the pause between them.
 const LOG_READS: u32 = 50;
 const BETWEEN_READS: Duration = Duration::from_millis(10);
 
 const HEADER: usize = 32;
 const FRAME: usize = 24;
 
-/// How many whole changes stand in a log after the place where SQLite stops reading it.
+/// Counts the complete transactions behind the frame at which SQLite stops reading.
 fn lost_changes(log: &[u8]) -> usize {
     let number = |at: usize| log.get(at..at + 4).map(|it| u32::from_be_bytes([it[0], it[1], it[2], it[3]]));
     let (Some(magic), Some(size)) = (number(0), number(8)) else { return 0 };
     let page = size as usize;
     if log.len() < HEADER + FRAME || magic & 0xffff_fffe != 0x377f_0682 || !page.is_power_of_two() || page < 512 {
-        // Not a header that SQLite would read. If it was one, what follows is lost.
+        // SQLite would not accept this header. If it was one, everything behind it is lost.
         return usize::from(log.len() > HEADER && log.iter().any(|byte| *byte != 0));
     }
     let word = |at: usize| {
@@ -74,11 +74,11 @@ fn lost_changes(log: &[u8]) -> usize {
     }
     let salt = &log[16..24];
     let (mut good, mut whole, mut lost) = (true, 0, 0);
-    // Whether all that cannot be read is the end of the first change, with what was there before still behind it.
+    // True if the unreadable part is the end of the first transaction, with frames of the WAL before it behind.
     let mut unfinished = false;
     let mut at = HEADER;
     while at + FRAME + page <= log.len() {
-        // A frame of an earlier log has both halves of the salt from there.
+        // Frames of an earlier WAL differ in both halves of the salt.
         let own = log[at + 8..at + 12] == salt[..4] || log[at + 12..at + 16] == salt[4..];
         let ends_change = number(at + 4).is_some_and(|reader| reader > 0);
         let was_good = good;
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// The log of a database in which two changes were made after it began anew.
+    /// Returns the WAL of a database with two transactions since its last reset.
     fn log(path: &Path, cut: bool) -> (Connection, Vec<u8>) {
         let connection = Connection::open(path).expect("a database");
         super::super::schema::settings(&connection).expect("it is set up");
@@ -134,10 +134,10 @@ mod tests {
     fn what_a_crash_leaves_of_a_change_is_told_from_damage() {
         let folder = tempfile::tempdir().expect("a folder");
         let frame = FRAME + 4096;
-        // Cut behind its first change, so that nothing of the log before stands behind.
+        // Truncated behind the first transaction: no frames of the earlier WAL follow.
         let (_cut, log_now) = log(&folder.path().join("cut"), true);
         assert_eq!(log_now.len(), HEADER + 2 * frame);
-        // As SQLite leaves it: what stood there before is behind the one change.
+        // As SQLite leaves it: frames of the earlier WAL follow the one transaction.
         let (_uncut, log_before) = log(&folder.path().join("uncut"), false);
         assert!(log_before.len() > HEADER + 20 * frame);
         let check = |name: &str, log: &[u8], at: Option<usize>, lost: usize| {

@@ -1,4 +1,4 @@
-//! Going through what a store holds: reading steps back, checking them, listing branches.
+//! Reading steps, checking them, and listing branches.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -9,22 +9,22 @@ use rath_record::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::{BranchSummary, CheckReport, Damage, Rows};
+use super::super::{BranchSummary, CheckReport, Damage, StepPlaces};
 use super::branch::BranchRow;
 use super::change::TransactionError;
-use super::entry::{Entry, EntryFault, StepRow};
+use super::entry::{EntryFault, LogEntry, StepRow};
 use super::index::writer_of;
 use super::log::Log;
 use super::log_reader::{FIRST_PLACE, LogReader, scan};
 use super::schema;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// How many steps are fetched at once.
+/// The number of steps that are loaded at once.
 const STEPS_PER_FETCH: usize = 64;
-/// How much damage is listed.
+/// The number of damaged places that are reported.
 const MAX_DAMAGE_LISTED: usize = 1_000;
 
-/// What steps are read from.
+/// The database and the log that steps are loaded from.
 pub(super) struct ReadHandles {
     pub(super) connection: Arc<Mutex<Connection>>,
     pub(super) log: RwLock<Arc<Log>>,
@@ -44,16 +44,16 @@ impl ReadHandles {
     }
 }
 
-/// Gives out steps when somebody looks at them.
+/// Loads steps on access.
 pub(super) struct StepLoader {
     source: Arc<ReadHandles>,
-    rows: Arc<Rows>,
-    /// Itself, for the steps that it hands out.
+    rows: Arc<StepPlaces>,
+    /// A reference to itself, for the steps that it returns.
     own: Weak<StepLoader>,
 }
 
 impl StepLoader {
-    pub(super) fn new(source: Arc<ReadHandles>, rows: Arc<Rows>) -> Arc<Self> {
+    pub(super) fn new(source: Arc<ReadHandles>, rows: Arc<StepPlaces>) -> Arc<Self> {
         Arc::new_cyclic(|own| StepLoader { source, rows, own: own.clone() })
     }
 }
@@ -63,20 +63,26 @@ impl StepSource for StepLoader {
         self.rows.token()
     }
 
-    /// A step and some of those before it; what is before those stays on the step_source.
+    /// Loads a step and some of its ancestors; earlier ones are loaded on access.
     fn fetch(&self, place: u64, id: StepId) -> Option<Step> {
         let step_source: Arc<dyn StepSource> = self.own.upgrade()?;
         load(&self.source, &self.rows, place, id, &step_source)
     }
 }
 
-fn load(source: &ReadHandles, rows: &Rows, place: u64, id: StepId, step_source: &Arc<dyn StepSource>) -> Option<Step> {
+fn load(
+    source: &ReadHandles,
+    rows: &StepPlaces,
+    place: u64,
+    id: StepId,
+    step_source: &Arc<dyn StepSource>,
+) -> Option<Step> {
     let log = source.log();
     let mut reader = LogReader::back(&log);
     let mut run: Vec<StepRow> = Vec::new();
     let (mut next, mut wanted) = (place, id);
     while run.len() < STEPS_PER_FETCH {
-        // What cannot be read ends the run; if it is the step that was asked for, it is lost.
+        // An unreadable step ends the run; if it is the requested one, it is lost.
         let Some(row) = reader.step(next).ok().filter(|row| row.id == wanted) else { break };
         let only = match row.parents[..] {
             [(id, place)] if place > 0 => Some((place, id)),
@@ -110,7 +116,7 @@ fn load(source: &ReadHandles, rows: &Rows, place: u64, id: StepId, step_source: 
     step.filter(|step| step.id() == id)
 }
 
-/// A payload, if it is as it was written.
+/// Reads a payload, if its digest fits.
 fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<Payload>> {
     let found = stored_payload(connection, digest)?;
     let Some((is_text, Some(data))) = found else { return Ok(None) };
@@ -126,7 +132,7 @@ fn payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<
     }))
 }
 
-/// Which of these payloads any step step_and_branch but that at a place.
+/// Returns those of the payloads that any step refers to, except the step at `but`.
 pub(super) fn referenced_payloads(
     log: &Log,
     digests: &[Digest],
@@ -138,7 +144,7 @@ pub(super) fn referenced_payloads(
     }
     let texts: Vec<_> = digests.iter().map(|digest| (*digest, digest.to_string())).collect();
     scan(log, FIRST_PLACE, |place, entry| {
-        if let Ok((Entry::Step(row), _)) = entry
+        if let Ok((LogEntry::Step(row), _)) = entry
             && place != but
         {
             let found =
@@ -149,7 +155,7 @@ pub(super) fn referenced_payloads(
     Ok(named)
 }
 
-/// Finds a step behind a head.
+/// Finds a step among the ancestors of a head.
 pub(super) fn find(log: &Log, head: u64, id: StepId) -> Option<StepRow> {
     let mut found = None;
     walk_back(log, [head], |_, row| {
@@ -162,9 +168,9 @@ pub(super) fn find(log: &Log, head: u64, id: StepId) -> Option<StepRow> {
     found
 }
 
-/// Goes through everything behind some places, each once, newest first.
+/// Calls `each` with all ancestors of some places, each once, newest first.
 ///
-/// A step always has a higher place than those it goes on from: so all that has to be remembered is which are next.
+/// A step always has a higher place than its parents: a heap of the places to visit is enough.
 fn walk_back(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnMut(u64, Result<StepRow, EntryFault>)) {
     let mut reader = LogReader::back(log);
     let mut open: BinaryHeap<u64> = heads.into_iter().collect();
@@ -180,8 +186,8 @@ fn walk_back(log: &Log, heads: impl IntoIterator<Item = u64>, mut each: impl FnM
     }
 }
 
-/// The newest step, with its place, of every piece of a session that can be read, oldest first. `head` is none where
-/// nobody knows any more where it ends.
+/// Returns the newest step, with its place, of every readable piece of a session, oldest first. `head` is none if the row of
+/// the branch is damaged.
 pub(super) fn pieces(
     log: &Log,
     head: Option<u64>,
@@ -198,10 +204,10 @@ pub(super) fn pieces(
         Ok(row) => take(row),
         Err(_) => parted = true,
     });
-    // What is behind a row that cannot be read is found by what the rows themselves say they belong to.
+    // Steps before an unreadable entry are found by the branch that they name.
     if parted {
         scan(log, FIRST_PLACE, |_, entry| {
-            if let Ok((Entry::Step(row), _)) = entry
+            if let Ok((LogEntry::Step(row), _)) = entry
                 && relatives.contains(&row.stamp.branch)
             {
                 take(&row);
@@ -211,7 +217,7 @@ pub(super) fn pieces(
     Ok(found.into_iter().filter(|(place, _)| !followed.contains(place)).collect())
 }
 
-/// What was found on the way, and what is still to be compared.
+/// The damage found so far.
 #[derive(Default)]
 struct CheckProgress {
     damage: Vec<Damage>,
@@ -225,13 +231,13 @@ impl CheckProgress {
         }
     }
 
-    /// Whether what a step says of its payloads is so. That of its parents is for others to find.
+    /// Checks the payloads of a step, and the order of its parents. The parents themselves are checked by the caller.
     fn row(&mut self, connection: &Connection, row: &StepRow) {
         self.steps += 1;
         if row.parents.len() > 2 || row.parents.iter().any(|(_, parent)| *parent >= row.place) {
-            self.add(row.place, Some(row.id), "it step_and_branch the wrong row for its parent");
+            self.add(row.place, Some(row.id), "it names the wrong row for its parent");
         }
-        // Only a chunk with a payload step_and_branch a digest.
+        // Only a chunk with a payload has a digest.
         if memchr::memmem::find(row.chunk.as_bytes(), b"\"digest\":").is_none() {
             return;
         }
@@ -240,9 +246,9 @@ impl CheckProgress {
         };
         for digest in chunk.payload_digests() {
             let what = match payload_state(connection, &digest) {
-                Ok(State::Good | State::Forgotten) => continue,
-                Ok(State::Changed) => format!("its payload {digest:.8} was changed"),
-                Ok(State::Missing) => format!("its payload {digest:.8} is missing"),
+                Ok(PayloadState::Good | PayloadState::Forgotten) => continue,
+                Ok(PayloadState::Changed) => format!("its payload {digest:.8} was changed"),
+                Ok(PayloadState::Missing) => format!("its payload {digest:.8} is missing"),
                 Err(error) => format!("its payload {digest:.8} cannot be read: {error}"),
             };
             self.add(row.place, Some(row.id), what);
@@ -250,24 +256,25 @@ impl CheckProgress {
     }
 }
 
-enum State {
+enum PayloadState {
     Good,
     Changed,
     Missing,
     Forgotten,
 }
 
-fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<State> {
+fn payload_state(connection: &Connection, digest: &Digest) -> rusqlite::Result<PayloadState> {
     Ok(match stored_payload(connection, digest)? {
-        None => State::Missing,
-        Some((_, None)) => State::Forgotten,
-        Some((_, Some(data))) if Digest::compute(&data) == *digest => State::Good,
-        Some((_, Some(_))) => State::Changed,
+        None => PayloadState::Missing,
+        Some((_, None)) => PayloadState::Forgotten,
+        Some((_, Some(data))) if Digest::compute(&data) == *digest => PayloadState::Good,
+        Some((_, Some(_))) => PayloadState::Changed,
     })
 }
 
-/// Whether a payload is a text, and its bytes unless it was forgotten. One query for whoever reads and whoever checks: what
-/// one of them cannot read is damage.
+/// Reads a payload: true for a text, and its bytes unless it was erased.
+///
+/// Reading and checking use this one query, so that both agree on what is damaged.
 fn stored_payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<Option<(bool, Option<Vec<u8>>)>> {
     connection
         .prepare_cached("SELECT is_text, data FROM payloads WHERE digest = ?")?
@@ -275,10 +282,10 @@ fn stored_payload(connection: &Connection, digest: &Digest) -> rusqlite::Result<
         .optional()
 }
 
-/// Checks everything behind the head of a branch.
+/// Checks all ancestors of the head of a branch.
 pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> Result<Vec<Damage>, TransactionError> {
     let mut checking = CheckProgress::default();
-    // Which id the step at a place has to have, as its children say.
+    // The id that the step at a place must have according to its children.
     let mut wanted = HashMap::from([(branch.head, branch.head_id)]);
     walk_back(log, [branch.head], |place, row| {
         let wanted_here = wanted.remove(&place);
@@ -290,7 +297,7 @@ pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> R
                 }
                 for (id, parent) in row.parents.iter().filter(|(_, parent)| *parent > 0) {
                     if wanted.insert(*parent, *id).is_some_and(|known| known != *id) {
-                        checking.add(place, Some(row.id), "it step_and_branch the wrong row for its parent");
+                        checking.add(place, Some(row.id), "it names the wrong row for its parent");
                     }
                 }
                 checking.row(connection, &row);
@@ -298,21 +305,21 @@ pub(super) fn check(connection: &Connection, log: &Log, branch: &BranchRow) -> R
         }
     });
     checking.damage.reverse();
-    // Nobody knows whose it was.
+    // The branch of these entries is unknown.
     for place in unreadable_places(connection)? {
         checking.add(place, None, "what was written there cannot be read, and may be of any session");
     }
     Ok(checking.damage)
 }
 
-/// The places of what could not be read when the database was to reflect it.
+/// Returns the places of entries that were unreadable when the database was brought up to date.
 fn unreadable_places(connection: &Connection) -> Result<Vec<u64>, TransactionError> {
     let mut statement = connection.prepare_cached("SELECT place FROM wounds ORDER BY place")?;
     let places = statement.query_map([], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(places.into_iter().map(i64::cast_unsigned).collect())
 }
 
-/// Checks all there is.
+/// Checks the whole store.
 pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckReport, TransactionError> {
     let mut damage = Vec::new();
     let mut heads = Vec::new();
@@ -347,7 +354,7 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckRepor
         }
     };
     scan(log, FIRST_PLACE, |place, entry| match entry {
-        Ok((Entry::Step(row), _)) => {
+        Ok((LogEntry::Step(row), _)) => {
             if !known.contains(&row.stamp.branch) {
                 unlisted.insert(row.stamp.branch);
             }
@@ -368,7 +375,7 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckRepor
         let what = format!("{} rows are there, and {} should be", branches.0, branches.0 + missing);
         damage.push(Damage { place: "table branches".to_owned(), step: None, what });
     }
-    // Branches that were deleted leave steps behind until the store is compacted.
+    // Deleted branches leave their steps in the log until the store is compacted.
     if schema::missing(connection, 0, 0)? == 0 {
         for branch in unlisted {
             let what = format!("it has steps of the session {}, and does not list it", branch.short());
@@ -382,10 +389,10 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckRepor
     Ok(CheckReport { branches: branches.0.unsigned_abs(), steps: checking.steps, damage })
 }
 
-/// For how many sessions room is made at once.
+/// The initial capacity of a list.
 const MAX_LIST_CAPACITY: usize = 1 << 20;
 
-/// Every branch, in the order in which they began.
+/// Lists all branches, in the order in which they began.
 pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, TransactionError> {
     let rows: i64 = connection.query_row("SELECT coalesce(max(b), 0) FROM branches", [], |row| row.get(0))?;
     let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(MAX_LIST_CAPACITY));
@@ -416,13 +423,13 @@ pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, Transa
         None => Ok(list),
         Some(what) => {
             Err(StoreError::new(StoreErrorKind::Damaged, format_args!("the list of sessions is damaged: {what}"))
-                .with_hint("`rath verify` step_and_branch what is damaged, `rath salvage` copies what is good")
+                .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
                 .into())
         }
     }
 }
 
-/// What branches rest on: places, rising, and the payloads that are named there.
+/// Returns the places of all steps that branches descend from, ascending, and the payloads that those steps refer to.
 pub(super) fn referenced(connection: &Connection, log: &Log) -> Result<(Vec<u64>, HashSet<Digest>), TransactionError> {
     let mut heads = Vec::new();
     let mut failed = None;
@@ -444,7 +451,7 @@ pub(super) fn referenced(connection: &Connection, log: &Log) -> Result<(Vec<u64>
             Err(fault) => _ = failed.get_or_insert(fault.what),
         }
     });
-    // What cannot be read may rest on anything: nothing is removed then.
+    // An unreadable step may refer to any payload: nothing is removed then.
     if let Some(why) = failed {
         return Err(damaged(&why).into());
     }
@@ -452,7 +459,7 @@ pub(super) fn referenced(connection: &Connection, log: &Log) -> Result<(Vec<u64>
     Ok((places, named))
 }
 
-/// Why a store is not written anew.
+/// Creates the error for rewriting a damaged store.
 pub(super) fn damaged(why: &str) -> StoreError {
     let message = format!("the store is damaged, and writing it anew would lose what cannot be read: {why}");
     StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")

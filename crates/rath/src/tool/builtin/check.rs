@@ -47,7 +47,7 @@ impl Tool for Check {
         let verdict = match checked.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed => "failed",
-            Verdict::Broken => "could not run",
+            _ => "could not run",
         };
         let text = format!("{verdict}\n{}", checked.output);
         cx.add_check(checked);

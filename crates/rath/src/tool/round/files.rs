@@ -62,7 +62,7 @@ impl RoundFiles {
             (tree, effects) = own.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
         }
         self.recorded = tree.clone();
-        ToolResult { effects, tree, ..result }
+        result.with_effects(effects).with_tree(tree)
     }
 }
 
@@ -160,8 +160,17 @@ fn split_rename(effect: Effect, owner: impl Fn(&str) -> usize) -> Vec<(usize, Ef
     let to = owner(&effect.path);
     match &effect.change {
         Change::Renamed { from } if owner(from) != to => {
-            let deletion = Effect { path: from.clone(), change: Change::Deleted, after: None, ..effect.clone() };
-            vec![(owner(from), deletion), (to, Effect { change: Change::Created, before: None, ..effect })]
+            let deletion =
+                Effect::new(from.clone(), Change::Deleted).with_before(effect.before).with_unkept(effect.unkept);
+            vec![
+                (owner(from), deletion),
+                (
+                    to,
+                    Effect::new(effect.path.clone(), Change::Created)
+                        .with_after(effect.after)
+                        .with_unkept(effect.unkept),
+                ),
+            ]
         }
         _ => vec![(to, effect)],
     }

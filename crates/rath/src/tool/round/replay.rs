@@ -95,7 +95,7 @@ impl ReplayedCall {
             CallAction::Make(ready) => {
                 if !ready.started {
                     let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
-                    session.push(ToolStarted { call: self.call.id.clone(), key });
+                    session.push(ToolStarted::new(self.call.id.clone()).with_key(key));
                 }
                 self.cx = Some(Arc::new(ToolCx::with_key(session.for_tool(), self.call.clone(), ready.key.clone())));
             }
@@ -146,7 +146,7 @@ impl ReplayedCall {
     /// Returns the result as the model reads it.
     fn result(&self, said: &CallOutcome) -> ToolResult {
         let (output, whole) = truncate(said.text.clone(), said.limit);
-        ToolResult { whole, ..ToolResult::new(self.call.id.clone(), said.outcome, output) }
+        ToolResult::new(self.call.id.clone(), said.outcome, output).with_whole(whole)
     }
 }
 

@@ -14,7 +14,7 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
     let mut list = sessions();
 
     let mut pictures = Session::empty();
-    pictures.push(rath::chunk::User { text: "see".into(), images: vec![Image::new("image/png", *b"png")] });
+    pictures.push(rath::chunk::User::new("see").with_images(vec![Image::new("image/png", *b"png")]));
     list.push(("pictures", pictures));
 
     let mut work = Session::user("delegate").by("boss");
@@ -34,19 +34,16 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
     list.push(("work aside", work.clone()));
 
     work.push(Chunk::note("a remark"));
-    work.push(rath::chunk::Placed { place: "local:./".to_owned(), tree: None });
-    let hidden = work.as_record().steps().iter().map(|step| step.id()).take(3).collect();
-    work.push_with_usage(
-        rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They delegated.".into() },
-        Usage::new(9, 2),
-    );
-    work.push(rath::chunk::Memory {
-        memory: "m:".to_owned(),
-        event: rath::chunk::MemoryEvent::Recall {
+    work.push(rath::chunk::Placed::new("local:./"));
+    let hidden: Vec<_> = work.as_record().steps().iter().map(|step| step.id()).take(3).collect();
+    work.push_with_usage(rath::chunk::Compressed::new(hidden, "They delegated."), Usage::new(9, 2));
+    work.push(rath::chunk::Memory::new(
+        "m:",
+        rath::chunk::MemoryEvent::Recall {
             query: "q".into(),
-            found: vec![rath::chunk::RecalledEntry { entry: "e".to_owned(), text: "long ".repeat(5000).into() }],
+            found: vec![rath::chunk::RecalledEntry::new("e", "long ".repeat(5000))],
         },
-    });
+    ));
     work.push(Chunk::user("and?"));
     list.push(("a summary", work));
     list
@@ -122,10 +119,10 @@ fn an_aside_is_a_trajectory_of_its_own() {
 fn a_known_cost_is_written() {
     let mut session = Session::user("hello");
     let provider = Some(Identity { provider: "openai".to_owned(), model: "m".to_owned() });
-    let answer = |facts: Option<&str>| Assistant {
-        provider: provider.clone(),
-        facts: facts.map(|facts| Json::parse(facts).expect("JSON")),
-        ..Assistant::default()
+    let answer = |facts: Option<&str>| {
+        Assistant::default()
+            .with_provider(provider.clone())
+            .with_facts(facts.map(|facts| Json::parse(facts).expect("JSON")))
     };
     session.push_with_usage(answer(Some(r#"{"cost_usd": 0.5}"#)), Usage::new(1_000_000, 0));
     session.push_with_usage(answer(None), Usage::new(1_000_000, 0));

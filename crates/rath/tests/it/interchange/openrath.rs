@@ -141,14 +141,14 @@ fn a_session_is_read_back_as_it_was_written() {
 #[test]
 fn what_the_format_cannot_hold_is_noted() {
     let mut session = Session::user("look").to(Sandbox::local("./"));
-    session.push(rath::chunk::User { text: "a picture".into(), images: vec![Image::new("image/png", *b"png")] });
+    session.push(rath::chunk::User::new("a picture").with_images(vec![Image::new("image/png", *b"png")]));
     session.push(Chunk::note("a remark"));
     session.push_with_usage(Chunk::assistant("I see."), Usage::new(10, 1));
     let mut aside = session.aside("helper");
     aside.push_with_usage(Chunk::assistant("done"), Usage::new(5, 1));
     session.keep_aside(&aside);
-    let hidden = session.as_record().steps().iter().map(|step| step.id()).take(2).collect();
-    session.push(rath::chunk::Compressed { hidden, kept: Vec::new(), summary: "They looked.".into() });
+    let hidden: Vec<StepId> = session.as_record().steps().iter().map(|step| step.id()).take(2).collect();
+    session.push(rath::chunk::Compressed::new(hidden, "They looked."));
     session.push(Chunk::calls([Call::new("c", "ls", "{}")]));
     let export = write(&session);
     expect![[r#"
@@ -180,7 +180,7 @@ fn a_renamed_call_is_in_doubt_and_not_repeated() {
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
     session.push(Chunk::result("0", "gone"));
     session.push(Chunk::calls([Call::new("0", "rm", "{}")]));
-    session.push(rath::chunk::ToolStarted { call: "0".into(), key: None });
+    session.push(rath::chunk::ToolStarted::new("0"));
     let import = read(&write(&session).bytes).expect("a session");
     assert_eq!(next(&import.session), "run 0~2 Unknown");
 }

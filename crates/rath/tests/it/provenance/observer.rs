@@ -154,6 +154,7 @@ pub(crate) fn told(effects: &[Effect]) -> Changes {
                 tell(&effect.path, Happened { was: false, is: true, before: None, after, unkept });
                 continue;
             }
+            other => panic!("unknown change: {other:?}"),
         };
         tell(&effect.path, Happened { was, is, before, after, unkept });
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use rath::chunk::User;
 use rath::prelude::*;
-use rath::record::Blob;
 use rath::store::{BranchSummary, Registry, Store};
 use rath::{BranchId, store};
 
@@ -17,8 +16,8 @@ use crate::support::block_on;
 /// A session with every kind of thing: its branches, the one that joins the others last.
 async fn write(store: &Store) -> Result<Vec<Session>> {
     let mut session = Session::user("你好 \u{2028} \"quoted\" \\").by("test.writer").record(store).await?;
-    let image = Image { media_type: "image/png".to_owned(), blob: Blob::new(&b"\x89PNG\0\xff dots"[..]) };
-    session.push(User { text: "see".into(), images: vec![image] });
+    let image = Image::new("image/png", *b"\x89PNG\0\xff dots");
+    session.push(User::new("see").with_images(vec![image]));
     session.push_with_usage(Chunk::assistant("long ".repeat(3_400)), Usage::new(1_000, 7));
     let mut aside = session.aside("helper");
     aside.push(Chunk::user("beside"));

@@ -26,7 +26,7 @@ fn say(session: &mut Session, nth: usize) {
     for call in 0..4 {
         let (name, id) = (format!("{nth} {call}"), format!("call_{nth}_{call}"));
         session.push(Chunk::calls([Call::new(&*id, "look", format!("{{\"at\":\"{}\"}}", words(&name, 60)))]));
-        session.push(ToolStarted { call: id.clone().into(), key: None });
+        session.push(ToolStarted::new(id.clone()));
         session.push(Chunk::result(&*id, words(&format!("{name} says"), 100 + (nth * 4 + call) * 211 % 1_900)));
     }
     session.push(Chunk::assistant(words(&format!("{nth} answers"), 400 + nth * 101 % 900)));

@@ -60,7 +60,7 @@ impl TrajectoryBuilder {
         }
         let text = std::mem::take(&mut self.prompt).join("\n\n");
         if !text.is_empty() || !self.tools.is_empty() {
-            let instructions = Instructions { text: text.into(), tools: self.tools.clone(), provider: None };
+            let instructions = Instructions::new(text).with_tools(self.tools.clone());
             self.record.push(Chunk::Instructions(instructions), &Extras::default());
         }
     }

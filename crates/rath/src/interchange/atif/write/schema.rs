@@ -51,7 +51,7 @@ struct FunctionObject {
 }
 
 impl ToolObject {
-    pub(super) fn new(ToolSpec { name, description, parameters }: ToolSpec) -> Self {
+    pub(super) fn new(ToolSpec { name, description, parameters, .. }: ToolSpec) -> Self {
         ToolObject { r#type: "function", function: FunctionObject { name, description, parameters } }
     }
 }

@@ -43,7 +43,7 @@ fn parse_text(raw: &RawValue, payload: &ObjectReader<'_>) -> Text {
 
 fn read_system(payload: &mut ObjectReader<'_>, mut extras: Extras) -> (Chunk, Extras) {
     let (tools, provider) = (extras.tools.take().unwrap_or_default(), extras.provider.take());
-    (Chunk::Instructions(Instructions { text: take_content(payload), tools, provider }), extras)
+    (Chunk::Instructions(Instructions::new(take_content(payload)).with_tools(tools).with_provider(provider)), extras)
 }
 
 fn read_assistant(payload: &mut ObjectReader<'_>, mut extras: Extras, notes: &Notes) -> (Chunk, Extras) {
@@ -59,7 +59,7 @@ fn read_assistant(payload: &mut ObjectReader<'_>, mut extras: Extras, notes: &No
     // An answer may consist of calls only, so a missing text is not noted.
     let text = payload.take_raw("content").map(|raw| parse_text(&raw, payload)).unwrap_or_default();
     let reasoning = extras.reasoning.take().map(Text::from).unwrap_or_default();
-    let mut answer = Assistant { text, reasoning, calls, ..Assistant::default() };
+    let mut answer = Assistant::new(text).with_reasoning(reasoning).with_calls(calls);
     extras.fill_answer(&mut answer);
     (Chunk::Assistant(answer), extras)
 }

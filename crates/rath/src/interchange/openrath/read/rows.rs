@@ -108,7 +108,7 @@ impl ParsedHeader {
             ));
         }
         if let Some(place) = self.place {
-            record.push(Chunk::Placed(Placed { place, tree: None }), &Extras::default());
+            record.push(Chunk::Placed(Placed::new(place)), &Extras::default());
         }
     }
 }
