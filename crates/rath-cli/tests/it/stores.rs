@@ -809,7 +809,7 @@ fn sessions_are_asked_for_wrongly_and_told_kindly() {
             &["resume", &one, "--model", "foo:x"],
             &expect![[r#"
             ! error: unknown kind of provider `foo`; known: anthropic, openai, script
-            ! hint: a kind of your own is added with `Registry::kind`
+            ! hint: use anthropic:, openai: or script:
             exit 1
         "#]],
         );
