@@ -882,7 +882,7 @@ fn a_changed_result_in_the_recording_is_detected() {
         1 difference in 6 steps and 2 requests
         step 0e86d972, request
           expected: 6eb8f35e190abe328d2f98b1eca3175f80e616236fe965aee4b07305c80…
-          found:    rebuilt, the request has digest bff68547, and what was sent…"#]]
+          found:    the rebuilt request has digest bff68547, the one sent had 6…"#]]
     .assert_eq(&rebuilt.to_string());
     let replayed = block_on(changed.replay(&agent(&mute()))).expect("a replay");
     expect![[r#"
