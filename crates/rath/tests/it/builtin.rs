@@ -208,7 +208,7 @@ fn a_file_is_written_edited_and_looked_for() {
             Ok: replaced it in line 1
             Failed: failed: cannot read `none`: there is no such file
             Failed: failed: cannot read `new`: it is a directory
-            BadArguments: bad arguments: `old`: wanted at least 1 characters, found a string: ""
+            BadArguments: bad arguments: `old`: wanted at least 1 character, found a string: ""
             Failed: failed: cannot edit `a`: `old` and `new` are the same
         "#]],
     );

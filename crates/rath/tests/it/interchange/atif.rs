@@ -242,30 +242,35 @@ fn other_documents_are_refused_with_a_hint() {
         "",
         expect![[r#"
             wanted an ATIF trajectory: EOF while parsing a value at line 1 column 0
+            hint: the document is cut off; it can only be read whole
         "#]],
     );
     check(
         "[]",
         expect![[r#"
             wanted an ATIF trajectory: invalid type: sequence, expected a map at line 1 column 0
+            hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
         "#]],
     );
     check(
         r#"{"steps": []}"#,
         expect![[r#"
             wanted an ATIF trajectory: there is no `schema_version` that begins with `ATIF-v`
+            hint: a trajectory is one JSON object: {"schema_version": "ATIF-v1.8", "agent": {..}, "steps": [..]}
         "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v2.0"}"#,
         expect![[r#"
             wanted a trajectory of version 1, found version 2.0
+            hint: read it with a newer rath
         "#]],
     );
     check(
         r#"{"schema_version": "ATIF-v1.8", "steps": ["#,
         expect![[r#"
             wanted an ATIF trajectory: EOF while parsing a list at line 1 column 42
+            hint: the document is cut off; it can only be read whole
         "#]],
     );
 }

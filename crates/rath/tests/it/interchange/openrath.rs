@@ -106,7 +106,7 @@ fn files_of_the_python_openrath_are_read() {
             tool started: call_1
             tool started: call_2
             closed: false, 0 in, 0 out, next: run call_1 Unknown, call_2 Unknown
-            note: the tokens that were used are not known: the trailer would count them
+            note: the tokens that were used are not known: the trailer, which counts them, is missing
             note: there is no system row: the Python OpenRath does not save the prompt of an agent
             note: derived by run_session_loop from other sessions, which are not in this file: 6ae2a9e5-1b05-4ccd-8830-a0a623d6dfc8, 7dc1a047-19e0-4922-ae59-fb5b499af93c
             note: there is no trailer: the session was not closed, and what came last may be missing
@@ -274,36 +274,42 @@ fn other_files_are_refused_with_a_hint() {
         "",
         expect![[r#"
             wanted a session file of the Python OpenRath, found an empty file
+            hint: its first row, the header, is written when a session begins
         "#]],
     );
     check(
         "hello\n",
         expect![[r#"
             wanted a session file of the Python OpenRath, found hello
+            hint: its first row, the header, is cut off or damaged, and there is no other
         "#]],
     );
     check(
         "{\"seal\":\"00\"}\n",
         expect![[r#"
             wanted a session file of the Python OpenRath, found {"seal":"00"}
+            hint: this looks like a session file of rath: open it with `Session::open`
         "#]],
     );
     check(
         "{\"a\": 1}\n",
         expect![[r#"
             wanted a session file of the Python OpenRath, found {"a": 1}
+            hint: such a file begins with `{"record_type": "header"`
         "#]],
     );
     check(
         "{\"record_type\": \"header\", \"schema_version\": 2}\n",
         expect![[r#"
             wanted a session file of version 1, found version 2
+            hint: read it with a newer rath
         "#]],
     );
     check(
         "{\"record_type\": \"trailer\"}\n",
         expect![[r#"
             wanted a session file of the Python OpenRath, found {"record_type": "trailer"}
+            hint: such a file begins with `{"record_type": "header"`
         "#]],
     );
 }
@@ -339,8 +345,8 @@ fn damage_in_the_middle_is_noted_at_its_position() {
             - 1 chunk missing before the one with index 2
             - row 9: counts 7 chunks, and 6 could be read
             - tokens are counted for the whole run: all of them are assigned to its last answer
-            - a result for `call_1`, which no open call has as its id, is kept and not shown
-            - a result for `call_2`, which no open call has as its id, is kept and not shown
+            - a result for `call_1` matches no open call: it is kept and not shown
+            - a result for `call_2` matches no open call: it is kept and not shown
 
         "#]],
     );
