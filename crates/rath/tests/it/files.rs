@@ -283,7 +283,7 @@ fn a_session_goes_back_to_an_earlier_state_of_its_files() {
     expect!["a.txt: one|"].assert_eq(&files(folder.path()));
     // What was there is on the record, mine included.
     let steps = log(&session);
-    assert!(steps.contains("observed: +c.txt"), "{steps}");
+    assert!(steps.contains("changed outside the agent: +c.txt"), "{steps}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     );
     check_timeout(
         Reply::stream("").then(AfterBody::Hang),
-        "says nothing",
+        "does not answer",
         expect![[r#"
         Timeout, temporary: true
         http://server/v1 accepts the request and does not answer
@@ -629,7 +629,7 @@ fn a_request_is_rebuilt_only_for_the_answer_of_a_model() {
     let [user, answer] = session.as_record().steps()[..] else { panic!("there are two") };
     let error = |step: StepId| session.request(step).expect_err("there is none").to_string();
     assert_eq!(error(answer.id()), "this answer has no request: it did not come from a provider");
-    assert!(error(user.id()).starts_with(&format!("step {} is not a model's answer", user.id().short())));
+    assert!(error(user.id()).starts_with(&format!("step {} is not an answer of a model", user.id().short())));
     assert!(error(Session::user("other").head().expect("one").id()).starts_with("no step"));
 
     // An altered record does not rebuild a request that was never sent.
