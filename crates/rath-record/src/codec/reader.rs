@@ -119,7 +119,7 @@ impl StepLinker {
     fn add(&mut self, row: IntactRow<'_>) {
         match row {
             IntactRow::Payload(location, digest, payload) => {
-                _ = self.payloads.entry(digest).or_insert((location.n, payload))
+                _ = self.payloads.entry(digest).or_insert((location.n, payload));
             }
             IntactRow::Gone(location, name, elsewhere) => {
                 let id = StepId(name.0);
