@@ -453,18 +453,18 @@ impl StoreBackend for Plain {
     }
 
     fn check(&self) -> Result<CheckReport> {
-        unimplemented!("no benchmark checks a store")
+        Err(StoreError::new(StoreErrorKind::Store, "no benchmark checks a store"))
     }
 
     fn forget(&self, _: BranchId, _: StepId) -> Result<()> {
-        unimplemented!("no benchmark forgets a step")
+        Err(StoreError::new(StoreErrorKind::Store, "no benchmark forgets a step"))
     }
 
     fn delete(&self, _: BranchId) -> Result<()> {
-        unimplemented!("no benchmark deletes a session")
+        Err(StoreError::new(StoreErrorKind::Store, "no benchmark deletes a session"))
     }
 
     fn compact(&self) -> Result<FreedSpace> {
-        unimplemented!("no benchmark compacts a store")
+        Err(StoreError::new(StoreErrorKind::Store, "no benchmark compacts a store"))
     }
 }
