@@ -26,7 +26,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How many bytes `work` allocates, freed again or not.
+/// Returns the bytes that `work` allocates, whether or not they are freed.
 pub fn allocated<T>(work: impl FnOnce() -> T) -> usize {
     let before = TOTAL.load(Relaxed);
     let made = work();
@@ -35,7 +35,7 @@ pub fn allocated<T>(work: impl FnOnce() -> T) -> usize {
     after - before
 }
 
-/// How many bytes `work` holds at its peak beyond what was held before.
+/// Returns the peak of the bytes that `work` holds, beyond those held before.
 pub fn peak(work: impl FnOnce()) -> usize {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -50,25 +50,25 @@ pub fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// How much CPU time all threads of this process have used.
+/// Returns the CPU time that all threads of this process have used.
 pub fn cpu_now() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or_default())
 }
 
-/// How much CPU time a piece of work takes, on all threads of this process.
+/// Returns the CPU time of `work`, on all threads of this process.
 pub fn cpu_time(work: impl FnOnce()) -> Duration {
     let start = cpu_now();
     work();
     cpu_now() - start
 }
 
-/// How many bytes of memory this process holds.
+/// Returns the resident memory of this process, in bytes.
 pub fn memory() -> usize {
     status("VmRSS:")
 }
 
-/// How many bytes of memory this process held at its peak.
+/// Returns the peak of the resident memory of this process, in bytes.
 pub fn peak_memory() -> usize {
     status("VmHWM:")
 }

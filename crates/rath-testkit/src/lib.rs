@@ -1,4 +1,4 @@
-//! What every backend of rath has to keep, as tests that its author can run.
+//! Conformance suites for the backends of rath: an author runs them as tests.
 //!
 //! ```
 //! use rath::Store;

@@ -1,4 +1,4 @@
-//! What every store has to keep.
+//! The promises that every store keeps.
 
 use rath::Difference;
 use rath::chunk::{Image, ToolStarted, User};
@@ -32,7 +32,7 @@ pub fn conforms(case: &mut dyn FnMut() -> Case) {
     }
 }
 
-/// What is promised, and what shows it.
+/// A promise, and the test that shows it.
 type Promise = (&'static str, fn(&mut Case));
 
 const PROMISES: [Promise; 12] = [

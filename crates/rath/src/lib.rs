@@ -59,7 +59,7 @@ mod guide {
     struct Stores;
 }
 
-/// What a program that works with sessions needs.
+/// The names that a program with sessions needs.
 pub mod prelude {
     pub use crate::chunk::{
         Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,

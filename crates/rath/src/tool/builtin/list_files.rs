@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
-use super::tree::{DEPTH_MOST, Directory};
+use super::tree::{Directory, MAX_DEPTH};
 use super::{spec, text};
 use crate::sandbox::Kind;
 use crate::session::Result;
@@ -27,7 +27,7 @@ impl Tool for ListFiles {
             "depth": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": DEPTH_MOST,
+                "maximum": MAX_DEPTH,
                 "description": "How many directories deep to look; 1 if left out.",
             },
         });
@@ -46,7 +46,7 @@ impl Tool for ListFiles {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let sandbox = cx.sandbox()?;
-        let depth = arguments["depth"].as_u64().unwrap_or(1).min(DEPTH_MOST);
+        let depth = arguments["depth"].as_u64().unwrap_or(1).min(MAX_DEPTH);
         let mut waiting = VecDeque::from([Directory::open(&sandbox, text(&arguments, "path")).await]);
         let (mut shown, mut left_out) = (Vec::new(), 0);
         // Level by level, so that the deepest names are the ones left out.

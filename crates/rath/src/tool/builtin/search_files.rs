@@ -4,7 +4,7 @@ use rath_record::chunk::ToolSpec;
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 
-use super::tree::{Child, DEPTH_MOST, Directory};
+use super::tree::{Child, Directory, MAX_DEPTH};
 use super::{count, file_error, spec, text};
 use crate::error::ErrorKind;
 use crate::sandbox::{Kind, Part, Sandbox};
@@ -127,7 +127,7 @@ impl FileSearch {
                 Some(child) => directory.below(&child),
                 None => directory,
             };
-            if within.depth > DEPTH_MOST {
+            if within.depth > MAX_DEPTH {
                 continue;
             }
             let children = match within.children(&self.sandbox).await {

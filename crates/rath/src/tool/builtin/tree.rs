@@ -4,10 +4,10 @@ use crate::sandbox::{Entry, Kind, Part, Sandbox};
 use crate::session::Result;
 use crate::workspace::IgnoreRules;
 
-/// How long a file with rules can be.
-const RULES_MOST: u64 = 256 * 1024;
-/// How many directories deep one walks.
-pub(super) const DEPTH_MOST: u64 = 64;
+/// The size of the largest file with ignore rules that is read.
+const MAX_RULES_BYTES: u64 = 256 * 1024;
+/// The depth of the deepest directory that is walked.
+pub(super) const MAX_DEPTH: u64 = 64;
 
 /// A directory that is walked through.
 #[derive(Clone)]
@@ -16,18 +16,18 @@ pub(super) struct Directory {
     path: String,
     /// As it is shown, with a slash at the end unless it is empty.
     pub(super) shown: String,
-    /// How many directories above it are walked through as well.
+    /// The number of directories above it that are walked as well.
     pub(super) depth: u64,
     rules: IgnoreRules,
 }
 
-/// What is in a directory.
+/// An entry of a directory.
 pub(super) struct Child {
     pub(super) entry: Entry,
     /// As the sandbox knows it.
     pub(super) path: String,
     pub(super) shown: String,
-    /// Whether the rules leave it out.
+    /// True if ignore rules exclude the entry.
     pub(super) ignored: bool,
 }
 
@@ -52,7 +52,7 @@ impl Directory {
         directory
     }
 
-    /// What is in it, by name.
+    /// Returns the entries, by name.
     pub(super) async fn children(&mut self, sandbox: &Sandbox) -> Result<Vec<Child>> {
         let entries = sandbox.list(&self.path).await?;
         let prefix = if self.path.is_empty() { String::new() } else { format!("{}/", self.path) };
@@ -86,7 +86,7 @@ impl Directory {
             Ok(Some(entry)) if entry.kind == Kind::File => {}
             _ => return,
         }
-        if let Ok(content) = sandbox.read(&path, Part { from: 0, most: RULES_MOST }).await {
+        if let Ok(content) = sandbox.read(&path, Part { from: 0, most: MAX_RULES_BYTES }).await {
             self.rules = self.rules.with_gitignore(directory.as_bytes(), &content);
         }
     }

@@ -20,7 +20,7 @@ const MAX_FORMS_DEPTH: u32 = 2;
 /// The most values of an `enum` that are named.
 const MAX_OPTIONS: usize = 100;
 
-/// Why a value does not pass.
+/// The reason why a value is not valid.
 #[derive(Debug)]
 pub(in crate::tool) enum CheckError {
     /// The value is not as the schema wants it.
