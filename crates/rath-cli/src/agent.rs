@@ -201,7 +201,7 @@ impl AgentArgs {
     fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
         let certificate = resumed.certificate();
         if let Some(holder) = certificate.left_open_by() {
-            anstream::eprintln!("the last run did not end properly ({holder})");
+            anstream::eprintln!("the last run did not end properly: {holder}");
         }
         let changes = describe_changes(certificate);
         if is_only_in_doubt(certificate) {

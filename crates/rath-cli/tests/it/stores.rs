@@ -379,7 +379,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &resume,
             &expect![[r#"
-            ! the last run did not end properly (process 24157 on vm)
+            ! the last run did not end properly: process N on HOST
             ! `call_2_1` (shell) was interrupted, and may or may not have finished
             ! no sandbox: tools start in FOLDER/work and can do anything you can
             ! saved as S1; `rath log S1 --store STORE` shows the steps
