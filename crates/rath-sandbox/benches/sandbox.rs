@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command as Plain, Stdio};
 
 use rath_bench::{Table, medians};
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 use tokio::runtime::{Builder, Runtime};
 
 /// How often each is run.
@@ -71,8 +71,8 @@ fn bubblewrap(workspace: &Path) -> Plain {
 }
 
 fn run(runtime: &Runtime, sandbox: &Sandbox) {
-    let ran = runtime.block_on(sandbox.run(&Command::argv(["true"]), &mut |_, _| {})).expect("it runs");
-    assert_eq!(ran.ended, Ended::Exit(0));
+    let ran = runtime.block_on(sandbox.run(&Command::argv(["true"]))).expect("it runs");
+    assert_eq!(ran.status, ExitStatus::Exit(0));
 }
 
 fn wait(command: &mut Plain) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use rath::sandbox::{Command, Ended, Kind, Part, Ran, Sandbox, Stream};
+use rath::sandbox::{ByteRange, Command, ExitStatus, FileKind, Output, Sandbox, Stream};
 use rath::sandbox::{ErrorKind, Result};
 
 /// A sandbox with an empty workspace, for one promise. It has to have `sh`, `sleep`, `cat`, `head` and `seq`.
@@ -25,12 +25,12 @@ impl Case {
     }
 
     /// Runs a line of shell.
-    fn sh(&self, line: &str) -> Ran {
+    fn sh(&self, line: &str) -> Output {
         self.run(&Command::shell(line)).expect("it runs")
     }
 
-    fn run(&self, command: &Command) -> Result<Ran> {
-        wait(self.sandbox.run(command, &mut |_, _| {}))
+    fn run(&self, command: &Command) -> Result<Output> {
+        wait(self.sandbox.run(command))
     }
 
     /// Nothing with this mark in its command line is left, as far as that can be seen from here; and it still works.
@@ -78,7 +78,7 @@ fn arrives(case: &Case) {
     command.cwd = "some/where".to_owned();
     command.env = vec![("WORD".to_owned(), "first".to_owned()), ("WORD".to_owned(), "value = 1".to_owned())];
     let ran = case.run(&command).expect("it runs");
-    let printed = String::from_utf8(ran.out.beginning).expect("text");
+    let printed = String::from_utf8(ran.stdout.head).expect("text");
     let (words, directory) = printed.split_once('\n').expect("two lines");
     assert_eq!(words, "a b||$x'\"\\|ü|value = 1|in\0put");
     assert!(directory.ends_with("/some/where\n"), "{directory}");
@@ -88,17 +88,17 @@ fn arrives(case: &Case) {
 
 fn ends(case: &Case) {
     let rows = [
-        ("true", Ended::Exit(0)),
-        ("exit 3", Ended::Exit(3)),
-        ("exit 255", Ended::Exit(255)),
-        ("kill -9 $$", Ended::Signal(9)),
-        ("kill -15 $$", Ended::Signal(15)),
-        ("no-such-program-anywhere", Ended::Exit(127)),
+        ("true", ExitStatus::Exit(0)),
+        ("exit 3", ExitStatus::Exit(3)),
+        ("exit 255", ExitStatus::Exit(255)),
+        ("kill -9 $$", ExitStatus::Signal(9)),
+        ("kill -15 $$", ExitStatus::Signal(15)),
+        ("no-such-program-anywhere", ExitStatus::Exit(127)),
         // Whatever handlers and masks the program around it has, a command starts without.
-        ("kill -PIPE $$", Ended::Signal(13)),
+        ("kill -PIPE $$", ExitStatus::Signal(13)),
     ];
     for (line, ended) in rows {
-        assert_eq!(case.sh(line).ended, ended, "{line}");
+        assert_eq!(case.sh(line).status, ended, "{line}");
     }
 }
 
@@ -116,7 +116,7 @@ fn cannot_run(case: &Case) {
         (command(&["./script"], ""), "not a program"),
         (command(&[], ""), "empty command"),
         (command(&[""], ""), "empty command"),
-        (command(&["a\0b"], ""), "zero byte"),
+        (command(&["a\0b"], ""), "NUL byte"),
         (command(&["true"], "nowhere"), "nowhere"),
         (command(&["true"], "plain"), "plain"),
         (command(&["true"], "../.."), ".."),
@@ -131,40 +131,40 @@ fn cannot_run(case: &Case) {
 
 fn streams(case: &Case) {
     let ran = case.sh("printf 'a\\0\\377'; printf 'x\\n' >&2; printf b");
-    assert_eq!((&*ran.out.beginning, ran.out.bytes), (&b"a\0\xffb"[..], 4));
-    assert_eq!((&*ran.err.beginning, ran.err.bytes), (&b"x\n"[..], 2));
+    assert_eq!((&*ran.stdout.head, ran.stdout.total_bytes), (&b"a\0\xffb"[..], 4));
+    assert_eq!((&*ran.stderr.head, ran.stderr.total_bytes), (&b"x\n"[..], 2));
     // One that is closed, or never used, changes nothing.
     let ran = case.sh("exec >&-; echo only this >&2");
-    assert_eq!((out(&ran), &*ran.err.beginning), ("", &b"only this\n"[..]));
+    assert_eq!((out(&ran), &*ran.stderr.head), ("", &b"only this\n"[..]));
 }
 
 fn told_as_it_comes(case: &Case) {
     let Some(directory) = case.sandbox.directory() else { return };
     let (mut told, mut order) = (Vec::new(), Vec::new());
     let command = Command::shell("echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2");
-    let ran = wait(case.sandbox.run(&command, &mut |stream, bytes| {
+    let ran = wait(case.sandbox.run_streaming(&command, &mut |stream, bytes| {
         told.extend_from_slice(bytes);
         order.push(stream);
         // It goes on only because it was heard.
         std::fs::write(directory.join("go"), "").expect("written");
     }));
-    assert_eq!(ran.expect("it runs").ended, Ended::Exit(0));
-    assert_eq!((&*told, &*order), (&b"one\ntwo\n"[..], &[Stream::Out, Stream::Err][..]));
+    assert_eq!(ran.expect("it runs").status, ExitStatus::Exit(0));
+    assert_eq!((&*told, &*order), (&b"one\ntwo\n"[..], &[Stream::Stdout, Stream::Stderr][..]));
 }
 
 fn long(case: &Case) {
     let mut told = 0;
     let command = Command::shell("seq 1 1000000; seq 1 1000000 >&2");
-    let ran = wait(case.sandbox.run(&command, &mut |_, bytes| told += bytes.len())).expect("it runs");
+    let ran = wait(case.sandbox.run_streaming(&command, &mut |_, bytes| told += bytes.len())).expect("it runs");
     let all: String = (1..=1_000_000).map(|number| format!("{number}\n")).collect();
     assert_eq!(told, 2 * all.len());
-    for printed in [&ran.out, &ran.err] {
-        assert_eq!(printed.bytes, all.len() as u64);
-        assert!(all.as_bytes().starts_with(&printed.beginning) && all.as_bytes().ends_with(&printed.end));
-        assert!(!printed.end.is_empty() && printed.beginning.len() + printed.end.len() < all.len());
-        assert_eq!(printed.spooled, Some(rath::sandbox::Digest::of(all.as_bytes())));
+    for printed in [&ran.stdout, &ran.stderr] {
+        assert_eq!(printed.total_bytes, all.len() as u64);
+        assert!(all.as_bytes().starts_with(&printed.head) && all.as_bytes().ends_with(&printed.tail));
+        assert!(!printed.tail.is_empty() && printed.head.len() + printed.tail.len() < all.len());
+        assert_eq!(printed.spool_digest, Some(rath::sandbox::Digest::from_content(all.as_bytes())));
     }
-    if let Some(file) = ran.out.spooled.and_then(|digest| case.sandbox.spooled(digest)) {
+    if let Some(file) = ran.stdout.spool_digest.and_then(|digest| case.sandbox.spool_path(digest)) {
         assert_eq!(std::fs::read(file).expect("it is kept"), all.as_bytes());
     }
 }
@@ -172,12 +172,12 @@ fn long(case: &Case) {
 fn input(case: &Case) {
     let mut command = Command::shell("exit 0");
     command.stdin = vec![b'x'; 4 << 20];
-    assert_eq!(case.run(&command).expect("it runs").ended, Ended::Exit(0));
+    assert_eq!(case.run(&command).expect("it runs").status, ExitStatus::Exit(0));
     // Nor does one that closes its end, or prints as much as it reads.
     command.argv = ["sh", "-c", "exec <&-; echo closed"].map(str::to_owned).to_vec();
     assert_eq!(out(&case.run(&command).expect("it runs")), "closed\n");
     command.argv = vec!["cat".to_owned()];
-    assert_eq!(case.run(&command).expect("it runs").out.bytes, 4 << 20);
+    assert_eq!(case.run(&command).expect("it runs").stdout.total_bytes, 4 << 20);
 }
 
 fn time_is_over(case: &Case) {
@@ -185,10 +185,10 @@ fn time_is_over(case: &Case) {
     for limit in [300, 3_000, 30_000] {
         let mark = mark();
         let mut command = Command::shell(&format!("echo begun; sleep {mark}; echo never"));
-        command.time = Duration::from_millis(limit);
+        command.timeout = Duration::from_millis(limit);
         let ran = case.run(&command).expect("it runs");
         case.check_gone(&mark);
-        assert_eq!(ran.ended, Ended::TimedOut);
+        assert_eq!(ran.status, ExitStatus::TimedOut);
         if !out(&ran).is_empty() {
             assert_eq!(out(&ran), "begun\n");
             return;
@@ -210,7 +210,7 @@ fn daemons(case: &Case) {
     for row in rows {
         let mark = mark();
         let ran = case.sh(&row.replace("MARK", &mark));
-        assert_eq!((ran.ended, out(&ran)), (Ended::Exit(0), "begun\n"), "{row}");
+        assert_eq!((ran.status, out(&ran)), (ExitStatus::Exit(0), "begun\n"), "{row}");
         case.check_gone(&mark);
     }
 }
@@ -224,7 +224,7 @@ fn given_up(case: &Case) {
         wait(async {
             let begun = AtomicU32::new(0);
             let mut sink = |_: Stream, _: &[u8]| _ = begun.fetch_add(1, Relaxed);
-            let mut run = pin!(case.sandbox.run(&command, &mut sink));
+            let mut run = pin!(case.sandbox.run_streaming(&command, &mut sink));
             // Dropped as soon as it has said something.
             poll_fn(|cx| match run.as_mut().poll(cx) {
                 Poll::Ready(_) => panic!("it was to go on"),
@@ -244,8 +244,8 @@ fn refuses_to_end(case: &Case) {
     let line = "trap '' TERM HUP INT QUIT PIPE; setsid sh -c \"trap '' TERM HUP; sleep MARK; sleep MARK\" & \
                 while :; do sleep MARK; done";
     let mut command = Command::shell(&line.replace("MARK", &mark));
-    command.time = Duration::from_millis(300);
-    assert_eq!(case.run(&command).expect("it runs").ended, Ended::TimedOut);
+    command.timeout = Duration::from_millis(300);
+    assert_eq!(case.run(&command).expect("it runs").status, ExitStatus::TimedOut);
     case.check_gone(&mark);
 }
 
@@ -254,10 +254,9 @@ fn many(case: &Case) {
     let commands: Vec<_> = (0..50)
         .map(|nth| Command::shell(&format!("sleep {mark} & head -c 100000 /dev/zero; echo {nth} >&2; exit {nth}")))
         .collect();
-    let mut sinks: Vec<_> = commands.iter().map(|_| |_: Stream, _: &[u8]| {}).collect();
-    let runs = commands.iter().zip(&mut sinks).map(|(command, sink)| case.sandbox.run(command, sink));
+    let runs = commands.iter().map(|command| case.sandbox.run(command));
     let mut runs: Vec<_> = runs.map(Box::pin).collect();
-    let mut ended: Vec<Option<Ran>> = commands.iter().map(|_| None).collect();
+    let mut ended: Vec<Option<Output>> = commands.iter().map(|_| None).collect();
     wait(poll_fn(|cx| {
         for (run, ended) in runs.iter_mut().zip(&mut ended).filter(|(_, ended)| ended.is_none()) {
             if let Poll::Ready(ran) = run.as_mut().poll(cx) {
@@ -269,8 +268,11 @@ fn many(case: &Case) {
     .expect("all of them run");
     for (nth, ran) in ended.iter().enumerate() {
         let ran = ran.as_ref().expect("it has ended");
-        assert_eq!((ran.ended, ran.out.bytes), (Ended::Exit(i32::try_from(nth).expect("small")), 100_000));
-        assert_eq!(ran.err.beginning, format!("{nth}\n").as_bytes());
+        assert_eq!(
+            (ran.status, ran.stdout.total_bytes),
+            (ExitStatus::Exit(i32::try_from(nth).expect("small")), 100_000)
+        );
+        assert_eq!(ran.stderr.head, format!("{nth}\n").as_bytes());
     }
     drop(runs);
     case.check_gone(&mark);
@@ -288,18 +290,23 @@ fn secrets(case: &Case) {
 
 fn files(case: &Case) {
     let sandbox = &case.sandbox;
-    let whole = Part { from: 0, most: u64::MAX };
+    let whole = ByteRange { offset: 0, max_len: u64::MAX };
     wait(sandbox.write("src/main.rs", b"fn main() {}\n")).expect("written");
     assert_eq!(out(&case.sh("cat src/main.rs")), "fn main() {}\n");
     case.sh("printf 0123456789 > digits; ln -s digits link; ln -s /etc/passwd outside");
     assert_eq!(wait(sandbox.read("digits", whole)).expect("read"), b"0123456789");
-    assert_eq!(wait(sandbox.read("link", Part { from: 3, most: 4 })).expect("read"), b"3456");
+    assert_eq!(wait(sandbox.read("link", ByteRange { offset: 3, max_len: 4 })).expect("read"), b"3456");
     let listed = wait(sandbox.list("")).expect("listed");
     let listed: Vec<_> = listed.iter().map(|entry| (&*entry.name, entry.kind)).collect();
-    let wanted = [("digits", Kind::File), ("link", Kind::Link), ("outside", Kind::Link), ("src", Kind::Directory)];
+    let wanted = [
+        ("digits", FileKind::File),
+        ("link", FileKind::Symlink),
+        ("outside", FileKind::Symlink),
+        ("src", FileKind::Directory),
+    ];
     assert_eq!(listed, wanted);
-    assert_eq!(wait(sandbox.look("nothing")).expect("looked"), None);
-    assert_eq!(wait(sandbox.look("digits")).expect("looked").map(|entry| entry.bytes), Some(10));
+    assert_eq!(wait(sandbox.stat("nothing")).expect("looked"), None);
+    assert_eq!(wait(sandbox.stat("digits")).expect("looked").map(|entry| entry.bytes), Some(10));
     for path in ["../x", "/etc/passwd", "outside", "src/../../x"] {
         let error = wait(sandbox.read(path, whole)).expect_err("it leads out");
         assert_eq!(error.kind(), ErrorKind::OutsideWorkspace, "{error}");
@@ -321,8 +328,8 @@ fn marked(mark: &str) -> Vec<String> {
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(mark)).collect()
 }
 
-fn out(ran: &Ran) -> &str {
-    std::str::from_utf8(&ran.out.beginning).expect("text")
+fn out(ran: &Output) -> &str {
+    std::str::from_utf8(&ran.stdout.head).expect("text")
 }
 
 fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {

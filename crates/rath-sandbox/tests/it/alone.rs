@@ -38,16 +38,15 @@ fn busy(sandbox: &Sandbox, rounds: usize) {
     runtime.block_on(async {
         for _ in 0..rounds {
             for line in ["true", "setsid sleep 1000 & exit 1", "kill -9 $$", "head -c 600000 /dev/zero"] {
-                sandbox.run(&Command::shell(line), &mut |_, _| {}).await.expect("it runs");
+                sandbox.run(&Command::shell(line)).await.expect("it runs");
             }
             let mut command = Command::shell("cat & sleep 1000");
             command.stdin = vec![0; 1 << 20];
-            command.time = Duration::from_millis(20);
-            sandbox.run(&command, &mut |_, _| {}).await.expect("it runs");
-            sandbox.run(&Command::argv(["no-such-program"]), &mut |_, _| {}).await.expect_err("there is none");
+            command.timeout = Duration::from_millis(20);
+            sandbox.run(&command).await.expect("it runs");
+            sandbox.run(&Command::argv(["no-such-program"])).await.expect_err("there is none");
             // Dropped when it has only just begun.
-            let mut sink = |_, _: &[u8]| {};
-            let mut given_up = pin!(sandbox.run(&command, &mut sink));
+            let mut given_up = pin!(sandbox.run(&command));
             let polled = poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx).is_ready())).await;
             assert!(!polled, "it had not even begun");
         }
@@ -128,8 +127,8 @@ fn a_command_ends_even_when_its_supervisor_is_killed() {
     let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::local(folder.path());
     let mark = mark();
-    let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}")), &mut |_, _| {}));
-    assert_eq!(ran.expect("it runs").ended, rath_sandbox::Ended::Signal(9));
+    let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}"))));
+    assert_eq!(ran.expect("it runs").status, rath_sandbox::ExitStatus::Signal(9));
     wait_until("it has ended", || marked(&mark) == 0);
 }
 

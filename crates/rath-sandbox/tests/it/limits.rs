@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 
 use super::{mark, marked, run, said, sh};
 use crate::block_on;
@@ -11,7 +11,7 @@ use crate::block_on;
 /// A command in its own words, and how long it may take.
 fn within(line: &str, seconds: u64) -> Command {
     let mut command = Command::shell(line);
-    command.time = Duration::from_secs(seconds);
+    command.timeout = Duration::from_secs(seconds);
     command
 }
 
@@ -44,7 +44,11 @@ fn a_fork_bomb_is_held_and_cleared_away() {
             let mark = mark();
             let ran = run(sandbox, &within(&line.replace("MARK", &mark), 2));
             // Whichever limit it comes to first: its time, its processes or its memory.
-            assert!(matches!(ran.ended, Ended::TimedOut | Ended::Exit(1..) | Ended::Signal(9)), "{:?}", ran.ended);
+            assert!(
+                matches!(ran.status, ExitStatus::TimedOut | ExitStatus::Exit(1..) | ExitStatus::Signal(9)),
+                "{:?}",
+                ran.status
+            );
             assert_eq!(marked(&mark), 0, "{line}");
         }
     });
@@ -54,8 +58,8 @@ fn a_fork_bomb_is_held_and_cleared_away() {
 fn a_memory_hog_is_stopped() {
     limited(|sandbox| {
         let ran = run(sandbox, &within("head -c 1G /dev/zero | tail > /dev/null", 60));
-        assert!(!matches!(ran.ended, Ended::Exit(0) | Ended::TimedOut), "{:?}", ran.ended);
-        assert_eq!(run(sandbox, &within("head -c 4M /dev/zero | tail > /dev/null", 60)).ended, Ended::Exit(0));
+        assert!(!matches!(ran.status, ExitStatus::Exit(0) | ExitStatus::TimedOut), "{:?}", ran.status);
+        assert_eq!(run(sandbox, &within("head -c 4M /dev/zero | tail > /dev/null", 60)).status, ExitStatus::Exit(0));
     });
 }
 
@@ -78,8 +82,8 @@ fn processes_are_counted() {
             let line = format!("for nth in $(seq {count}); do sleep 1000 & done; echo all of them");
             said(&run(&sandbox, &within(&line, 60)))
         };
-        assert_eq!(start(limit.most / 2), "all of them\n", "{limit:?}");
-        let told = start(limit.most + limit.most / 2);
+        assert_eq!(start(limit.max / 2), "all of them\n", "{limit:?}");
+        let told = start(limit.max + limit.max / 2);
         assert!(!told.contains("all of them"), "{limit:?}: {told}");
     }
 }
@@ -101,7 +105,7 @@ fn processor_time_is_limited() {
         Isolated::new(folder.path()).cpu_time(second).into(),
     ] {
         let ran = run(&sandbox, &within("while :; do :; done", 60));
-        assert!(matches!(ran.ended, Ended::Signal(24 | 9)), "{:?}", ran.ended);
+        assert!(matches!(ran.status, ExitStatus::Signal(24 | 9)), "{:?}", ran.status);
     }
 }
 
@@ -111,9 +115,9 @@ fn a_flood_of_output_is_cut_off_and_held_in_little_memory() {
         let folder = rath_test_support::temp_dir();
         let sandbox = open(folder.path());
         let ran = sh(&sandbox, "head -c 1G /dev/zero");
-        assert_eq!((ran.ended, ran.out.bytes), (Ended::TooMuchOutput, 256 << 20));
-        assert!(ran.out.beginning.capacity() + ran.out.end.capacity() < 2 << 20);
-        let kept = sandbox.spooled(ran.out.spooled.expect("it is kept")).expect("it is here");
+        assert_eq!((ran.status, ran.stdout.total_bytes), (ExitStatus::TooMuchOutput, 256 << 20));
+        assert!(ran.stdout.head.capacity() + ran.stdout.tail.capacity() < 2 << 20);
+        let kept = sandbox.spool_path(ran.stdout.spool_digest.expect("it is kept")).expect("it is here");
         assert_eq!(kept.metadata().expect("a file").len(), 256 << 20);
         assert_eq!(said(&sh(&sandbox, "echo still here")), "still here\n");
         drop(sandbox);
@@ -126,8 +130,8 @@ fn what_is_printed_and_kept_stays_in_a_folder_of_the_users() {
     let (folder, spool) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
     let sandbox = Sandbox::new(Local::new(folder.path()).output(1 << 20).spool(spool.path().join("deep/er")));
     let ran = sh(&sandbox, "head -c 2M /dev/zero; head -c 10 /dev/zero >&2");
-    assert_eq!((ran.ended, ran.out.bytes + ran.err.bytes), (Ended::TooMuchOutput, 1 << 20));
-    let kept = sandbox.spooled(ran.out.spooled.expect("it is kept")).expect("it is here");
+    assert_eq!((ran.status, ran.stdout.total_bytes + ran.stderr.total_bytes), (ExitStatus::TooMuchOutput, 1 << 20));
+    let kept = sandbox.spool_path(ran.stdout.spool_digest.expect("it is kept")).expect("it is here");
     drop(sandbox);
     assert_eq!(kept.metadata().expect("a file").len(), 1 << 20);
     let all: Vec<_> = std::fs::read_dir(spool.path().join("deep/er")).expect("a folder").flatten().collect();
@@ -154,7 +158,7 @@ fn control_groups_go_with_the_sandbox() {
     let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::new(Local::new(folder.path()).memory(123 << 20));
     let capabilities = block_on(sandbox.capabilities()).expect("it works here");
-    let by = capabilities.memory.expect("it was asked for").by;
+    let by = capabilities.memory.expect("it was asked for").mechanism;
     sh(&sandbox, "sleep 1000 & true");
     let own = |limit: &str| {
         let files = ["memory.max", "memory.limit_in_bytes"];
@@ -176,7 +180,7 @@ fn control_groups_go_with_the_sandbox() {
 fn a_limit_above_the_programs_own_changes_nothing_and_one_of_zero_is_an_error() {
     let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::new(Local::new(folder.path()).file_size(u64::MAX));
-    assert_eq!(sh(&sandbox, "echo x > file").ended, Ended::Exit(0));
+    assert_eq!(sh(&sandbox, "echo x > file").status, ExitStatus::Exit(0));
     let error = Sandbox::open("local:./?processes=0").expect_err("nothing could run");
     assert_eq!(error.kind(), rath_sandbox::ErrorKind::Config);
 }

@@ -8,7 +8,7 @@ mod walls;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rath_sandbox::{Command, Ran, Sandbox};
+use rath_sandbox::{Command, Output, Sandbox};
 
 /// Runs a future on a runtime of its own.
 fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
@@ -17,17 +17,17 @@ fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
 }
 
 /// Runs a line of shell.
-fn sh(sandbox: &Sandbox, line: &str) -> Ran {
+fn sh(sandbox: &Sandbox, line: &str) -> Output {
     run(sandbox, &Command::shell(line))
 }
 
-fn run(sandbox: &Sandbox, command: &Command) -> Ran {
-    block_on(sandbox.run(command, &mut |_, _| {})).expect("it runs")
+fn run(sandbox: &Sandbox, command: &Command) -> Output {
+    block_on(sandbox.run(command)).expect("it runs")
 }
 
 /// What it printed, on either stream.
-fn said(ran: &Ran) -> String {
-    String::from_utf8_lossy(&[&*ran.out.beginning, &*ran.err.beginning].concat()).into_owned()
+fn said(ran: &Output) -> String {
+    String::from_utf8_lossy(&[&*ran.stdout.head, &*ran.stderr.head].concat()).into_owned()
 }
 
 /// A number of seconds that nothing else on this machine sleeps for.

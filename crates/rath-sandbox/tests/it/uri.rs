@@ -58,7 +58,7 @@ fn nothing_is_opened_before_it_is_used() {
     let folder = rath_test_support::temp_dir();
     let missing = folder.path().join("later");
     for sandbox in [Sandbox::local(&missing), Sandbox::isolated(&missing)] {
-        let run = || block_on(sandbox.run(&Command::shell("true"), &mut |_, _| {}));
+        let run = || block_on(sandbox.run(&Command::shell("true")));
         let error = run().expect_err("there is no such directory");
         assert_eq!((error.kind(), error.hint()), (ErrorKind::Unavailable, Some("the directory has to be there")));
         assert!(!missing.exists());
@@ -74,7 +74,7 @@ fn nothing_is_opened_before_it_is_used() {
 fn a_sandbox_says_in_one_line_what_it_can_do_here() {
     let folder = rath_test_support::temp_dir();
     let told = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
-    assert_eq!(told(Sandbox::local(folder.path())), "as the user, network on");
+    assert_eq!(told(Sandbox::local(folder.path())), "no isolation, network on");
     let isolated = Isolated::new(folder.path()).hidden_host().file_size(1 << 20);
     let told = told(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
     assert!(told.starts_with("host hidden, network off, "), "{told}");

@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 
 use super::{mark, run, said, sh};
 
@@ -58,8 +58,8 @@ fn does(sandbox: &Sandbox, line: &str, yard: &Yard) -> bool {
         ("HIDDEN".to_owned(), yard.path("hidden").display().to_string()),
     ];
     let ran = run(sandbox, &command);
-    eprintln!("{:?} {line}\n{}", ran.ended, said(&ran));
-    ran.ended == Ended::Exit(0)
+    eprintln!("{:?} {line}\n{}", ran.status, said(&ran));
+    ran.status == ExitStatus::Exit(0)
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_fork_has_the_path_of_what_it_was_forked_from() {
     let fork = yard.path("work/.rath/fork");
     std::fs::create_dir_all(fork.join("below")).expect("a folder");
     std::fs::write(fork.join("file"), "forked\n").expect("a file");
-    let other = sandbox.over(&fork).expect("it is on this machine");
+    let other = sandbox.with_directory(&fork).expect("it is on this machine");
     let path = yard.path("work").display().to_string();
     let line = format!("pwd; cat '{path}/file'; echo x > '{path}/new'; ls -A");
     assert_eq!(said(&sh(&other, &line)), format!("{path}\nforked\nbelow\nfile\nnew\n"));
@@ -286,12 +286,12 @@ fn calls_that_lead_out_are_refused() {
         let found = said(&ran);
         // Whether a process that cannot be seen is told apart from one that is not there is up to the kernel.
         let wanted = if errno == 3 { vec!["1".to_owned(), "3".to_owned()] } else { vec![errno.to_string()] };
-        assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", ran.ended);
+        assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", ran.status);
     }
 }
 
 #[test]
 fn the_whole_machine_is_no_workspace() {
-    let error = crate::block_on(Sandbox::isolated("/").run(&Command::shell("true"), &mut |_, _| {}));
+    let error = crate::block_on(Sandbox::isolated("/").run(&Command::shell("true")));
     assert_eq!(error.expect_err("it would show everything").kind(), rath_sandbox::ErrorKind::Config);
 }
