@@ -130,6 +130,9 @@ impl Isolated {
     }
 
     /// Limits memory, in bytes.
+    ///
+    /// A control group limits all processes of the sandbox together. A machine without one limits the data of each process;
+    /// [`Capabilities::memory`] tells which.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.options.limits.memory = Some(bytes);
         self.with_uri()

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The requested limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Bytes of memory, of all processes of a command together.
+    /// Bytes of memory: of all processes of the sandbox in a control group, otherwise of each process.
     pub(crate) memory: Option<u64>,
     /// Processes and threads at the same time.
     pub(crate) processes: Option<u64>,
@@ -78,7 +78,10 @@ impl Limits {
             // RLIMIT_NPROC does not apply to root.
             (Some(_), None, None) if is_root => {
                 return Err(Error::new(ErrorKind::Unavailable, "cannot limit the number of processes on this machine")
-                    .with_hint("as root this needs a control group with the controller `pids`, or Linux 6.14 and a limit of at least 512"));
+                    .with_hint(
+                        "as root this needs a control group with the controller `pids`, \
+                         or Linux 6.14 and a limit of at least 512",
+                    ));
             }
             (Some(max), None, None) => {
                 active.rlimits.push((Resource::Nproc, hard_limit(max)));

@@ -79,6 +79,9 @@ impl Local {
     }
 
     /// Limits memory, in bytes.
+    ///
+    /// A control group limits all processes of the sandbox together. A machine without one limits the data of each process;
+    /// [`Capabilities::memory`] tells which.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.limits.memory = Some(bytes);
         self.with_uri()

@@ -36,7 +36,9 @@ pub struct Root {
     uses_openat2: bool,
 }
 
-/// The name of the directory in a workspace that is reserved for rath. Sandboxes neither show nor change it.
+/// The name of the directory in a workspace that is reserved for rath.
+///
+/// File operations and isolated commands cannot reach it.
 pub const RATH_DIR: &str = ".rath";
 
 /// The largest number of bytes that one call reads.
@@ -125,14 +127,17 @@ impl Root {
     /// Returns the entries of a directory, sorted by name. Symlinks are listed as symlinks.
     pub fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         self.attempt("list", path, || {
-            let found = self.find(path)?;
-            let fd = into_directory(found.target)?;
+            let resolved = self.find(path)?;
+            let fd = into_directory(resolved.target)?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
             let mut entries = Vec::new();
             for entry in Dir::new(rustix::fs::openat(&fd, ".", flags, Mode::empty())?)? {
                 let entry = entry?;
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
-                if name == "." || name == ".." || is_temporary_name(name) || found.names.is_empty() && is_rath_dir(name)
+                if name == "."
+                    || name == ".."
+                    || is_temporary_name(name)
+                    || resolved.names.is_empty() && is_rath_dir(name)
                 {
                     continue;
                 }
@@ -154,16 +159,16 @@ impl Root {
     /// Returns the file or directory at a path, or `None` if there is none. Symlinks are followed.
     pub fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
         self.attempt("look at", path, || {
-            let found = match self.find(path) {
+            let resolved = match self.find(path) {
                 // A path below a file leads to nothing.
                 Err(PathError::Errno(Errno::NOTDIR)) => return Ok(None),
-                found => found?,
+                resolved => resolved?,
             };
-            Ok(match found.target {
+            Ok(match resolved.target {
                 Target::Missing { .. } => None,
                 Target::Entry { name, stat, .. } => Some(to_entry(&name, &stat)),
                 Target::Directory(_) => {
-                    let name = found.names.last().map_or(".".into(), |name| name.to_string_lossy().into_owned());
+                    let name = resolved.names.last().map_or(".".into(), |name| name.to_string_lossy().into_owned());
                     Some(DirEntry { name, kind: FileKind::Directory, bytes: 0 })
                 }
             })
@@ -190,8 +195,8 @@ impl Root {
 
     /// Resolves a path that must not be a directory.
     fn find_file(&self, path: &str) -> Result<ResolvedPath, PathError> {
-        let found = self.find(path)?;
-        if let Target::Directory(_) = found.target { Err(Errno::ISDIR.into()) } else { Ok(found) }
+        let resolved = self.find(path)?;
+        if let Target::Directory(_) = resolved.target { Err(Errno::ISDIR.into()) } else { Ok(resolved) }
     }
 
     /// Runs an operation on a path, and repeats it if the path is changed concurrently. `verb` is for error messages.

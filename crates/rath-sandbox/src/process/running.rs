@@ -67,8 +67,8 @@ impl<'a> RunningCommand<'a> {
             let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
             (above_stdio(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())).map_err(failed)?, None)
         } else {
-            let (theirs, ours) = pipe().map_err(failed)?;
-            (theirs, Some(ours))
+            let (reader, writer) = pipe().map_err(failed)?;
+            (reader, Some(writer))
         };
         let (out, stdout) = pipe().map_err(failed)?;
         let (err, stderr) = pipe().map_err(failed)?;

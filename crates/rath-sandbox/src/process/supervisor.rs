@@ -56,7 +56,7 @@ pub(super) enum Cwd {
     InWorkspace(CString),
 }
 
-/// CStrings and the null-terminated array of pointers to them that `execve` takes.
+/// Strings and the null-terminated array of pointers to them that `execve` takes.
 pub(super) struct CStrings {
     pointers: Vec<*const c_char>,
     _strings: Vec<CString>,

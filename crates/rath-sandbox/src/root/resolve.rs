@@ -66,14 +66,14 @@ const MAX_DEPTH: usize = 256;
 impl Root {
     /// Resolves a path.
     pub(super) fn find(&self, path: &str) -> Result<ResolvedPath, PathError> {
-        let found = match self.find_with_openat2(path) {
-            Some(found) => found,
+        let resolved = match self.find_with_openat2(path) {
+            Some(resolved) => resolved,
             None => self.walk(Path::new(path))?,
         };
         // A path that ends in a slash must be a directory.
-        match found.target {
+        match resolved.target {
             Target::Entry { .. } if requires_directory(path) => Err(Errno::NOTDIR.into()),
-            _ => Ok(found),
+            _ => Ok(resolved),
         }
     }
 

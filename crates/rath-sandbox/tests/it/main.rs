@@ -21,23 +21,24 @@ fn sh(sandbox: &Sandbox, line: &str) -> Output {
     run(sandbox, &Command::shell(line))
 }
 
+/// Runs a command.
 fn run(sandbox: &Sandbox, command: &Command) -> Output {
     block_on(sandbox.run(command)).expect("it runs")
 }
 
-/// What it printed, on either stream.
-fn said(ran: &Output) -> String {
-    String::from_utf8_lossy(&[&*ran.stdout.head, &*ran.stderr.head].concat()).into_owned()
+/// Returns stdout and stderr as text.
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&[&*output.stdout.head, &*output.stderr.head].concat()).into_owned()
 }
 
-/// A number of seconds that nothing else on this machine sleeps for.
+/// Returns a number of seconds that no other process of this machine sleeps for.
 fn mark() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("86401.{:010}{:04}", std::process::id(), COUNT.fetch_add(1, Relaxed))
 }
 
-/// How many processes of this machine have a mark in their command line.
-fn marked(mark: &str) -> usize {
+/// Counts the processes of this machine with a mark in their command line.
+fn count_marked(mark: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(mark)).count()
