@@ -1,34 +1,35 @@
-//! Runs the same command without walls and behind them: `cargo run -p rath-sandbox --example walls`.
+//! Runs the same commands without walls and behind them: `cargo run -p rath-sandbox --example walls`.
 //!
-//! The command writes a file in the workspace and one next to it. In `local` both succeed. In `isolated` the second fails,
-//! since commands can write in the workspace only.
+//! The commands write a file in the workspace, and one in a directory outside. In `local` both succeed. In `isolated` the
+//! second fails, since everything outside the workspace is read-only.
 
-use rath_sandbox::{Command, Result, Sandbox};
+use rath_sandbox::{Command, Isolated, Local, Result, Sandbox};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let workspace = directory.path().join("workspace");
+    let (workspace, outside) = (directory.path().join("workspace"), directory.path().join("outside"));
     std::fs::create_dir(&workspace)?;
-    let outside = directory.path().join("outside.txt");
+    std::fs::create_dir(&outside)?;
 
-    for sandbox in [Sandbox::local(&workspace), Sandbox::isolated(&workspace)] {
+    // `/tmp` of an isolated command is empty and its own: without `show`, the command would not see the directory at all.
+    let local = Sandbox::new(Local::new(&workspace));
+    let isolated = Sandbox::new(Isolated::new(&workspace).show(&outside));
+    for sandbox in [local, isolated] {
+        println!("{}", sandbox.uri());
         // Tries the sandbox: a machine without user namespaces, such as some containers, cannot isolate.
-        let capabilities = match sandbox.capabilities().await {
-            Ok(capabilities) => capabilities,
+        match sandbox.capabilities().await {
+            Ok(capabilities) => println!("  {capabilities}"),
             Err(error) => {
-                println!("{}\n  not available: {error:?}\n", sandbox.uri());
+                println!("  not available: {error:?}");
                 continue;
             }
-        };
-        println!("{}\n  {capabilities}", sandbox.uri());
-
-        for (place, path) in [("inside", "inside.txt".to_owned()), ("outside", outside.display().to_string())] {
-            let output = sandbox.run(&Command::shell(&format!("echo hello > '{path}'"))).await?;
-            println!("  write {place}: {:?} {}", output.status, output.stderr.text().trim_end());
         }
-        println!("  outside.txt exists: {}\n", outside.exists());
-        std::fs::remove_file(&outside).ok();
+        for (name, path) in [("inside", &workspace), ("outside", &outside)] {
+            let line = format!("echo hello > '{}/greeting.txt'", path.display());
+            let output = sandbox.run(&Command::shell(&line)).await?;
+            println!("  write {name}: {:?} {}", output.status, output.text().trim_end());
+        }
     }
     Ok(())
 }
