@@ -8,7 +8,7 @@ use std::time::Instant;
 use anstyle::Style;
 use rath::prelude::*;
 use rath::record::draw::{self, count, preview, printable};
-use rath::sandbox::{Capabilities, Host, Isolation, Limit, Network};
+use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 use rath::tool::builtin;
 use rath::{Certificate, Difference, Resumed};
 use serde_json::json;
@@ -253,8 +253,8 @@ fn describe_sandbox(sandbox: &Sandbox, capabilities: &Capabilities) -> String {
     let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
     let mut line = match capabilities.isolation {
         Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
-        Isolation::Namespaces(Host::ReadOnly) => format!("sandbox: writes only in {directory}"),
-        Isolation::Namespaces(Host::Hidden) => format!("sandbox: reads and writes only in {directory}"),
+        Isolation::Namespaces(HostAccess::ReadOnly) => format!("sandbox: writes only in {directory}"),
+        Isolation::Namespaces(HostAccess::Hidden) => format!("sandbox: reads and writes only in {directory}"),
         _ => format!("sandbox: {directory}"),
     };
     line.push_str(match capabilities.network {
@@ -263,13 +263,13 @@ fn describe_sandbox(sandbox: &Sandbox, capabilities: &Capabilities) -> String {
     });
     let limits = [
         ("memory", capabilities.memory, size as fn(u64) -> String),
-        ("processes", capabilities.processes.filter(|limit| limit.most != DEFAULT_PROCESSES), output::grouped),
+        ("processes", capabilities.processes.filter(|limit| limit.max != DEFAULT_PROCESSES), output::grouped),
         ("file size", capabilities.file_size, size),
         ("processor time", capabilities.cpu_time, |seconds| format!("{seconds} s")),
     ];
     for (name, limit, amount) in limits {
-        if let Some(Limit { most, .. }) = limit {
-            line.push_str(&format!(", {name} up to {}", amount(most)));
+        if let Some(Limit { max, .. }) = limit {
+            line.push_str(&format!(", {name} up to {}", amount(max)));
         }
     }
     line

@@ -1,16 +1,16 @@
-//! What it costs to run a command under a supervisor, and in a world of its own: `cargo xtask bench`.
+//! The cost of running a command under the supervisor, and in namespaces: `cargo xtask bench`.
 
 use std::path::Path;
 use std::process::{Command as Plain, Stdio};
 
 use rath_bench::{Table, medians};
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 use tokio::runtime::{Builder, Runtime};
 
-/// How often each is run.
+/// The number of runs of each command.
 const ROUNDS: usize = 300;
 
-/// What is hidden from an isolated command, and from the same command under bubblewrap.
+/// The paths that are hidden from an isolated command, for bubblewrap to hide as well.
 const HIDDEN: [&str; 9] =
     ["/run", "/home", "/root", "/mnt", "/media", "/var/lib", "/var/log", "/var/spool", "/etc/ssh"];
 
@@ -22,34 +22,34 @@ fn main() {
     table.print();
 }
 
-/// Against the standard library, which starts a process, waits for it and reads what it prints.
+/// Compares `local` with the standard library, which starts a process, waits for it and reads its output.
 fn local(table: &mut Table) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, sandbox) = (one_thread(), Sandbox::new(Local::new(folder.path())));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (runtime, sandbox) = (one_thread(), Sandbox::new(Local::new(directory.path())));
     let (ours, plain) =
-        medians(ROUNDS, || run(&runtime, &sandbox), || wait(Plain::new("true").current_dir(folder.path())));
+        medians(ROUNDS, || run(&runtime, &sandbox), || wait(Plain::new("true").current_dir(directory.path())));
     eprintln!("  local {ours:.2?}, std::process {plain:.2?}");
     table.at_most("a command in `local`, against std::process::Command", ours.as_secs_f64() / plain.as_secs_f64(), 1.5);
 }
 
-/// The same when the program is large, which a fork would have to copy.
+/// Compares in a large program, whose page tables a fork would have to copy.
 fn local_in_a_large_program(table: &mut Table) {
     let ballast = vec![1_u8; 512 << 20];
-    let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, sandbox) = (one_thread(), Sandbox::new(Local::new(folder.path())));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (runtime, sandbox) = (one_thread(), Sandbox::new(Local::new(directory.path())));
     let (ours, plain) =
-        medians(ROUNDS, || run(&runtime, &sandbox), || wait(Plain::new("true").current_dir(folder.path())));
+        medians(ROUNDS, || run(&runtime, &sandbox), || wait(Plain::new("true").current_dir(directory.path())));
     assert_eq!(ballast.iter().step_by(1 << 20).count(), 512);
     eprintln!("  local {ours:.2?}, std::process {plain:.2?}, in a program of 512 MiB");
     let what = "the same, in a program that holds 512 MiB";
     table.at_most(what, ours.as_secs_f64() / plain.as_secs_f64(), 1.5);
 }
 
-/// Against bubblewrap, told to do the same.
+/// Compares `isolated` with bubblewrap, with the same restrictions.
 fn isolated(table: &mut Table) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, sandbox) = (one_thread(), Sandbox::new(Isolated::new(folder.path())));
-    let bwrap = || bubblewrap(folder.path());
+    let directory = tempfile::tempdir().expect("a directory");
+    let (runtime, sandbox) = (one_thread(), Sandbox::new(Isolated::new(directory.path())));
+    let bwrap = || bubblewrap(directory.path());
     if !bwrap().stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
         eprintln!("  left out: a command in `isolated` against bwrap, which is not here or cannot do it");
         return;
@@ -71,8 +71,8 @@ fn bubblewrap(workspace: &Path) -> Plain {
 }
 
 fn run(runtime: &Runtime, sandbox: &Sandbox) {
-    let ran = runtime.block_on(sandbox.run(&Command::argv(["true"]), &mut |_, _| {})).expect("it runs");
-    assert_eq!(ran.ended, Ended::Exit(0));
+    let output = runtime.block_on(sandbox.run(&Command::argv(["true"]))).expect("it runs");
+    assert_eq!(output.status, ExitStatus::Exit(0));
 }
 
 fn wait(command: &mut Plain) {

@@ -1,79 +1,82 @@
-//! What a sandbox can do on this machine.
+//! The restrictions that are in force in a sandbox.
 
 use std::fmt;
 
-/// What a sandbox can do on this machine, found by trying it.
+/// The restrictions that are in force in a sandbox on this machine, and the mechanisms behind them.
+///
+/// `Display` prints them on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// What keeps commands from the rest of the machine.
+    /// The separation of commands from the rest of the machine.
     pub isolation: Isolation,
-    /// Whether they reach the network.
+    /// Network access of commands.
     pub network: Network,
-    /// The most memory, in bytes.
+    /// The limit on memory, in bytes.
     pub memory: Option<Limit>,
-    /// The most processes and threads.
+    /// The limit on the number of processes and threads.
     pub processes: Option<Limit>,
-    /// The largest file that can be written, in bytes.
+    /// The limit on the size of each file that is written, in bytes.
     pub file_size: Option<Limit>,
-    /// The most processor time of a process, in seconds.
+    /// The limit on the processor time of each process, in seconds.
     pub cpu_time: Option<Limit>,
-    /// Whether what commands print is told as it comes.
+    /// True if output reaches the sink while the command runs.
     pub streaming: bool,
 }
 
-/// What keeps commands from the rest of the machine.
+/// The separation of commands from the rest of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isolation {
-    /// Nothing: they can do what the user can.
+    /// None: commands can do what the user can.
     None,
-    /// Namespaces, a filter of system calls, and no privileges.
-    Namespaces(Host),
-    /// They run somewhere else.
-    Elsewhere,
+    /// Namespaces of their own, a seccomp filter, and no privileges.
+    Namespaces(HostAccess),
+    /// Commands run on another machine, or the backend does not describe itself.
+    Remote,
 }
 
-/// How much of the machine commands see.
+/// The part of the machine's files that commands can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Host {
-    /// All of it but for what is nobody's business, read-only.
+pub enum HostAccess {
+    /// All files except private ones (home directories, data of services, keys), read-only.
     #[default]
     ReadOnly,
-    /// Programs and libraries, read-only, and nothing else.
+    /// Programs and libraries only, read-only.
     Hidden,
 }
 
-/// Whether commands reach the network.
+/// Network access of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// They reach nothing but themselves.
+    /// A loopback interface that the processes of one command share, and nothing else.
     Off,
-    /// They have the network of this machine, with all that listens on it.
+    /// The network of this machine, including the services that listen on it.
     On,
 }
 
-/// A limit, and what sees to it.
+/// A limit that is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The most.
-    pub most: u64,
-    /// What sees to it.
-    pub by: Mechanism,
+    /// The largest allowed value.
+    pub max: u64,
+    /// The mechanism that enforces the limit.
+    pub mechanism: Mechanism,
 }
 
-/// What sees to a limit.
+/// A mechanism of the kernel that enforces a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mechanism {
-    /// A control group of version 2: all processes of the sandbox together.
+    /// A control group of version 2. It counts all processes of the sandbox together.
     CgroupV2,
-    /// Control groups of version 1: all processes of the sandbox together.
+    /// A control group of version 1. It counts all processes of the sandbox together.
     CgroupV1,
-    /// The namespace of the command's processes: all that one command starts.
+    /// The PID namespace of a command. It counts all processes of one command.
     PidNamespace,
-    /// What the system allows each process. Of the number of processes: each user, or in a namespace of its own all that one
-    /// command starts.
+    /// A resource limit of each process.
+    ///
+    /// The number of processes is counted per user; in a user namespace, per command.
     Rlimit,
 }
 
@@ -89,10 +92,10 @@ impl fmt::Display for Mechanism {
 }
 
 impl Default for Capabilities {
-    /// What is known of a sandbox that says nothing: it is not here, and no more than that.
+    /// Returns the capabilities of a backend that does not describe itself: no restriction is promised.
     fn default() -> Self {
         Capabilities {
-            isolation: Isolation::Elsewhere,
+            isolation: Isolation::Remote,
             network: Network::On,
             memory: None,
             processes: None,
@@ -103,35 +106,35 @@ impl Default for Capabilities {
     }
 }
 
-/// On one line, for people.
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.isolation {
-            Isolation::None => "as the user",
-            Isolation::Namespaces(Host::ReadOnly) => "host read-only",
-            Isolation::Namespaces(Host::Hidden) => "host hidden",
-            Isolation::Elsewhere => "elsewhere",
+            Isolation::None => "no isolation",
+            Isolation::Namespaces(HostAccess::ReadOnly) => "host read-only",
+            Isolation::Namespaces(HostAccess::Hidden) => "host hidden",
+            Isolation::Remote => "remote",
         })?;
         f.write_str(match self.network {
             Network::Off => ", network off",
             Network::On => ", network on",
         })?;
         let limits = [
-            ("memory", self.memory, size as fn(u64) -> String),
-            ("processes", self.processes, |most| most.to_string()),
-            ("files", self.file_size, size),
-            ("cpu", self.cpu_time, |most| format!("{most} s")),
+            ("memory", self.memory, format_bytes as fn(u64) -> String),
+            ("processes", self.processes, |count| count.to_string()),
+            ("files", self.file_size, format_bytes),
+            ("cpu", self.cpu_time, |seconds| format!("{seconds} s")),
         ];
-        for (name, limit, amount) in limits {
-            if let Some(Limit { most, by }) = limit {
-                write!(f, ", {name} {} by {by}", amount(most))?;
+        for (name, limit, format) in limits {
+            if let Some(Limit { max, mechanism }) = limit {
+                write!(f, ", {name} {} by {mechanism}", format(max))?;
             }
         }
         Ok(())
     }
 }
 
-fn size(bytes: u64) -> String {
+/// Formats a number of bytes in the largest unit that divides it.
+fn format_bytes(bytes: u64) -> String {
     let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{} {name}", bytes / unit),

@@ -1,4 +1,4 @@
-//! A command, and what came of it.
+//! Commands and their output.
 
 use std::time::Duration;
 
@@ -7,104 +7,114 @@ use crate::files::Digest;
 /// A command to run in a sandbox.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// The program and what it is given.
+    /// The program and its arguments.
+    ///
+    /// A program without a `/` is looked up in the directories of `PATH`.
     pub argv: Vec<String>,
-    /// What it reads.
+    /// The bytes that the command reads on stdin.
     pub stdin: Vec<u8>,
-    /// Where it starts, relative to the workspace.
+    /// The working directory, relative to the workspace.
     pub cwd: String,
-    /// What it finds in its environment beside what the sandbox lets through.
+    /// Environment variables, in addition to those of the sandbox. The last value of a name wins.
     pub env: Vec<(String, String)>,
-    /// How long it may take.
-    pub time: Duration,
+    /// The time after which the command and all its processes are killed.
+    pub timeout: Duration,
 }
 
-/// What came of a command.
+/// The result of a command.
+///
+/// A command that was started always has an output, even if it failed or was killed: see [`status`](Self::status).
 #[derive(Clone, Debug)]
-pub struct Ran {
-    /// How it ended.
-    pub ended: Ended,
-    /// What it printed.
-    pub out: Printed,
-    /// What it printed as errors.
-    pub err: Printed,
+pub struct Output {
+    /// The way in which the command ended.
+    pub status: ExitStatus,
+    /// The bytes that it wrote to stdout.
+    pub stdout: CapturedStream,
+    /// The bytes that it wrote to stderr.
+    pub stderr: CapturedStream,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// By itself, with this exit code.
+pub enum ExitStatus {
+    /// The command exited with this code.
     Exit(i32),
-    /// By a signal.
+    /// The command was ended by this signal.
     Signal(i32),
-    /// Its time was over.
+    /// The command was killed at its [`timeout`](Command::timeout).
     TimedOut,
-    /// It printed more than may be kept.
+    /// The command was killed because it printed more than the sandbox allows.
     TooMuchOutput,
 }
 
-/// What a command printed on one stream.
+/// The output of a command on one stream.
+///
+/// Up to 512 KiB are held in memory. Of more, the first and the last 256 KiB are held, and a file holds all of it.
 #[derive(Clone, Debug, Default)]
-pub struct Printed {
-    /// As much of it as is held in memory: its beginning and, where that is not all, its end.
-    pub beginning: Vec<u8>,
-    /// Its end, where something is left out between the two.
-    pub end: Vec<u8>,
-    /// How many bytes it was.
-    pub bytes: u64,
-    /// The digest of all of it, and of the file that it is kept in, where it is not all here.
-    pub spooled: Option<Digest>,
+pub struct CapturedStream {
+    /// All of the output, or its beginning if that is too much for memory.
+    pub head: Vec<u8>,
+    /// The end of the output. Empty if `head` is all of it.
+    pub tail: Vec<u8>,
+    /// The size of the whole output in bytes.
+    pub total_bytes: u64,
+    /// The digest of the whole output, if that is too much for memory.
+    ///
+    /// [`Sandbox::spool_path`](super::Sandbox::spool_path) returns the file with this digest.
+    pub spool_digest: Option<Digest>,
 }
 
-/// Which of its two streams a command printed on.
+/// An output stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// What it printed.
-    Out,
-    /// What it printed as errors.
-    Err,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
 }
 
-/// Is told what a command prints, as it comes.
+/// A callback that receives the output of a command while the command runs.
 pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + Send + 'a;
 
-impl Ran {
-    /// What it printed, as text: what it printed as errors comes last.
+impl Output {
+    /// Returns stdout, then stderr, as text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
-        let mut said = self.out.text();
-        let errors = self.err.text();
-        if !errors.is_empty() && !said.is_empty() && !said.ends_with('\n') {
-            said.push('\n');
+        let mut text = self.stdout.text();
+        let errors = self.stderr.text();
+        if !errors.is_empty() && !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
         }
-        said + &errors
+        text + &errors
     }
 }
 
-impl Printed {
-    /// As text, with a note where something is left out: by the digest in it, [`Sandbox::spooled`](super::Sandbox::spooled)
-    /// finds all of it.
+impl CapturedStream {
+    /// Returns the output as text. Invalid UTF-8 is replaced.
+    ///
+    /// A note between head and tail gives the number of bytes that are left out, and the digest for
+    /// [`Sandbox::spool_path`](super::Sandbox::spool_path).
     pub fn text(&self) -> String {
-        let mut text = String::from_utf8_lossy(&self.beginning).into_owned();
-        let left_out = self.bytes.saturating_sub((self.beginning.len() + self.end.len()) as u64);
-        if left_out > 0 {
-            let whole = self.spooled.map(|digest| format!("; the whole is {digest}")).unwrap_or_default();
-            text.push_str(&format!("\n[{left_out} bytes are left out here{whole}]\n"));
+        let mut text = String::from_utf8_lossy(&self.head).into_owned();
+        let omitted = self.total_bytes.saturating_sub((self.head.len() + self.tail.len()) as u64);
+        if omitted > 0 {
+            let whole = self.spool_digest.map(|digest| format!("; the whole is {digest}")).unwrap_or_default();
+            text.push_str(&format!("\n[{omitted} bytes are left out here{whole}]\n"));
         }
-        text + &String::from_utf8_lossy(&self.end)
+        text + &String::from_utf8_lossy(&self.tail)
     }
 }
 
 impl Command {
-    /// How long a command may take, unless told otherwise.
-    pub const TIME: Duration = Duration::from_secs(600);
+    /// The timeout of a new command: ten minutes.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// A program and what it is given.
+    /// Creates a command from a program and its arguments.
     pub fn argv(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let argv = argv.into_iter().map(Into::into).collect();
-        Command { argv, stdin: Vec::new(), cwd: String::new(), env: Vec::new(), time: Self::TIME }
+        Command { argv, stdin: Vec::new(), cwd: String::new(), env: Vec::new(), timeout: Self::DEFAULT_TIMEOUT }
     }
 
-    /// A line for the shell.
+    /// Creates a command that runs a line of shell, with `sh -c`.
     pub fn shell(line: &str) -> Self {
         Command::argv(["sh", "-c", line])
     }

@@ -1,22 +1,22 @@
-//! What commands find in their environment.
+//! Environment variables of commands.
 
 use std::ffi::{OsStr, OsString};
 
-/// What is passed on from the program's own environment, beside everything that begins with `LC_`.
+/// The variables of this program that commands inherit, in addition to those that begin with `LC_`.
 ///
-/// It is a list of what may pass rather than of what may not: nobody knows what secrets are called.
-pub(crate) const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ"];
+/// It is an allow list, since the names of secrets cannot be known.
+const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ"];
 
-/// Where programs are looked for when the environment does not say.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+/// The `PATH` of commands if this program has none.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// The environment of a command: what is passed on, then what the sandbox adds, then the command.
+/// Returns the environment of a command: inherited variables, then added ones. The last value of a name wins.
 pub(crate) fn environment<'a>(
     own: impl IntoIterator<Item = (OsString, OsString)>,
     added: impl IntoIterator<Item = &'a (String, String)>,
 ) -> Vec<(OsString, OsString)> {
-    let mut env = vec![(OsString::from("PATH"), OsString::from(PATH))];
-    let own = own.into_iter().filter(|(name, _)| is_passed_on(name));
+    let mut env = vec![(OsString::from("PATH"), OsString::from(DEFAULT_PATH))];
+    let own = own.into_iter().filter(|(name, _)| is_inherited(name));
     let added = added.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     for (name, value) in own.chain(added) {
         match env.iter_mut().find(|(known, _)| *known == name) {
@@ -27,8 +27,8 @@ pub(crate) fn environment<'a>(
     env
 }
 
-fn is_passed_on(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with("LC_"))
+fn is_inherited(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_to_be_harmless_passes() {
+    fn only_harmless_variables_are_inherited() {
         let own =
             ["HOME=/home/ann", "LC_ALL=C", "OPENAI_API_KEY=sk-1", "AWS_SECRET_ACCESS_KEY=x", "LD_PRELOAD=y", "TZ=UTC"];
         let own = own.map(|pair| pair.split_once('=').expect("a pair")).map(|(n, v)| (n.into(), v.into()));
@@ -46,6 +46,6 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
             .collect();
-        assert_eq!(found, [&format!("PATH={PATH}"), "HOME=/home/ann", "LC_ALL=C", "TZ=CET", "MODE=test"]);
+        assert_eq!(found, [&format!("PATH={DEFAULT_PATH}"), "HOME=/home/ann", "LC_ALL=C", "TZ=CET", "MODE=test"]);
     }
 }

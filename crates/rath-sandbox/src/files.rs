@@ -1,36 +1,36 @@
-//! Files as sandboxes see them: parts, directory entries, digests.
+//! Byte ranges, directory entries and digests of the file operations.
 
 use std::fmt;
 
-/// Which part of a file is read.
+/// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// From which byte.
-    pub from: u64,
-    /// At most how many.
-    pub most: u64,
+pub struct ByteRange {
+    /// The position of the first byte.
+    pub offset: u64,
+    /// The largest number of bytes to read. Fewer are read if the file ends before.
+    pub max_len: u64,
 }
 
-/// Something in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
+pub struct DirEntry {
+    /// The name of the entry. Invalid UTF-8 is replaced.
     pub name: String,
-    /// What it is.
-    pub kind: Kind,
-    /// How many bytes, for a file.
+    /// The type of the entry.
+    pub kind: FileKind,
+    /// The size of a file in bytes. 0 for other kinds.
     pub bytes: u64,
 }
 
-/// What something in a directory is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file.
+pub enum FileKind {
+    /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A link, wherever it leads.
-    Link,
+    /// A symbolic link. Its target may be missing, or outside the workspace.
+    Symlink,
     /// A pipe, a socket or a device.
     Other,
 }
@@ -41,7 +41,7 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Computes the digest of some content.
-    pub fn of(content: &[u8]) -> Self {
+    pub fn from_content(content: &[u8]) -> Self {
         Digest(*blake3::hash(content).as_bytes())
     }
 }

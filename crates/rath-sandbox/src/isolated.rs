@@ -1,40 +1,39 @@
-//! Commands in a world of their own: this machine read-only, no network, nothing writable but the workspace.
+//! The `isolated` sandbox: namespaces with a read-only machine, no network, and a writable workspace.
 
 #[cfg(target_os = "linux")]
-mod filter;
+mod mounts;
 #[cfg(target_os = "linux")]
-mod view;
+mod namespace;
 #[cfg(target_os = "linux")]
-mod world;
+mod seccomp;
 
 #[cfg(target_os = "linux")]
-pub(crate) use self::world::World;
+pub(crate) use self::namespace::Namespace;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
+use super::environment::environment;
+use super::limits::{ActiveLimits, Limits, PidScope};
+use super::local::DEFAULT_MAX_OUTPUT_BYTES;
+use super::process::{SpawnRequest, Spool, WorkingDir};
+use super::root::Root;
+use super::uri::{UriOptions, UriWriter};
+use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
 
-use super::beneath::Root;
-use super::capabilities::{Capabilities, Host, Isolation, Network};
-use super::environment::environment;
-use super::limits::{Enforced, Limits, Namespace};
-use super::local::OUTPUT;
-use super::options::{Reading, Writing};
-use super::process::{Errand, Spool, Start};
-use super::{Command, Entry, Part, Ran, Sandbox, SandboxBackend, Sink};
-use crate::error::{Error, ErrorKind, Result};
-
-/// Commands in a world of their own, in a directory of this machine.
+/// A sandbox that runs each command in namespaces of its own.
 ///
-/// They see the machine read-only, without what is private to people and services, and can write in the workspace only;
-/// `/tmp` and the home directory are empty and last as long as the command. They have no network but themselves, no
-/// processes of others, no devices, no privileges, and no way to get any of it. The environment is as with
-/// [`Local`](super::Local), and so is what happens to processes at the end.
+/// A command sees the machine read-only, without the private files of people and services, and can write in the workspace
+/// only. `/tmp` and the home directory are empty, and last as long as the command. The command has a loopback network
+/// only, sees no processes of others and no devices, and has no privileges and no way to get any. Environment variables
+/// and the end of processes are as in [`Local`](super::Local).
 ///
-/// All of this is done by the kernel; where it lacks a part, nothing runs, and the error says which part that is.
+/// All of this is enforced by the kernel. If the kernel lacks a part, nothing runs, and the error names the part.
 ///
 /// ```
 /// use rath_sandbox::{Isolated, Sandbox};
@@ -44,234 +43,241 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Debug)]
 pub struct Isolated {
-    asked: Asked,
+    options: IsolatedOptions,
     uri: String,
     spool: Arc<Spool>,
-    opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<OpenIsolated>>>,
 }
 
-/// What is asked for.
+/// The settings of an isolated sandbox.
 #[derive(Clone, Debug)]
-struct Asked {
+struct IsolatedOptions {
     directory: PathBuf,
-    /// Where commands see the directory, if not where it is.
-    at: Option<PathBuf>,
+    /// The path at which commands see the directory, if it is not the directory's own.
+    mount_path: Option<PathBuf>,
     network: Network,
-    host: Host,
+    host: HostAccess,
     limits: Limits,
     hidden: Vec<PathBuf>,
     shown: Vec<PathBuf>,
     env: Vec<(String, String)>,
-    output: u64,
+    max_output_bytes: u64,
 }
 
-struct Opened {
+/// The parts of an isolated sandbox that exist from its first use on.
+struct OpenIsolated {
     root: Root,
-    world: Arc<World>,
-    enforced: Enforced,
+    namespace: Arc<Namespace>,
+    limits: ActiveLimits,
     capabilities: OnceLock<Capabilities>,
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for OpenIsolated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Opened").field(&self.root.path()).finish()
+        f.debug_tuple("OpenIsolated").field(&self.root.path()).finish()
     }
 }
 
-/// How many processes and threads a command may have, unless told otherwise.
-const PROCESSES: u64 = 1024;
+/// The default limit on the processes and threads of a command.
+const DEFAULT_MAX_PROCESSES: u64 = 1024;
 
-/// What the URI of one may ask for.
+/// The options of an `isolated:` URI.
 const OPTIONS: &[&str] =
     &["network", "host", "memory", "processes", "file_size", "cpu_time", "output", "hide", "show", "at"];
-const NETWORKS: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
-const HOSTS: [(&str, Host); 2] = [("read-only", Host::ReadOnly), ("hidden", Host::Hidden)];
+const NETWORK_VALUES: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
+const HOST_VALUES: [(&str, HostAccess); 2] = [("read-only", HostAccess::ReadOnly), ("hidden", HostAccess::Hidden)];
 
 impl Isolated {
-    /// Commands in a directory.
+    /// Creates a sandbox in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        let asked = Asked {
+        let options = IsolatedOptions {
             directory: directory.into(),
-            at: None,
+            mount_path: None,
             network: Network::Off,
-            host: Host::ReadOnly,
+            host: HostAccess::ReadOnly,
             limits: Limits::default(),
             hidden: Vec::new(),
             shown: Vec::new(),
             env: Vec::new(),
-            output: OUTPUT,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
         };
-        Isolated::asked(asked, Arc::new(Spool::new(None)))
+        Isolated::with_options(options, Arc::new(Spool::new(None)))
     }
 
-    fn asked(asked: Asked, spool: Arc<Spool>) -> Self {
-        Isolated { asked, uri: String::new(), spool, opened: Mutex::new(None) }.named()
+    fn with_options(options: IsolatedOptions, spool: Arc<Spool>) -> Self {
+        Isolated { options, uri: String::new(), spool, opened: Mutex::new(None) }.with_uri()
     }
 
-    /// What stands after `isolated:`.
-    pub(super) fn read(rest: &str) -> Result<Self> {
-        let reading = Reading::new("isolated", rest, OPTIONS)?;
-        let mut isolated = Isolated::new(&reading.directory);
-        let asked = &mut isolated.asked;
-        asked.network = reading.word("network", &NETWORKS)?.unwrap_or(Network::Off);
-        asked.host = reading.word("host", &HOSTS)?.unwrap_or_default();
-        asked.limits = reading.limits()?;
-        asked.output = reading.bytes("output")?.unwrap_or(OUTPUT);
-        asked.hidden = reading.all("hide").map(PathBuf::from).collect();
-        asked.shown = reading.all("show").map(PathBuf::from).collect();
-        asked.at = reading.all("at").last().map(PathBuf::from);
-        Ok(isolated.named())
+    /// Parses the part of a URI after `isolated:`.
+    pub(super) fn from_uri_rest(rest: &str) -> Result<Self> {
+        let parsed = UriOptions::parse("isolated", rest, OPTIONS)?;
+        let mut isolated = Isolated::new(&parsed.directory);
+        let options = &mut isolated.options;
+        options.network = parsed.word("network", &NETWORK_VALUES)?.unwrap_or(Network::Off);
+        options.host = parsed.word("host", &HOST_VALUES)?.unwrap_or_default();
+        options.limits = parsed.limits()?;
+        options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
+        options.hidden = parsed.all("hide").map(PathBuf::from).collect();
+        options.shown = parsed.all("show").map(PathBuf::from).collect();
+        options.mount_path = parsed.all("at").last().map(PathBuf::from);
+        Ok(isolated.with_uri())
     }
 
-    /// Lets commands have the network of this machine, with all that listens on it.
+    /// Gives commands the network of this machine, including the services that listen on it.
     pub fn network(mut self) -> Self {
-        self.asked.network = Network::On;
-        self.named()
+        self.options.network = Network::On;
+        self.with_uri()
     }
 
-    /// At most this many bytes of memory.
+    /// Limits memory, in bytes.
+    ///
+    /// A control group limits all processes of the sandbox together. A machine without one limits the data of each process;
+    /// [`Capabilities::memory`] tells which.
     pub fn memory(mut self, bytes: u64) -> Self {
-        self.asked.limits.memory = Some(bytes);
-        self.named()
+        self.options.limits.memory = Some(bytes);
+        self.with_uri()
     }
 
-    /// At most this many processes and threads at the same time; 1024 unless told otherwise, where this machine can see to it.
-    pub fn processes(mut self, most: u64) -> Self {
-        self.asked.limits.processes = Some(most);
-        self.named()
+    /// Limits the number of processes and threads that exist at the same time.
+    ///
+    /// The default is 1024, or no limit on a machine that cannot enforce one.
+    pub fn processes(mut self, max: u64) -> Self {
+        self.options.limits.processes = Some(max);
+        self.with_uri()
     }
 
-    /// No file that is written may be larger.
+    /// Limits the size of each file that is written, in bytes.
     pub fn file_size(mut self, bytes: u64) -> Self {
-        self.asked.limits.file_size = Some(bytes);
-        self.named()
+        self.options.limits.file_size = Some(bytes);
+        self.with_uri()
     }
 
-    /// No process may use more processor time.
+    /// Limits the processor time of each process.
     pub fn cpu_time(mut self, time: Duration) -> Self {
-        self.asked.limits.cpu_time = Some(time);
-        self.named()
+        self.options.limits.cpu_time = Some(time);
+        self.with_uri()
     }
 
-    /// At most this many bytes may be printed by one command, on both streams together; 256 MiB unless told otherwise.
+    /// Limits the output of each command, in bytes of both streams together. The default is 256 MiB.
     pub fn output(mut self, bytes: u64) -> Self {
-        self.asked.output = bytes;
-        self.named()
+        self.options.max_output_bytes = bytes;
+        self.with_uri()
     }
 
-    /// Hides a file or a folder from commands. A relative path is one in the workspace.
+    /// Hides a file or a directory from commands. A relative path is relative to the workspace.
     pub fn hide(mut self, path: impl Into<PathBuf>) -> Self {
-        self.asked.hidden.push(path.into());
-        self.named()
+        self.options.hidden.push(path.into());
+        self.with_uri()
     }
 
-    /// Shows a folder, read-only, that is hidden otherwise.
+    /// Shows a directory, read-only, that is hidden by default.
     pub fn show(mut self, path: impl Into<PathBuf>) -> Self {
-        self.asked.shown.push(path.into());
-        self.named()
+        self.options.shown.push(path.into());
+        self.with_uri()
     }
 
-    /// Shows the machine read-only, but for what is private. This is so unless told otherwise.
+    /// Shows the machine read-only, without its private files. This is the default.
     pub fn read_only_host(mut self) -> Self {
-        self.asked.host = Host::ReadOnly;
-        self.named()
+        self.options.host = HostAccess::ReadOnly;
+        self.with_uri()
     }
 
-    /// Shows nothing of the machine but its programs and libraries.
+    /// Shows only the programs and libraries of the machine.
     pub fn hidden_host(mut self) -> Self {
-        self.asked.host = Host::Hidden;
-        self.named()
+        self.options.host = HostAccess::Hidden;
+        self.with_uri()
     }
 
-    /// Adds to what commands find in their environment. It is not in the URI, since it may be a secret.
+    /// Adds an environment variable. The variable is not part of the URI, since it may be a secret.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.asked.env.push((name.into(), value.into()));
+        self.options.env.push((name.into(), value.into()));
         self
     }
 
-    /// Keeps what commands print and nobody can hold in this folder, instead of one that is removed with the sandbox.
-    pub fn spool(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.spool = Arc::new(Spool::new(Some(folder.into())));
+    /// Writes output that is too much for memory to this directory, instead of one that is removed with the sandbox.
+    pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spool = Arc::new(Spool::new(Some(directory.into())));
         self
     }
 
-    fn named(mut self) -> Self {
-        let asked = &self.asked;
-        let mut writing = Writing::new("isolated", &asked.directory);
-        let word = |words: &[(&'static str, bool)]| words.iter().find(|(_, is)| *is).map(|(word, _)| *word);
-        writing.option("network", word(&[("on", asked.network == Network::On)]));
-        writing.option("host", word(&[("hidden", asked.host == Host::Hidden)]));
-        writing.limits(&asked.limits);
-        writing.option("output", Some(asked.output).filter(|output| *output != OUTPUT));
-        writing.paths("hide", &asked.hidden);
-        writing.paths("show", &asked.shown);
-        writing.option("at", asked.at.as_ref().map(|at| at.display()));
-        self.uri = writing.finish();
+    /// Updates the URI after a setting has changed.
+    fn with_uri(mut self) -> Self {
+        let options = &self.options;
+        let mut writer = UriWriter::new("isolated", &options.directory);
+        writer.option("network", (options.network == Network::On).then_some("on"));
+        writer.option("host", (options.host == HostAccess::Hidden).then_some("hidden"));
+        writer.limits(&options.limits);
+        writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
+        writer.paths("hide", &options.hidden);
+        writer.paths("show", &options.shown);
+        writer.option("at", options.mount_path.as_ref().map(|path| path.display()));
+        self.uri = writer.finish();
         self
     }
 
-    fn opened(&self) -> Result<Arc<Opened>> {
+    /// Opens the directory, sets up the limits and prepares the namespace, once.
+    fn open(&self) -> Result<Arc<OpenIsolated>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
-        Ok(opened.insert(Arc::new(self.asked.open()?)).clone())
+        Ok(opened.insert(Arc::new(self.options.open()?)).clone())
     }
 
-    async fn run_in(&self, opened: &Opened, command: &Command, sink: &mut Sink<'_>) -> Result<Ran> {
-        // Both, since what has no name is not there, and what cannot be entered has one.
-        let _ = opened.root.directory(&command.cwd)?;
-        let below = opened.root.name(&command.cwd).unwrap_or_default();
-        let errand = Errand {
+    async fn run_in(&self, open: &OpenIsolated, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        // Both are needed: a missing directory has a canonical name too, and the command enters it by that name.
+        let _ = open.root.open_directory(&command.cwd)?;
+        let cwd = open.root.canonical_name(&command.cwd).unwrap_or_default();
+        let request = SpawnRequest {
             command,
-            env: environment(std::env::vars_os(), self.asked.env.iter().chain(&command.env)),
-            start: Start::Below(CString::new(below).unwrap_or_default()),
-            rlimits: opened.enforced.rlimits.clone(),
-            groups: opened.enforced.groups(),
-            world: Some(opened.world.clone()),
-            output: self.asked.output,
+            env: environment(std::env::vars_os(), self.options.env.iter().chain(&command.env)),
+            cwd: WorkingDir::InWorkspace(CString::new(cwd).unwrap_or_default()),
+            rlimits: open.limits.rlimits.clone(),
+            cgroups: open.limits.cgroups(),
+            namespace: Some(open.namespace.clone()),
+            max_output_bytes: self.options.max_output_bytes,
             spool: &self.spool,
         };
-        errand.run(sink).await
+        request.run(sink).await
     }
 }
 
-/// Nothing can be shown where the system has no such thing.
+/// A namespace on a system that has none. It cannot be created.
 #[cfg(not(target_os = "linux"))]
-pub(crate) enum World {}
+pub(crate) enum Namespace {}
 
-impl Asked {
+impl IsolatedOptions {
     #[cfg(not(target_os = "linux"))]
-    fn open(&self) -> Result<Opened> {
+    fn open(&self) -> Result<OpenIsolated> {
         Err(Error::new(ErrorKind::Unavailable, "cannot isolate commands on this machine: this needs Linux")
             .with_hint("`local:` runs commands without isolation"))
     }
 
     #[cfg(target_os = "linux")]
-    fn open(&self) -> Result<Opened> {
+    fn open(&self) -> Result<OpenIsolated> {
         let root = Root::open(&self.directory)?;
-        let enforced = match self.limits.processes {
-            Some(_) => self.limits.enforce(Namespace::Own)?,
-            // Nobody asked for it: where nothing can see to it, there is none, and the capabilities say so.
+        let limits = match self.limits.processes {
+            Some(_) => self.limits.enforce(PidScope::Namespace)?,
+            // The default limit is dropped on a machine that cannot enforce it; the capabilities show that.
             None => {
-                let limited = Limits { processes: Some(PROCESSES), ..self.limits.clone() };
-                limited.enforce(Namespace::Own).or_else(|_| self.limits.enforce(Namespace::Own))?
+                let with_default = Limits { processes: Some(DEFAULT_MAX_PROCESSES), ..self.limits.clone() };
+                with_default.enforce(PidScope::Namespace).or_else(|_| self.limits.enforce(PidScope::Namespace))?
             }
         };
-        let at = match &self.at {
-            Some(at) if at.is_absolute() => at.clone(),
-            Some(at) => {
-                let why = format_args!("wanted an absolute path as `at`, found `{}`", at.display()).to_string();
-                return Err(Error::new(ErrorKind::Unavailable, why));
+        let mount_path = match &self.mount_path {
+            Some(path) if path.is_absolute() => path.clone(),
+            Some(path) => {
+                let message = format!("wanted an absolute path as `at`, found `{}`", path.display());
+                return Err(Error::new(ErrorKind::Unavailable, message));
             }
             None => root.path().to_owned(),
         };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let sights = view::Sights {
+        let request = mounts::MountRequest {
             directory: root.path(),
-            at: &at,
+            mount_path: &mount_path,
             home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
             path: variable("PATH").unwrap_or_default(),
             host: self.host,
@@ -280,20 +286,20 @@ impl Asked {
         };
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let last_capability = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
-        let world = World {
+        let namespace = Namespace {
             network: self.network,
-            users: [
+            id_maps: [
                 (c"/proc/self/setgroups", b"deny".to_vec()),
                 (c"/proc/self/uid_map", format!("{user} {user} 1").into_bytes()),
                 (c"/proc/self/gid_map", format!("{group} {group} 1").into_bytes()),
             ],
-            pid_max: enforced.pid_max.map(|most| most.to_string().into_bytes()),
-            acts: view::acts(&sights)?,
-            workspace: view::text(&at)?,
-            filters: filter::filters()?,
+            pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
+            mount_ops: mounts::plan(&request)?,
+            workspace: mounts::c_path(&mount_path)?,
+            filters: seccomp::filters()?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
         };
-        Ok(Opened { root, world: Arc::new(world), enforced, capabilities: OnceLock::new() })
+        Ok(OpenIsolated { root, namespace: Arc::new(namespace), limits, capabilities: OnceLock::new() })
     }
 }
 
@@ -302,58 +308,59 @@ impl SandboxBackend for Isolated {
         &self.uri
     }
 
-    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Ran> {
-        let opened = self.opened()?;
-        self.run_in(&opened, command, sink).await
+    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        let open = self.open()?;
+        self.run_in(&open, command, sink).await
     }
 
-    async fn read(&self, path: &str, part: Part) -> Result<Vec<u8>> {
-        self.opened()?.root.read(path, part)
+    async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.open()?.root.read(path, range)
     }
 
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.opened()?.root.write(path, bytes)
+        self.open()?.root.write(path, bytes)
     }
 
-    async fn list(&self, path: &str) -> Result<Vec<Entry>> {
-        self.opened()?.root.list(path)
+    async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        self.open()?.root.list(path)
     }
 
-    async fn look(&self, path: &str) -> Result<Option<Entry>> {
-        self.opened()?.root.look(path)
+    async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.open()?.root.stat(path)
     }
 
-    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
         self.spool.find(digest)
     }
 
-    /// A command is run for it, once: all parts have to be there.
+    /// Returns the restrictions in force. The first call runs a command, which fails if the machine lacks a part.
     async fn capabilities(&self) -> Result<Capabilities> {
-        let opened = self.opened()?;
-        if let Some(capabilities) = opened.capabilities.get() {
+        let open = self.open()?;
+        if let Some(capabilities) = open.capabilities.get() {
             return Ok(capabilities.clone());
         }
-        self.run_in(&opened, &Command::shell(":"), &mut |_, _| {}).await?;
+        self.run_in(&open, &Command::shell(":"), &mut |_, _| {}).await?;
         let capabilities = Capabilities {
-            isolation: Isolation::Namespaces(self.asked.host),
-            network: self.asked.network,
-            memory: opened.enforced.memory,
-            processes: opened.enforced.processes,
-            file_size: opened.enforced.file_size,
-            cpu_time: opened.enforced.cpu_time,
+            isolation: Isolation::Namespaces(self.options.host),
+            network: self.options.network,
+            memory: open.limits.memory,
+            processes: open.limits.processes,
+            file_size: open.limits.file_size,
+            cpu_time: open.limits.cpu_time,
             streaming: true,
         };
-        Ok(opened.capabilities.get_or_init(|| capabilities).clone())
+        Ok(open.capabilities.get_or_init(|| capabilities).clone())
     }
 
     fn directory(&self) -> Option<&Path> {
-        Some(&self.asked.directory)
+        Some(&self.options.directory)
     }
 
-    fn over(&self, directory: &Path) -> Option<Sandbox> {
-        let seen = self.asked.at.clone().or_else(|| std::path::absolute(&self.asked.directory).ok())?;
-        let seen = seen.canonicalize().unwrap_or(seen);
-        let asked = Asked { directory: directory.to_owned(), at: Some(seen), ..self.asked.clone() };
-        Some(Sandbox::new(Isolated::asked(asked, self.spool.clone())))
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
+        let path = self.options.mount_path.clone().or_else(|| std::path::absolute(&self.options.directory).ok())?;
+        let path = path.canonicalize().unwrap_or(path);
+        let options =
+            IsolatedOptions { directory: directory.to_owned(), mount_path: Some(path), ..self.options.clone() };
+        Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
     }
 }

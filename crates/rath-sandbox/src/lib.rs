@@ -1,16 +1,70 @@
-//! Where tools run: commands and files, in a directory of this machine or elsewhere.
+//! Commands and files behind walls.
 //!
-//! A [`Sandbox`] is what people hold, a [`SandboxBackend`] what authors write.
+//! A [`Sandbox`] runs commands and reads and writes files in one directory, the workspace. It is opened by URI or built:
+//!
+#![cfg_attr(all(feature = "process", target_os = "linux"), doc = "```")]
+#![cfg_attr(not(all(feature = "process", target_os = "linux")), doc = "```ignore")]
+//! use rath_sandbox::{ByteRange, Command, ErrorKind, ExitStatus, Sandbox};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> rath_sandbox::Result<()> {
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path().display();
+//! let sandbox = Sandbox::open(&format!("local:{directory}?file_size=1g"))?;
+//! sandbox.write("greeting.txt", b"hello\n").await?;
+//!
+//! let output = sandbox.run(&Command::shell("cat greeting.txt; echo oops >&2; exit 3")).await?;
+//! assert_eq!(output.status, ExitStatus::Exit(3));
+//! assert_eq!(output.stdout.head, b"hello\n");
+//! assert_eq!(output.stderr.head, b"oops\n");
+//!
+//! // No path leads out of the workspace.
+//! let everything = ByteRange { offset: 0, max_len: u64::MAX };
+//! let error = sandbox.read("../secret", everything).await.unwrap_err();
+//! assert_eq!(error.kind(), ErrorKind::OutsideWorkspace);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! There are two kinds of sandbox. Both run commands on Linux only.
+//!
+//! | | `local:` ([`Local`]) | `isolated:` ([`Isolated`]) |
+//! |---|---|---|
+//! | files by name ([`read`](Sandbox::read), [`write`](Sandbox::write), [`list`](Sandbox::list), [`stat`](Sandbox::stat)) | workspace only | workspace only |
+//! | commands write | anywhere the user can | the workspace; `/tmp`, `/var/tmp`, `/dev/shm` and the home directory of one command |
+//! | commands read | anything the user can | the machine without its private files, or programs and libraries only |
+//! | network | the machine's | none, or the machine's |
+//! | processes of others | visible | invisible |
+//! | privileges | the user's | none: no capabilities, no setuid programs, a seccomp filter |
+//! | environment | a short list of harmless variables, and what is added | the same |
+//! | processes of a command that ended, timed out or was dropped | all killed, daemons included | all killed, daemons included |
+//! | limits on memory, processes, file size, processor time, output | on request | on request; processes by default |
+//!
+//! A restriction that was asked for and that the machine cannot provide is an error of the kind
+//! [`Unavailable`](ErrorKind::Unavailable): nothing runs without it. [`Sandbox::capabilities`] returns what is in force.
+//!
+//! The walls are those of the Linux kernel, which all commands share: a bug in the kernel is a way out. `isolated` does not
+//! limit the use of the disk, and does not hide the programs and the configuration of the machine.
+//!
+//! # Backends
+//!
+//! A sandbox of another kind, such as a container or a remote machine, implements [`SandboxBackend`]. [`Registry`] adds its
+//! scheme to those that a URI can name. Without the feature `process` this crate holds the types for such backends only,
+//! and [`Root`], which confines paths to a directory.
+//!
+//! `unsafe` code is in two places: `process`, which clones processes, and `isolated`, which makes system calls that have no
+//! safe wrapper.
 
-mod beneath;
 mod capabilities;
+#[cfg(feature = "process")]
+mod cgroups;
 mod command;
 #[cfg(feature = "process")]
 mod environment;
 mod error;
 mod files;
-#[cfg(feature = "process")]
-mod groups;
 #[cfg(feature = "process")]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod isolated;
@@ -19,22 +73,23 @@ mod limits;
 #[cfg(feature = "process")]
 mod local;
 #[cfg(feature = "process")]
-mod options;
-#[cfg(feature = "process")]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
 mod registry;
+mod root;
+#[cfg(feature = "process")]
+mod uri;
 
-pub use self::beneath::{OWN, Root, is_temporary_name};
-pub use self::capabilities::{Capabilities, Host, Isolation, Limit, Mechanism, Network};
-pub use self::command::{Command, Ended, Printed, Ran, Sink, Stream};
+pub use self::capabilities::{Capabilities, HostAccess, Isolation, Limit, Mechanism, Network};
+pub use self::command::{CapturedStream, Command, ExitStatus, Output, Sink, Stream};
 pub use self::error::{Error, ErrorKind, Result};
-pub use self::files::{Digest, Entry, Kind, Part};
+pub use self::files::{ByteRange, Digest, DirEntry, FileKind};
 #[cfg(feature = "process")]
 pub use self::isolated::Isolated;
 #[cfg(feature = "process")]
 pub use self::local::Local;
 pub use self::registry::Registry;
+pub use self::root::{RATH_DIR, Root, is_temporary_name};
 
 use std::fmt;
 use std::future::Future;
@@ -42,135 +97,151 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Where tools run.
+/// A directory in which commands run and files are read and written.
 ///
-/// Handles are shared: the last one that is let go closes the sandbox. A directory that the user gave is never removed.
+/// Clones are handles to the same sandbox, which is closed when the last one is dropped. The directory itself is never
+/// removed.
 #[derive(Clone)]
-pub struct Sandbox(Arc<dyn Erased>);
+pub struct Sandbox(Arc<dyn ErasedBackend>);
 
-/// What the author of a sandbox writes.
+/// The implementation of a sandbox.
 ///
-/// Paths are relative to the workspace, and none may lead out of it: not by `..`, not as an absolute path, not by a link,
-/// not because somebody changes a directory on the way. Such a path is an error of the kind
-/// [`OutsideWorkspace`](crate::ErrorKind::OutsideWorkspace). What goes wrong with a file is one of the kind [`Io`](crate::ErrorKind::Io), in words
-/// that hold no path but the one that was asked for.
+/// Paths are relative to the workspace. A path that leads out of it (by `..`, as an absolute path, through a symlink, or
+/// because a directory on the way is replaced meanwhile) is an error of the kind
+/// [`OutsideWorkspace`](crate::ErrorKind::OutsideWorkspace). Other failures of a file operation are of the kind
+/// [`Io`](crate::ErrorKind::Io); their messages contain no path except the requested one.
 pub trait SandboxBackend: Send + Sync + 'static {
-    /// The URI under which it stands in the record, and by which it is opened again. Never a credential.
+    /// Returns the URI that opens this sandbox again. It must not contain a credential, since callers may store it.
     fn uri(&self) -> &str;
 
-    /// Runs a command to its end, and gives what it prints to the sink as it comes.
+    /// Runs a command to its end, and passes its output to the sink as it arrives.
     ///
-    /// When this comes back or is dropped, nothing that the command started is left running.
-    fn run(&self, command: &Command, sink: &mut Sink<'_>) -> impl Future<Output = Result<Ran>> + Send;
+    /// When the future has completed or is dropped, no process of the command is left running.
+    fn run(&self, command: &Command, sink: &mut Sink<'_>) -> impl Future<Output = Result<Output>> + Send;
 
     /// Reads a part of a file.
-    fn read(&self, path: &str, part: Part) -> impl Future<Output = Result<Vec<u8>>> + Send;
+    fn read(&self, path: &str, range: ByteRange) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// Writes a file and the directories that it lies in. Whoever reads meanwhile finds all of the old or all of the new.
+    /// Writes a file, and creates missing directories above it. A concurrent reader gets the old content or the new one,
+    /// never a mixture.
     fn write(&self, path: &str, bytes: &[u8]) -> impl Future<Output = Result<()>> + Send;
 
-    /// What is in a directory, by name.
-    fn list(&self, path: &str) -> impl Future<Output = Result<Vec<Entry>>> + Send;
+    /// Returns the entries of a directory, sorted by name.
+    fn list(&self, path: &str) -> impl Future<Output = Result<Vec<DirEntry>>> + Send;
 
-    /// What is at a path, if anything is; a link is followed as far as it stays inside.
-    fn look(&self, path: &str) -> impl Future<Output = Result<Option<Entry>>> + Send;
+    /// Returns the file or directory at a path, or `None` if there is none. Symlinks are followed inside the workspace.
+    fn stat(&self, path: &str) -> impl Future<Output = Result<Option<DirEntry>>> + Send;
 
-    /// The file that holds what a command printed, where that was too much for memory.
-    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+    /// Returns the file with output that was too much for memory, by the digest of that output.
+    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
         let _ = digest;
         None
     }
 
-    /// What it can do on this machine, found by trying it.
+    /// Returns the restrictions that are in force on this machine, after trying them.
     fn capabilities(&self) -> impl Future<Output = Result<Capabilities>> + Send {
         async { Ok(Capabilities::default()) }
     }
 
-    /// The directory on this machine that it works in, if it is one: then the versions of its files can be kept.
+    /// Returns the workspace, if it is a directory of this machine.
     fn directory(&self) -> Option<&Path> {
         None
     }
 
-    /// A sandbox of the same kind that works in another directory of this machine.
+    /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
     ///
-    /// Where the two can be told apart by what commands see, the other shows the path of this one.
-    fn over(&self, directory: &Path) -> Option<Sandbox> {
+    /// Commands see the other directory at the path of this one, where the backend can arrange that.
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         let _ = directory;
         None
     }
 }
 
 impl Sandbox {
-    /// The sandbox that a URI names, as `isolated:./?network=on`: one of the kinds that rath brings.
+    /// Opens a sandbox of one of the built-in kinds by its URI, such as `isolated:./?network=on`.
+    ///
+    /// The directory is opened at the first use.
     pub fn open(uri: &str) -> Result<Self> {
         Registry::new().open(uri)
     }
 
+    /// Creates a sandbox that runs commands as ordinary processes of the user. See [`Local`] for its settings.
     #[cfg(feature = "process")]
-    /// Ordinary processes of the user in a directory of this machine. See [`Local`] for what can be set.
     pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
+    /// Creates a sandbox that runs commands in namespaces of their own. See [`Isolated`] for its settings.
     #[cfg(feature = "process")]
-    /// Processes in a world of their own, in a directory of this machine. See [`Isolated`] for what can be set.
     pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
     }
 
-    /// A sandbox with this backend.
+    /// Creates a sandbox from its backend.
     pub fn new(backend: impl SandboxBackend) -> Self {
         Sandbox(Arc::new(backend))
     }
 
-    /// The URI under which it stands in the record.
+    /// Returns the URI that opens this sandbox again. It contains no credential.
     pub fn uri(&self) -> &str {
         self.0.uri()
     }
 
-    /// Runs a command to its end, and gives what it prints to the sink as it comes.
-    pub async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Ran> {
+    /// Runs a command to its end, and returns its output.
+    ///
+    /// Dropping the future kills the command. No process of the command outlives the call.
+    pub async fn run(&self, command: &Command) -> Result<Output> {
+        self.0.run(command, &mut |_, _| {}).await
+    }
+
+    /// Runs a command to its end, and passes its output to the sink as it arrives.
+    ///
+    /// The returned output is the same as that of [`run`](Self::run).
+    pub async fn run_streaming(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         self.0.run(command, sink).await
     }
 
     /// Reads a part of a file.
-    pub async fn read(&self, path: &str, part: Part) -> Result<Vec<u8>> {
-        self.0.read(path, part).await
+    pub async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.0.read(path, range).await
     }
 
-    /// Writes a file and the directories that it lies in.
+    /// Writes a file, and creates missing directories above it. A concurrent reader gets the old content or the new one,
+    /// never a mixture.
     pub async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         self.0.write(path, bytes).await
     }
 
-    /// What is in a directory, by name.
-    pub async fn list(&self, path: &str) -> Result<Vec<Entry>> {
+    /// Returns the entries of a directory, sorted by name.
+    pub async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
         self.0.list(path).await
     }
 
-    /// What is at a path, if anything is.
-    pub async fn look(&self, path: &str) -> Result<Option<Entry>> {
-        self.0.look(path).await
+    /// Returns the file or directory at a path, or `None` if there is none. Symlinks are followed inside the workspace.
+    pub async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.0.stat(path).await
     }
 
-    /// The file that holds what a command printed, where that was too much for memory.
-    pub fn spooled(&self, digest: Digest) -> Option<PathBuf> {
-        self.0.spooled(digest)
+    /// Returns the file with output that was too much for memory, by the digest of that output.
+    pub fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
+        self.0.spool_path(digest)
     }
 
-    /// What it can do on this machine, found by trying it.
+    /// Returns the restrictions that are in force on this machine, after trying them.
     pub async fn capabilities(&self) -> Result<Capabilities> {
         self.0.capabilities().await
     }
 
-    /// The directory on this machine that it works in, if it is one.
+    /// Returns the workspace, if it is a directory of this machine.
     pub fn directory(&self) -> Option<&Path> {
         self.0.directory()
     }
 
-    /// A sandbox of the same kind that works in another directory of this machine.
-    pub fn over(&self, directory: &Path) -> Option<Sandbox> {
-        self.0.over(directory)
+    /// Returns a sandbox with the same settings in another directory of this machine, if the backend can work there.
+    ///
+    /// Commands see the other directory at the path of this one, where the backend can arrange that.
+    pub fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
+        self.0.with_directory(directory)
     }
 }
 
@@ -194,52 +265,52 @@ impl fmt::Debug for Sandbox {
     }
 }
 
-type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A sandbox behind a pointer.
-trait Erased: Send + Sync {
+/// The object-safe form of [`SandboxBackend`].
+trait ErasedBackend: Send + Sync {
     fn uri(&self) -> &str;
-    fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> Later<'a, Ran>;
-    fn read<'a>(&'a self, path: &'a str, part: Part) -> Later<'a, Vec<u8>>;
-    fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> Later<'a, ()>;
-    fn list<'a>(&'a self, path: &'a str) -> Later<'a, Vec<Entry>>;
-    fn look<'a>(&'a self, path: &'a str) -> Later<'a, Option<Entry>>;
-    fn spooled(&self, digest: Digest) -> Option<PathBuf>;
-    fn capabilities(&self) -> Later<'_, Capabilities>;
+    fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> BoxFuture<'a, Output>;
+    fn read<'a>(&'a self, path: &'a str, range: ByteRange) -> BoxFuture<'a, Vec<u8>>;
+    fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()>;
+    fn list<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Vec<DirEntry>>;
+    fn stat<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Option<DirEntry>>;
+    fn spool_path(&self, digest: Digest) -> Option<PathBuf>;
+    fn capabilities(&self) -> BoxFuture<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
-    fn over(&self, directory: &Path) -> Option<Sandbox>;
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
 }
 
-impl<B: SandboxBackend> Erased for B {
+impl<B: SandboxBackend> ErasedBackend for B {
     fn uri(&self) -> &str {
         SandboxBackend::uri(self)
     }
 
-    fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> Later<'a, Ran> {
+    fn run<'a>(&'a self, command: &'a Command, sink: &'a mut Sink<'_>) -> BoxFuture<'a, Output> {
         Box::pin(SandboxBackend::run(self, command, sink))
     }
 
-    fn read<'a>(&'a self, path: &'a str, part: Part) -> Later<'a, Vec<u8>> {
-        Box::pin(SandboxBackend::read(self, path, part))
+    fn read<'a>(&'a self, path: &'a str, range: ByteRange) -> BoxFuture<'a, Vec<u8>> {
+        Box::pin(SandboxBackend::read(self, path, range))
     }
 
-    fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> Later<'a, ()> {
+    fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()> {
         Box::pin(SandboxBackend::write(self, path, bytes))
     }
 
-    fn list<'a>(&'a self, path: &'a str) -> Later<'a, Vec<Entry>> {
+    fn list<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Vec<DirEntry>> {
         Box::pin(SandboxBackend::list(self, path))
     }
 
-    fn look<'a>(&'a self, path: &'a str) -> Later<'a, Option<Entry>> {
-        Box::pin(SandboxBackend::look(self, path))
+    fn stat<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Option<DirEntry>> {
+        Box::pin(SandboxBackend::stat(self, path))
     }
 
-    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
-        SandboxBackend::spooled(self, digest)
+    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
+        SandboxBackend::spool_path(self, digest)
     }
 
-    fn capabilities(&self) -> Later<'_, Capabilities> {
+    fn capabilities(&self) -> BoxFuture<'_, Capabilities> {
         Box::pin(SandboxBackend::capabilities(self))
     }
 
@@ -247,7 +318,7 @@ impl<B: SandboxBackend> Erased for B {
         SandboxBackend::directory(self)
     }
 
-    fn over(&self, directory: &Path) -> Option<Sandbox> {
-        SandboxBackend::over(self, directory)
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
+        SandboxBackend::with_directory(self, directory)
     }
 }

@@ -1,4 +1,4 @@
-//! How much commands may use, and what sees to it.
+//! Limits on the resources of commands, and their enforcement.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit};
 
 use super::capabilities::{Limit, Mechanism};
-use super::groups::Groups;
+use super::cgroups::Cgroups;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How much commands may use; nothing set means no limit.
+/// The requested limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Bytes of memory, of everything that a command starts together.
+    /// Bytes of memory: of all processes of the sandbox in a control group, otherwise of each process.
     pub(crate) memory: Option<u64>,
     /// Processes and threads at the same time.
     pub(crate) processes: Option<u64>,
-    /// Bytes of any one file that is written.
+    /// Bytes of each file that is written.
     pub(crate) file_size: Option<u64>,
-    /// Processor time of any one process.
+    /// Processor time of each process.
     pub(crate) cpu_time: Option<Duration>,
 }
 
-/// Limits that are in force.
-pub(crate) struct Enforced {
-    groups: Option<Groups>,
+/// The limits that are in force.
+pub(crate) struct ActiveLimits {
+    cgroups: Option<Cgroups>,
     pub(crate) rlimits: Vec<(Resource, Rlimit)>,
-    /// The highest process number in the command's namespace.
+    /// The highest PID in the namespace of a command.
     pub(crate) pid_max: Option<u64>,
     pub(crate) memory: Option<Limit>,
     pub(crate) processes: Option<Limit>,
@@ -34,21 +34,21 @@ pub(crate) struct Enforced {
     pub(crate) cpu_time: Option<Limit>,
 }
 
-/// Where commands run, as far as it matters for limits.
+/// The PID namespace that commands run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Namespace {
-    /// Among all processes of the user.
-    Shared,
-    /// In a namespace of their own.
-    Own,
+pub(crate) enum PidScope {
+    /// That of this program.
+    Host,
+    /// A new one for each command.
+    Namespace,
 }
 
 impl Limits {
-    /// Puts them in force, each by the best that this machine has, or says which of them nothing here can see to.
-    pub(crate) fn enforce(&self, namespace: Namespace) -> Result<Enforced> {
-        let mut enforced = Enforced {
-            groups: None,
-            rlimits: vec![(Resource::Core, exactly(0))],
+    /// Sets up each limit with the best mechanism of this machine. Fails if there is no mechanism for a limit.
+    pub(crate) fn enforce(&self, scope: PidScope) -> Result<ActiveLimits> {
+        let mut active = ActiveLimits {
+            cgroups: None,
+            rlimits: vec![(Resource::Core, hard_limit(0))],
             pid_max: None,
             memory: None,
             processes: None,
@@ -58,70 +58,73 @@ impl Limits {
         let is_root = rustix::process::geteuid().is_root();
         let by_namespace = self
             .processes
-            .filter(|most| namespace == Namespace::Own && *most >= PID_MAX_LEAST && has_own_pid_max())
-            .inspect(|_| enforced.pid_max = self.processes);
-        let by_group = self.processes.filter(|_| by_namespace.is_none() && (namespace == Namespace::Shared || is_root));
-        enforced.groups = Groups::new(self.memory, by_group);
-        let groups = enforced.groups.as_ref();
-        enforced.memory = self.memory.map(|most| match groups.and_then(Groups::memory) {
-            Some(by) => Limit { most, by },
+            .filter(|max| scope == PidScope::Namespace && *max >= MIN_PID_MAX && has_own_pid_max())
+            .inspect(|_| active.pid_max = self.processes);
+        let by_cgroup = self.processes.filter(|_| by_namespace.is_none() && (scope == PidScope::Host || is_root));
+        active.cgroups = Cgroups::new(self.memory, by_cgroup);
+        let groups = active.cgroups.as_ref();
+        active.memory = self.memory.map(|max| match groups.and_then(Cgroups::memory) {
+            Some(mechanism) => Limit { max, mechanism },
             None => {
-                // Not the address space: many programs reserve far more of that than they use.
-                enforced.rlimits.push((Resource::Data, exactly(most)));
-                Limit { most, by: Mechanism::Rlimit }
+                // Not RLIMIT_AS: many programs reserve far more address space than they use.
+                active.rlimits.push((Resource::Data, hard_limit(max)));
+                Limit { max, mechanism: Mechanism::Rlimit }
             }
         });
-        enforced.processes = match (self.processes, by_namespace, groups.and_then(Groups::processes)) {
+        active.processes = match (self.processes, by_namespace, groups.and_then(Cgroups::processes)) {
             (None, ..) => None,
-            (Some(most), Some(_), _) => Some(Limit { most, by: Mechanism::PidNamespace }),
-            (Some(most), None, Some(by)) => Some(Limit { most, by }),
-            // The system does not count root's.
+            (Some(max), Some(_), _) => Some(Limit { max, mechanism: Mechanism::PidNamespace }),
+            (Some(max), None, Some(mechanism)) => Some(Limit { max, mechanism }),
+            // RLIMIT_NPROC does not apply to root.
             (Some(_), None, None) if is_root => {
                 return Err(Error::new(ErrorKind::Unavailable, "cannot limit the number of processes on this machine")
-                    .with_hint("for root this needs a control group with `pids`, or Linux 6.14 and at least 512"));
+                    .with_hint(
+                        "as root this needs a control group with the controller `pids`, \
+                         or Linux 6.14 and a limit of at least 512",
+                    ));
             }
-            (Some(most), None, None) => {
-                enforced.rlimits.push((Resource::Nproc, exactly(most)));
-                Some(Limit { most, by: Mechanism::Rlimit })
+            (Some(max), None, None) => {
+                active.rlimits.push((Resource::Nproc, hard_limit(max)));
+                Some(Limit { max, mechanism: Mechanism::Rlimit })
             }
         };
-        enforced.file_size = self.file_size.map(|most| {
-            enforced.rlimits.push((Resource::Fsize, exactly(most)));
-            Limit { most, by: Mechanism::Rlimit }
+        active.file_size = self.file_size.map(|max| {
+            active.rlimits.push((Resource::Fsize, hard_limit(max)));
+            Limit { max, mechanism: Mechanism::Rlimit }
         });
-        enforced.cpu_time = self.cpu_time.map(|time| {
-            let most = time.as_secs().max(1);
-            // A signal first, and a second later the end.
-            enforced.rlimits.push((Resource::Cpu, Rlimit { current: Some(most), maximum: Some(most + 1) }));
-            Limit { most, by: Mechanism::Rlimit }
+        active.cpu_time = self.cpu_time.map(|time| {
+            let max = time.as_secs().max(1);
+            // SIGXCPU at the soft limit, SIGKILL a second later.
+            active.rlimits.push((Resource::Cpu, Rlimit { current: Some(max), maximum: Some(max + 1) }));
+            Limit { max, mechanism: Mechanism::Rlimit }
         });
-        for (resource, limit) in &mut enforced.rlimits {
-            // What the program itself may not, the command cannot be allowed.
+        for (resource, limit) in &mut active.rlimits {
+            // A command cannot be allowed more than this program.
             let own = rustix::process::getrlimit(*resource).maximum.unwrap_or(u64::MAX);
-            limit.current = limit.current.map(|most| most.min(own));
-            limit.maximum = limit.maximum.map(|most| most.min(own));
+            limit.current = limit.current.map(|max| max.min(own));
+            limit.maximum = limit.maximum.map(|max| max.min(own));
         }
-        Ok(enforced)
+        Ok(active)
     }
 }
 
-impl Enforced {
-    /// The `cgroup.procs` that a command has to be written to.
-    pub(crate) fn groups(&self) -> &[OwnedFd] {
-        self.groups.as_ref().map_or(&[], Groups::procs)
+impl ActiveLimits {
+    /// Returns the open `cgroup.procs` files that a command has to be written to.
+    pub(crate) fn cgroups(&self) -> &[OwnedFd] {
+        self.cgroups.as_ref().map_or(&[], Cgroups::procs)
     }
 }
 
-/// Numbers below 300 are used only once, so fewer would leave next to none.
-const PID_MAX_LEAST: u64 = 512;
+/// The smallest `pid_max` that is used. The kernel does not reuse PIDs below 300, so a smaller one would leave almost none.
+const MIN_PID_MAX: u64 = 512;
 
-/// Since Linux 6.14 a namespace has a highest process number of its own. Before, setting it would set the machine's.
+/// Returns true if each PID namespace has its own `pid_max`, as since Linux 6.14. Before, setting it sets the machine's.
 fn has_own_pid_max() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|char: char| !char.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
     matches!((numbers.next().flatten(), numbers.next().flatten()), (Some(major), Some(minor)) if (major, minor) >= (6, 14))
 }
 
-fn exactly(most: u64) -> Rlimit {
-    Rlimit { current: Some(most), maximum: Some(most) }
+fn hard_limit(max: u64) -> Rlimit {
+    Rlimit { current: Some(max), maximum: Some(max) }
 }

@@ -1,30 +1,30 @@
-//! Ordinary processes of the user, in a directory of this machine.
+//! The `local` sandbox: ordinary processes of the user, in a directory of this machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::files::Digest;
-
-use super::beneath::Root;
 use super::capabilities::{Capabilities, Isolation, Network};
 use super::environment::environment;
-use super::limits::{Enforced, Limits, Namespace};
-use super::options::{Reading, Writing};
-use super::process::{Errand, Spool, Start};
-use super::{Command, Entry, Part, Ran, Sandbox, SandboxBackend, Sink};
+use super::limits::{ActiveLimits, Limits, PidScope};
+use super::process::{SpawnRequest, Spool, WorkingDir};
+use super::root::Root;
+use super::uri::{UriOptions, UriWriter};
+use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::files::Digest;
 
-/// Commands as ordinary processes of the user, in a directory of this machine.
+/// A sandbox that runs commands as ordinary processes of the user.
 ///
-/// They can do whatever the user can. What they do not get is the program's environment: `PATH`, `HOME`, `USER`, `LOGNAME`,
-/// `SHELL`, `LANG`, `LANGUAGE`, `LC_*`, `TERM` and `TZ` pass, and what is added here. When a command ends, its time is over or its call is given
-/// up, everything that it started is killed, daemons included.
+/// A command can do anything that the user can. It does not inherit the environment of the program, which may hold
+/// secrets: only `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG`, `LANGUAGE`, `LC_*`, `TERM` and `TZ` are passed on,
+/// and the variables that are added here or by the command. When a command ends, reaches its timeout or is dropped, all
+/// processes that it started are killed, daemons included.
 ///
-/// Nothing is opened before it is used.
+/// The directory is opened at the first use.
 ///
 /// ```
 /// use rath_sandbox::{Local, Sandbox};
@@ -37,109 +37,115 @@ pub struct Local {
     uri: String,
     limits: Limits,
     env: Vec<(String, String)>,
-    output: u64,
+    max_output_bytes: u64,
     spool: Arc<Spool>,
-    opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<OpenLocal>>>,
 }
 
-struct Opened {
+/// The parts of a local sandbox that exist from its first use on.
+struct OpenLocal {
     root: Root,
-    enforced: Enforced,
+    limits: ActiveLimits,
 }
 
-/// How much a command may print, unless told otherwise.
-pub(super) const OUTPUT: u64 = 256 * 1024 * 1024;
+/// The default limit on the output of a command, in bytes.
+pub(super) const DEFAULT_MAX_OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
 
-/// What the URI of one may ask for.
+/// The options of a `local:` URI.
 const OPTIONS: &[&str] = &["memory", "processes", "file_size", "cpu_time", "output"];
 
 impl Local {
-    /// Commands in a directory.
+    /// Creates a sandbox in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let local = Local {
             directory: directory.into(),
             uri: String::new(),
             limits: Limits::default(),
             env: Vec::new(),
-            output: OUTPUT,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             spool: Arc::new(Spool::new(None)),
             opened: Mutex::new(None),
         };
-        local.named()
+        local.with_uri()
     }
 
-    /// What stands after `local:`.
-    pub(super) fn read(rest: &str) -> Result<Self> {
-        let reading = Reading::new("local", rest, OPTIONS)?;
-        let mut local = Local::new(&reading.directory);
-        local.limits = reading.limits()?;
-        local.output = reading.bytes("output")?.unwrap_or(OUTPUT);
-        Ok(local.named())
+    /// Parses the part of a URI after `local:`.
+    pub(super) fn from_uri_rest(rest: &str) -> Result<Self> {
+        let options = UriOptions::parse("local", rest, OPTIONS)?;
+        let mut local = Local::new(&options.directory);
+        local.limits = options.limits()?;
+        local.max_output_bytes = options.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
+        Ok(local.with_uri())
     }
 
-    /// At most this many bytes of memory.
+    /// Limits memory, in bytes.
+    ///
+    /// A control group limits all processes of the sandbox together. A machine without one limits the data of each process;
+    /// [`Capabilities::memory`] tells which.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.limits.memory = Some(bytes);
-        self.named()
+        self.with_uri()
     }
 
-    /// At most this many processes and threads at the same time.
-    pub fn processes(mut self, most: u64) -> Self {
-        self.limits.processes = Some(most);
-        self.named()
+    /// Limits the number of processes and threads that exist at the same time.
+    pub fn processes(mut self, max: u64) -> Self {
+        self.limits.processes = Some(max);
+        self.with_uri()
     }
 
-    /// No file that is written may be larger.
+    /// Limits the size of each file that is written, in bytes.
     pub fn file_size(mut self, bytes: u64) -> Self {
         self.limits.file_size = Some(bytes);
-        self.named()
+        self.with_uri()
     }
 
-    /// No process may use more processor time.
+    /// Limits the processor time of each process.
     pub fn cpu_time(mut self, time: Duration) -> Self {
         self.limits.cpu_time = Some(time);
-        self.named()
+        self.with_uri()
     }
 
-    /// At most this many bytes may be printed by one command, on both streams together; 256 MiB unless told otherwise.
+    /// Limits the output of each command, in bytes of both streams together. The default is 256 MiB.
     pub fn output(mut self, bytes: u64) -> Self {
-        self.output = bytes;
-        self.named()
+        self.max_output_bytes = bytes;
+        self.with_uri()
     }
 
-    /// Adds to what commands find in their environment. It is not in the URI, since it may be a secret.
+    /// Adds an environment variable. The variable is not part of the URI, since it may be a secret.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// Keeps what commands print and nobody can hold in this folder, instead of one that is removed with the sandbox.
-    pub fn spool(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.spool = Arc::new(Spool::new(Some(folder.into())));
+    /// Writes output that is too much for memory to this directory, instead of one that is removed with the sandbox.
+    pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spool = Arc::new(Spool::new(Some(directory.into())));
         self
     }
 
-    fn named(mut self) -> Self {
-        let mut writing = Writing::new("local", &self.directory);
-        writing.limits(&self.limits);
-        writing.option("output", Some(self.output).filter(|output| *output != OUTPUT));
-        self.uri = writing.finish();
+    /// Updates the URI after a setting has changed.
+    fn with_uri(mut self) -> Self {
+        let mut writer = UriWriter::new("local", &self.directory);
+        writer.limits(&self.limits);
+        writer.option("output", Some(self.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
+        self.uri = writer.finish();
         self
     }
 
-    fn opened(&self) -> Result<Arc<Opened>> {
+    /// Opens the directory and sets up the limits, once.
+    fn open(&self) -> Result<Arc<OpenLocal>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
+        // The supervisor needs this list to find the processes that a command left behind.
         #[cfg(target_os = "linux")]
         if rustix::fs::access(super::process::CHILDREN, rustix::fs::Access::READ_OK).is_err() {
-            let why = "this machine does not say which processes a command leaves behind";
-            return Err(
-                Error::new(ErrorKind::Unavailable, why).with_hint("`/proc` has to be mounted, with `children` in it")
-            );
+            let message = "cannot find the processes that a command leaves behind on this machine";
+            return Err(Error::new(ErrorKind::Unavailable, message)
+                .with_hint("`/proc` has to be mounted, by a kernel with CONFIG_PROC_CHILDREN"));
         }
-        let fresh = Opened { root: Root::open(&self.directory)?, enforced: self.limits.enforce(Namespace::Shared)? };
+        let fresh = OpenLocal { root: Root::open(&self.directory)?, limits: self.limits.enforce(PidScope::Host)? };
         Ok(opened.insert(Arc::new(fresh)).clone())
     }
 }
@@ -149,50 +155,50 @@ impl SandboxBackend for Local {
         &self.uri
     }
 
-    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Ran> {
-        let opened = self.opened()?;
-        let errand = Errand {
+    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        let open = self.open()?;
+        let request = SpawnRequest {
             command,
             env: environment(std::env::vars_os(), self.env.iter().chain(&command.env)),
-            start: Start::In(opened.root.directory(&command.cwd)?),
-            rlimits: opened.enforced.rlimits.clone(),
-            groups: opened.enforced.groups(),
-            world: None,
-            output: self.output,
+            cwd: WorkingDir::Open(open.root.open_directory(&command.cwd)?),
+            rlimits: open.limits.rlimits.clone(),
+            cgroups: open.limits.cgroups(),
+            namespace: None,
+            max_output_bytes: self.max_output_bytes,
             spool: &self.spool,
         };
-        errand.run(sink).await
+        request.run(sink).await
     }
 
-    async fn read(&self, path: &str, part: Part) -> Result<Vec<u8>> {
-        self.opened()?.root.read(path, part)
+    async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.open()?.root.read(path, range)
     }
 
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.opened()?.root.write(path, bytes)
+        self.open()?.root.write(path, bytes)
     }
 
-    async fn list(&self, path: &str) -> Result<Vec<Entry>> {
-        self.opened()?.root.list(path)
+    async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        self.open()?.root.list(path)
     }
 
-    async fn look(&self, path: &str) -> Result<Option<Entry>> {
-        self.opened()?.root.look(path)
+    async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.open()?.root.stat(path)
     }
 
-    fn spooled(&self, digest: Digest) -> Option<PathBuf> {
+    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
         self.spool.find(digest)
     }
 
     async fn capabilities(&self) -> Result<Capabilities> {
-        let opened = self.opened()?;
+        let open = self.open()?;
         Ok(Capabilities {
             isolation: Isolation::None,
             network: Network::On,
-            memory: opened.enforced.memory,
-            processes: opened.enforced.processes,
-            file_size: opened.enforced.file_size,
-            cpu_time: opened.enforced.cpu_time,
+            memory: open.limits.memory,
+            processes: open.limits.processes,
+            file_size: open.limits.file_size,
+            cpu_time: open.limits.cpu_time,
             streaming: true,
         })
     }
@@ -201,16 +207,16 @@ impl SandboxBackend for Local {
         Some(&self.directory)
     }
 
-    fn over(&self, directory: &Path) -> Option<Sandbox> {
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         let other = Local {
             directory: directory.to_owned(),
             uri: String::new(),
             limits: self.limits.clone(),
             env: self.env.clone(),
-            output: self.output,
+            max_output_bytes: self.max_output_bytes,
             spool: self.spool.clone(),
             opened: Mutex::new(None),
         };
-        Some(Sandbox::new(other.named()))
+        Some(Sandbox::new(other.with_uri()))
     }
 }

@@ -1,16 +1,16 @@
-//! Running a command to its end.
+//! Running a command and all its processes to their end.
 
 mod output;
 #[cfg(target_os = "linux")]
 mod running;
 #[cfg(target_os = "linux")]
-mod stage;
+mod spawn_step;
 #[cfg(target_os = "linux")]
 mod supervisor;
 
 pub(crate) use self::output::Spool;
 #[cfg(target_os = "linux")]
-pub(crate) use self::stage::{Failure, Stage};
+pub(crate) use self::spawn_step::{SpawnFailure, SpawnStep};
 #[cfg(target_os = "linux")]
 pub(crate) use self::supervisor::{CHILDREN, last_errno};
 
@@ -21,37 +21,38 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit};
 
 use super::Command;
-use super::isolated::World;
+use super::isolated::Namespace;
 
-/// What a sandbox adds to a command.
-pub(crate) struct Errand<'a> {
+/// A command, and the settings of the sandbox that it runs in.
+pub(crate) struct SpawnRequest<'a> {
     pub(crate) command: &'a Command,
-    /// All that the command finds in its environment.
+    /// The complete environment of the command.
     pub(crate) env: Vec<(OsString, OsString)>,
-    pub(crate) start: Start,
+    pub(crate) cwd: WorkingDir,
     pub(crate) rlimits: Vec<(Resource, Rlimit)>,
-    /// The `cgroup.procs` of the groups that it belongs to.
-    pub(crate) groups: &'a [OwnedFd],
-    pub(crate) world: Option<Arc<World>>,
-    /// How much it may print, on both streams together.
-    pub(crate) output: u64,
+    /// The open `cgroup.procs` files of the control groups that the command joins.
+    pub(crate) cgroups: &'a [OwnedFd],
+    /// The namespace that the command runs in, if not that of this program.
+    pub(crate) namespace: Option<Arc<Namespace>>,
+    /// The limit on the output, of both streams together.
+    pub(crate) max_output_bytes: u64,
     pub(crate) spool: &'a Spool,
 }
 
-/// Where a command starts.
-pub(crate) enum Start {
-    /// In a directory that is open.
-    In(OwnedFd),
-    /// Below the workspace as the command sees it.
-    Below(CString),
+/// The directory that a command starts in.
+pub(crate) enum WorkingDir {
+    /// An open directory.
+    Open(OwnedFd),
+    /// A path below the workspace as the command sees it.
+    InWorkspace(CString),
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Errand<'_> {
-    /// Says that it cannot be done: without Linux, nothing here could see to it that all processes of a command end.
-    pub(crate) async fn run(self, _: &mut super::Sink<'_>) -> crate::Result<super::Ran> {
+impl SpawnRequest<'_> {
+    /// Fails: only on Linux can all processes of a command be found and ended.
+    pub(crate) async fn run(self, _: &mut super::Sink<'_>) -> crate::Result<super::Output> {
         let name = self.command.argv.first().cloned().unwrap_or_default();
-        let why = format_args!("cannot run `{name}` on this machine: sandboxes run commands on Linux only").to_string();
-        Err(crate::Error::new(crate::ErrorKind::Unavailable, why))
+        let message = format!("cannot run `{name}` on this machine: sandboxes run commands on Linux only");
+        Err(crate::Error::new(crate::ErrorKind::Unavailable, message))
     }
 }

@@ -1,4 +1,4 @@
-//! Which sandbox: by URI.
+//! Opening sandboxes by URI.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 type Opener = Arc<dyn Fn(&str) -> Result<Sandbox> + Send + Sync>;
 
-/// The kinds of sandbox that a URI can name.
+/// The kinds of sandbox that a URI can name, by scheme.
 ///
 /// ```
 /// use rath_sandbox::Registry;
@@ -23,24 +23,24 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The kinds that rath brings.
+    /// Creates a registry of the built-in kinds: `local` and `isolated`.
     pub fn new() -> Self {
         let registry = Registry { kinds: Vec::new() };
         #[cfg(all(unix, feature = "process"))]
         let registry = registry
-            .with("local", |rest| Ok(Sandbox::new(Local::read(rest)?)))
-            .with("isolated", |rest| Ok(Sandbox::new(Isolated::read(rest)?)));
+            .with("local", |rest| Ok(Sandbox::new(Local::from_uri_rest(rest)?)))
+            .with("isolated", |rest| Ok(Sandbox::new(Isolated::from_uri_rest(rest)?)));
         registry
     }
 
-    /// Adds a kind. `open` is given what stands after the colon.
+    /// Adds a kind, or replaces the one with the same scheme. `open` receives the part of the URI after the colon.
     pub fn with(mut self, scheme: &str, open: impl Fn(&str) -> Result<Sandbox> + Send + Sync + 'static) -> Self {
         self.kinds.retain(|(known, _)| known != scheme);
         self.kinds.push((scheme.to_owned(), Arc::new(open)));
         self
     }
 
-    /// The sandbox that a URI names. Nothing is done to it before it is used.
+    /// Opens the sandbox that a URI names. Its directory is opened at the first use.
     pub fn open(&self, uri: &str) -> Result<Sandbox> {
         let Some((scheme, rest)) = uri.split_once(':') else {
             return Err(Error::new(ErrorKind::Config, format_args!("wanted a sandbox, found `{uri}`"))
@@ -52,9 +52,13 @@ impl Registry {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
                 let error =
                     Error::new(ErrorKind::Config, format_args!("unknown kind of sandbox `{scheme}`; known: {known}"));
-                // A build without commands knows neither of the two.
+                // A build without the feature `process` has neither of the two.
                 let needs_feature = !cfg!(feature = "process") && ["local", "isolated"].contains(&scheme);
-                Err(if needs_feature { error.with_hint("build rath with its feature `sandbox`") } else { error })
+                Err(if needs_feature {
+                    error.with_hint("build with the feature `process` of `rath-sandbox` (`sandbox` of `openrath`)")
+                } else {
+                    error
+                })
             }
         }
     }

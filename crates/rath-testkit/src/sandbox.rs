@@ -1,4 +1,4 @@
-//! What every sandbox has to keep.
+//! The contract of sandbox backends, as tests.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -8,102 +8,102 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use rath::sandbox::{Command, Ended, Kind, Part, Ran, Sandbox, Stream};
-use rath::sandbox::{ErrorKind, Result};
+use rath::sandbox::{ByteRange, Command, ErrorKind, ExitStatus, FileKind, Output, Result, Sandbox, Stream};
 
-/// A sandbox with an empty workspace, for one promise. It has to have `sh`, `sleep`, `cat`, `head` and `seq`.
+/// A sandbox with an empty workspace, for one test. It needs `sh`, `sleep`, `cat`, `head` and `seq`.
 pub struct Case {
     sandbox: Sandbox,
-    /// What has to last as long as the sandbox.
-    _with: Box<dyn Any>,
+    /// A value that has to live as long as the sandbox.
+    _guard: Box<dyn Any>,
 }
 
 impl Case {
-    /// A sandbox, and what has to last as long: its folder, for one.
-    pub fn new(sandbox: impl Into<Sandbox>, with: impl Any) -> Self {
-        Case { sandbox: sandbox.into(), _with: Box::new(with) }
+    /// Creates a case. `guard` is dropped after the sandbox: its temporary directory, for example.
+    pub fn new(sandbox: impl Into<Sandbox>, guard: impl Any) -> Self {
+        Case { sandbox: sandbox.into(), _guard: Box::new(guard) }
     }
 
     /// Runs a line of shell.
-    fn sh(&self, line: &str) -> Ran {
+    fn sh(&self, line: &str) -> Output {
         self.run(&Command::shell(line)).expect("it runs")
     }
 
-    fn run(&self, command: &Command) -> Result<Ran> {
-        wait(self.sandbox.run(command, &mut |_, _| {}))
+    /// Runs a command.
+    fn run(&self, command: &Command) -> Result<Output> {
+        wait(self.sandbox.run(command))
     }
 
-    /// Nothing with this mark in its command line is left, as far as that can be seen from here; and it still works.
+    /// Checks that no process with a mark is left, if the sandbox is on this machine, and that the sandbox still works.
     fn check_gone(&self, mark: &str) {
         if self.sandbox.directory().is_some() {
-            assert_eq!(marked(mark), [""; 0], "something is left");
+            assert_eq!(marked(mark), [""; 0], "a process is left");
         }
-        assert_eq!(out(&self.sh("echo still here")), "still here\n");
+        assert_eq!(stdout(&self.sh("echo still here")), "still here\n");
     }
 }
 
-/// Goes through every promise, each with a sandbox of its own, and panics at the first that is not kept.
+/// Runs every test of the contract, each with a new case, and panics at the first that fails.
 pub fn conforms(case: &mut dyn FnMut() -> Case) {
-    for (name, promise) in PROMISES {
+    for (name, test) in TESTS {
         eprintln!("sandbox: {name}");
-        promise(&case());
+        test(&case());
     }
 }
 
-/// What is promised, and what shows it.
-type Promise = (&'static str, fn(&Case));
+/// A rule of the contract, and its test.
+type ContractTest = (&'static str, fn(&Case));
 
-const PROMISES: [Promise; 14] = [
-    ("words, input, directory and environment arrive as they were given", arrives),
-    ("how a command ended is told", ends),
-    ("what cannot be run is an error that says so", cannot_run),
-    ("the two streams are kept apart, byte by byte", streams),
-    ("what is printed is told while the command runs", told_as_it_comes),
-    ("what is long is held as beginning and end, and kept whole", long),
-    ("input that nobody reads holds nobody up", input),
-    ("a command whose time is over ends, and what it printed is kept", time_is_over),
-    ("a command ends with everything that it started", daemons),
-    ("a call that is given up leaves nothing behind", given_up),
-    ("nothing can refuse to end", refuses_to_end),
-    ("many commands run at once", many),
+const TESTS: [ContractTest; 14] = [
+    ("arguments, input, directory and environment arrive as given", input_arrives),
+    ("the exit status is reported", exit_status),
+    ("a command that cannot be run is an error", cannot_run),
+    ("stdout and stderr are separate, byte for byte", streams),
+    ("output is streamed while the command runs", output_is_streamed),
+    ("long output is held as head and tail, and stored whole", long_output),
+    ("input that is not read blocks nothing", unread_input),
+    ("a command ends at its timeout, and its output is returned", timeout),
+    ("all processes of a command end with it", daemons),
+    ("a call that is dropped leaves no process behind", dropped),
+    ("no process can ignore its end", ignored_signals),
+    ("many commands run at once", concurrent_commands),
     ("secrets of the program do not reach a command", secrets),
-    ("files are where commands find them, and none outside", files),
+    ("files and commands share the workspace, and no file outside is reachable", files),
 ];
 
-fn arrives(case: &Case) {
+fn input_arrives(case: &Case) {
     case.sh("mkdir -p some/where");
     let mut command =
         Command::argv(["sh", "-c", "printf '%s|' \"$@\" \"$WORD\"; cat; pwd", "sh", "a b", "", "$x'\"\\", "ü"]);
     command.stdin = b"in\0put\n".to_vec();
     command.cwd = "some/where".to_owned();
     command.env = vec![("WORD".to_owned(), "first".to_owned()), ("WORD".to_owned(), "value = 1".to_owned())];
-    let ran = case.run(&command).expect("it runs");
-    let printed = String::from_utf8(ran.out.beginning).expect("text");
+    let output = case.run(&command).expect("it runs");
+    let printed = String::from_utf8(output.stdout.head).expect("text");
     let (words, directory) = printed.split_once('\n').expect("two lines");
     assert_eq!(words, "a b||$x'\"\\|ü|value = 1|in\0put");
     assert!(directory.ends_with("/some/where\n"), "{directory}");
-    // Without input there is nothing to read.
-    assert_eq!(out(&case.sh("cat; echo end")), "end\n");
+    // Without input, stdin is empty.
+    assert_eq!(stdout(&case.sh("cat; echo end")), "end\n");
 }
 
-fn ends(case: &Case) {
+fn exit_status(case: &Case) {
     let rows = [
-        ("true", Ended::Exit(0)),
-        ("exit 3", Ended::Exit(3)),
-        ("exit 255", Ended::Exit(255)),
-        ("kill -9 $$", Ended::Signal(9)),
-        ("kill -15 $$", Ended::Signal(15)),
-        ("no-such-program-anywhere", Ended::Exit(127)),
-        // Whatever handlers and masks the program around it has, a command starts without.
-        ("kill -PIPE $$", Ended::Signal(13)),
+        ("true", ExitStatus::Exit(0)),
+        ("exit 3", ExitStatus::Exit(3)),
+        ("exit 255", ExitStatus::Exit(255)),
+        ("kill -9 $$", ExitStatus::Signal(9)),
+        ("kill -15 $$", ExitStatus::Signal(15)),
+        ("no-such-program-anywhere", ExitStatus::Exit(127)),
+        // A command starts without the signal handlers and the signal mask of this program.
+        ("kill -PIPE $$", ExitStatus::Signal(13)),
     ];
     for (line, ended) in rows {
-        assert_eq!(case.sh(line).ended, ended, "{line}");
+        assert_eq!(case.sh(line).status, ended, "{line}");
     }
 }
 
 fn cannot_run(case: &Case) {
-    case.sh("echo no program > plain; echo words > script; chmod +x script; mkdir folder");
+    case.sh("echo no program > plain; echo words > script; chmod +x script; mkdir directory");
     let command = |words: &[&str], cwd: &str| {
         let mut command = Command::argv(words.iter().copied());
         command.cwd = cwd.to_owned();
@@ -116,7 +116,7 @@ fn cannot_run(case: &Case) {
         (command(&["./script"], ""), "not a program"),
         (command(&[], ""), "empty command"),
         (command(&[""], ""), "empty command"),
-        (command(&["a\0b"], ""), "zero byte"),
+        (command(&["a\0b"], ""), "NUL byte"),
         (command(&["true"], "nowhere"), "nowhere"),
         (command(&["true"], "plain"), "plain"),
         (command(&["true"], "../.."), ".."),
@@ -126,71 +126,72 @@ fn cannot_run(case: &Case) {
         let error = case.run(&command).expect_err("it cannot be run");
         assert!(error.message().contains(wanted), "wanted `{wanted}`, found `{error}` for {command:?}");
     }
-    assert_eq!(out(&case.sh("echo still here")), "still here\n");
+    assert_eq!(stdout(&case.sh("echo still here")), "still here\n");
 }
 
 fn streams(case: &Case) {
-    let ran = case.sh("printf 'a\\0\\377'; printf 'x\\n' >&2; printf b");
-    assert_eq!((&*ran.out.beginning, ran.out.bytes), (&b"a\0\xffb"[..], 4));
-    assert_eq!((&*ran.err.beginning, ran.err.bytes), (&b"x\n"[..], 2));
-    // One that is closed, or never used, changes nothing.
-    let ran = case.sh("exec >&-; echo only this >&2");
-    assert_eq!((out(&ran), &*ran.err.beginning), ("", &b"only this\n"[..]));
+    let output = case.sh("printf 'a\\0\\377'; printf 'x\\n' >&2; printf b");
+    assert_eq!((&*output.stdout.head, output.stdout.total_bytes), (&b"a\0\xffb"[..], 4));
+    assert_eq!((&*output.stderr.head, output.stderr.total_bytes), (&b"x\n"[..], 2));
+    // A closed or unused stream does not disturb the other.
+    let output = case.sh("exec >&-; echo only this >&2");
+    assert_eq!((stdout(&output), &*output.stderr.head), ("", &b"only this\n"[..]));
 }
 
-fn told_as_it_comes(case: &Case) {
+fn output_is_streamed(case: &Case) {
     let Some(directory) = case.sandbox.directory() else { return };
-    let (mut told, mut order) = (Vec::new(), Vec::new());
+    let (mut streamed, mut order) = (Vec::new(), Vec::new());
     let command = Command::shell("echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2");
-    let ran = wait(case.sandbox.run(&command, &mut |stream, bytes| {
-        told.extend_from_slice(bytes);
+    let output = wait(case.sandbox.run_streaming(&command, &mut |stream, bytes| {
+        streamed.extend_from_slice(bytes);
         order.push(stream);
-        // It goes on only because it was heard.
+        // The command continues only after its first output has arrived here.
         std::fs::write(directory.join("go"), "").expect("written");
     }));
-    assert_eq!(ran.expect("it runs").ended, Ended::Exit(0));
-    assert_eq!((&*told, &*order), (&b"one\ntwo\n"[..], &[Stream::Out, Stream::Err][..]));
+    assert_eq!(output.expect("it runs").status, ExitStatus::Exit(0));
+    assert_eq!((&*streamed, &*order), (&b"one\ntwo\n"[..], &[Stream::Stdout, Stream::Stderr][..]));
 }
 
-fn long(case: &Case) {
-    let mut told = 0;
+fn long_output(case: &Case) {
+    let mut streamed_bytes = 0;
     let command = Command::shell("seq 1 1000000; seq 1 1000000 >&2");
-    let ran = wait(case.sandbox.run(&command, &mut |_, bytes| told += bytes.len())).expect("it runs");
+    let output =
+        wait(case.sandbox.run_streaming(&command, &mut |_, bytes| streamed_bytes += bytes.len())).expect("it runs");
     let all: String = (1..=1_000_000).map(|number| format!("{number}\n")).collect();
-    assert_eq!(told, 2 * all.len());
-    for printed in [&ran.out, &ran.err] {
-        assert_eq!(printed.bytes, all.len() as u64);
-        assert!(all.as_bytes().starts_with(&printed.beginning) && all.as_bytes().ends_with(&printed.end));
-        assert!(!printed.end.is_empty() && printed.beginning.len() + printed.end.len() < all.len());
-        assert_eq!(printed.spooled, Some(rath::sandbox::Digest::of(all.as_bytes())));
+    assert_eq!(streamed_bytes, 2 * all.len());
+    for printed in [&output.stdout, &output.stderr] {
+        assert_eq!(printed.total_bytes, all.len() as u64);
+        assert!(all.as_bytes().starts_with(&printed.head) && all.as_bytes().ends_with(&printed.tail));
+        assert!(!printed.tail.is_empty() && printed.head.len() + printed.tail.len() < all.len());
+        assert_eq!(printed.spool_digest, Some(rath::sandbox::Digest::from_content(all.as_bytes())));
     }
-    if let Some(file) = ran.out.spooled.and_then(|digest| case.sandbox.spooled(digest)) {
-        assert_eq!(std::fs::read(file).expect("it is kept"), all.as_bytes());
+    if let Some(file) = output.stdout.spool_digest.and_then(|digest| case.sandbox.spool_path(digest)) {
+        assert_eq!(std::fs::read(file).expect("it is stored"), all.as_bytes());
     }
 }
 
-fn input(case: &Case) {
+fn unread_input(case: &Case) {
     let mut command = Command::shell("exit 0");
     command.stdin = vec![b'x'; 4 << 20];
-    assert_eq!(case.run(&command).expect("it runs").ended, Ended::Exit(0));
-    // Nor does one that closes its end, or prints as much as it reads.
+    assert_eq!(case.run(&command).expect("it runs").status, ExitStatus::Exit(0));
+    // The same holds for a command that closes stdin, or prints as much as it reads.
     command.argv = ["sh", "-c", "exec <&-; echo closed"].map(str::to_owned).to_vec();
-    assert_eq!(out(&case.run(&command).expect("it runs")), "closed\n");
+    assert_eq!(stdout(&case.run(&command).expect("it runs")), "closed\n");
     command.argv = vec!["cat".to_owned()];
-    assert_eq!(case.run(&command).expect("it runs").out.bytes, 4 << 20);
+    assert_eq!(case.run(&command).expect("it runs").stdout.total_bytes, 4 << 20);
 }
 
-fn time_is_over(case: &Case) {
-    // A loaded machine may need longer than the first limit to begin at all.
+fn timeout(case: &Case) {
+    // A loaded machine may need longer than the first timeout to start the command.
     for limit in [300, 3_000, 30_000] {
         let mark = mark();
         let mut command = Command::shell(&format!("echo begun; sleep {mark}; echo never"));
-        command.time = Duration::from_millis(limit);
-        let ran = case.run(&command).expect("it runs");
+        command.timeout = Duration::from_millis(limit);
+        let output = case.run(&command).expect("it runs");
         case.check_gone(&mark);
-        assert_eq!(ran.ended, Ended::TimedOut);
-        if !out(&ran).is_empty() {
-            assert_eq!(out(&ran), "begun\n");
+        assert_eq!(output.status, ExitStatus::TimedOut);
+        if !stdout(&output).is_empty() {
+            assert_eq!(stdout(&output), "begun\n");
             return;
         }
     }
@@ -198,7 +199,7 @@ fn time_is_over(case: &Case) {
 }
 
 fn daemons(case: &Case) {
-    // Each leaves something behind in its own way, and ends at once.
+    // Each leaves a process behind in another way, and ends at once.
     let rows = [
         "sleep MARK & echo begun",
         "setsid sleep MARK & echo begun",
@@ -209,122 +210,131 @@ fn daemons(case: &Case) {
     ];
     for row in rows {
         let mark = mark();
-        let ran = case.sh(&row.replace("MARK", &mark));
-        assert_eq!((ran.ended, out(&ran)), (Ended::Exit(0), "begun\n"), "{row}");
+        let output = case.sh(&row.replace("MARK", &mark));
+        assert_eq!((output.status, stdout(&output)), (ExitStatus::Exit(0), "begun\n"), "{row}");
         case.check_gone(&mark);
     }
 }
 
-fn given_up(case: &Case) {
+fn dropped(case: &Case) {
     for row in ["echo begun; sleep MARK", "setsid sleep MARK & echo begun; sleep MARK", "sleep MARK & cat; sleep MARK"]
     {
         let mark = mark();
         let mut command = Command::shell(&row.replace("MARK", &mark));
         command.stdin = vec![b'x'; 1 << 20];
         wait(async {
-            let begun = AtomicU32::new(0);
-            let mut sink = |_: Stream, _: &[u8]| _ = begun.fetch_add(1, Relaxed);
-            let mut run = pin!(case.sandbox.run(&command, &mut sink));
-            // Dropped as soon as it has said something.
+            let chunks = AtomicU32::new(0);
+            let mut sink = |_: Stream, _: &[u8]| _ = chunks.fetch_add(1, Relaxed);
+            let mut run = pin!(case.sandbox.run_streaming(&command, &mut sink));
+            // Dropped at its first output.
             poll_fn(|cx| match run.as_mut().poll(cx) {
-                Poll::Ready(_) => panic!("it was to go on"),
-                Poll::Pending if begun.load(Relaxed) > 0 => Poll::Ready(()),
+                Poll::Ready(_) => panic!("it must not end"),
+                Poll::Pending if chunks.load(Relaxed) > 0 => Poll::Ready(()),
                 Poll::Pending => Poll::Pending,
             })
             .await;
             Ok(())
         })
-        .expect("it is given up");
+        .expect("it is dropped");
         case.check_gone(&mark);
     }
 }
 
-fn refuses_to_end(case: &Case) {
+fn ignored_signals(case: &Case) {
     let mark = mark();
     let line = "trap '' TERM HUP INT QUIT PIPE; setsid sh -c \"trap '' TERM HUP; sleep MARK; sleep MARK\" & \
                 while :; do sleep MARK; done";
     let mut command = Command::shell(&line.replace("MARK", &mark));
-    command.time = Duration::from_millis(300);
-    assert_eq!(case.run(&command).expect("it runs").ended, Ended::TimedOut);
+    command.timeout = Duration::from_millis(300);
+    assert_eq!(case.run(&command).expect("it runs").status, ExitStatus::TimedOut);
     case.check_gone(&mark);
 }
 
-fn many(case: &Case) {
+fn concurrent_commands(case: &Case) {
     let mark = mark();
     let commands: Vec<_> = (0..50)
         .map(|nth| Command::shell(&format!("sleep {mark} & head -c 100000 /dev/zero; echo {nth} >&2; exit {nth}")))
         .collect();
-    let mut sinks: Vec<_> = commands.iter().map(|_| |_: Stream, _: &[u8]| {}).collect();
-    let runs = commands.iter().zip(&mut sinks).map(|(command, sink)| case.sandbox.run(command, sink));
+    let runs = commands.iter().map(|command| case.sandbox.run(command));
     let mut runs: Vec<_> = runs.map(Box::pin).collect();
-    let mut ended: Vec<Option<Ran>> = commands.iter().map(|_| None).collect();
+    let mut outputs: Vec<Option<Output>> = commands.iter().map(|_| None).collect();
     wait(poll_fn(|cx| {
-        for (run, ended) in runs.iter_mut().zip(&mut ended).filter(|(_, ended)| ended.is_none()) {
-            if let Poll::Ready(ran) = run.as_mut().poll(cx) {
-                *ended = Some(ran?);
+        for (run, output) in runs.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(result) = run.as_mut().poll(cx) {
+                *output = Some(result?);
             }
         }
-        if ended.iter().all(Option::is_some) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }))
     .expect("all of them run");
-    for (nth, ran) in ended.iter().enumerate() {
-        let ran = ran.as_ref().expect("it has ended");
-        assert_eq!((ran.ended, ran.out.bytes), (Ended::Exit(i32::try_from(nth).expect("small")), 100_000));
-        assert_eq!(ran.err.beginning, format!("{nth}\n").as_bytes());
+    for (nth, output) in outputs.iter().enumerate() {
+        let output = output.as_ref().expect("it has ended");
+        assert_eq!(
+            (output.status, output.stdout.total_bytes),
+            (ExitStatus::Exit(i32::try_from(nth).expect("small")), 100_000)
+        );
+        assert_eq!(output.stderr.head, format!("{nth}\n").as_bytes());
     }
     drop(runs);
     case.check_gone(&mark);
 }
 
 fn secrets(case: &Case) {
-    // Whatever this program has in its environment, of all that only this may be there.
+    // Only these variables may be in the environment, and none of the others of this program.
     let known =
         ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "PWD", "SHLVL", "OLDPWD", "_"];
-    let ran = case.sh("env -0 2>/dev/null || env");
-    for variable in out(&ran).split(['\0', '\n']).filter_map(|line| Some(line.split_once('=')?.0)) {
-        assert!(known.contains(&variable) || variable.starts_with("LC_"), "`{variable}` was passed on");
+    let output = case.sh("env -0 2>/dev/null || env");
+    for variable in stdout(&output).split(['\0', '\n']).filter_map(|line| Some(line.split_once('=')?.0)) {
+        assert!(known.contains(&variable) || variable.starts_with("LC_"), "`{variable}` was inherited");
     }
 }
 
 fn files(case: &Case) {
     let sandbox = &case.sandbox;
-    let whole = Part { from: 0, most: u64::MAX };
+    let everything = ByteRange { offset: 0, max_len: u64::MAX };
     wait(sandbox.write("src/main.rs", b"fn main() {}\n")).expect("written");
-    assert_eq!(out(&case.sh("cat src/main.rs")), "fn main() {}\n");
+    assert_eq!(stdout(&case.sh("cat src/main.rs")), "fn main() {}\n");
     case.sh("printf 0123456789 > digits; ln -s digits link; ln -s /etc/passwd outside");
-    assert_eq!(wait(sandbox.read("digits", whole)).expect("read"), b"0123456789");
-    assert_eq!(wait(sandbox.read("link", Part { from: 3, most: 4 })).expect("read"), b"3456");
+    assert_eq!(wait(sandbox.read("digits", everything)).expect("read"), b"0123456789");
+    assert_eq!(wait(sandbox.read("link", ByteRange { offset: 3, max_len: 4 })).expect("read"), b"3456");
     let listed = wait(sandbox.list("")).expect("listed");
     let listed: Vec<_> = listed.iter().map(|entry| (&*entry.name, entry.kind)).collect();
-    let wanted = [("digits", Kind::File), ("link", Kind::Link), ("outside", Kind::Link), ("src", Kind::Directory)];
+    let wanted = [
+        ("digits", FileKind::File),
+        ("link", FileKind::Symlink),
+        ("outside", FileKind::Symlink),
+        ("src", FileKind::Directory),
+    ];
     assert_eq!(listed, wanted);
-    assert_eq!(wait(sandbox.look("nothing")).expect("looked"), None);
-    assert_eq!(wait(sandbox.look("digits")).expect("looked").map(|entry| entry.bytes), Some(10));
+    assert_eq!(wait(sandbox.stat("nothing")).expect("stat"), None);
+    assert_eq!(wait(sandbox.stat("digits")).expect("stat").map(|entry| entry.bytes), Some(10));
     for path in ["../x", "/etc/passwd", "outside", "src/../../x"] {
-        let error = wait(sandbox.read(path, whole)).expect_err("it leads out");
+        let error = wait(sandbox.read(path, everything)).expect_err("the path leads out");
         assert_eq!(error.kind(), ErrorKind::OutsideWorkspace, "{error}");
         assert!(wait(sandbox.write(path, b"x")).is_err(), "{path}");
     }
-    assert_eq!(wait(sandbox.read("nothing", whole)).expect_err("it is not there").kind(), ErrorKind::Io);
+    assert_eq!(wait(sandbox.read("nothing", everything)).expect_err("it is not there").kind(), ErrorKind::Io);
 }
 
-/// A number of seconds that nothing else on this machine sleeps for.
+/// Returns a number of seconds that no other process of this machine sleeps for.
 fn mark() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("86400.{:010}{:04}", std::process::id(), COUNT.fetch_add(1, Relaxed))
 }
 
-/// The command lines of this machine that hold a mark.
+/// Returns the command lines of this machine that contain a mark.
 fn marked(mark: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(Path::new(&entry.path()).join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(mark)).collect()
 }
 
-fn out(ran: &Ran) -> &str {
-    std::str::from_utf8(&ran.out.beginning).expect("text")
+/// Returns stdout as text.
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout.head).expect("text")
 }
 
+/// Runs a future on a new runtime.
 fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }

@@ -54,5 +54,5 @@ fn isolated_keeps_its_promises() {
 #[test]
 fn isolated_keeps_its_promises_over_another_directory() {
     let shown = rath_test_support::temp_dir();
-    in_workspace(|folder| Sandbox::isolated(shown.path()).over(folder).expect("it is on this machine"));
+    in_workspace(|folder| Sandbox::isolated(shown.path()).with_directory(folder).expect("it is on this machine"));
 }

@@ -89,7 +89,7 @@ impl<'a> ReplayBuilder<'a> {
                 .with_session(&session));
         }
         if let Some(sandbox) = &sandbox {
-            sandbox.look(".").await.map_err(|error| Error::from(error).with_session(&session))?;
+            sandbox.stat(".").await.map_err(|error| Error::from(error).with_session(&session))?;
         }
         let replay = Replay::new(session.as_record(), sandbox, session.secrets().clone());
         let mut driver = Driver { replay: &replay, workflow, ended: HashSet::new(), cuts: Vec::new() };

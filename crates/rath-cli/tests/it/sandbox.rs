@@ -214,7 +214,7 @@ fn nothing_runs_where_tools_cannot_be_isolated() {
     let output = nested("--model script:../script.jsonl").expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     expect![[r#"
-        error: cannot run `sh`: this machine does not let it have namespaces of its own: No space left on device (os error 28)
+        error: cannot run `sh`: this machine does not allow new namespaces: No space left on device (os error 28)
         hint: user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; `local:` runs commands without isolation
         hint: `--sandbox local:.` runs tools without isolation: they can do anything you can
     "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));

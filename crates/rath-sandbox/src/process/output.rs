@@ -1,4 +1,4 @@
-//! What a command prints: its beginning and its end in memory, all of it in a file where that is not enough.
+//! Capturing the output of a command: head and tail in memory, and all of it in a file if it is long.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,133 +6,134 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::CapturedStream;
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
 
-use crate::Printed;
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+/// The size in bytes of the head and of the tail that stay in memory. Output of up to twice this size has no file.
+const HEAD_BYTES: usize = 256 * 1024;
 
-/// How much of a stream's beginning stays in memory, and how much of its end. What is no more than both is held whole.
-pub(crate) const PART: usize = 256 * 1024;
-
-/// A folder for what commands print and nobody can hold: each file is named by the digest of what is in it.
+/// A directory for output that is too much for memory. Each file is named by the digest of its content.
 #[derive(Debug)]
 pub(crate) struct Spool {
-    given: Option<PathBuf>,
-    made: OnceLock<PathBuf>,
+    /// The directory that the user chose.
+    chosen: Option<PathBuf>,
+    /// The temporary directory, created at the first use if the user chose none.
+    temporary: OnceLock<PathBuf>,
 }
 
 impl Spool {
-    /// A folder of the user's, which stays; or one of its own, which is made when it is needed and removed with this.
-    pub(crate) fn new(given: Option<PathBuf>) -> Self {
-        Spool { given, made: OnceLock::new() }
+    /// Creates a spool in a directory that stays, or in a temporary one that is removed on drop.
+    pub(crate) fn new(chosen: Option<PathBuf>) -> Self {
+        Spool { chosen, temporary: OnceLock::new() }
     }
 
-    /// Where the bytes with this digest are, if they are here.
+    /// Returns the file with this digest, if there is one.
     pub(crate) fn find(&self, digest: Digest) -> Option<PathBuf> {
-        let folder = self.made.get().or(self.given.as_ref())?;
-        Some(folder.join(digest.to_string())).filter(|file| file.is_file())
+        let directory = self.temporary.get().or(self.chosen.as_ref())?;
+        Some(directory.join(digest.to_string())).filter(|file| file.is_file())
     }
 
-    fn folder(&self) -> std::io::Result<&Path> {
-        if let Some(given) = &self.given {
-            std::fs::create_dir_all(given)?;
-            return Ok(given);
+    /// Returns the directory, and creates it if it is missing.
+    fn directory(&self) -> std::io::Result<&Path> {
+        if let Some(chosen) = &self.chosen {
+            std::fs::create_dir_all(chosen)?;
+            return Ok(chosen);
         }
-        if let Some(made) = self.made.get() {
-            return Ok(made);
+        if let Some(temporary) = self.temporary.get() {
+            return Ok(temporary);
         }
-        let made = std::env::temp_dir().join(format!("rath-spool-{}", uuid::Uuid::now_v7()));
+        let created = std::env::temp_dir().join(format!("rath-spool-{}", uuid::Uuid::now_v7()));
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&made)?;
-        if let Err(second) = self.made.set(made) {
-            // Two commands came to it at once.
+        builder.create(&created)?;
+        if let Err(second) = self.temporary.set(created) {
+            // Another command has just created one.
             let _ = std::fs::remove_dir(second);
         }
-        Ok(self.made.get().expect("it was just set"))
+        Ok(self.temporary.get().expect("it was just set"))
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Some(made) = self.made.get() {
-            let _ = std::fs::remove_dir_all(made);
+        if let Some(temporary) = self.temporary.get() {
+            let _ = std::fs::remove_dir_all(temporary);
         }
     }
 }
 
-/// What came on one stream so far.
+/// The output on one stream so far.
 #[derive(Default)]
-pub(super) struct Output {
-    /// All of it, or its beginning once there is a file.
-    held: Vec<u8>,
-    /// Its end, and up to as much again before that.
-    end: Vec<u8>,
-    bytes: u64,
-    file: Option<Kept>,
+pub(super) struct StreamCapture {
+    /// All of the output, or its first [`HEAD_BYTES`] once there is a file.
+    head: Vec<u8>,
+    /// The last [`HEAD_BYTES`], and up to as many bytes before them, which are dropped later.
+    tail: Vec<u8>,
+    total_bytes: u64,
+    file: Option<SpoolFile>,
 }
 
-impl Output {
+impl StreamCapture {
     pub(super) fn push(&mut self, chunk: &[u8], spool: &Spool) -> Result<()> {
-        self.bytes += chunk.len() as u64;
+        self.total_bytes += chunk.len() as u64;
         if let Some(file) = &mut self.file {
-            file.write(chunk).map_err(cannot)?;
-            self.remember(chunk);
-        } else if self.held.len() + chunk.len() <= 2 * PART {
-            self.held.extend_from_slice(chunk);
+            file.write(chunk).map_err(cannot_store)?;
+            self.push_tail(chunk);
+        } else if self.head.len() + chunk.len() <= 2 * HEAD_BYTES {
+            self.head.extend_from_slice(chunk);
         } else {
-            let mut file = Kept::create(spool).map_err(cannot)?;
-            file.write(&self.held).and_then(|()| file.write(chunk)).map_err(cannot)?;
+            let mut file = SpoolFile::create(spool).map_err(cannot_store)?;
+            file.write(&self.head).and_then(|()| file.write(chunk)).map_err(cannot_store)?;
             self.file = Some(file);
-            let end = self.held.split_off(PART.min(self.held.len()));
-            let room = PART - self.held.len();
-            let (beginning, rest) = chunk.split_at(room.min(chunk.len()));
-            self.held.extend_from_slice(beginning);
-            self.remember(&end);
-            self.remember(rest);
+            let rest = self.head.split_off(HEAD_BYTES.min(self.head.len()));
+            let room = HEAD_BYTES - self.head.len();
+            let (head, tail) = chunk.split_at(room.min(chunk.len()));
+            self.head.extend_from_slice(head);
+            self.push_tail(&rest);
+            self.push_tail(tail);
         }
         Ok(())
     }
 
-    fn remember(&mut self, chunk: &[u8]) {
-        self.end.extend_from_slice(chunk);
-        if self.end.len() > 2 * PART {
-            self.end.drain(..self.end.len() - PART);
+    fn push_tail(&mut self, chunk: &[u8]) {
+        self.tail.extend_from_slice(chunk);
+        if self.tail.len() > 2 * HEAD_BYTES {
+            self.tail.drain(..self.tail.len() - HEAD_BYTES);
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<Printed> {
-        let spooled = self.file.take().map(|file| file.finish().map_err(cannot)).transpose()?;
-        self.end.drain(..self.end.len().saturating_sub(PART));
-        self.held.shrink_to_fit();
-        Ok(Printed { beginning: self.held, end: self.end, bytes: self.bytes, spooled })
+    pub(super) fn finish(mut self) -> Result<CapturedStream> {
+        let spool_digest = self.file.take().map(|file| file.finish().map_err(cannot_store)).transpose()?;
+        self.tail.drain(..self.tail.len().saturating_sub(HEAD_BYTES));
+        self.head.shrink_to_fit();
+        Ok(CapturedStream { head: self.head, tail: self.tail, total_bytes: self.total_bytes, spool_digest })
     }
 }
 
-fn cannot(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, "cannot keep what the command prints").because(error)
+fn cannot_store(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot store the output of the command").because(error)
 }
 
-/// A file that grows under a name of its own, until it has that of its digest.
-struct Kept {
+/// A file that is being written under a temporary name. At the end it is renamed to its digest.
+struct SpoolFile {
     file: File,
-    folder: PathBuf,
+    directory: PathBuf,
     path: PathBuf,
     hasher: blake3::Hasher,
 }
 
-impl Kept {
+impl SpoolFile {
     fn create(spool: &Spool) -> std::io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let folder = spool.folder()?.to_owned();
-        let path = folder.join(format!("growing-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
+        let directory = spool.directory()?.to_owned();
+        let path = directory.join(format!("growing-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
         let mut options = File::options();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Kept { file: options.open(&path)?, folder, path, hasher: blake3::Hasher::new() })
+        Ok(SpoolFile { file: options.open(&path)?, directory, path, hasher: blake3::Hasher::new() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -142,14 +143,14 @@ impl Kept {
 
     fn finish(self) -> std::io::Result<Digest> {
         let digest = Digest(*self.hasher.finalize().as_bytes());
-        std::fs::rename(&self.path, self.folder.join(digest.to_string()))?;
+        std::fs::rename(&self.path, self.directory.join(digest.to_string()))?;
         Ok(digest)
     }
 }
 
-impl Drop for Kept {
+impl Drop for SpoolFile {
     fn drop(&mut self) {
-        // Once it has its name there is nothing here.
+        // Fails after the rename, since the name is gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -159,32 +160,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_held_whole_or_as_beginning_and_end_and_a_file() {
-        let bytes: Vec<u8> = (0..5 * PART).map(|nth| (nth % 251) as u8).collect();
-        for (length, chunk) in [(0, 1), (1, 1), (PART, 7_777), (2 * PART, 65_536), (2 * PART + 1, 65_536)]
-            .into_iter()
-            .chain([1, 1_000, PART, 3 * PART, 5 * PART].map(|chunk| (5 * PART, chunk.max(100))))
+    fn output_is_held_whole_or_as_head_and_tail_and_a_file() {
+        let bytes: Vec<u8> = (0..5 * HEAD_BYTES).map(|nth| (nth % 251) as u8).collect();
+        for (length, chunk) in
+            [(0, 1), (1, 1), (HEAD_BYTES, 7_777), (2 * HEAD_BYTES, 65_536), (2 * HEAD_BYTES + 1, 65_536)]
+                .into_iter()
+                .chain(
+                    [1, 1_000, HEAD_BYTES, 3 * HEAD_BYTES, 5 * HEAD_BYTES]
+                        .map(|chunk| (5 * HEAD_BYTES, chunk.max(100))),
+                )
         {
             let all = &bytes[..length];
             let spool = Spool::new(None);
-            let mut output = Output::default();
+            let mut capture = StreamCapture::default();
             for chunk in all.chunks(chunk) {
-                output.push(chunk, &spool).expect("there is room");
+                capture.push(chunk, &spool).expect("there is room");
             }
-            let printed = output.finish().expect("there is room");
-            assert_eq!(printed.bytes, length as u64);
-            if length <= 2 * PART {
-                assert_eq!((&*printed.beginning, printed.end.len(), printed.spooled), (all, 0, None), "{length}");
+            let captured = capture.finish().expect("there is room");
+            assert_eq!(captured.total_bytes, length as u64);
+            if length <= 2 * HEAD_BYTES {
+                assert_eq!((&*captured.head, captured.tail.len(), captured.spool_digest), (all, 0, None), "{length}");
                 continue;
             }
-            assert_eq!(printed.beginning, all[..PART], "{length} in {chunk}");
-            assert_eq!(printed.end, all[length - PART.min(length - PART)..], "{length} in {chunk}");
-            let digest = printed.spooled.expect("it is not all in memory");
-            assert_eq!(digest, Digest::of(all));
-            let file = spool.find(digest).expect("it is kept");
+            assert_eq!(captured.head, all[..HEAD_BYTES], "{length} in {chunk}");
+            assert_eq!(captured.tail, all[length - HEAD_BYTES.min(length - HEAD_BYTES)..], "{length} in {chunk}");
+            let digest = captured.spool_digest.expect("it is not all in memory");
+            assert_eq!(digest, Digest::from_content(all));
+            let file = spool.find(digest).expect("it is stored");
             assert_eq!(std::fs::read(&file).expect("it is there"), all);
             drop(spool);
-            assert!(!file.exists(), "the folder was its own");
+            assert!(!file.exists(), "the directory was temporary");
         }
     }
 }

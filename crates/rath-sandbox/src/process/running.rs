@@ -1,4 +1,4 @@
-//! A command that runs, from here.
+//! A running command, as its caller sees it.
 
 use std::ffi::{CString, OsString};
 use std::future::poll_fn;
@@ -13,217 +13,221 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::output::Output;
-use super::supervisor::{Cwd, Plan, Report, Strings, Supervisor};
-use super::{Errand, Failure, Spool, Stage, Start};
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
-use crate::{Command, Ended, Ran, Sink, Stream};
+use super::output::StreamCapture;
+use super::supervisor::{CStrings, Cwd, SpawnPlan, SpawnReport, Supervisor};
+use super::{SpawnFailure, SpawnRequest, SpawnStep, Spool, WorkingDir};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Command, ExitStatus, Output, Sink, Stream};
 
-impl Errand<'_> {
+impl SpawnRequest<'_> {
     /// Runs the command to its end.
-    pub(crate) async fn run(self, sink: &mut Sink<'_>) -> Result<Ran> {
-        let mut running = Running::start(&self)?;
-        let mut time = pin!(tokio::time::sleep(self.command.time.min(FOR_EVER)));
-        poll_fn(|cx| running.poll(cx, time.as_mut(), sink)).await?;
+    pub(crate) async fn run(self, sink: &mut Sink<'_>) -> Result<Output> {
+        let mut running = RunningCommand::start(&self)?;
+        let mut timeout = pin!(tokio::time::sleep(self.command.timeout.min(MAX_TIMEOUT)));
+        poll_fn(|cx| running.poll(cx, timeout.as_mut(), sink)).await?;
         running.finish(self.command, sink)
     }
 }
 
-/// More than a timer takes.
-const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
-/// How many times something is read before others have their turn.
-const TURNS: usize = 32;
+/// The longest timeout that is set: tokio's timers do not take any duration.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+/// The size of the buffer for output.
+const READ_BYTES: usize = 64 * 1024;
+/// The number of reads from a stream before the task yields to others.
+const MAX_READS_PER_POLL: usize = 32;
 
-/// A command that runs.
-struct Running<'a> {
+/// A running command.
+struct RunningCommand<'a> {
     supervisor: Supervisor,
     exited: AsyncFd<OwnedFd>,
-    stdin: Option<Input<'a>>,
+    stdin: Option<PendingInput<'a>>,
     out: Option<AsyncFd<OwnedFd>>,
     err: Option<AsyncFd<OwnedFd>>,
-    printed: [Output; 2],
-    /// How much may still be printed.
-    room: u64,
-    stopped: Option<Ended>,
+    captures: [StreamCapture; 2],
+    /// The number of bytes that may still be printed.
+    remaining_output_bytes: u64,
+    /// The reason why the command was killed, if it was.
+    stopped: Option<ExitStatus>,
     buffer: Vec<u8>,
     spool: &'a Spool,
 }
 
-/// What the command has not read yet.
-struct Input<'a> {
+/// The part of stdin that is not written yet.
+struct PendingInput<'a> {
     pipe: AsyncFd<OwnedFd>,
-    left: &'a [u8],
+    remaining: &'a [u8],
 }
 
-impl<'a> Running<'a> {
-    fn start(errand: &Errand<'a>) -> Result<Self> {
-        let command = errand.command;
+impl<'a> RunningCommand<'a> {
+    /// Starts the supervisor, which starts the command.
+    fn start(request: &SpawnRequest<'a>) -> Result<Self> {
+        let command = request.command;
         let failed = |errno: Errno| cannot_start(command, &errno.into());
         let (stdin, input) = if command.stdin.is_empty() {
             let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            (high(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())).map_err(failed)?, None)
+            (above_stdio(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())).map_err(failed)?, None)
         } else {
-            let (theirs, ours) = pipe().map_err(failed)?;
-            (theirs, Some(ours))
+            let (reader, writer) = pipe().map_err(failed)?;
+            (reader, Some(writer))
         };
         let (out, stdout) = pipe().map_err(failed)?;
         let (err, stderr) = pipe().map_err(failed)?;
-        let (life, alive) = pipe().map_err(failed)?;
-        let plan = Plan {
-            programs: programs(command, &errand.env)?,
-            argv: Strings::new(strings(command, command.argv.iter().map(|word| word.clone().into_bytes()))?),
-            env: Strings::new(strings(command, errand.env.iter().map(variable))?),
-            cwd: match &errand.start {
-                Start::In(directory) => Cwd::Opened(directory.as_raw_fd()),
-                Start::Below(path) => Cwd::Inside(path.clone()),
+        let (stop_reader, stop_writer) = pipe().map_err(failed)?;
+        let plan = SpawnPlan {
+            programs: programs(command, &request.env)?,
+            argv: CStrings::new(strings(command, command.argv.iter().map(|word| word.clone().into_bytes()))?),
+            env: CStrings::new(strings(command, request.env.iter().map(variable))?),
+            cwd: match &request.cwd {
+                WorkingDir::Open(directory) => Cwd::Open(directory.as_raw_fd()),
+                WorkingDir::InWorkspace(path) => Cwd::InWorkspace(path.clone()),
             },
             stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
-            life: life.as_raw_fd(),
-            rlimits: errand.rlimits.clone(),
-            groups: errand.groups.iter().map(AsRawFd::as_raw_fd).collect(),
-            world: errand.world.clone(),
-            report: Report::default(),
+            stop_pipe: stop_reader.as_raw_fd(),
+            rlimits: request.rlimits.clone(),
+            cgroups: request.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
+            namespace: request.namespace.clone(),
+            report: SpawnReport::default(),
         };
-        let supervisor = Supervisor::start(plan, alive).map_err(|failure| explain(command, failure))?;
+        let supervisor = Supervisor::start(plan, stop_writer).map_err(|failure| explain(command, failure))?;
         let failed = |error: std::io::Error| cannot_start(command, &error);
-        let input = input.map(|pipe| watch(pipe, Interest::WRITABLE)).transpose().map_err(failed)?;
+        let input = input.map(|pipe| register(pipe, Interest::WRITABLE)).transpose().map_err(failed)?;
         let exited = supervisor.pidfd.try_clone().map_err(failed)?;
-        Ok(Running {
-            exited: watch(exited, Interest::READABLE).map_err(failed)?,
+        Ok(RunningCommand {
+            exited: register(exited, Interest::READABLE).map_err(failed)?,
             supervisor,
-            stdin: input.map(|pipe| Input { pipe, left: &command.stdin }),
-            out: Some(watch(out, Interest::READABLE).map_err(failed)?),
-            err: Some(watch(err, Interest::READABLE).map_err(failed)?),
-            printed: Default::default(),
-            room: errand.output,
+            stdin: input.map(|pipe| PendingInput { pipe, remaining: &command.stdin }),
+            out: Some(register(out, Interest::READABLE).map_err(failed)?),
+            err: Some(register(err, Interest::READABLE).map_err(failed)?),
+            captures: Default::default(),
+            remaining_output_bytes: request.max_output_bytes,
             stopped: None,
-            buffer: vec![0; CHUNK],
-            spool: errand.spool,
+            buffer: vec![0; READ_BYTES],
+            spool: request.spool,
         })
     }
 
-    /// Ready once everything that the command started has ended.
+    /// Moves input and output. Ready when all processes of the command have ended.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        time: Pin<&mut tokio::time::Sleep>,
+        timeout: Pin<&mut tokio::time::Sleep>,
         sink: &mut Sink<'_>,
     ) -> Poll<Result<()>> {
-        if self.stopped.is_none() && time.poll(cx).is_ready() {
-            self.stop(Ended::TimedOut);
+        if self.stopped.is_none() && timeout.poll(cx).is_ready() {
+            self.stop(ExitStatus::TimedOut);
         }
         if self.exited.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        self.feed(cx);
-        for stream in [Stream::Out, Stream::Err] {
-            self.take(cx, stream, sink)?;
+        self.write_stdin(cx);
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.read_stream(cx, stream, sink)?;
         }
         Poll::Pending
     }
 
-    fn stop(&mut self, why: Ended) {
-        self.stopped = self.stopped.or(Some(why));
+    /// Kills the command. The first reason counts.
+    fn stop(&mut self, reason: ExitStatus) {
+        self.stopped = self.stopped.or(Some(reason));
         self.stdin = None;
         self.supervisor.stop();
     }
 
-    /// Gives the command what it still has to read, as far as it takes it.
-    fn feed(&mut self, cx: &mut Context<'_>) {
+    /// Writes as much of stdin as the pipe takes.
+    fn write_stdin(&mut self, cx: &mut Context<'_>) {
         while let Some(input) = &mut self.stdin {
             let Poll::Ready(Ok(mut ready)) = input.pipe.poll_write_ready(cx) else { return };
-            match ready.try_io(|pipe| Ok(rustix::io::write(pipe.get_ref(), input.left)?)) {
-                Ok(Ok(written)) if written < input.left.len() => input.left = &input.left[written..],
+            match ready.try_io(|pipe| Ok(rustix::io::write(pipe.get_ref(), input.remaining)?)) {
+                Ok(Ok(written)) if written < input.remaining.len() => input.remaining = &input.remaining[written..],
                 Err(_) => {}
-                // All of it, or nobody reads any more.
+                // All is written, or the other end is closed.
                 Ok(_) => self.stdin = None,
             }
         }
     }
 
-    /// Takes in what has been printed.
-    fn take(&mut self, cx: &mut Context<'_>, stream: Stream, sink: &mut Sink<'_>) -> Result<()> {
-        for _ in 0..TURNS {
+    /// Reads the output that is there.
+    fn read_stream(&mut self, cx: &mut Context<'_>, stream: Stream, sink: &mut Sink<'_>) -> Result<()> {
+        for _ in 0..MAX_READS_PER_POLL {
             let pipe = match stream {
-                Stream::Out => &mut self.out,
-                Stream::Err => &mut self.err,
+                Stream::Stdout => &mut self.out,
+                Stream::Stderr => &mut self.err,
             };
             let Some(open) = pipe else { return Ok(()) };
             let Poll::Ready(Ok(mut ready)) = open.poll_read_ready(cx) else { return Ok(()) };
             match ready.try_io(|pipe| Ok(rustix::io::read(pipe.get_ref(), &mut self.buffer)?)) {
-                Ok(Ok(read @ 1..)) => self.keep(stream, read, sink)?,
+                Ok(Ok(read @ 1..)) => self.capture(stream, read, sink)?,
                 Err(_) => {}
                 Ok(_) => *pipe = None,
             }
         }
-        // Without this, nobody would come back to what is still there.
+        // The pipe may hold more, and its readiness is not reported again.
         cx.waker().wake_by_ref();
         Ok(())
     }
 
-    /// Keeps what is at the beginning of the buffer, as far as there is room.
-    fn keep(&mut self, stream: Stream, read: usize, sink: &mut Sink<'_>) -> Result<()> {
-        let kept = usize::try_from(self.room).map_or(read, |room| read.min(room));
-        self.room -= kept as u64;
-        let chunk = &self.buffer[..kept];
-        if kept > 0 {
-            self.printed[stream as usize].push(chunk, self.spool)?;
+    /// Captures the first `read` bytes of the buffer, up to the output limit.
+    fn capture(&mut self, stream: Stream, read: usize, sink: &mut Sink<'_>) -> Result<()> {
+        let allowed = usize::try_from(self.remaining_output_bytes).map_or(read, |max| read.min(max));
+        self.remaining_output_bytes -= allowed as u64;
+        let chunk = &self.buffer[..allowed];
+        if allowed > 0 {
+            self.captures[stream as usize].push(chunk, self.spool)?;
             sink(stream, chunk);
         }
-        if kept < read {
-            self.stop(Ended::TooMuchOutput);
+        if allowed < read {
+            self.stop(ExitStatus::TooMuchOutput);
         }
         Ok(())
     }
 
-    /// What came of it, once everything has ended.
-    fn finish(mut self, command: &Command, sink: &mut Sink<'_>) -> Result<Ran> {
-        for stream in [Stream::Out, Stream::Err] {
+    /// Returns the output, after all processes have ended.
+    fn finish(mut self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        for stream in [Stream::Stdout, Stream::Stderr] {
             let pipe = match stream {
-                Stream::Out => self.out.take(),
-                Stream::Err => self.err.take(),
+                Stream::Stdout => self.out.take(),
+                Stream::Stderr => self.err.take(),
             };
-            // What is in the pipe, and no more: somebody outside may have been given the other end.
+            // Only what is in the pipe now: a process outside may have been given the other end, and keep it open.
             while let (Some(pipe), None) = (&pipe, self.stopped) {
                 match rustix::io::read(pipe.get_ref(), &mut self.buffer) {
-                    Ok(read @ 1..) => self.keep(stream, read, sink)?,
+                    Ok(read @ 1..) => self.capture(stream, read, sink)?,
                     _ => break,
                 }
             }
         }
-        let ended = self.supervisor.finish().map_err(|failure| explain(command, failure))?;
-        let [out, err] = self.printed.map(Output::finish);
-        // A supervisor that does not know was killed by somebody else.
-        let ended = self.stopped.or(ended).unwrap_or(Ended::Signal(9));
-        Ok(Ran { ended, out: out?, err: err? })
+        let status = self.supervisor.finish().map_err(|failure| explain(command, failure))?;
+        let [stdout, stderr] = self.captures.map(StreamCapture::finish);
+        // Without a status, the supervisor was killed from outside.
+        let status = self.stopped.or(status).unwrap_or(ExitStatus::Signal(9));
+        Ok(Output { status, stdout: stdout?, stderr: stderr? })
     }
 }
 
-/// A descriptor that is told about.
-#[allow(unsafe_code, reason = "it has to stay the same descriptor as long as it is watched")]
-fn watch(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+/// Registers a descriptor with the reactor.
+#[allow(unsafe_code, reason = "the descriptor has to stay the same while it is registered")]
+fn register(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK)?;
-    // SAFETY: an `OwnedFd` is one and the same until it is dropped, which happens inside the `AsyncFd`.
+    // SAFETY: an `OwnedFd` refers to the same descriptor until it is dropped, and the `AsyncFd` that owns it deregisters it
+    // before that.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(Into::into)
 }
 
-/// Two ends of a pipe, neither of which is one of the first three descriptors.
+/// Creates a pipe, read end first, whose descriptors are above those of stdio.
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((high(Ok(read))?, high(Ok(write))?))
+    Ok((above_stdio(Ok(read))?, above_stdio(Ok(write))?))
 }
 
-fn high(fd: Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+/// Moves a descriptor above those of stdio, which the supervisor replaces.
+fn above_stdio(fd: Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
     match fd? {
         low if low.as_raw_fd() < 3 => rustix::io::fcntl_dupfd_cloexec(low.as_fd(), 3),
         fd => Ok(fd),
     }
 }
 
-/// Where the program may be: as it is named, or in the directories of `PATH`.
+/// Returns the paths at which the program may be: its own, or those in the directories of `PATH`.
 fn programs(command: &Command, env: &[(OsString, OsString)]) -> Result<Vec<CString>> {
     let Some(name) = command.argv.first().filter(|name| !name.is_empty()) else {
         return Err(Error::new(ErrorKind::Config, "wanted a program to run, found an empty command"));
@@ -236,6 +240,7 @@ fn programs(command: &Command, env: &[(OsString, OsString)]) -> Result<Vec<CStri
     strings(command, directories.map(|directory| directory.join(name).into_os_string().into_vec()))
 }
 
+/// Formats an environment variable as the kernel wants it.
 fn variable((name, value): &(OsString, OsString)) -> Vec<u8> {
     [name.as_bytes(), b"=", value.as_bytes()].concat()
 }
@@ -243,42 +248,43 @@ fn variable((name, value): &(OsString, OsString)) -> Vec<u8> {
 fn strings(command: &Command, words: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<CString>> {
     let strings: Result<_, _> = words.into_iter().map(CString::new).collect();
     strings.map_err(|_| {
-        let why = format_args!("cannot run `{}`: there is a zero byte in its words or its environment", name(command))
-            .to_string();
-        Error::new(ErrorKind::Unavailable, why)
+        let name = name(command);
+        let message = format!("cannot run `{name}`: there is a NUL byte in its arguments or its environment");
+        Error::new(ErrorKind::Unavailable, message)
     })
 }
 
-/// The program, without what the system cannot say.
+/// Returns the name of the program for an error message.
 fn name(command: &Command) -> String {
     command.argv.first().map(|name| name.replace('\0', "\u{fffd}")).unwrap_or_default()
 }
 
+/// Returns the error for a system call that failed before the supervisor started.
 fn cannot_start(command: &Command, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format_args!("cannot run `{}`: {}", name(command), error.kind()))
 }
 
-/// What went wrong in words.
-fn explain(command: &Command, (stage, errno): Failure) -> Error {
+/// Returns the error for a command that could not be started.
+fn explain(command: &Command, (step, errno): SpawnFailure) -> Error {
     let name = name(command);
     let error = std::io::Error::from(errno);
-    let (kind, what, hint) = match (stage, errno) {
-        (Stage::Program, Errno::NOENT) => (ErrorKind::Io, "there is no such program".to_owned(), None),
-        (Stage::Program, Errno::ACCESS) => (ErrorKind::Io, "permission denied".to_owned(), None),
-        (Stage::Program, Errno::NOEXEC) => {
+    let (kind, what, hint) = match (step, errno) {
+        (SpawnStep::Program, Errno::NOENT) => (ErrorKind::Io, "there is no such program".to_owned(), None),
+        (SpawnStep::Program, Errno::ACCESS) => (ErrorKind::Io, "permission denied".to_owned(), None),
+        (SpawnStep::Program, Errno::NOEXEC) => {
             let hint = "a script has to begin with `#!` and its interpreter, or be given to one: `sh script`";
             (ErrorKind::Io, "it is not a program that this machine can run".to_owned(), Some(hint))
         }
-        (Stage::Program, Errno::TOOBIG) => {
-            (ErrorKind::Io, "its words and its environment are too long".to_owned(), None)
+        (SpawnStep::Program, Errno::TOOBIG) => {
+            (ErrorKind::Io, "its arguments and its environment are too long".to_owned(), None)
         }
-        (Stage::Program, _) => (ErrorKind::Io, error.kind().to_string(), None),
-        (Stage::Directory, _) => {
+        (SpawnStep::Program, _) => (ErrorKind::Io, error.kind().to_string(), None),
+        (SpawnStep::Directory, _) => {
             let what = format!("cannot start in `{}`: {}", command.cwd.replace('\0', "\u{fffd}"), error.kind());
             (ErrorKind::Io, what, None)
         }
         _ => {
-            let (what, hint) = stage.explain(errno);
+            let (what, hint) = step.explain(errno);
             (ErrorKind::Unavailable, format!("{what}: {error}"), hint)
         }
     };

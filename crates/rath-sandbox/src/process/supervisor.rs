@@ -1,16 +1,16 @@
-//! A process between us and a command, which outlives neither and leaves nothing behind.
+//! The supervisor: a process between this program and a command, which ends all processes of the command.
 //!
-//! The supervisor is cloned from this process without a copy of its memory, as `posix_spawn` does for a moment: a fork of a
-//! large process costs far more than the command. So it runs beside us in our own memory, on a stack of its own, and makes
-//! nothing but system calls: it allocates nothing, takes no lock and calls nothing that uses thread-local storage unless the
-//! call is lost anyway. All that it needs is prepared in a [`Plan`], which lives until the supervisor has ended.
+//! The supervisor is cloned without a copy of memory (`CLONE_VM`), as `posix_spawn` does for a moment: a fork of a large
+//! process costs far more than the command. So it runs in the memory of this program, on its own stack, next to the threads
+//! of this program. It makes system calls only: it allocates nothing, takes no lock, and uses thread-local storage (`errno`)
+//! only if the call has failed anyway. All its data is prepared in a [`SpawnPlan`], which lives until the supervisor has ended.
 //!
-//! It adopts whatever the command leaves (it is a "child subreaper", or the first process of a PID namespace), so that a
-//! daemon that forks twice and starts a session of its own is still below it. When the command ends, or when the pipe that
-//! leads here is closed because the call was given up or this process died, it kills until nothing is left, and ends.
+//! The supervisor adopts orphans of the command (it is a child subreaper, or the first process of a PID namespace), so a
+//! daemon that forks twice and calls `setsid` is still one of its descendants. When the command ends, or when the stop pipe
+//! is closed because the call was dropped or this program died, the supervisor kills until no process is left, and ends.
 //!
-//! A control group of its own for each command would do as well, but belongs to those who may make one, moving a process
-//! into one takes milliseconds, and none is killed when this process dies.
+//! A control group for each command could do the same, but only privileged users can create one, moving a process into one
+//! takes milliseconds, and a group is not killed when this program dies.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -26,141 +26,145 @@ use rustix::process::{
     setrlimit, setsid, wait, waitid,
 };
 
-use super::stage::{Failure, Stage};
-use crate::Ended;
-use crate::isolated::World;
+use super::spawn_step::{SpawnFailure, SpawnStep};
+use crate::ExitStatus;
+use crate::isolated::Namespace;
 
-/// All that the supervisor and the command need, prepared before they start.
-pub(super) struct Plan {
-    /// Where the program may be, in the order in which it is looked for.
+/// The data of the supervisor and the command, prepared before they start.
+pub(super) struct SpawnPlan {
+    /// The paths at which the program may be, in the order of search.
     pub(super) programs: Vec<CString>,
-    pub(super) argv: Strings,
-    pub(super) env: Strings,
+    pub(super) argv: CStrings,
+    pub(super) env: CStrings,
     pub(super) cwd: Cwd,
-    /// What it reads from, prints on and prints errors on.
+    /// The descriptors that become stdin, stdout and stderr.
     pub(super) stdio: [RawFd; 3],
-    /// Closed on our side when the command has to end.
-    pub(super) life: RawFd,
+    /// The read end of the stop pipe. This program closes the other end to stop the command.
+    pub(super) stop_pipe: RawFd,
     pub(super) rlimits: Vec<(Resource, Rlimit)>,
-    /// Where to write that the command belongs to a control group.
-    pub(super) groups: Vec<RawFd>,
-    pub(super) world: Option<Arc<World>>,
-    /// Told by the supervisor.
-    pub(super) report: Report,
+    /// The open `cgroup.procs` files of the control groups that the command joins.
+    pub(super) cgroups: Vec<RawFd>,
+    pub(super) namespace: Option<Arc<Namespace>>,
+    /// Written by the supervisor and the command.
+    pub(super) report: SpawnReport,
 }
 
-/// Where the command starts.
+/// The directory that the command starts in.
 pub(super) enum Cwd {
-    Opened(RawFd),
-    /// Relative to the workspace as the command sees it.
-    Inside(CString),
+    Open(RawFd),
+    /// A path relative to the workspace as the command sees it.
+    InWorkspace(CString),
 }
 
-/// Strings as the kernel wants them.
-pub(super) struct Strings {
+/// Strings and the null-terminated array of pointers to them that `execve` takes.
+pub(super) struct CStrings {
     pointers: Vec<*const c_char>,
     _strings: Vec<CString>,
 }
 
-impl Strings {
+impl CStrings {
     pub(super) fn new(strings: Vec<CString>) -> Self {
         let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
-        Strings { pointers, _strings: strings }
+        CStrings { pointers, _strings: strings }
     }
 }
 
-/// What the supervisor leaves behind.
+/// The results of a command, in atomics that are shared with the supervisor.
 #[derive(Default)]
-pub(super) struct Report {
-    stage: AtomicU8,
+pub(super) struct SpawnReport {
+    /// The number of the step that failed, or 0.
+    failed_step: AtomicU8,
     errno: AtomicI32,
     code: AtomicI32,
     signal: AtomicI32,
-    known: AtomicU8,
-    /// The command, while nothing has seen to its end.
-    left: AtomicI32,
+    /// 1 when `code` and `signal` are set.
+    has_ended: AtomicU8,
+    /// The PID of the command while its processes may be alive, or 0.
+    live_pid: AtomicI32,
 }
 
-impl Report {
-    fn fail(&self, (stage, errno): Failure) {
+impl SpawnReport {
+    fn fail(&self, (step, errno): SpawnFailure) {
         self.errno.store(errno.raw_os_error(), SeqCst);
-        self.stage.store(stage.number(), SeqCst);
+        self.failed_step.store(step.number(), SeqCst);
     }
 
     fn end(&self, status: WaitStatus) {
         self.code.store(status.exit_status().unwrap_or(-1), SeqCst);
         self.signal.store(status.terminating_signal().unwrap_or(0), SeqCst);
-        self.known.store(1, SeqCst);
+        self.has_ended.store(1, SeqCst);
     }
 
     fn has_failed(&self) -> bool {
-        self.stage.load(SeqCst) != 0
+        self.failed_step.load(SeqCst) != 0
     }
 
-    /// How the command ended; none if it was killed before that was known.
-    pub(super) fn read(&self) -> Result<Option<Ended>, Failure> {
-        if let Some(stage) = Stage::numbered(self.stage.load(SeqCst)) {
-            return Err((stage, Errno::from_raw_os_error(self.errno.load(SeqCst))));
+    /// Returns how the command ended; `None` if the supervisor was killed before.
+    pub(super) fn read(&self) -> Result<Option<ExitStatus>, SpawnFailure> {
+        if let Some(step) = SpawnStep::from_number(self.failed_step.load(SeqCst)) {
+            return Err((step, Errno::from_raw_os_error(self.errno.load(SeqCst))));
         }
-        Ok((self.known.load(SeqCst) == 1).then(|| match self.signal.load(SeqCst) {
-            0 => Ended::Exit(self.code.load(SeqCst)),
-            signal => Ended::Signal(signal),
+        Ok((self.has_ended.load(SeqCst) == 1).then(|| match self.signal.load(SeqCst) {
+            0 => ExitStatus::Exit(self.code.load(SeqCst)),
+            signal => ExitStatus::Signal(signal),
         }))
     }
 }
 
-/// How much room each of the two processes has. Neither needs a tenth of it.
-const STACK: usize = 64 * 1024;
+/// The size of the stack of the supervisor, and of the command before `execve`. Neither needs a tenth of it.
+const STACK_BYTES: usize = 64 * 1024;
 
-/// What is shared with a supervisor that runs.
-struct Shared {
-    plan: Plan,
+/// The memory that a running supervisor uses.
+struct SupervisorMemory {
+    plan: SpawnPlan,
     stacks: [Vec<u8>; 2],
 }
 
-/// Nobody changes the plan while it is shared, and its pointers lead into itself.
 #[allow(unsafe_code, reason = "raw pointers are not Send by themselves")]
-// SAFETY: the pointers in `Strings` lead to heap memory that the same value owns and that is never written again.
-unsafe impl Send for Shared {}
+// SAFETY: the pointers in `CStrings` point to heap memory that the same value owns, and that is not written after its
+// creation.
+unsafe impl Send for SupervisorMemory {}
 #[allow(unsafe_code, reason = "raw pointers are not Sync by themselves")]
-// SAFETY: as above; what is written while it is shared is atomic.
-unsafe impl Sync for Shared {}
+// SAFETY: as above; only the atomics of `SpawnReport` are written while the value is shared.
+unsafe impl Sync for SupervisorMemory {}
 
-/// A supervisor that runs. It ends with this, and with it everything that the command started.
+/// A running supervisor. Dropping it ends the supervisor and all processes of the command.
 pub(super) struct Supervisor {
-    shared: Option<Box<Shared>>,
-    life: Option<OwnedFd>,
-    /// Readable once it has ended.
+    shared: Option<Box<SupervisorMemory>>,
+    /// The write end of the stop pipe.
+    stop_pipe: Option<OwnedFd>,
+    /// Readable when the supervisor has ended.
     pub(super) pidfd: OwnedFd,
     reaped: bool,
 }
 
 impl Supervisor {
-    /// Starts the command of a plan. `life` is the other end of the plan's.
-    pub(super) fn start(plan: Plan, life: OwnedFd) -> Result<Self, Failure> {
-        let stacks = [Vec::with_capacity(STACK), Vec::with_capacity(STACK)];
-        let mut shared = Box::new(Shared { plan, stacks });
-        let flags = libc::CLONE_VM | libc::CLONE_PIDFD | shared.plan.world.as_ref().map_or(0, |world| world.flags());
-        let pidfd = start(&mut shared, flags).map_err(|errno| (Stage::Clone, errno))?;
-        Ok(Supervisor { shared: Some(shared), life: Some(life), pidfd, reaped: false })
+    /// Starts the command of a plan. `stop_pipe` is the write end of the pipe in the plan.
+    pub(super) fn start(plan: SpawnPlan, stop_pipe: OwnedFd) -> Result<Self, SpawnFailure> {
+        let stacks = [Vec::with_capacity(STACK_BYTES), Vec::with_capacity(STACK_BYTES)];
+        let mut shared = Box::new(SupervisorMemory { plan, stacks });
+        let namespaces = shared.plan.namespace.as_ref().map_or(0, |namespace| namespace.clone_flags());
+        let flags = libc::CLONE_VM | libc::CLONE_PIDFD | namespaces;
+        let pidfd = clone_supervisor(&mut shared, flags).map_err(|errno| (SpawnStep::Clone, errno))?;
+        Ok(Supervisor { shared: Some(shared), stop_pipe: Some(stop_pipe), pidfd, reaped: false })
     }
 
-    /// Tells it to kill everything. It has ended when [`pidfd`](Self::pidfd) is readable.
+    /// Asks the supervisor to kill everything. It has ended when [`pidfd`](Self::pidfd) is readable.
     pub(super) fn stop(&mut self) {
-        self.life = None;
-        // The first process of a namespace takes everything in it along, whatever it is doing. Another one must not be
-        // killed: it is what knows the rest.
+        self.stop_pipe = None;
+        // The kernel kills a PID namespace together with its first process. Without a namespace, the supervisor must live:
+        // only it can find the other processes.
         if self.is_first_of_namespace() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
         }
     }
 
     fn is_first_of_namespace(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.plan.world.is_some())
+        self.shared.as_ref().is_some_and(|shared| shared.plan.namespace.is_some())
     }
 
-    /// How the command ended, once the supervisor has.
-    pub(super) fn finish(mut self) -> Result<Option<Ended>, Failure> {
+    /// Waits for the supervisor, and returns how the command ended.
+    pub(super) fn finish(mut self) -> Result<Option<ExitStatus>, SpawnFailure> {
         self.reap();
         self.shared.as_ref().map_or(Ok(None), |shared| shared.plan.report.read())
     }
@@ -170,23 +174,24 @@ impl Supervisor {
             wait_for(&self.pidfd);
             self.reaped = true;
             if !self.is_first_of_namespace() {
-                self.kill_what_is_left();
+                self.kill_orphans();
             }
         }
     }
 
-    /// A supervisor that somebody killed has left its work undone. What is still in the command's own group goes with it;
-    /// what is not can no longer be found.
-    fn kill_what_is_left(&self) {
-        let left = self.shared.as_ref().map_or(0, |shared| shared.plan.report.left.load(SeqCst));
-        if let Some(command) = Pid::from_raw(left) {
+    /// Kills the process group of the command if the supervisor was killed from outside before it could.
+    ///
+    /// Processes of the command that left this group can no longer be found.
+    fn kill_orphans(&self) {
+        let pid = self.shared.as_ref().map_or(0, |shared| shared.plan.report.live_pid.load(SeqCst));
+        if let Some(command) = Pid::from_raw(pid) {
             let _ = kill_process_group(command, Signal::KILL);
         }
     }
 }
 
-/// How long a call that is given up waits for everything to be dead. A process that hangs in the kernel can take longer.
-const PATIENCE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 5, tv_nsec: 0 };
+/// The time that a dropped call waits for its processes to die. A process that hangs in the kernel can take longer.
+const MAX_DROP_WAIT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 5, tv_nsec: 0 };
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
@@ -194,11 +199,11 @@ impl Drop for Supervisor {
             return;
         }
         self.stop();
-        let ended = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&PATIENCE));
+        let ended = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&MAX_DROP_WAIT));
         if matches!(ended, Ok(1..)) {
             return self.reap();
         }
-        // It still uses what it shares with us, which must not be freed even if nobody can wait for it.
+        // The supervisor still uses the shared memory, which must not be freed before it ends, even if no thread can wait for it.
         let shared = ManuallyDrop::new(self.shared.take());
         if let Ok(pidfd) = self.pidfd.try_clone() {
             let _ = std::thread::Builder::new().name("rath-reaper".to_owned()).spawn(move || {
@@ -209,55 +214,57 @@ impl Drop for Supervisor {
     }
 }
 
-/// Those count too that send no signal when they end, as the supervisor does: `__WALL`.
+/// `__WALL`: also wait for children without an exit signal, such as the supervisor.
 const ANY_CHILD: u32 = 0x4000_0000;
 
+/// Waits for a child to end, and reaps it.
 fn wait_for(pidfd: &OwnedFd) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::from_bits_retain(ANY_CHILD);
     while let Err(Errno::INTR) = waitid(WaitId::PidFd(pidfd.as_fd()), options) {}
 }
 
-/// Clones the supervisor.
+/// Clones the supervisor, and returns its pidfd.
 #[allow(unsafe_code, reason = "there is no safe way to clone a process")]
-fn start(shared: &mut Shared, flags: c_int) -> Result<OwnedFd, Errno> {
-    let stack = top(&mut shared.stacks[0]);
+fn clone_supervisor(shared: &mut SupervisorMemory, flags: c_int) -> Result<OwnedFd, Errno> {
+    let stack = stack_top(&mut shared.stacks[0]);
     let argument = std::ptr::from_mut(shared).cast::<c_void>();
     let mut pidfd: c_int = -1;
-    // SAFETY: the masks are initialised by the calls that take them. The new process runs `supervise` on a stack that is
-    // nobody else's, in memory that `Supervisor` keeps until it has ended. All signals are blocked in it for good, so that no
-    // handler of this program runs there. No exit signal: whoever waits for any child of this process does not get it.
+    // SAFETY: the masks are initialised by the calls that take them. The new process runs `supervisor_main` on a stack that
+    // no other process uses, in memory that `Supervisor` keeps until the process has ended. All signals stay blocked in it,
+    // so that no signal handler of this program runs there. It has no exit signal, so code of this program that waits for
+    // any child does not reap it.
     let id = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
+        let mut previous: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-        let id = libc::clone(supervise, stack, flags, argument, &mut pidfd);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut previous);
+        let id = libc::clone(supervisor_main, stack, flags, argument, &mut pidfd);
         let error = std::io::Error::last_os_error();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &previous, std::ptr::null_mut());
         if id < 0 {
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN));
         }
         id
     };
     debug_assert!(id > 0 && pidfd >= 0);
-    // SAFETY: the kernel has just made it, for us alone, and marked it to be closed on exec.
+    // SAFETY: the kernel has just created the descriptor, close-on-exec, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
-/// The end of a stack, where it begins, as every architecture wants it aligned.
-fn top(stack: &mut Vec<u8>) -> *mut c_void {
+/// Returns the upper end of a stack, where it begins, aligned for every architecture.
+fn stack_top(stack: &mut Vec<u8>) -> *mut c_void {
     let end = stack.as_mut_ptr().wrapping_add(stack.capacity());
     end.wrapping_sub(end as usize % 64).cast()
 }
 
-/// What the supervisor does, from beginning to end.
-extern "C" fn supervise(shared: *mut c_void) -> c_int {
-    #[allow(unsafe_code, reason = "what comes through clone is a raw pointer")]
-    // SAFETY: it is the `Shared` that `start` was given, which nobody changes or frees until this process has ended. Its
-    // second stack is used by one process at a time.
-    let shared = unsafe { &*shared.cast::<Shared>() };
+/// The entry point of the supervisor.
+extern "C" fn supervisor_main(shared: *mut c_void) -> c_int {
+    #[allow(unsafe_code, reason = "clone passes a raw pointer")]
+    // SAFETY: the pointer is the argument of `clone_supervisor`, which is neither freed nor changed (except its atomics)
+    // until this process has ended. Its second stack is used by one process at a time.
+    let shared = unsafe { &*shared.cast::<SupervisorMemory>() };
     let plan = &shared.plan;
-    match watch(shared) {
+    match supervise(shared) {
         Ok(()) => 0,
         Err(failure) => {
             plan.report.fail(failure);
@@ -266,56 +273,59 @@ extern "C" fn supervise(shared: *mut c_void) -> c_int {
     }
 }
 
-fn watch(shared: &Shared) -> Result<(), Failure> {
+/// Starts the command, waits for its end or for the stop pipe, and kills what is left.
+fn supervise(shared: &SupervisorMemory) -> Result<(), SpawnFailure> {
     let plan = &shared.plan;
     let _ = setsid();
-    let descriptors = |errno| (Stage::Descriptors, errno);
-    take_descriptors(plan).map_err(descriptors)?;
-    let children = children_end().map_err(descriptors)?;
-    match &plan.world {
-        Some(world) => world.enter()?,
-        None => rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|errno| (Stage::Start, errno))?,
+    let descriptors = |errno| (SpawnStep::Descriptors, errno);
+    set_up_descriptors(plan).map_err(descriptors)?;
+    let children = child_signalfd().map_err(descriptors)?;
+    match &plan.namespace {
+        Some(namespace) => namespace.enter()?,
+        None => rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|errno| (SpawnStep::Start, errno))?,
     }
-    let command = begin(shared).map_err(|errno| (Stage::Start, errno))?;
-    // What is ours alone must not look as if the command still held it.
-    let _ = close(0, 2);
+    let command = clone_command(shared).map_err(|errno| (SpawnStep::Start, errno))?;
+    // The copies of stdio here would keep the pipes open after the command has closed them.
+    let _ = close_range(0, 2);
     loop {
-        let life = borrow(plan.life);
-        let mut events = [PollFd::new(&life, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
+        let stop_pipe = borrow(plan.stop_pipe);
+        let mut events = [PollFd::new(&stop_pipe, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
         let _ = poll(&mut events, None);
-        let (told, ended) = (!events[0].revents().is_empty(), !events[1].revents().is_empty());
-        if ended {
+        let (stopped, child_ended) = (!events[0].revents().is_empty(), !events[1].revents().is_empty());
+        if child_ended {
             let mut info = [0_u8; 128];
             let _ = rustix::io::read(&children, &mut info);
-            while let Ok(Some((pid, status))) = next_dead() {
+            while let Ok(Some((pid, status))) = reap_child() {
                 if pid == command {
                     plan.report.end(status);
                 }
             }
         }
-        if told || ended && (plan.report.known.load(SeqCst) == 1 || plan.report.has_failed()) {
+        if stopped || child_ended && (plan.report.has_ended.load(SeqCst) == 1 || plan.report.has_failed()) {
             break;
         }
     }
-    // In a namespace of its own everything dies with its first process.
-    if plan.world.is_none() {
+    // The kernel kills all processes of a PID namespace when this process, its first, ends.
+    if plan.namespace.is_none() {
         kill_all(command, &children);
     }
-    plan.report.left.store(0, SeqCst);
+    plan.report.live_pid.store(0, SeqCst);
     Ok(())
 }
 
-const MOMENT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// The pause before the list of children is read again.
+const KILL_RETRY_INTERVAL: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Kills until there is nothing left to adopt.
+/// Kills children until there are none.
 ///
-/// What a killed process had started becomes a child of this one, so nothing can hide for longer than its parent lives, and
-/// "no children" means that nothing is left, however fast it forks. Whole process groups go first: they die at once.
+/// The children of a killed process become children of this one, so no process can hide longer than its parent lives, and
+/// "no children" means that no process is left, however fast they fork. Whole process groups are killed first, since all
+/// their processes die at once.
 fn kill_all(command: Pid, children: &OwnedFd) {
     let _ = kill_process_group(command, Signal::KILL);
     loop {
         loop {
-            match next_dead() {
+            match reap_child() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(Errno::INTR) => {}
@@ -328,23 +338,24 @@ fn kill_all(command: Pid, children: &OwnedFd) {
         })
         .is_err()
         {
-            // Without the list there is only the command itself to kill; it was checked when the sandbox was opened.
+            // Without the list, only the command itself can be killed. That the list exists is checked when a sandbox is opened.
             let _ = kill_process(command, Signal::KILL);
         }
-        // Not every child tells when it ends.
-        let _ = poll(&mut [PollFd::new(children, PollFlags::IN)], Some(&MOMENT));
+        // Not every child sends SIGCHLD when it ends, hence the timeout.
+        let _ = poll(&mut [PollFd::new(children, PollFlags::IN)], Some(&KILL_RETRY_INTERVAL));
         let _ = rustix::io::read(children, &mut [0_u8; 128]);
     }
 }
 
-/// A child that has ended, if there is one; an error if there are no children at all.
-fn next_dead() -> Result<Option<(Pid, WaitStatus)>, Errno> {
+/// Reaps a child that has ended, if there is one. Fails if there are no children.
+fn reap_child() -> Result<Option<(Pid, WaitStatus)>, Errno> {
     wait(WaitOptions::NOHANG | WaitOptions::from_bits_retain(ANY_CHILD))
 }
 
-/// The list of this process's children.
+/// The list of the children of this process.
 pub(crate) const CHILDREN: &CStr = c"/proc/thread-self/children";
 
+/// Calls a function with each child of this process. Nothing is allocated.
 fn for_each_child(mut each: impl FnMut(Pid)) -> Result<(), Errno> {
     let list = rustix::fs::open(CHILDREN, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, Mode::empty())?;
     let (mut buffer, mut number) = ([0_u8; 1024], 0_i32);
@@ -366,42 +377,43 @@ fn for_each_child(mut each: impl FnMut(Pid)) -> Result<(), Errno> {
     }
 }
 
-/// Makes what the command reads and prints on its first three descriptors, and closes all that are not needed: others'
-/// pipes must not stay open here.
-fn take_descriptors(plan: &Plan) -> Result<(), Errno> {
+/// Installs stdin, stdout and stderr, and closes all descriptors that are not needed: pipes of other commands must not stay
+/// open here.
+fn set_up_descriptors(plan: &SpawnPlan) -> Result<(), Errno> {
     let [stdin, stdout, stderr] = plan.stdio.map(borrow);
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;
     rustix::stdio::dup2_stderr(stderr)?;
-    let opened = match plan.cwd {
-        Cwd::Opened(fd) => fd,
-        Cwd::Inside(_) => plan.life,
+    let cwd = match plan.cwd {
+        Cwd::Open(fd) => fd,
+        Cwd::InWorkspace(_) => plan.stop_pipe,
     };
-    // All that is kept, from the lowest up: each time the gap before it is closed.
+    // Goes through the descriptors that stay, from the lowest up, and closes the gap before each.
     let mut from = 3;
     loop {
-        let kept = plan.groups.iter().copied().chain([plan.life, opened]).filter(|fd| *fd >= from).min();
-        match kept {
-            Some(fd) if fd > from => close(from, fd - 1)?,
+        let next = plan.cgroups.iter().copied().chain([plan.stop_pipe, cwd]).filter(|fd| *fd >= from).min();
+        match next {
+            Some(fd) if fd > from => close_range(from, fd - 1)?,
             Some(_) => {}
-            None => return close(from, RawFd::MAX),
+            None => return close_range(from, RawFd::MAX),
         }
-        from = kept.unwrap_or(from) + 1;
+        from = next.unwrap_or(from) + 1;
     }
 }
 
 #[allow(unsafe_code, reason = "rustix has no call for it")]
-fn close(first: RawFd, last: RawFd) -> Result<(), Errno> {
-    // SAFETY: it takes three numbers; this process has no other owner of a descriptor in that range.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if done == 0 { Ok(()) } else { Err(last_errno()) }
+fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
+    // SAFETY: the call takes numbers only. The descriptor table is not shared with this program (no `CLONE_FILES`), and no
+    // value in this process owns a descriptor in the range.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// A descriptor that is readable when a child has ended. Every signal starts from its default from here on.
+/// Resets all signals to their defaults, and returns a descriptor that is readable when a child has ended.
 #[allow(unsafe_code, reason = "rustix has no call for signals")]
-fn children_end() -> Result<OwnedFd, Errno> {
-    // SAFETY: both structures are plain data and initialised; handlers belong to this process alone, since they are not
-    // shared by clone. A signal whose handling cannot be changed is left as it is.
+fn child_signalfd() -> Result<OwnedFd, Errno> {
+    // SAFETY: both structures are plain data and initialised. Signal handlers are not shared with this program (no
+    // `CLONE_SIGHAND`). `sigaction` fails without effect for signals that cannot be changed. The descriptor is new.
     unsafe {
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
@@ -421,90 +433,91 @@ fn children_end() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Starts the command. This process stands still until the other has become the program or has given up.
+/// Clones the process that becomes the command. This process is suspended until that one has called `execve` or ended.
 #[allow(unsafe_code, reason = "there is no safe way to clone a process")]
-fn begin(shared: &Shared) -> Result<Pid, Errno> {
+fn clone_command(shared: &SupervisorMemory) -> Result<Pid, Errno> {
     let stack = &shared.stacks[1];
     let end = stack.as_ptr().wrapping_add(stack.capacity());
     let top = end.wrapping_sub(end as usize % 64).cast_mut().cast();
     let plan = std::ptr::from_ref(&shared.plan).cast_mut().cast();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack is used for nothing else, and the plan is not changed. All signals are blocked, and nothing handles
-    // any.
-    let id = unsafe { libc::clone(command, top, flags, plan) };
+    // SAFETY: the stack is used by this process only, and the plan is not changed (except its atomics). All signals are
+    // blocked, and none has a handler.
+    let id = unsafe { libc::clone(command_main, top, flags, plan) };
     if id < 0 { Err(last_errno()) } else { Pid::from_raw(id).ok_or(Errno::AGAIN) }
 }
 
-/// Becomes the command.
-extern "C" fn command(plan: *mut c_void) -> c_int {
-    #[allow(unsafe_code, reason = "what comes through clone is a raw pointer")]
-    // SAFETY: it is the plan that `begin` was given, which outlives this process.
-    let plan = unsafe { &*plan.cast::<Plan>() };
+/// The entry point of the process that becomes the command.
+extern "C" fn command_main(plan: *mut c_void) -> c_int {
+    #[allow(unsafe_code, reason = "clone passes a raw pointer")]
+    // SAFETY: the pointer is to the plan that `clone_command` was given, which outlives this process.
+    let plan = unsafe { &*plan.cast::<SpawnPlan>() };
     plan.report.fail(become_command(plan));
     127
 }
 
-/// Comes back only if something went wrong.
-fn become_command(plan: &Plan) -> Failure {
-    let prepared = || {
+/// Applies the limits and the confinement, and executes the program. Returns only on failure.
+fn become_command(plan: &SpawnPlan) -> SpawnFailure {
+    let prepare = || {
         let _ = setsid();
-        if plan.world.is_none() {
-            // Should somebody kill the supervisor, at least the command goes with it, and its group is known: the supervisor
-            // may have been killed before it could say so.
-            plan.report.left.store(rustix::process::getpid().as_raw_nonzero().get(), SeqCst);
+        if plan.namespace.is_none() {
+            // If the supervisor is killed from outside, the command dies too, and `kill_orphans` needs its process group. The
+            // PID is stored here, since the supervisor may be killed before it could store it.
+            plan.report.live_pid.store(rustix::process::getpid().as_raw_nonzero().get(), SeqCst);
             let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         }
-        for group in &plan.groups {
-            rustix::io::write(borrow(*group), b"0").map_err(|errno| (Stage::Group, errno))?;
+        for group in &plan.cgroups {
+            rustix::io::write(borrow(*group), b"0").map_err(|errno| (SpawnStep::Group, errno))?;
         }
         for (resource, limit) in &plan.rlimits {
-            setrlimit(*resource, *limit).map_err(|errno| (Stage::Limit, errno))?;
+            setrlimit(*resource, *limit).map_err(|errno| (SpawnStep::Limit, errno))?;
         }
-        match (&plan.cwd, &plan.world) {
-            (Cwd::Opened(fd), _) => rustix::process::fchdir(borrow(*fd)),
-            (Cwd::Inside(path), Some(world)) => world.change_directory(path),
-            (Cwd::Inside(path), None) => rustix::process::chdir(&**path),
+        match (&plan.cwd, &plan.namespace) {
+            (Cwd::Open(fd), _) => rustix::process::fchdir(borrow(*fd)),
+            (Cwd::InWorkspace(path), Some(namespace)) => namespace.change_directory(path),
+            (Cwd::InWorkspace(path), None) => rustix::process::chdir(&**path),
         }
-        .map_err(|errno| (Stage::Directory, errno))?;
-        plan.world.as_ref().map_or(Ok(()), |world| world.confine())
+        .map_err(|errno| (SpawnStep::Directory, errno))?;
+        plan.namespace.as_ref().map_or(Ok(()), |namespace| namespace.confine())
     };
-    match prepared() {
-        Ok(()) => (Stage::Program, execute(plan)),
+    match prepare() {
+        Ok(()) => (SpawnStep::Program, execute(plan)),
         Err(failure) => failure,
     }
 }
 
 #[allow(unsafe_code, reason = "rustix has no public call for it")]
-fn execute(plan: &Plan) -> Errno {
-    // SAFETY: the mask is initialised; every signal has its default, so what is pending ends this process or nothing.
+fn execute(plan: &SpawnPlan) -> Errno {
+    // SAFETY: the mask is initialised. Every signal has its default action, so a pending signal runs no handler.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
     }
-    let mut why = Errno::NOENT;
+    let mut error = Errno::NOENT;
     for program in &plan.programs {
-        // Looking first keeps the usual failure away from `errno`, which we share with the thread that called.
+        // Checking first keeps the usual failure out of `errno`, which belongs to the thread that called `clone`.
         match rustix::fs::access(&**program, rustix::fs::Access::EXEC_OK) {
             Ok(()) => {
-                // SAFETY: all three are terminated as they have to be, and live as long as the plan.
+                // SAFETY: the path is null-terminated, both arrays end with a null pointer, and all live as long as the plan.
                 unsafe { libc::execve(program.as_ptr(), plan.argv.pointers.as_ptr(), plan.env.pointers.as_ptr()) };
-                why = last_errno();
+                error = last_errno();
             }
-            // As a shell does: what may not be run is said if nothing better is found.
+            // As in a shell, "permission denied" is reported if no other directory has the program.
             Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(errno) => why = errno,
+            Err(errno) => error = errno,
         }
     }
-    why
+    error
 }
 
-#[allow(unsafe_code, reason = "a number becomes a descriptor again")]
+#[allow(unsafe_code, reason = "a plan holds raw descriptors")]
 fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: descriptors of a plan stay open until the supervisor closes them itself, after their last use.
+    // SAFETY: the descriptors of a plan stay open until the supervisor closes them, after their last use.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
+/// Returns the error of the last libc call.
 pub(crate) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -1,4 +1,4 @@
-//! What is seen in a process that does nothing else: what leaks, what a command learns of it, and its sudden end.
+//! Tests that need a process of their own: leaks, secrets in the environment, and sudden death.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -9,52 +9,51 @@ use std::time::Duration;
 use rath_sandbox::{Command, Sandbox};
 use rath_test_support::wait_until;
 
-use super::{mark, marked, run, said};
+use super::{count_marked, mark, printed, run};
 use crate::block_on;
 
 const KINDS: [&str; 2] = ["local", "isolated"];
 
-/// What a child of these tests does.
+/// The program that the tests here start as a child.
 #[test]
-#[ignore = "what the tests here start"]
+#[ignore = "started by the tests here"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_SANDBOX") else { return };
     let sandbox = Sandbox::open(&uri).expect("a sandbox");
     match &*setting("RATH_TASK") {
-        "say" => eprintln!("{}", said(&run(&sandbox, &Command::shell(&setting("RATH_LINE"))))),
+        "say" => eprintln!("{}", printed(&run(&sandbox, &Command::shell(&setting("RATH_LINE"))))),
         "leak" => {
-            busy(&sandbox, 2);
+            run_many(&sandbox, 2);
             let before = counts();
-            busy(&sandbox, 25);
+            run_many(&sandbox, 25);
             eprintln!("before {before}, after {}", counts());
         }
         other => panic!("no task `{other}`"),
     }
 }
 
-/// Commands that end in every way there is.
-fn busy(sandbox: &Sandbox, rounds: usize) {
+/// Runs commands that end in every possible way.
+fn run_many(sandbox: &Sandbox, rounds: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         for _ in 0..rounds {
             for line in ["true", "setsid sleep 1000 & exit 1", "kill -9 $$", "head -c 600000 /dev/zero"] {
-                sandbox.run(&Command::shell(line), &mut |_, _| {}).await.expect("it runs");
+                sandbox.run(&Command::shell(line)).await.expect("it runs");
             }
             let mut command = Command::shell("cat & sleep 1000");
             command.stdin = vec![0; 1 << 20];
-            command.time = Duration::from_millis(20);
-            sandbox.run(&command, &mut |_, _| {}).await.expect("it runs");
-            sandbox.run(&Command::argv(["no-such-program"]), &mut |_, _| {}).await.expect_err("there is none");
-            // Dropped when it has only just begun.
-            let mut sink = |_, _: &[u8]| {};
-            let mut given_up = pin!(sandbox.run(&command, &mut sink));
-            let polled = poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx).is_ready())).await;
-            assert!(!polled, "it had not even begun");
+            command.timeout = Duration::from_millis(20);
+            sandbox.run(&command).await.expect("it runs");
+            sandbox.run(&Command::argv(["no-such-program"])).await.expect_err("there is none");
+            // Dropped right after its start.
+            let mut dropped = pin!(sandbox.run(&command));
+            let polled = poll_fn(|cx| Poll::Ready(dropped.as_mut().poll(cx).is_ready())).await;
+            assert!(!polled, "it cannot have ended yet");
         }
     });
 }
 
-/// Open descriptors, threads and children of this process.
+/// Returns the numbers of open descriptors, threads and children of this process.
 fn counts() -> String {
     let count = |path: &str| std::fs::read_dir(path).expect("it is there").count();
     let tasks = std::fs::read_dir("/proc/self/task").expect("it is there").flatten();
@@ -63,27 +62,28 @@ fn counts() -> String {
     format!("{} descriptors, {} threads, {children} children", count("/proc/self/fd"), count("/proc/self/task"))
 }
 
-fn tell(kind: &str, task: &str, line: &str, settings: &[(&str, &str)]) -> String {
+/// Starts the child with a task, and returns what it printed on stderr.
+fn run_child(kind: &str, task: &str, line: &str, settings: &[(&str, &str)]) -> String {
     let folder = rath_test_support::temp_dir();
     let uri = format!("{kind}:{}", folder.path().display());
     let settings = [&[("RATH_SANDBOX", &*uri), ("RATH_TASK", task), ("RATH_LINE", line)], settings].concat();
-    let told = again("alone::child", &settings).output().expect("it starts");
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(!told.contains("panicked"), "{told}");
-    told
+    let child = child_command("alone::child", &settings).output().expect("it starts");
+    let text = String::from_utf8_lossy(&child.stderr).into_owned();
+    assert!(!text.contains("panicked"), "{text}");
+    text
 }
 
 #[test]
 fn nothing_leaks() {
     for kind in KINDS {
-        let told = tell(kind, "leak", "", &[]);
-        let (before, after) = told.split_once(", after ").expect("counts");
+        let text = run_child(kind, "leak", "", &[]);
+        let (before, after) = text.split_once(", after ").expect("counts");
         assert_eq!(before.trim_start_matches("before ").trim(), after.trim(), "{kind}");
         assert!(after.contains(" 0 children"), "{after}");
     }
 }
 
-/// Secrets under the names that they have in the field.
+/// Secrets under names that are common for them.
 const SECRETS: [(&str, &str); 4] = [
     ("RATH_CANARY_ONE", "canary-4711-one"),
     ("AWS_SECRET_ACCESS_KEY", "canary-4711-two"),
@@ -97,40 +97,40 @@ fn secrets_in_the_environment_are_out_of_reach() {
                       cat /proc/$PPID/environ; tr '\\0' '\\n' </proc/1/cmdline; grep -a canary-4711 /proc/*/mem";
     let rows = [("local", "env; cat /proc/self/environ; set; sh -c env"), ("isolated", everywhere)];
     for (kind, line) in rows {
-        let told = tell(kind, "say", line, &SECRETS);
-        assert!(told.contains("PATH="), "it says something: {told}");
-        assert!(!told.contains("canary-4711"), "{kind}: {told}");
+        let text = run_child(kind, "say", line, &SECRETS);
+        assert!(text.contains("PATH="), "it says something: {text}");
+        assert!(!text.contains("canary-4711"), "{kind}: {text}");
     }
-    // What is looked for could be found.
-    let told = tell("local", "say", "env", &[("LC_CANARY", "canary-4711-passed-on")]);
-    assert!(told.contains("canary-4711-passed-on"), "{told}");
+    // The test would find a secret that is passed on.
+    let text = run_child("local", "say", "env", &[("LC_CANARY", "canary-4711-passed-on")]);
+    assert!(text.contains("canary-4711-passed-on"), "{text}");
 }
 
 #[test]
-fn a_program_that_is_killed_takes_its_commands_along() {
+fn commands_die_with_the_program() {
     for kind in KINDS {
         let mark = mark();
         let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().display());
         let line = format!("setsid sleep {mark} & (setsid sh -c 'sleep {mark} & wait' &); sleep {mark}");
         let settings = [("RATH_SANDBOX", &*uri), ("RATH_TASK", "say"), ("RATH_LINE", &*line)];
-        let mut program = again("alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
-        // The shells themselves have the mark in their words too.
-        wait_until("it has begun", || marked(&mark) >= 5);
+        let mut program = child_command("alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
+        // The shells have the mark in their arguments too.
+        wait_until("it has begun", || count_marked(&mark) >= 5);
         program.kill().expect("it runs");
         program.wait().expect("it has ended");
-        wait_until("everything has ended", || marked(&mark) == 0);
+        wait_until("everything has ended", || count_marked(&mark) == 0);
     }
 }
 
 #[test]
-fn a_command_ends_even_when_its_supervisor_is_killed() {
+fn a_command_ends_if_its_supervisor_is_killed() {
     let folder = rath_test_support::temp_dir();
     let sandbox = Sandbox::local(folder.path());
     let mark = mark();
-    let ran = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}")), &mut |_, _| {}));
-    assert_eq!(ran.expect("it runs").ended, rath_sandbox::Ended::Signal(9));
-    wait_until("it has ended", || marked(&mark) == 0);
+    let output = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}"))));
+    assert_eq!(output.expect("it runs").status, rath_sandbox::ExitStatus::Signal(9));
+    wait_until("it has ended", || count_marked(&mark) == 0);
 }
 
 /// Returns a setting that a child was started with.
@@ -139,7 +139,7 @@ fn setting(name: &str) -> String {
 }
 
 /// Returns a command that runs one of the ignored tests of this program.
-fn again(test: &str, settings: &[(&str, &str)]) -> std::process::Command {
+fn child_command(test: &str, settings: &[(&str, &str)]) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program has a path"));
     command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
     command.envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

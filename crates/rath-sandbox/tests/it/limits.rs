@@ -1,30 +1,30 @@
-//! What commands may use, and what happens to those who use more.
+//! Limits on the resources of commands.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 
-use super::{mark, marked, run, said, sh};
+use super::{count_marked, mark, printed, run, sh};
 use crate::block_on;
 
-/// A command in its own words, and how long it may take.
-fn within(line: &str, seconds: u64) -> Command {
+/// Returns a line of shell with a timeout.
+fn with_timeout(line: &str, seconds: u64) -> Command {
     let mut command = Command::shell(line);
-    command.time = Duration::from_secs(seconds);
+    command.timeout = Duration::from_secs(seconds);
     command
 }
 
-/// Both kinds of sandbox with limits, as far as this machine can see to them.
-fn limited(check: impl Fn(&Sandbox)) {
+/// Runs a check in both kinds of sandbox with limits, as far as this machine can enforce them.
+fn with_limits(check: impl Fn(&Sandbox)) {
     let open: [fn(&Path) -> Sandbox; 3] = [
-        |folder| Local::new(folder).memory(64 << 20).processes(200).file_size(1 << 20).into(),
-        |folder| Isolated::new(folder).memory(64 << 20).processes(200).file_size(1 << 20).into(),
-        |folder| Isolated::new(folder).memory(64 << 20).file_size(1 << 20).into(),
+        |directory| Local::new(directory).memory(64 << 20).processes(200).file_size(1 << 20).into(),
+        |directory| Isolated::new(directory).memory(64 << 20).processes(200).file_size(1 << 20).into(),
+        |directory| Isolated::new(directory).memory(64 << 20).file_size(1 << 20).into(),
     ];
     for open in open {
-        let folder = rath_test_support::temp_dir();
-        let sandbox = open(folder.path());
+        let directory = rath_test_support::temp_dir();
+        let sandbox = open(directory.path());
         match block_on(sandbox.capabilities()) {
             Ok(capabilities) => eprintln!("{capabilities}"),
             Err(error) => {
@@ -33,42 +33,49 @@ fn limited(check: impl Fn(&Sandbox)) {
             }
         }
         check(&sandbox);
-        assert_eq!(said(&sh(&sandbox, "echo still here")), "still here\n");
+        assert_eq!(printed(&sh(&sandbox, "echo still here")), "still here\n");
     }
 }
 
 #[test]
-fn a_fork_bomb_is_held_and_cleared_away() {
-    limited(|sandbox| {
+fn a_fork_bomb_is_limited_and_killed() {
+    with_limits(|sandbox| {
         for line in ["f() { f | f & }; f; sleep MARK", "f() { setsid sh -c 'sleep MARK' & f & f; }; f"] {
             let mark = mark();
-            let ran = run(sandbox, &within(&line.replace("MARK", &mark), 2));
-            // Whichever limit it comes to first: its time, its processes or its memory.
-            assert!(matches!(ran.ended, Ended::TimedOut | Ended::Exit(1..) | Ended::Signal(9)), "{:?}", ran.ended);
-            assert_eq!(marked(&mark), 0, "{line}");
+            let output = run(sandbox, &with_timeout(&line.replace("MARK", &mark), 2));
+            // It may reach any of its limits first: time, processes or memory.
+            assert!(
+                matches!(output.status, ExitStatus::TimedOut | ExitStatus::Exit(1..) | ExitStatus::Signal(9)),
+                "{:?}",
+                output.status
+            );
+            assert_eq!(count_marked(&mark), 0, "{line}");
         }
     });
 }
 
 #[test]
 fn a_memory_hog_is_stopped() {
-    limited(|sandbox| {
-        let ran = run(sandbox, &within("head -c 1G /dev/zero | tail > /dev/null", 60));
-        assert!(!matches!(ran.ended, Ended::Exit(0) | Ended::TimedOut), "{:?}", ran.ended);
-        assert_eq!(run(sandbox, &within("head -c 4M /dev/zero | tail > /dev/null", 60)).ended, Ended::Exit(0));
+    with_limits(|sandbox| {
+        let output = run(sandbox, &with_timeout("head -c 1G /dev/zero | tail > /dev/null", 60));
+        assert!(!matches!(output.status, ExitStatus::Exit(0) | ExitStatus::TimedOut), "{:?}", output.status);
+        assert_eq!(
+            run(sandbox, &with_timeout("head -c 4M /dev/zero | tail > /dev/null", 60)).status,
+            ExitStatus::Exit(0)
+        );
     });
 }
 
 #[test]
 fn processes_are_counted() {
     let open: [fn(&Path) -> Sandbox; 3] = [
-        |folder| Local::new(folder).processes(200).into(),
-        |folder| Isolated::new(folder).processes(200).into(),
-        |folder| Isolated::new(folder).into(),
+        |directory| Local::new(directory).processes(200).into(),
+        |directory| Isolated::new(directory).processes(200).into(),
+        |directory| Isolated::new(directory).into(),
     ];
     for open in open {
-        let folder = rath_test_support::temp_dir();
-        let sandbox = open(folder.path());
+        let directory = rath_test_support::temp_dir();
+        let sandbox = open(directory.path());
         let capabilities = block_on(sandbox.capabilities()).map(|capabilities| capabilities.processes);
         let Ok(Some(limit)) = capabilities else {
             eprintln!("skipped: {sandbox:?} on this machine, {capabilities:?}");
@@ -76,107 +83,110 @@ fn processes_are_counted() {
         };
         let start = |count: u64| {
             let line = format!("for nth in $(seq {count}); do sleep 1000 & done; echo all of them");
-            said(&run(&sandbox, &within(&line, 60)))
+            printed(&run(&sandbox, &with_timeout(&line, 60)))
         };
-        assert_eq!(start(limit.most / 2), "all of them\n", "{limit:?}");
-        let told = start(limit.most + limit.most / 2);
-        assert!(!told.contains("all of them"), "{limit:?}: {told}");
+        assert_eq!(start(limit.max / 2), "all of them\n", "{limit:?}");
+        let text = start(limit.max + limit.max / 2);
+        assert!(!text.contains("all of them"), "{limit:?}: {text}");
     }
 }
 
 #[test]
 fn no_file_grows_beyond_its_limit() {
-    limited(|sandbox| {
-        let ran = sh(sandbox, "head -c 2M /dev/zero > large; stat -c %s large");
-        assert!(said(&ran).contains("1048576\n"), "{}", said(&ran));
+    with_limits(|sandbox| {
+        let output = sh(sandbox, "head -c 2M /dev/zero > large; stat -c %s large");
+        assert!(printed(&output).contains("1048576\n"), "{}", printed(&output));
     });
 }
 
 #[test]
 fn processor_time_is_limited() {
-    let folder = rath_test_support::temp_dir();
+    let directory = rath_test_support::temp_dir();
     let second = Duration::from_secs(1);
     for sandbox in [
-        Sandbox::from(Local::new(folder.path()).cpu_time(second)),
-        Isolated::new(folder.path()).cpu_time(second).into(),
+        Sandbox::from(Local::new(directory.path()).cpu_time(second)),
+        Isolated::new(directory.path()).cpu_time(second).into(),
     ] {
-        let ran = run(&sandbox, &within("while :; do :; done", 60));
-        assert!(matches!(ran.ended, Ended::Signal(24 | 9)), "{:?}", ran.ended);
+        let output = run(&sandbox, &with_timeout("while :; do :; done", 60));
+        assert!(matches!(output.status, ExitStatus::Signal(24 | 9)), "{:?}", output.status);
     }
 }
 
 #[test]
-fn a_flood_of_output_is_cut_off_and_held_in_little_memory() {
+fn long_output_is_cut_off_and_takes_little_memory() {
     for open in [|path: &Path| Sandbox::local(path), |path: &Path| Sandbox::isolated(path)] {
-        let folder = rath_test_support::temp_dir();
-        let sandbox = open(folder.path());
-        let ran = sh(&sandbox, "head -c 1G /dev/zero");
-        assert_eq!((ran.ended, ran.out.bytes), (Ended::TooMuchOutput, 256 << 20));
-        assert!(ran.out.beginning.capacity() + ran.out.end.capacity() < 2 << 20);
-        let kept = sandbox.spooled(ran.out.spooled.expect("it is kept")).expect("it is here");
-        assert_eq!(kept.metadata().expect("a file").len(), 256 << 20);
-        assert_eq!(said(&sh(&sandbox, "echo still here")), "still here\n");
+        let directory = rath_test_support::temp_dir();
+        let sandbox = open(directory.path());
+        let output = sh(&sandbox, "head -c 1G /dev/zero");
+        assert_eq!((output.status, output.stdout.total_bytes), (ExitStatus::TooMuchOutput, 256 << 20));
+        assert!(output.stdout.head.capacity() + output.stdout.tail.capacity() < 2 << 20);
+        let file = sandbox.spool_path(output.stdout.spool_digest.expect("it is spooled")).expect("it is here");
+        assert_eq!(file.metadata().expect("a file").len(), 256 << 20);
+        assert_eq!(printed(&sh(&sandbox, "echo still here")), "still here\n");
         drop(sandbox);
-        assert!(!kept.exists(), "the folder was the sandbox's own");
+        assert!(!file.exists(), "the directory belonged to the sandbox");
     }
 }
 
 #[test]
-fn what_is_printed_and_kept_stays_in_a_folder_of_the_users() {
-    let (folder, spool) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
-    let sandbox = Sandbox::new(Local::new(folder.path()).output(1 << 20).spool(spool.path().join("deep/er")));
-    let ran = sh(&sandbox, "head -c 2M /dev/zero; head -c 10 /dev/zero >&2");
-    assert_eq!((ran.ended, ran.out.bytes + ran.err.bytes), (Ended::TooMuchOutput, 1 << 20));
-    let kept = sandbox.spooled(ran.out.spooled.expect("it is kept")).expect("it is here");
+fn spooled_output_stays_in_a_chosen_directory() {
+    let (directory, spool) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
+    let sandbox = Sandbox::new(Local::new(directory.path()).output(1 << 20).spool(spool.path().join("deep/er")));
+    let output = sh(&sandbox, "head -c 2M /dev/zero; head -c 10 /dev/zero >&2");
+    assert_eq!(
+        (output.status, output.stdout.total_bytes + output.stderr.total_bytes),
+        (ExitStatus::TooMuchOutput, 1 << 20)
+    );
+    let file = sandbox.spool_path(output.stdout.spool_digest.expect("it is spooled")).expect("it is here");
     drop(sandbox);
-    assert_eq!(kept.metadata().expect("a file").len(), 1 << 20);
-    let all: Vec<_> = std::fs::read_dir(spool.path().join("deep/er")).expect("a folder").flatten().collect();
+    assert_eq!(file.metadata().expect("a file").len(), 1 << 20);
+    let all: Vec<_> = std::fs::read_dir(spool.path().join("deep/er")).expect("a directory").flatten().collect();
     assert_eq!(all.len(), 1, "nothing else is left there");
 }
 
 #[test]
-fn control_groups_go_with_the_sandbox() {
+fn control_groups_are_removed_with_the_sandbox() {
     let groups = || -> Vec<PathBuf> {
         let mine = format!("rath-{}-", std::process::id());
         let mut found = Vec::new();
-        let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
-        while let Some(folder) = folders.pop() {
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut directories = vec![PathBuf::from("/sys/fs/cgroup")];
+        while let Some(directory) = directories.pop() {
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
             for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
                 if entry.file_name().to_string_lossy().starts_with(&mine) {
                     found.push(entry.path());
                 }
-                folders.push(entry.path());
+                directories.push(entry.path());
             }
         }
         found
     };
-    let folder = rath_test_support::temp_dir();
-    let sandbox = Sandbox::new(Local::new(folder.path()).memory(123 << 20));
+    let directory = rath_test_support::temp_dir();
+    let sandbox = Sandbox::new(Local::new(directory.path()).memory(123 << 20));
     let capabilities = block_on(sandbox.capabilities()).expect("it works here");
-    let by = capabilities.memory.expect("it was asked for").by;
+    let mechanism = capabilities.memory.expect("it was asked for").mechanism;
     sh(&sandbox, "sleep 1000 & true");
     let own = |limit: &str| {
         let files = ["memory.max", "memory.limit_in_bytes"];
-        let told = |group: &PathBuf| files.iter().find_map(|file| std::fs::read_to_string(group.join(file)).ok());
-        groups().into_iter().filter(|group| told(group).is_some_and(|told| told.trim() == limit)).collect::<Vec<_>>()
+        let max = |group: &PathBuf| files.iter().find_map(|file| std::fs::read_to_string(group.join(file)).ok());
+        groups().into_iter().filter(|group| max(group).is_some_and(|max| max.trim() == limit)).collect::<Vec<_>>()
     };
-    let made = own(&(123 << 20).to_string());
-    eprintln!("{by}: {made:?}");
-    assert_eq!(made.is_empty(), by == rath_sandbox::Mechanism::Rlimit);
+    let created = own(&(123 << 20).to_string());
+    eprintln!("{mechanism}: {created:?}");
+    assert_eq!(created.is_empty(), mechanism == rath_sandbox::Mechanism::Rlimit);
     let clone = sandbox.clone();
     drop(sandbox);
-    assert_eq!(said(&sh(&clone, "echo still here")), "still here\n");
+    assert_eq!(printed(&sh(&clone, "echo still here")), "still here\n");
     drop(clone);
-    assert!(made.iter().all(|group| !group.exists()), "{made:?}");
-    assert!(folder.path().exists());
+    assert!(created.iter().all(|group| !group.exists()), "{created:?}");
+    assert!(directory.path().exists());
 }
 
 #[test]
-fn a_limit_above_the_programs_own_changes_nothing_and_one_of_zero_is_an_error() {
-    let folder = rath_test_support::temp_dir();
-    let sandbox = Sandbox::new(Local::new(folder.path()).file_size(u64::MAX));
-    assert_eq!(sh(&sandbox, "echo x > file").ended, Ended::Exit(0));
+fn a_limit_above_that_of_the_program_has_no_effect_and_zero_is_an_error() {
+    let directory = rath_test_support::temp_dir();
+    let sandbox = Sandbox::new(Local::new(directory.path()).file_size(u64::MAX));
+    assert_eq!(sh(&sandbox, "echo x > file").status, ExitStatus::Exit(0));
     let error = Sandbox::open("local:./?processes=0").expect_err("nothing could run");
     assert_eq!(error.kind(), rath_sandbox::ErrorKind::Config);
 }

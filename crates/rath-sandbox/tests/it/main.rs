@@ -8,7 +8,7 @@ mod walls;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rath_sandbox::{Command, Ran, Sandbox};
+use rath_sandbox::{Command, Output, Sandbox};
 
 /// Runs a future on a runtime of its own.
 fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
@@ -17,27 +17,28 @@ fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
 }
 
 /// Runs a line of shell.
-fn sh(sandbox: &Sandbox, line: &str) -> Ran {
+fn sh(sandbox: &Sandbox, line: &str) -> Output {
     run(sandbox, &Command::shell(line))
 }
 
-fn run(sandbox: &Sandbox, command: &Command) -> Ran {
-    block_on(sandbox.run(command, &mut |_, _| {})).expect("it runs")
+/// Runs a command.
+fn run(sandbox: &Sandbox, command: &Command) -> Output {
+    block_on(sandbox.run(command)).expect("it runs")
 }
 
-/// What it printed, on either stream.
-fn said(ran: &Ran) -> String {
-    String::from_utf8_lossy(&[&*ran.out.beginning, &*ran.err.beginning].concat()).into_owned()
+/// Returns stdout and stderr as text.
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&[&*output.stdout.head, &*output.stderr.head].concat()).into_owned()
 }
 
-/// A number of seconds that nothing else on this machine sleeps for.
+/// Returns a number of seconds that no other process of this machine sleeps for.
 fn mark() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("86401.{:010}{:04}", std::process::id(), COUNT.fetch_add(1, Relaxed))
 }
 
-/// How many processes of this machine have a mark in their command line.
-fn marked(mark: &str) -> usize {
+/// Counts the processes of this machine with a mark in their command line.
+fn count_marked(mark: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(mark)).count()

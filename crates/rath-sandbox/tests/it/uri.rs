@@ -7,7 +7,7 @@ use rath_sandbox::{Command, Isolated, Local, Sandbox};
 use crate::block_on;
 
 #[test]
-fn a_uri_says_what_is_asked_for_and_opens_the_same_again() {
+fn a_uri_holds_the_settings_and_opens_the_same_sandbox() {
     let minute = std::time::Duration::from_secs(60);
     let rows: [(Sandbox, &str); 8] = [
         (Sandbox::local("./"), "local:./"),
@@ -30,7 +30,7 @@ fn a_uri_says_what_is_asked_for_and_opens_the_same_again() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_can() {
+fn the_error_for_a_wrong_uri_lists_what_is_known() {
     let found = ["nothing", "docker:rust", "isolated:./?netwrok=on", "isolated:./?network=yes", "local:./?memory=much"]
         .map(|uri| {
             let error = Sandbox::open(uri).expect_err("it is wrong");
@@ -54,29 +54,29 @@ fn what_cannot_be_opened_says_what_can() {
 }
 
 #[test]
-fn nothing_is_opened_before_it_is_used() {
-    let folder = rath_test_support::temp_dir();
-    let missing = folder.path().join("later");
+fn the_directory_is_opened_at_the_first_use() {
+    let directory = rath_test_support::temp_dir();
+    let missing = directory.path().join("later");
     for sandbox in [Sandbox::local(&missing), Sandbox::isolated(&missing)] {
-        let run = || block_on(sandbox.run(&Command::shell("true"), &mut |_, _| {}));
+        let run = || block_on(sandbox.run(&Command::shell("true")));
         let error = run().expect_err("there is no such directory");
         assert_eq!((error.kind(), error.hint()), (ErrorKind::Unavailable, Some("the directory has to be there")));
         assert!(!missing.exists());
         std::fs::create_dir(&missing).expect("made");
         run().expect("it is there now");
         drop(sandbox);
-        assert!(missing.exists(), "what the user gave stays");
+        assert!(missing.exists(), "the directory of the user stays");
         std::fs::remove_dir(&missing).expect("it is empty");
     }
 }
 
 #[test]
-fn a_sandbox_says_in_one_line_what_it_can_do_here() {
-    let folder = rath_test_support::temp_dir();
-    let told = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
-    assert_eq!(told(Sandbox::local(folder.path())), "as the user, network on");
-    let isolated = Isolated::new(folder.path()).hidden_host().file_size(1 << 20);
-    let told = told(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
-    assert!(told.starts_with("host hidden, network off, "), "{told}");
-    assert!(told.ends_with("files 1 MiB by rlimit, cpu 5 s by rlimit"), "{told}");
+fn capabilities_are_printed_on_one_line() {
+    let directory = rath_test_support::temp_dir();
+    let print = |sandbox: Sandbox| block_on(sandbox.capabilities()).expect("it works here").to_string();
+    assert_eq!(print(Sandbox::local(directory.path())), "no isolation, network on");
+    let isolated = Isolated::new(directory.path()).hidden_host().file_size(1 << 20);
+    let line = print(isolated.cpu_time(std::time::Duration::from_secs(5)).into());
+    assert!(line.starts_with("host hidden, network off, "), "{line}");
+    assert!(line.ends_with("files 1 MiB by rlimit, cpu 5 s by rlimit"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! What isolated commands cannot do, each next to the same done without isolation.
+//! The isolation of commands. Each forbidden action is shown to work without isolation.
 
 use std::io::ErrorKind::WouldBlock;
 use std::net::{TcpListener, UdpSocket};
@@ -6,30 +6,30 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
-use rath_sandbox::{Command, Ended, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 
-use super::{mark, run, said, sh};
+use super::{mark, printed, run, sh};
 
-/// A workspace and what lies outside of it, where the machine's own files are.
-struct Yard {
-    folder: rath_test_support::TempDir,
+/// A workspace, and files outside it.
+struct Fixture {
+    directory: rath_test_support::TempDir,
 }
 
-impl Yard {
+impl Fixture {
     fn new() -> Self {
-        let folder = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
+        let directory = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
         for path in ["work/.rath", "work/below", "outside", "home/.ssh", "home/.cargo/bin", "hidden"] {
-            std::fs::create_dir_all(folder.path().join(path)).expect("a folder");
+            std::fs::create_dir_all(directory.path().join(path)).expect("a directory");
         }
         let secrets = ["work/.rath/secret", "home/.ssh/secret", "home/secret", "hidden/secret", "work/below/secret"];
         for path in secrets.iter().chain(&["outside/file", "work/file", "home/.cargo/bin/tool"]) {
-            std::fs::write(folder.path().join(path), "words\n").expect("a file");
+            std::fs::write(directory.path().join(path), "words\n").expect("a file");
         }
-        Yard { folder }
+        Fixture { directory }
     }
 
     fn path(&self, below: &str) -> PathBuf {
-        self.folder.path().canonicalize().expect("a folder").join(below)
+        self.directory.path().canonicalize().expect("a directory").join(below)
     }
 
     fn home(&self) -> String {
@@ -40,8 +40,8 @@ impl Yard {
         Isolated::new(self.path("work")).env("HOME", self.home()).hide(self.path("hidden")).hide("below")
     }
 
-    /// The same, with what lies outside in sight, wherever on the machine that is.
-    fn in_sight(&self) -> Sandbox {
+    /// Returns an isolated sandbox that shows the directory `outside`, even if it is in a hidden one such as `/tmp`.
+    fn showing_outside(&self) -> Sandbox {
         self.isolated().show(self.path("outside")).into()
     }
 
@@ -50,20 +50,20 @@ impl Yard {
     }
 }
 
-/// Whether a line does what it is for.
-fn does(sandbox: &Sandbox, line: &str, yard: &Yard) -> bool {
+/// Returns true if a line of shell succeeds.
+fn succeeds(sandbox: &Sandbox, line: &str, fixture: &Fixture) -> bool {
     let mut command = Command::shell(line);
     command.env = vec![
-        ("OUT".to_owned(), yard.path("outside").display().to_string()),
-        ("HIDDEN".to_owned(), yard.path("hidden").display().to_string()),
+        ("OUT".to_owned(), fixture.path("outside").display().to_string()),
+        ("HIDDEN".to_owned(), fixture.path("hidden").display().to_string()),
     ];
-    let ran = run(sandbox, &command);
-    eprintln!("{:?} {line}\n{}", ran.ended, said(&ran));
-    ran.ended == Ended::Exit(0)
+    let output = run(sandbox, &command);
+    eprintln!("{:?} {line}\n{}", output.status, printed(&output));
+    output.status == ExitStatus::Exit(0)
 }
 
 #[test]
-fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
+fn nothing_outside_the_workspace_can_be_changed_and_nothing_private_be_read() {
     let rows = [
         "echo x > \"$OUT/new\"",
         "echo x >> \"$OUT/file\"",
@@ -81,7 +81,7 @@ fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
         "cat .rath/secret",
         "echo x > .rath/new",
         "mv .rath moved && mv moved .rath",
-        // The mark is in a file, lest whoever looks for it is found.
+        // The mark is in a file, so that grep does not find its own command line.
         "grep -aqf mark /proc/[0-9]*/cmdline",
         "kill -0 $(grep -alf mark /proc/[0-9]*/cmdline | head -1 | tr -dc 0-9)",
         "cat /proc/1/cmdline",
@@ -90,25 +90,25 @@ fn nothing_outside_the_workspace_can_be_changed_or_spied_on() {
     let mark = mark();
     let mut other = rath_test_support::program("sleep").arg(&mark).spawn().expect("it starts");
     let marked = || {
-        let yard = Yard::new();
-        std::fs::write(yard.path("work/mark"), &mark).expect("a file");
-        yard
+        let fixture = Fixture::new();
+        std::fs::write(fixture.path("work/mark"), &mark).expect("a file");
+        fixture
     };
     for row in rows {
-        let yard = marked();
-        assert!(does(&yard.local(), row, &yard), "without isolation it works: {row}");
-        let yard = marked();
-        assert!(!does(&yard.in_sight(), row, &yard), "isolated: {row}");
-        assert_eq!(std::fs::read_dir(yard.path("outside")).expect("a folder").count(), 1, "{row}");
+        let fixture = marked();
+        assert!(succeeds(&fixture.local(), row, &fixture), "without isolation it works: {row}");
+        let fixture = marked();
+        assert!(!succeeds(&fixture.showing_outside(), row, &fixture), "isolated: {row}");
+        assert_eq!(std::fs::read_dir(fixture.path("outside")).expect("a directory").count(), 1, "{row}");
     }
     other.kill().expect("it still runs");
     other.wait().expect("it has ended");
 }
 
 #[test]
-fn what_an_isolated_command_needs_is_there() {
+fn an_isolated_command_has_what_it_needs() {
     let rows = [
-        "echo x > new && rm new && mkdir folder && mv file folder/",
+        "echo x > new && rm new && mkdir directory && mv file directory/",
         "echo x > /tmp/new && cat /tmp/new && echo x > /var/tmp/new",
         "echo x > ~/new && cat ~/new",
         "cat ~/.cargo/bin/tool",
@@ -122,57 +122,57 @@ fn what_an_isolated_command_needs_is_there() {
         "script -qc 'echo a terminal' /dev/null || true",
     ];
     for row in rows {
-        let yard = Yard::new();
-        assert!(does(&yard.in_sight(), row, &yard), "{row}");
+        let fixture = Fixture::new();
+        assert!(succeeds(&fixture.showing_outside(), row, &fixture), "{row}");
     }
-    // What it wrote outside of the workspace is gone with the command.
-    let yard = Yard::new();
-    let sandbox = Sandbox::from(yard.isolated());
+    // Files outside the workspace are removed with the command.
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated());
     sh(&sandbox, "echo x > /tmp/new; echo x > ~/new; echo x > /dev/shm/new; echo x > kept");
-    assert_eq!(said(&sh(&sandbox, "ls /tmp ~ /dev/shm | grep new; ls kept")), "kept\n");
+    assert_eq!(printed(&sh(&sandbox, "ls /tmp ~ /dev/shm | grep new; ls kept")), "kept\n");
 }
 
 #[test]
-fn a_hidden_machine_shows_its_programs_only() {
-    let yard = Yard::new();
-    let sandbox = Sandbox::from(yard.isolated().hidden_host());
-    assert!(does(&sandbox, "echo x > new && ls /usr/bin > /dev/null && cat /etc/passwd > /dev/null", &yard));
-    assert!(!does(&sandbox, "cat \"$OUT/file\"", &yard));
-    let shown = Sandbox::from(yard.isolated().hidden_host().show(yard.path("outside")));
-    assert!(does(&shown, "cat \"$OUT/file\" && ! echo x > \"$OUT/new\"", &yard));
+fn a_hidden_host_shows_its_programs_only() {
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated().hidden_host());
+    assert!(succeeds(&sandbox, "echo x > new && ls /usr/bin > /dev/null && cat /etc/passwd > /dev/null", &fixture));
+    assert!(!succeeds(&sandbox, "cat \"$OUT/file\"", &fixture));
+    let shown = Sandbox::from(fixture.isolated().hidden_host().show(fixture.path("outside")));
+    assert!(succeeds(&shown, "cat \"$OUT/file\" && ! echo x > \"$OUT/new\"", &fixture));
 }
 
 #[test]
-fn a_fork_has_the_path_of_what_it_was_forked_from() {
-    let yard = Yard::new();
-    let sandbox = Sandbox::from(yard.isolated());
-    let fork = yard.path("work/.rath/fork");
-    std::fs::create_dir_all(fork.join("below")).expect("a folder");
+fn another_directory_is_seen_at_the_path_of_the_first() {
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated());
+    let fork = fixture.path("work/.rath/fork");
+    std::fs::create_dir_all(fork.join("below")).expect("a directory");
     std::fs::write(fork.join("file"), "forked\n").expect("a file");
-    let other = sandbox.over(&fork).expect("it is on this machine");
-    let path = yard.path("work").display().to_string();
+    let other = sandbox.with_directory(&fork).expect("it is on this machine");
+    let path = fixture.path("work").display().to_string();
     let line = format!("pwd; cat '{path}/file'; echo x > '{path}/new'; ls -A");
-    assert_eq!(said(&sh(&other, &line)), format!("{path}\nforked\nbelow\nfile\nnew\n"));
-    assert!(fork.join("new").exists() && !yard.path("work/new").exists());
-    assert_eq!(said(&sh(&sandbox, "cat file; ls new")).lines().next(), Some("words"));
+    assert_eq!(printed(&sh(&other, &line)), format!("{path}\nforked\nbelow\nfile\nnew\n"));
+    assert!(fork.join("new").exists() && !fixture.path("work/new").exists());
+    assert_eq!(printed(&sh(&sandbox, "cat file; ls new")).lines().next(), Some("words"));
     let again = Sandbox::open(other.uri()).expect("it was just written");
-    assert_eq!(said(&sh(&again, "pwd; cat file")), format!("{path}\nforked\n"));
+    assert_eq!(printed(&sh(&again, "pwd; cat file")), format!("{path}\nforked\n"));
 }
 
-/// Connects and prints, or says why not.
+/// Returns a line of shell that connects, and prints "connected" or the error.
 fn connect(to: &str) -> String {
     format!("perl -MSocket -e '{to}; print connect($s, $a) ? \"connected\" : \"$!\"'")
 }
 
 #[test]
-fn there_is_no_network_unless_asked_for() {
-    let yard = Yard::new();
+fn there_is_no_network_by_default() {
+    let fixture = Fixture::new();
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     udp.set_nonblocking(true).expect("a socket");
-    // A socket's path is short, and the path of a clone may be long: both sides name it from its own folder.
-    let folder = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
-    let open = std::fs::File::open(folder.path()).expect("a folder");
+    // The path of a socket is limited to about 100 bytes, so both sides name it relative to its directory.
+    let directory = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
+    let open = std::fs::File::open(directory.path()).expect("a directory");
     let path = format!("/proc/self/fd/{}/socket", std::os::fd::AsRawFd::as_raw_fd(&open));
     let _unix = UnixListener::bind(path).expect("a socket");
     let name = format!("rath-test-{}", std::process::id());
@@ -186,18 +186,18 @@ fn there_is_no_network_unless_asked_for() {
     let unix = |name: &str| connect(&format!("socket($s, AF_UNIX, SOCK_STREAM, 0); $a = sockaddr_un(\"{name}\")"));
     let send =
         inet("SOCK_DGRAM", udp_port).replace("print connect($s, $a)", "connect($s, $a); print send($s, \"x\", 0)");
-    // Without isolation, with the network, without it: whether there is a connection.
+    // True if there is a connection: without isolation, isolated with network, isolated without.
     let rows = [
         ("tcp", inet("SOCK_STREAM", tcp_port), [true, true, false]),
-        ("unix", format!("cd '{}' && {}", folder.path().display(), unix("socket")), [true, false, false]),
+        ("unix", format!("cd '{}' && {}", directory.path().display(), unix("socket")), [true, false, false]),
         ("abstract", unix(&format!("\\0{name}")), [true, true, false]),
     ];
-    let sandboxes = [yard.local(), yard.isolated().network().into(), yard.isolated().into()];
+    let sandboxes = [fixture.local(), fixture.isolated().network().into(), fixture.isolated().into()];
     for (what, line, wanted) in rows {
         let found = sandboxes.each_ref().map(|sandbox| {
-            let said = said(&sh(sandbox, &line));
-            eprintln!("{what} in {sandbox:?}: {said}");
-            said == "connected"
+            let printed = printed(&sh(sandbox, &line));
+            eprintln!("{what} in {sandbox:?}: {printed}");
+            printed == "connected"
         });
         assert_eq!(found, wanted, "{what}");
     }
@@ -210,14 +210,14 @@ fn there_is_no_network_unless_asked_for() {
 }
 
 #[test]
-fn privileges_are_gone_and_stay_so() {
-    let yard = Yard::new();
-    let sandbox = Sandbox::from(yard.isolated());
+fn privileges_are_dropped_for_good() {
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated());
     let status = "grep -E '^(NoNewPrivs|Seccomp|Cap[A-Z][a-z]+):' /proc/self/status | tr -d '\\t'";
     let none = "0000000000000000";
     let wanted =
         format!("CapInh:{none}\nCapPrm:{none}\nCapEff:{none}\nCapBnd:{none}\nCapAmb:{none}\nNoNewPrivs:1\nSeccomp:2\n");
-    assert_eq!(said(&sh(&sandbox, status)), wanted);
+    assert_eq!(printed(&sh(&sandbox, status)), wanted);
     let rows = [
         "mkdir m && mount -t tmpfs none m",
         "mkdir m; mount --bind /usr m",
@@ -244,16 +244,16 @@ fn privileges_are_gone_and_stay_so() {
         "dmesg",
     ];
     for row in rows {
-        assert!(!does(&sandbox, row, &yard), "{row}");
+        assert!(!succeeds(&sandbox, row, &fixture), "{row}");
     }
     // The first process cannot be killed from inside.
-    assert_eq!(said(&sh(&sandbox, "kill -9 1; kill -TERM 1; echo alive")), "alive\n");
+    assert_eq!(printed(&sh(&sandbox, "kill -9 1; kill -TERM 1; echo alive")), "alive\n");
 }
 
-/// Numbers of system calls, and what a command is told that makes them.
+/// Makes system calls by number, and checks the error.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn calls_that_lead_out_are_refused() {
+fn dangerous_system_calls_are_refused() {
     const REFUSED: i32 = 1;
     const MISSING: i32 = 38;
     let rows = [
@@ -278,20 +278,20 @@ fn calls_that_lead_out_are_refused() {
         ("attaching to the first process", "101, 16, 1, 0, 0", 3),
         ("getpid", "39", 0),
     ];
-    let yard = Yard::new();
-    let sandbox = Sandbox::from(yard.isolated());
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated());
     for (what, call, errno) in rows {
         let line = format!("perl -e '$! = 0; syscall({call}); print $! + 0'");
-        let ran = sh(&sandbox, &line);
-        let found = said(&ran);
-        // Whether a process that cannot be seen is told apart from one that is not there is up to the kernel.
+        let output = sh(&sandbox, &line);
+        let found = printed(&output);
+        // Kernels differ in the error for a process that exists but is hidden.
         let wanted = if errno == 3 { vec!["1".to_owned(), "3".to_owned()] } else { vec![errno.to_string()] };
-        assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", ran.ended);
+        assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", output.status);
     }
 }
 
 #[test]
-fn the_whole_machine_is_no_workspace() {
-    let error = crate::block_on(Sandbox::isolated("/").run(&Command::shell("true"), &mut |_, _| {}));
+fn the_root_directory_cannot_be_the_workspace() {
+    let error = crate::block_on(Sandbox::isolated("/").run(&Command::shell("true")));
     assert_eq!(error.expect_err("it would show everything").kind(), rath_sandbox::ErrorKind::Config);
 }

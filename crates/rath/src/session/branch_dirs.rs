@@ -14,7 +14,7 @@ use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::versions::{self, Versions};
 use crate::error::ErrorKind;
-use crate::sandbox::{OWN, Root, Sandbox};
+use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::session::{Error, Result};
 use crate::workspace::{Snapshot, Workspace};
 
@@ -91,8 +91,8 @@ impl BranchDirs {
         if let Some(store) = self.versions.get() {
             return Ok(Some(store));
         }
-        crate::store::make_folder(&root.join(OWN)).map_err(|error| cannot_store(root, error))?;
-        let store = Versions::open(&root.join(OWN).join("workspace"))?;
+        crate::store::make_folder(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))?;
+        let store = Versions::open(&root.join(RATH_DIR).join("workspace"))?;
         Ok(Some(self.versions.get_or_init(|| store)))
     }
 
@@ -219,7 +219,7 @@ impl BranchDirs {
         let sandbox = if Some(directory) == self.sandbox.directory() {
             self.sandbox.clone()
         } else {
-            let other = self.sandbox.over(directory);
+            let other = self.sandbox.with_directory(directory);
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
@@ -245,7 +245,7 @@ impl BranchDirs {
 
     /// Returns the path of the directory that a fork gets.
     fn fork_path(&self, root: &Path, branch: BranchId) -> PathBuf {
-        root.join(OWN).join("work").join(branch.to_string())
+        root.join(RATH_DIR).join("work").join(branch.to_string())
     }
 
     /// Returns true if a branch is the one to work in the user's directory.
@@ -386,7 +386,7 @@ impl Occupant {
 }
 
 fn occupant_file(root: &Path) -> PathBuf {
-    root.join(OWN).join("workspace").join("tenant")
+    root.join(RATH_DIR).join("workspace").join("tenant")
 }
 
 fn read_occupant(root: &Path) -> Option<Occupant> {

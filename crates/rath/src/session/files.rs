@@ -10,7 +10,7 @@ use rath_record::{Record, StepId};
 use super::blame::{self, Blame};
 use super::{Session, blocking};
 use crate::error::ErrorKind;
-use crate::sandbox::{self, Command, Ended, Ran};
+use crate::sandbox::{self, Command, ExitStatus};
 use crate::session::{Error, Result};
 use crate::workspace::{self, Bisect};
 
@@ -100,13 +100,13 @@ impl Session {
                 None => {
                     let (versions, tree) = (versions.clone(), tree.clone());
                     let checkout = blocking(move || versions.temp_checkout(&tree)).await?;
-                    let sandbox = branch_dirs.sandbox().over(checkout.path()).ok_or_else(|| {
+                    let sandbox = branch_dirs.sandbox().with_directory(checkout.path()).ok_or_else(|| {
                         let message =
                             format!("the sandbox {} cannot work in another directory", branch_dirs.sandbox().uri());
                         Error::new(ErrorKind::Place, message).with_session(self)
                     })?;
-                    let ran = sandbox.run(&Command::argv(argv.iter().cloned()), &mut |_, _| {}).await?;
-                    if ran.ended == Ended::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
+                    let ran = sandbox.run(&Command::argv(argv.iter().cloned())).await?;
+                    if ran.status == ExitStatus::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
                 }
             };
             seen.insert(tree, verdict);
@@ -124,7 +124,7 @@ impl Session {
         self.observe().await?;
         self.require_inputs(inputs)?;
         let dir = self.prepare_dir().await?;
-        let ran = dir.sandbox().run(&Command::shell(command), &mut |_, _| {}).await;
+        let ran = dir.sandbox().run(&Command::shell(command)).await;
         let checked = checked(command, inputs, self.tree(), &ran);
         let verdict = checked.verdict;
         self.push(checked);
@@ -170,11 +170,11 @@ pub(crate) fn checked(
     command: &str,
     inputs: &[String],
     tree: Option<Tree>,
-    ran: &Result<Ran, sandbox::Error>,
+    ran: &Result<sandbox::Output, sandbox::Error>,
 ) -> Checked {
     let (verdict, output) = match ran {
         Ok(ran) => {
-            let verdict = if ran.ended == Ended::Exit(0) { Verdict::Passed } else { Verdict::Failed };
+            let verdict = if ran.status == ExitStatus::Exit(0) { Verdict::Passed } else { Verdict::Failed };
             (verdict, ran.text())
         }
         Err(error) => (Verdict::Broken, error.message()),

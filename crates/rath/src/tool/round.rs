@@ -490,6 +490,6 @@ impl CallSlot {
 
 /// Replaces the paths of touches by their canonical names.
 fn resolve(touches: &[Touch], root: Option<&Root>) -> Vec<Touch> {
-    let name = |path: &str| root.and_then(|root| root.name(path)).unwrap_or_else(|| normalize_path(path));
+    let name = |path: &str| root.and_then(|root| root.canonical_name(path)).unwrap_or_else(|| normalize_path(path));
     touches.iter().map(|touch| touch.resolved(name)).collect()
 }

@@ -267,7 +267,7 @@ fn a_directory_is_listed_as_deep_as_is_asked() {
             main.rs
             Failed: failed: cannot list `b.txt`: it is not a directory
             Failed: failed: cannot list `none`: there is no such directory
-            Failed: failed: `.rath` is in rath's own folder
+            Failed: failed: `.rath` is in the reserved directory `.rath`
             BadArguments: bad arguments: `depth`: wanted at most 64, found 65
         "#]],
     );

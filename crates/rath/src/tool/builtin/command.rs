@@ -1,19 +1,19 @@
 //! Running a command, and the output that the model reads.
 
 use crate::error::ErrorKind;
-use crate::sandbox::{Command, Ended, Ran, Stream};
+use crate::sandbox::{self, Command, ExitStatus, Stream};
 use crate::session::{Error, Result};
 use crate::tool::{Output, ToolCx};
 
 /// Runs a command, and reports to the listeners of the run what it prints.
-pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<Ran> {
+pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<sandbox::Output> {
     if command.argv.iter().any(|argument| argument.contains('\0')) {
         return Err(Error::new(ErrorKind::Arguments, "a command cannot contain a NUL byte"));
     }
     // The bytes of stdout and stderr that are not reported yet.
     let mut unreported = [Vec::new(), Vec::new()];
     let mut sink = |stream: Stream, bytes: &[u8]| {
-        let waiting = &mut unreported[usize::from(stream == Stream::Err)];
+        let waiting = &mut unreported[usize::from(stream == Stream::Stderr)];
         waiting.extend_from_slice(bytes);
         // Only whole characters are reported.
         let whole = match std::str::from_utf8(waiting) {
@@ -23,18 +23,18 @@ pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<Ran> {
         let text: Vec<_> = waiting.drain(..whole).collect();
         cx.output(String::from_utf8_lossy(&text));
     };
-    Ok(cx.sandbox()?.run(command, &mut sink).await?)
+    Ok(cx.sandbox()?.run_streaming(command, &mut sink).await?)
 }
 
 /// Returns the output for the model: stdout, then stderr. A command that failed is an error that begins with how it ended.
-pub(super) fn to_output(ran: &Ran, command: &Command) -> Result<Output> {
+pub(super) fn to_output(ran: &sandbox::Output, command: &Command) -> Result<Output> {
     let printed = ran.text();
-    let (kind, end) = match ran.ended {
-        Ended::Exit(0) => return Ok(printed.into()),
-        Ended::Exit(code) => (ErrorKind::Tool, format!("exit code {code}")),
-        Ended::Signal(signal) => (ErrorKind::Tool, format!("killed by signal {signal}")),
-        Ended::TimedOut => (ErrorKind::Timeout, format!("killed after {} s", command.time.as_secs())),
-        Ended::TooMuchOutput => (ErrorKind::Tool, "killed because it printed too much".to_owned()),
+    let (kind, end) = match ran.status {
+        ExitStatus::Exit(0) => return Ok(printed.into()),
+        ExitStatus::Exit(code) => (ErrorKind::Tool, format!("exit code {code}")),
+        ExitStatus::Signal(signal) => (ErrorKind::Tool, format!("killed by signal {signal}")),
+        ExitStatus::TimedOut => (ErrorKind::Timeout, format!("killed after {} s", command.timeout.as_secs())),
+        ExitStatus::TooMuchOutput => (ErrorKind::Tool, "killed because it printed too much".to_owned()),
     };
     Err(Error::new(kind, if printed.is_empty() { end } else { format!("{end}\n{printed}") }))
 }

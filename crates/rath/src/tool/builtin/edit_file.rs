@@ -6,7 +6,7 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH_DESCRIPTION, count, file_error, spec, text};
-use crate::sandbox::{Part, Sandbox};
+use crate::sandbox::{ByteRange, Sandbox};
 use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
@@ -57,7 +57,7 @@ enum EditMode {
 }
 
 async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, mode: EditMode) -> Result<Output> {
-    let read = async || sandbox.read(path, Part { from: 0, most: MAX_FILE_BYTES + 1 }).await;
+    let read = async || sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES + 1 }).await;
     let before = read().await?;
     if before.len() as u64 > MAX_FILE_BYTES {
         return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));

@@ -4,7 +4,7 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH_DESCRIPTION, spec, text};
-use crate::sandbox::Kind;
+use crate::sandbox::FileKind;
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
@@ -32,13 +32,13 @@ impl Tool for FileExists {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let entry = cx.sandbox()?.look(text(&arguments, "path")).await?;
+        let entry = cx.sandbox()?.stat(text(&arguments, "path")).await?;
         let Some(entry) = entry else { return Ok("no".into()) };
         Ok(match entry.kind {
-            Kind::File => format!("yes, a file of {} bytes", entry.bytes),
-            Kind::Directory => "yes, a directory".to_owned(),
-            Kind::Link => "yes, a link".to_owned(),
-            Kind::Other => "yes, but it is no ordinary file".to_owned(),
+            FileKind::File => format!("yes, a file of {} bytes", entry.bytes),
+            FileKind::Directory => "yes, a directory".to_owned(),
+            FileKind::Symlink => "yes, a link".to_owned(),
+            FileKind::Other => "yes, but it is no ordinary file".to_owned(),
         }
         .into())
     }

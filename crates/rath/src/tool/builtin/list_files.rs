@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::tree::{Directory, MAX_DEPTH};
 use super::{spec, text};
-use crate::sandbox::Kind;
+use crate::sandbox::FileKind;
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
@@ -60,15 +60,15 @@ impl Tool for ListFiles {
             for child in children {
                 if shown.len() < MAX_SHOWN_NAMES {
                     let mark = match child.entry.kind {
-                        Kind::Directory => "/",
-                        Kind::Link => "@",
-                        Kind::File | Kind::Other => "",
+                        FileKind::Directory => "/",
+                        FileKind::Symlink => "@",
+                        FileKind::File | FileKind::Other => "",
                     };
                     shown.push(format!("{}{mark}", child.shown));
                 } else {
                     left_out += 1;
                 }
-                let is_walked = child.entry.kind == Kind::Directory && !child.ignored;
+                let is_walked = child.entry.kind == FileKind::Directory && !child.ignored;
                 if is_walked && directory.depth + 1 < depth && left_out < MAX_COUNTED_NAMES {
                     waiting.push_back(directory.below(&child));
                 }

@@ -4,7 +4,7 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 use super::{PATH_DESCRIPTION, file_error, spec, text};
-use crate::sandbox::{Part, Sandbox};
+use crate::sandbox::{ByteRange, Sandbox};
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
@@ -51,7 +51,7 @@ impl Tool for ReadFile {
                 let mut selection = LineSelection::new(from, from.saturating_add(lines.unwrap_or(u64::MAX)));
                 let mut at = 0;
                 while !selection.is_enough(at) {
-                    let chunk = sandbox.read(path, Part { from: at, most: READ_BYTES }).await?;
+                    let chunk = sandbox.read(path, ByteRange { offset: at, max_len: READ_BYTES }).await?;
                     if chunk.is_empty() {
                         selection.counted = true;
                         break;
@@ -69,9 +69,9 @@ impl Tool for ReadFile {
 }
 
 async fn read_whole(sandbox: &Sandbox, path: &str) -> Result<String> {
-    let bytes = sandbox.read(path, Part { from: 0, most: MAX_TEXT_BYTES as u64 + 1 }).await?;
+    let bytes = sandbox.read(path, ByteRange { offset: 0, max_len: MAX_TEXT_BYTES as u64 + 1 }).await?;
     if bytes.len() > MAX_TEXT_BYTES {
-        let bytes = sandbox.look(path).await?.map_or(bytes.len() as u64, |entry| entry.bytes);
+        let bytes = sandbox.stat(path).await?.map_or(bytes.len() as u64, |entry| entry.bytes);
         let why = format!(
             "it has {bytes} bytes, and at most {MAX_TEXT_BYTES} are read at once; give `from_line` and `lines`"
         );

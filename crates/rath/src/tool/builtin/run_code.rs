@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::shell::{MAX_SECONDS, OUTPUT_GRACE};
 use super::{command, spec, text};
 use crate::error::ErrorKind;
-use crate::sandbox::{Command, Ended};
+use crate::sandbox::{Command, ExitStatus};
 use crate::session::{Error, Result};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
@@ -78,13 +78,13 @@ impl Tool for RunCode {
             "for program in {programs}; do command -v $program >/dev/null 2>&1 && exec $program {option} \"$1\"; done; exit 127"
         );
         let mut run = Command::argv(["sh", "-c", &find, "sh", code]);
-        run.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
+        run.timeout = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
         // Unbuffered, so that the output of a program that is killed is complete; and no bytecode files in the workspace.
         run.env = [("PYTHONUNBUFFERED", "1"), ("PYTHONDONTWRITEBYTECODE", "1")]
             .map(|(name, on)| (name.into(), on.into()))
             .into();
         let ran = command::run(cx, &run).await?;
-        if ran.ended == Ended::Exit(127) && ran.out.bytes + ran.err.bytes == 0 {
+        if ran.status == ExitStatus::Exit(127) && ran.stdout.total_bytes + ran.stderr.total_bytes == 0 {
             let installed = installed_languages(cx).await?;
             if !installed.contains(&name) {
                 let known = if installed.is_empty() { "none".to_owned() } else { installed.join(", ") };
@@ -102,8 +102,8 @@ async fn installed_languages(cx: &ToolCx) -> Result<Vec<&'static str>> {
         format!("for program in {programs}; do command -v $program >/dev/null 2>&1 && echo {name}; done\n")
     };
     let look = Command::shell(&LANGUAGES.iter().map(look).collect::<String>());
-    let ran = cx.sandbox()?.run(&look, &mut |_, _| {}).await?;
-    let printed = String::from_utf8_lossy(&ran.out.beginning).into_owned();
+    let ran = cx.sandbox()?.run(&look).await?;
+    let printed = String::from_utf8_lossy(&ran.stdout.head).into_owned();
     Ok(LANGUAGES
         .iter()
         .map(|language| language.name)

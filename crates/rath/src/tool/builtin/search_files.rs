@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::tree::{Child, Directory, MAX_DEPTH};
 use super::{count, file_error, spec, text};
 use crate::error::ErrorKind;
-use crate::sandbox::{Kind, Part, Sandbox};
+use crate::sandbox::{ByteRange, FileKind, Sandbox};
 use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 use crate::workspace::IgnoreRules;
@@ -103,17 +103,19 @@ struct SearchResults {
 impl FileSearch {
     async fn run(&mut self, path: &str) -> Result<()> {
         let entry =
-            self.sandbox.look(path).await?.ok_or_else(|| file_error("search", path, "there is no such file"))?;
+            self.sandbox.stat(path).await?.ok_or_else(|| file_error("search", path, "there is no such file"))?;
         match entry.kind {
-            Kind::Directory => {}
-            Kind::File => return self.search_file(path, entry.bytes).await,
-            Kind::Link | Kind::Other => return Err(file_error("search", path, "it is not an ordinary file")),
+            FileKind::Directory => {}
+            FileKind::File => return self.search_file(path, entry.bytes).await,
+            FileKind::Symlink | FileKind::Other => {
+                return Err(file_error("search", path, "it is not an ordinary file"));
+            }
         }
         // A stack: the children of a directory are searched directly after it.
         let mut waiting: Vec<(Directory, Option<Child>)> = vec![(Directory::open(&self.sandbox, path).await, None)];
         while let Some((directory, child)) = waiting.pop() {
             let mut within = match child {
-                Some(child) if child.entry.kind == Kind::File => {
+                Some(child) if child.entry.kind == FileKind::File => {
                     if self.filter.accepts(&child.shown) {
                         // A file that was removed meanwhile or may not be read does not end the search.
                         let _ = self.search_file(&child.path, child.entry.bytes).await;
@@ -135,7 +137,8 @@ impl FileSearch {
                 children => children.unwrap_or_default(),
             };
             // Symlinks are not followed: a target inside the workspace is found at its own path.
-            let searched = |child: &Child| matches!(child.entry.kind, Kind::File | Kind::Directory) && !child.ignored;
+            let searched =
+                |child: &Child| matches!(child.entry.kind, FileKind::File | FileKind::Directory) && !child.ignored;
             let children = children.into_iter().rev().filter(searched);
             waiting.extend(children.map(|child| (within.clone(), Some(child))));
         }
@@ -153,7 +156,7 @@ impl FileSearch {
             return Ok(());
         }
         self.results.files += 1;
-        let text = self.sandbox.read(path, Part { from: 0, most: MAX_FILE_BYTES }).await?;
+        let text = self.sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES }).await?;
         if !text.contains(&0) {
             self.search_text(path, &text);
         }

@@ -48,7 +48,7 @@ impl Tool for Shell {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let mut line = Command::shell(text(&arguments, "command"));
         line.cwd = text(&arguments, "cwd").to_owned();
-        line.time = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
+        line.timeout = Duration::from_secs(arguments["timeout"].as_u64().unwrap_or(MAX_SECONDS).min(MAX_SECONDS));
         command::to_output(&command::run(cx, &line).await?, &line)
     }
 }

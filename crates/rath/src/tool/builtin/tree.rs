@@ -1,6 +1,6 @@
 //! Walking through directories, as far as the rules in `.gitignore` files let one.
 
-use crate::sandbox::{Entry, Kind, Part, Sandbox};
+use crate::sandbox::{ByteRange, DirEntry, FileKind, Sandbox};
 use crate::session::Result;
 use crate::workspace::IgnoreRules;
 
@@ -23,7 +23,7 @@ pub(super) struct Directory {
 
 /// An entry of a directory.
 pub(super) struct Child {
-    pub(super) entry: Entry,
+    pub(super) entry: DirEntry,
     /// As the sandbox knows it.
     pub(super) path: String,
     pub(super) shown: String,
@@ -59,9 +59,9 @@ impl Directory {
         if entries.iter().any(|entry| entry.name == ".gitignore") {
             self.add_rules(sandbox, &self.path.clone()).await;
         }
-        let child = |entry: Entry| {
+        let child = |entry: DirEntry| {
             let path = format!("{prefix}{}", entry.name);
-            let is_directory = entry.kind == Kind::Directory;
+            let is_directory = entry.kind == FileKind::Directory;
             let is_git = entry.name.eq_ignore_ascii_case(".git");
             let ignored = is_git || self.rules.ignores(path.as_bytes(), is_directory);
             Child { shown: format!("{}{}", self.shown, entry.name), path, ignored, entry }
@@ -82,11 +82,11 @@ impl Directory {
     /// Adds the rules in the `.gitignore` of a directory. As for git, only an ordinary file holds rules.
     async fn add_rules(&mut self, sandbox: &Sandbox, directory: &str) {
         let path = if directory.is_empty() { ".gitignore".to_owned() } else { format!("{directory}/.gitignore") };
-        match sandbox.look(&path).await {
-            Ok(Some(entry)) if entry.kind == Kind::File => {}
+        match sandbox.stat(&path).await {
+            Ok(Some(entry)) if entry.kind == FileKind::File => {}
             _ => return,
         }
-        if let Ok(content) = sandbox.read(&path, Part { from: 0, most: MAX_RULES_BYTES }).await {
+        if let Ok(content) = sandbox.read(&path, ByteRange { offset: 0, max_len: MAX_RULES_BYTES }).await {
             self.rules = self.rules.with_gitignore(directory.as_bytes(), &content);
         }
     }

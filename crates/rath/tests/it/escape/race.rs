@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use rath::sandbox::{Part, Root};
+use rath::sandbox::{ByteRange, Root};
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn nothing_that_is_swapped_meanwhile_leads_out_of_a_root() {
             let yard = Yard::new();
             prepare(&yard);
             let root = Root::open(&yard.inside()).expect("a root");
-            let root = if walking { root.walking() } else { root };
+            let root = if walking { root.without_openat2() } else { root };
             let around = yard.around();
             let swapping = Swapping::start(&yard, one, other);
             let (mut read, mut refused) = (0, 0);
@@ -92,7 +92,7 @@ fn nothing_that_is_swapped_meanwhile_leads_out_of_a_root() {
                 if nth >= times && swapping.swaps() > 0 && read > 0 {
                     break;
                 }
-                match root.read(path, Part { from: 0, most: 1_000 }) {
+                match root.read(path, ByteRange { offset: 0, max_len: 1_000 }) {
                     Ok(bytes) => {
                         assert!(
                             matches!(&*bytes, b"harmless" | b"written"),

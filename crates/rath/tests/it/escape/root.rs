@@ -1,10 +1,10 @@
 //! Every path on a root itself.
 
-use rath::sandbox::{self, ErrorKind, Kind, Part, Root};
+use rath::sandbox::{self, ByteRange, ErrorKind, FileKind, Root};
 
 use super::*;
 
-const ALL: Part = Part { from: 0, most: u64::MAX };
+const ALL: ByteRange = ByteRange { offset: 0, max_len: u64::MAX };
 
 /// What came of something, in a word.
 fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
@@ -16,7 +16,7 @@ fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String
                 (ErrorKind::OutsideWorkspace, message) if message.ends_with("is outside the workspace") => {
                     "outside".to_owned()
                 }
-                (ErrorKind::OutsideWorkspace, message) if message.ends_with("is in rath's own folder") => {
+                (ErrorKind::OutsideWorkspace, message) if message.ends_with("is in the reserved directory `.rath`") => {
                     "own".to_owned()
                 }
                 (ErrorKind::Io, message) => {
@@ -61,12 +61,12 @@ fn check(row: &Row, walking: bool) {
     row.2(&yard);
     let path = path(&yard, row);
     let root = Root::open(&yard.inside()).expect("a root");
-    let root = if walking { root.walking() } else { root };
+    let root = if walking { root.without_openat2() } else { root };
     let around = yard.around();
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     let found = [
         told(&root.read(&path, ALL), text),
-        told(&root.look(&path), |entry| match entry {
+        told(&root.stat(&path), |entry| match entry {
             Some(entry) => format!("{:?}", entry.kind),
             None => "nothing".to_owned(),
         }),
@@ -74,8 +74,8 @@ fn check(row: &Row, walking: bool) {
             assert!(entries.iter().all(|entry| entry.name != ".rath" && entry.name != "secret"), "{entries:?}");
             "listed".to_owned()
         }),
-        told(&root.directory(&path), |_| "entered".to_owned()),
-        root.name(&path).map_or("none", |_| "some").to_owned(),
+        told(&root.open_directory(&path), |_| "entered".to_owned()),
+        root.canonical_name(&path).map_or("none", |_| "some").to_owned(),
         told(&root.write(&path, b"written"), |()| {
             assert_eq!(text(&root.read(&path, ALL).expect("it was written")), "written");
             "written".to_owned()
@@ -122,7 +122,7 @@ fn two_paths_that_mean_the_same_have_one_name() {
         (".rath/x", None),
     ] {
         let path = yard.told(path);
-        assert_eq!(root.name(&path).as_deref(), name, "{path}");
+        assert_eq!(root.canonical_name(&path).as_deref(), name, "{path}");
     }
 }
 
@@ -144,7 +144,7 @@ fn a_file_that_is_written_keeps_what_it_was_beside_its_bytes() {
     // Nothing else is left in the directory.
     let names: Vec<_> =
         root.list("a").expect("a directory").into_iter().map(|entry| (entry.name, entry.kind)).collect();
-    assert_eq!(names, [("b".to_owned(), Kind::Directory), ("file".to_owned(), Kind::File)]);
+    assert_eq!(names, [("b".to_owned(), FileKind::Directory), ("file".to_owned(), FileKind::File)]);
     assert_eq!(fs::read_dir(yard.inside().join("a")).expect("a directory").count(), 2);
 }
 
@@ -164,7 +164,7 @@ fn a_part_of_a_file_is_read_and_no_more() {
         ("digits", u64::MAX, u64::MAX, ""),
         ("huge", (1 << 40) - 2, 100, "\0\0"),
     ] {
-        let read = root.read(path, Part { from, most }).expect("it can be read");
+        let read = root.read(path, ByteRange { offset: from, max_len: most }).expect("it can be read");
         assert_eq!(String::from_utf8_lossy(&read), wanted, "{path} {from} {most}");
     }
     assert_eq!(root.read("huge", ALL).expect("it can be read").len(), 64 << 20);

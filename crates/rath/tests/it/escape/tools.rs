@@ -55,7 +55,7 @@ fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
         assert!(!leaks(said), "{name}: call {nth} says {said}");
         let (wanted, why) = match row.1 {
             Outside => (false, "is outside the workspace"),
-            Own => (false, "is in rath's own folder"),
+            Own => (false, "is in the reserved directory `.rath`"),
             File => (!matches!(nth, 3 | 7 | 8), ""),
             Directory => (matches!(nth, 2 | 3 | 4 | 7), ""),
             Nothing => (matches!(nth, 2 | 10), ""),

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::sandbox::{self, Command, Entry, Ran, SandboxBackend, Sink};
+use crate::sandbox::{self, Command, DirEntry, Output, SandboxBackend, Sink};
 
 /// Compares the text after an edit; `!` and the reason if there is none.
 fn check(text: &str, old: &str, new: &str, mode: EditMode, expected: Expect) {
@@ -102,19 +102,19 @@ impl SandboxBackend for Contested {
     fn uri(&self) -> &str {
         "contested:"
     }
-    async fn run(&self, _: &Command, _: &mut Sink<'_>) -> sandbox::Result<Ran> {
+    async fn run(&self, _: &Command, _: &mut Sink<'_>) -> sandbox::Result<Output> {
         Err(sandbox::Error::new(sandbox::ErrorKind::Unavailable, "nothing runs here"))
     }
-    async fn read(&self, _: &str, _: Part) -> sandbox::Result<Vec<u8>> {
+    async fn read(&self, _: &str, _: ByteRange) -> sandbox::Result<Vec<u8>> {
         Ok(format!("read {} times", self.0.fetch_add(1, Ordering::Relaxed)).into_bytes())
     }
     async fn write(&self, _: &str, _: &[u8]) -> sandbox::Result<()> {
         panic!("it would be lost what somebody else wrote")
     }
-    async fn list(&self, _: &str) -> sandbox::Result<Vec<Entry>> {
+    async fn list(&self, _: &str) -> sandbox::Result<Vec<DirEntry>> {
         Ok(Vec::new())
     }
-    async fn look(&self, _: &str) -> sandbox::Result<Option<Entry>> {
+    async fn stat(&self, _: &str) -> sandbox::Result<Option<DirEntry>> {
         Ok(None)
     }
 }

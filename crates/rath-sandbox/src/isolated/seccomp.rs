@@ -1,4 +1,4 @@
-//! System calls that isolated commands do not have.
+//! Seccomp filters: the system calls that isolated commands cannot use.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
@@ -7,8 +7,8 @@ use seccompiler::{
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Refused: ways to other namespaces, to the kernel's own memory and code, to its keys, and what only an administrator needs.
-const REFUSED: &[i64] = &[
+/// Calls that fail with `EPERM`: access to other namespaces, to the memory, code and keys of the kernel, and administration.
+const DENIED_CALLS: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -56,12 +56,12 @@ const REFUSED: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Said not to exist, so that programs do without: what these would do cannot be seen by a filter.
-const MISSING: &[i64] =
+/// Calls that fail with `ENOSYS`, so that programs use others: a filter cannot see the arguments of these.
+const MISSING_CALLS: &[i64] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Namespaces that a command may not make.
-const NAMESPACES: [i32; 7] = [
+/// Namespaces that a command may not create with `clone`.
+const DENIED_CLONE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
     libc::CLONE_NEWPID,
@@ -71,13 +71,13 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Kinds of sockets that no namespace holds back: to the machine that this one runs on, and into the kernel's ciphers.
-const FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
+/// Socket families that no namespace confines: to the hypervisor, and into the crypto code of the kernel.
+const DENIED_SOCKET_FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
 
-/// Characters typed into somebody's terminal: `TIOCSTI` and `TIOCLINUX`.
-const TYPED: [u64; 2] = [0x5412, 0x541c];
+/// Requests of `ioctl` that simulate input on a terminal: `TIOCSTI` and `TIOCLINUX`.
+const DENIED_IOCTLS: [u64; 2] = [0x5412, 0x541c];
 
-/// The filters, as the kernel takes them.
+/// Builds the filters, one for each error code.
 pub(super) fn filters() -> Result<Vec<BpfProgram>> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Unavailable, format_args!("cannot filter system calls on this machine: {error}"))
@@ -91,37 +91,38 @@ pub(super) fn filters() -> Result<Vec<BpfProgram>> {
         conditions.into_iter().map(|condition| Rule::new(vec![condition?])).collect()
     };
     let build = || {
-        let mut refused: std::collections::BTreeMap<_, _> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-        let namespaces = NAMESPACES.map(|flag| masked(0, flag));
-        refused.insert(libc::SYS_clone, rules(namespaces.into())?);
-        refused.insert(libc::SYS_ioctl, rules(TYPED.map(|request| equal(1, request)).into())?);
-        let families = FAMILIES.map(|family| equal(0, u64::from(family.unsigned_abs())));
-        refused.insert(libc::SYS_socket, rules(families.into())?);
-        let missing = MISSING.iter().map(|call| (*call, Vec::new())).collect();
+        let mut denied: std::collections::BTreeMap<_, _> =
+            DENIED_CALLS.iter().map(|call| (*call, Vec::new())).collect();
+        let namespaces = DENIED_CLONE_FLAGS.map(|flag| masked(0, flag));
+        denied.insert(libc::SYS_clone, rules(namespaces.into())?);
+        denied.insert(libc::SYS_ioctl, rules(DENIED_IOCTLS.map(|request| equal(1, request)).into())?);
+        let families = DENIED_SOCKET_FAMILIES.map(|family| equal(0, u64::from(family.unsigned_abs())));
+        denied.insert(libc::SYS_socket, rules(families.into())?);
+        let missing = MISSING_CALLS.iter().map(|call| (*call, Vec::new())).collect();
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
-        let filters = [(refused, libc::EPERM), (missing, libc::ENOSYS)];
+        let filters = [(denied, libc::EPERM), (missing, libc::ENOSYS)];
         filters
             .into_iter()
-            .map(|(rules, why)| SeccompFilter::new(rules, SeccompAction::Allow, errno(why), arch)?.try_into())
+            .map(|(rules, error)| SeccompFilter::new(rules, SeccompAction::Allow, errno(error), arch)?.try_into())
             .collect::<Result<Vec<BpfProgram>, seccompiler::BackendError>>()
     };
     let mut filters = build().map_err(|error| failed(&error))?;
     if cfg!(target_arch = "x86_64")
         && let Some(first) = filters.first_mut()
     {
-        first.splice(..0, other_abi());
+        first.splice(..0, refuse_x32());
     }
     Ok(filters)
 }
 
-/// On x86-64 every call has a second number, for programs of the x32 kind, which the rest does not know.
-fn other_abi() -> [sock_filter; 3] {
-    let no_such_call = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
+/// Returns instructions that refuse the x32 ABI: on x86-64 it gives each call a second number, which the rules do not know.
+fn refuse_x32() -> [sock_filter; 3] {
+    let return_enosys = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
     [
-        // Loads the number; goes on if it is below the first of the others; refuses.
+        // Load the number of the call; skip the next instruction if it is below the first x32 number; return ENOSYS.
         sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
         sock_filter { code: 0x35, jt: 0, jf: 1, k: 0x4000_0000 },
-        sock_filter { code: 0x06, jt: 0, jf: 0, k: no_such_call },
+        sock_filter { code: 0x06, jt: 0, jf: 0, k: return_enosys },
     ]
 }

@@ -1,4 +1,4 @@
-//! Control groups: what all processes of a sandbox may use together.
+//! Control groups, which limit all processes of a sandbox together.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -7,112 +7,117 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::capabilities::Mechanism;
 
-/// The groups of one sandbox. They are removed with this.
-pub(crate) struct Groups {
-    folders: Vec<PathBuf>,
+/// The control groups of one sandbox. They are removed on drop.
+pub(crate) struct Cgroups {
+    directories: Vec<PathBuf>,
     procs: Vec<OwnedFd>,
     memory: Option<Mechanism>,
     processes: Option<Mechanism>,
 }
 
-/// What our groups are called, before the process that made them and a number.
-const NAME: &str = "rath-";
+/// The beginning of the names of our groups. The PID of their creator and a number follow.
+const NAME_PREFIX: &str = "rath-";
 
-impl Groups {
-    /// Groups for the limits that groups can see to here, if there are any.
+impl Cgroups {
+    /// Creates groups for the limits that groups can enforce on this machine; `None` if there are none.
     pub(super) fn new(memory: Option<u64>, processes: Option<u64>) -> Option<Self> {
         if memory.is_none() && processes.is_none() {
             return None;
         }
-        let mut groups = Groups { folders: Vec::new(), procs: Vec::new(), memory: None, processes: None };
-        let places = Places::read();
-        for above in places.v2() {
-            if groups.add_v2(&above, memory, processes).is_some() {
+        let mut groups = Cgroups { directories: Vec::new(), procs: Vec::new(), memory: None, processes: None };
+        let paths = CgroupPaths::read();
+        for parent in paths.v2_candidates() {
+            if groups.add_v2(&parent, memory, processes).is_some() {
                 break;
             }
         }
         let v1 = [("memory", memory, groups.memory), ("pids", processes, groups.processes)];
-        for (controller, most, seen_to) in v1 {
-            if let (Some(most), None) = (most, seen_to)
-                && let Some(above) = places.v1(controller)
+        for (controller, max, enforced_by) in v1 {
+            if let (Some(max), None) = (max, enforced_by)
+                && let Some(parent) = paths.v1(controller)
             {
-                groups.add_v1(controller, &above, most);
+                groups.add_v1(controller, &parent, max);
             }
         }
         (!groups.procs.is_empty()).then_some(groups)
     }
 
+    /// Returns the mechanism that limits memory.
     pub(super) fn memory(&self) -> Option<Mechanism> {
         self.memory
     }
 
+    /// Returns the mechanism that limits the number of processes.
     pub(super) fn processes(&self) -> Option<Mechanism> {
         self.processes
     }
 
+    /// Returns the open `cgroup.procs` files of the groups.
     pub(super) fn procs(&self) -> &[OwnedFd] {
         &self.procs
     }
 
-    /// All or nothing: a process is in one group of version 2 only.
-    fn add_v2(&mut self, above: &Path, memory: Option<u64>, processes: Option<u64>) -> Option<()> {
-        // Whoever moves a process has to be allowed to write where both groups meet.
-        rustix::fs::access(above.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
-        let folder = make_below(above)?;
+    /// Creates a group of version 2 for both limits, or none: a process is in one group of version 2 only.
+    fn add_v2(&mut self, parent: &Path, memory: Option<u64>, processes: Option<u64>) -> Option<()> {
+        // Moving a process needs write access to the common ancestor of both groups.
+        rustix::fs::access(parent.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
+        let directory = create_below(parent)?;
         let set = || {
-            if let Some(most) = memory {
-                fs::write(folder.join("memory.max"), most.to_string())?;
-                // Not every kernel counts what is swapped.
-                let _ = fs::write(folder.join("memory.swap.max"), "0");
-                let _ = fs::write(folder.join("memory.oom.group"), "1");
+            if let Some(max) = memory {
+                fs::write(directory.join("memory.max"), max.to_string())?;
+                // Not every kernel counts swap.
+                let _ = fs::write(directory.join("memory.swap.max"), "0");
+                let _ = fs::write(directory.join("memory.oom.group"), "1");
             }
-            if let Some(most) = processes {
-                fs::write(folder.join("pids.max"), most.to_string())?;
+            if let Some(max) = processes {
+                fs::write(directory.join("pids.max"), max.to_string())?;
             }
-            joins(&folder)
+            open_procs(&directory)
         };
-        self.keep(folder.clone(), set())?;
+        self.add(directory.clone(), set())?;
         self.memory = memory.map(|_| Mechanism::CgroupV2);
         self.processes = processes.map(|_| Mechanism::CgroupV2);
         Some(())
     }
 
-    fn add_v1(&mut self, controller: &str, above: &Path, most: u64) -> Option<()> {
-        let folder = make_below(above)?;
+    /// Creates a group of version 1 for one limit.
+    fn add_v1(&mut self, controller: &str, parent: &Path, max: u64) -> Option<()> {
+        let directory = create_below(parent)?;
         let is_memory = controller == "memory";
         let set = || {
-            fs::write(folder.join(if is_memory { "memory.limit_in_bytes" } else { "pids.max" }), most.to_string())?;
+            fs::write(directory.join(if is_memory { "memory.limit_in_bytes" } else { "pids.max" }), max.to_string())?;
             if is_memory {
-                let _ = fs::write(folder.join("memory.memsw.limit_in_bytes"), most.to_string());
+                let _ = fs::write(directory.join("memory.memsw.limit_in_bytes"), max.to_string());
             }
-            joins(&folder)
+            open_procs(&directory)
         };
-        self.keep(folder.clone(), set())?;
+        self.add(directory.clone(), set())?;
         *(if is_memory { &mut self.memory } else { &mut self.processes }) = Some(Mechanism::CgroupV1);
         Some(())
     }
 
-    fn keep(&mut self, folder: PathBuf, procs: std::io::Result<OwnedFd>) -> Option<()> {
+    /// Adds a group whose limits are set, or removes it if that failed.
+    fn add(&mut self, directory: PathBuf, procs: std::io::Result<OwnedFd>) -> Option<()> {
         match procs {
             Ok(procs) => {
-                self.folders.push(folder);
+                self.directories.push(directory);
                 self.procs.push(procs);
                 Some(())
             }
             Err(_) => {
-                let _ = fs::remove_dir(folder);
+                let _ = fs::remove_dir(directory);
                 None
             }
         }
     }
 }
 
-impl Drop for Groups {
+impl Drop for Cgroups {
     fn drop(&mut self) {
-        for folder in &self.folders {
-            // Those who have just died may still be in it for a moment.
+        for directory in &self.directories {
+            // Processes that have just died may be in the group for another moment.
             for _ in 0..50 {
-                if fs::remove_dir(folder).is_ok() || !folder.exists() {
+                if fs::remove_dir(directory).is_ok() || !directory.exists() {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(2));
@@ -121,51 +126,52 @@ impl Drop for Groups {
     }
 }
 
-/// The way into a group.
-fn joins(folder: &Path) -> std::io::Result<OwnedFd> {
-    Ok(fs::File::options().write(true).open(folder.join("cgroup.procs"))?.into())
+/// Opens the file that takes the PIDs of new members.
+fn open_procs(directory: &Path) -> std::io::Result<OwnedFd> {
+    Ok(fs::File::options().write(true).open(directory.join("cgroup.procs"))?.into())
 }
 
-/// Makes a group of our own, and removes those that programs which have died left there.
-fn make_below(above: &Path) -> Option<PathBuf> {
+/// Creates a group, and removes groups of programs that have died.
+fn create_below(parent: &Path) -> Option<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    for entry in fs::read_dir(above).ok()?.flatten() {
+    for entry in fs::read_dir(parent).ok()?.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
+        let pid = name.to_str().and_then(|name| name.strip_prefix(NAME_PREFIX)?.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = fs::remove_dir(entry.path());
         }
     }
-    let folder = above.join(format!("{NAME}{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
-    fs::create_dir(&folder).ok()?;
-    Some(folder)
+    let directory = parent.join(format!("{NAME_PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
+    fs::create_dir(&directory).ok()?;
+    Some(directory)
 }
 
-/// Where this process is among the machine's control groups.
-struct Places {
+/// The position of this process in the control group hierarchies.
+struct CgroupPaths {
     mounts: String,
     own: String,
 }
 
-impl Places {
+impl CgroupPaths {
     fn read() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        Places { mounts: read("/proc/self/mountinfo"), own: read("/proc/self/cgroup") }
+        CgroupPaths { mounts: read("/proc/self/mountinfo"), own: read("/proc/self/cgroup") }
     }
 
-    /// Where a group of version 2 might be made: below our own, or beside it, since one that holds processes may pass no
-    /// controllers on.
-    fn v2(&self) -> Vec<PathBuf> {
+    /// Returns the directories in which a group of version 2 might be created: our own group, and its parent, since a group
+    /// with processes may not pass controllers on.
+    fn v2_candidates(&self) -> Vec<PathBuf> {
         let Some(own) = self.find("cgroup2", "", |controllers| controllers.is_empty()) else { return Vec::new() };
-        let beside = own.parent().filter(|above| above.join("cgroup.procs").exists()).map(Path::to_owned);
-        [Some(own), beside].into_iter().flatten().collect()
+        let parent = own.parent().filter(|parent| parent.join("cgroup.procs").exists()).map(Path::to_owned);
+        [Some(own), parent].into_iter().flatten().collect()
     }
 
+    /// Returns our group of version 1 for a controller.
     fn v1(&self, controller: &str) -> Option<PathBuf> {
         self.find("cgroup", controller, |controllers| controllers.split(',').any(|one| one == controller))
     }
 
-    /// The folder of this process in the hierarchy of that kind.
+    /// Returns the directory of this process in a hierarchy.
     fn find(&self, kind: &str, option: &str, is_wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
         // 36 35 98:0 /root /mount options - kind source options
         let (root, mount) = self.mounts.lines().find_map(|line| {
@@ -193,22 +199,22 @@ mod tests {
 
     #[test]
     fn a_process_finds_its_groups_however_they_are_mounted() {
-        let hybrid = Places {
+        let hybrid = CgroupPaths {
             mounts: "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                      32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n\
                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"
                 .to_owned(),
             own: "8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/\n0::/".to_owned(),
         };
-        let unified = Places {
+        let unified = CgroupPaths {
             mounts: "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate".to_owned(),
             own: "0::/user.slice/app.scope".to_owned(),
         };
-        let contained = Places {
+        let contained = CgroupPaths {
             mounts: "30 23 0:26 /docker/1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory".to_owned(),
             own: "4:memory:/docker/1/job".to_owned(),
         };
-        let rows: [(&Places, &str, Option<&str>); 6] = [
+        let rows: [(&CgroupPaths, &str, Option<&str>); 6] = [
             (&hybrid, "memory", Some("/sys/fs/cgroup/memory/jobs/7")),
             (&hybrid, "pids", None),
             (&hybrid, "", Some("/sys/fs/cgroup/unified")),
@@ -216,8 +222,9 @@ mod tests {
             (&unified, "", Some("/sys/fs/cgroup/user.slice/app.scope")),
             (&contained, "memory", Some("/sys/fs/cgroup/memory/job")),
         ];
-        for (places, controller, wanted) in rows {
-            let found = if controller.is_empty() { places.v2().into_iter().next() } else { places.v1(controller) };
+        for (paths, controller, wanted) in rows {
+            let found =
+                if controller.is_empty() { paths.v2_candidates().into_iter().next() } else { paths.v1(controller) };
             assert_eq!(found.as_deref(), wanted.map(Path::new), "{controller}");
         }
     }

@@ -1,0 +1,355 @@
+//! The mounts of isolated commands: which files of the machine they see.
+//!
+//! Everything is read-only except the workspace, `/tmp`, `/var/tmp`, `/dev/shm` and the home directory. All of these except the
+//! workspace are empty at the start of each command, and removed at its end. Hidden are:
+//!
+//! - files of people: `/home`, `/root` and the home directory, except directories of toolchains in it and those on `PATH`;
+//! - files of services: `/run`, `/var/lib`, `/var/spool`, `/var/log`, and all sockets that a service listens on;
+//! - other disks: `/mnt` and `/media`;
+//! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
+//! - devices except `null`, `zero`, `full`, `random`, `urandom`, `tty` and new terminals;
+//! - the directory `.rath` in the workspace, and the paths that the user hides.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::MountFlags;
+
+use super::namespace::{MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
+use crate::capabilities::HostAccess;
+use crate::error::{Error, ErrorKind, Result};
+use crate::process::SpawnStep;
+
+/// The input of [`plan`].
+pub(super) struct MountRequest<'a> {
+    /// The workspace on this machine.
+    pub(super) directory: &'a Path,
+    /// The path at which commands see the workspace.
+    pub(super) mount_path: &'a Path,
+    pub(super) home: Option<PathBuf>,
+    pub(super) path: OsString,
+    pub(super) host: HostAccess,
+    pub(super) hidden: &'a [PathBuf],
+    pub(super) shown: &'a [PathBuf],
+}
+
+/// Directories with files of people and services. They are hidden.
+const HIDDEN_DIRS: [&str; 12] = [
+    "/run",
+    "/home",
+    "/root",
+    "/tmp",
+    "/var/tmp",
+    "/var/lib",
+    "/var/spool",
+    "/var/log",
+    "/var/snap",
+    "/mnt",
+    "/media",
+    "/lost+found",
+];
+
+/// The directories in `/` that stay visible when the machine is hidden.
+const PROGRAM_DIRS: [&str; 12] =
+    ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "nix", "proc", "sys", "dev"];
+
+/// Directories in hidden ones that are shown: libraries and public certificates.
+const VISIBLE_DIRS: [&str; 2] = ["/var/lib/ca-certificates", "/var/lib/gems"];
+
+/// Directories in a home directory that hold toolchains and no credentials.
+const TOOLCHAIN_DIRS: [&str; 19] = [
+    ".cargo/bin",
+    ".cargo/registry",
+    ".cargo/git",
+    ".rustup",
+    ".pyenv",
+    ".rbenv",
+    ".nvm",
+    ".nodenv",
+    ".volta",
+    ".asdf",
+    ".sdkman/candidates",
+    ".local/bin",
+    ".local/lib",
+    ".local/share/uv",
+    ".deno/bin",
+    ".bun/bin",
+    "go/bin",
+    "go/pkg",
+    ".elan",
+];
+
+/// Files and directories of the machine with keys and passwords.
+const SECRET_PATHS: [&str; 14] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/ssh",
+    "/etc/krb5.keytab",
+    "/etc/docker",
+    "/etc/kubernetes",
+    "/etc/NetworkManager/system-connections",
+    "/sys/kernel/debug",
+    "/sys/kernel/tracing",
+];
+
+/// Private files and directories of a home directory. They are hidden if the home directory is in the workspace.
+const PRIVATE_HOME_PATHS: [&str; 14] = [
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".gnupg",
+    ".config",
+    ".docker",
+    ".kube",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".cargo/credentials.toml",
+    ".local/share/keyrings",
+    ".mozilla",
+];
+
+/// The devices in `/dev` that commands get.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Candidates for the directory that is left empty and bound over hidden directories. The first that exists and holds no
+/// path that is needed is taken.
+const EMPTY_DIR_CANDIDATES: [&str; 4] = ["/run", "/mnt", "/media", "/var/log"];
+
+/// Options of a tmpfs that only the user can write.
+const TMPFS_OPTIONS: &str = "mode=0755,size=1g,nr_inodes=262144";
+/// Options of a tmpfs that all users can write, such as `/tmp`.
+const SHARED_TMPFS_OPTIONS: &str = "mode=1777,size=1g,nr_inodes=262144";
+
+/// Plans the mount operations that show commands what they may see.
+pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp)>> {
+    let mut plan = MountPlan { ops: Vec::new(), used_slots: 0, writable_dirs: Vec::new() };
+    if [request.directory, request.mount_path].contains(&Path::new("/")) {
+        return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
+    }
+    let covers = hidden_dirs(request);
+    let workspace = plan.detach(SpawnStep::Workspace, request.directory, NO_SETUID | NO_DEVICES, Submounts::Include)?;
+    let devices = DEVICES.map(|name| Path::new("/dev").join(name)).map(|device| {
+        let exists = device.exists();
+        exists
+            .then(|| plan.detach(SpawnStep::Device, &device, 0, Submounts::Exclude).map(|slot| (slot, device)))
+            .transpose()
+    });
+    plan.push(SpawnStep::ReadOnly, MountOp::ReadOnly);
+    let shown = visible_dirs(request, &covers);
+    let shown = shown.into_iter().map(|path| Ok((plan.detach(SpawnStep::Cover, &path, 0, Submounts::Include)?, path)));
+    let shown = shown.collect::<Result<Vec<_>>>()?;
+    let needed: Vec<_> =
+        shown.iter().map(|(_, path)| &**path).chain([request.mount_path]).chain(request.home.as_deref()).collect();
+    let is_unused = |directory: &&&Path| directory.is_dir() && !needed.iter().any(|path| path.starts_with(directory));
+    let candidates = EMPTY_DIR_CANDIDATES.map(Path::new);
+    let Some(empty_dir) = candidates.iter().find(is_unused).copied() else {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "this machine has no directory that can be left empty, such as `/run`",
+        ));
+    };
+    plan.tmpfs(empty_dir, "mode=0755,size=4k,nr_inodes=2", MountFlags::RDONLY)?;
+    for cover in covers.iter().filter(|cover| *cover != empty_dir) {
+        let is_shared = [Path::new("/tmp"), Path::new("/var/tmp")].contains(&&**cover);
+        if is_shared || needed.iter().any(|path| path.starts_with(cover)) {
+            plan.tmpfs(cover, if is_shared { SHARED_TMPFS_OPTIONS } else { TMPFS_OPTIONS }, MountFlags::empty())?;
+            plan.writable_dirs.push(cover.clone());
+        } else {
+            plan.cover(empty_dir, cover)?;
+        }
+    }
+    plan.devices(devices)?;
+    plan.push(SpawnStep::Proc, MountOp::Proc);
+    if let Some(home) = &request.home {
+        plan.create_dirs(home)?;
+    }
+    for (slot, path) in shown {
+        plan.attach(SpawnStep::Cover, slot, &path)?;
+    }
+    plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
+    let rath_dir = request.mount_path.join(crate::root::RATH_DIR);
+    let private = request.home.as_ref().filter(|home| home.starts_with(request.mount_path)).into_iter();
+    let private = private.flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+    let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
+    let sockets = listening_sockets().into_iter().filter(|path| !path.starts_with(request.mount_path));
+    let hidden = request.hidden.iter().map(|path| request.directory.join(path));
+    for path in hidden.chain(secret).chain(private).chain(sockets) {
+        let Ok(path) = path.canonicalize() else { continue };
+        let cover = if path.is_dir() { empty_dir } else { Path::new("/dev/null") };
+        match path.strip_prefix(request.directory) {
+            Ok(inside) => plan.cover(cover, &request.mount_path.join(inside))?,
+            Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
+            Err(_) => plan.cover(cover, &path)?,
+        }
+    }
+    // Covered even if it is missing now: it may be created before a later command.
+    plan.cover(empty_dir, &rath_dir)?;
+    Ok(plan.ops)
+}
+
+/// Returns the directories that are hidden, without those inside others.
+fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
+    let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.home.clone()).collect();
+    if request.host == HostAccess::Hidden
+        && let Ok(top) = std::fs::read_dir("/")
+    {
+        let rest = top.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        covers.extend(
+            rest.filter(|entry| !PROGRAM_DIRS.iter().any(|name| entry.file_name() == *name)).map(|entry| entry.path()),
+        );
+    }
+    let mut outermost: Vec<PathBuf> = Vec::new();
+    covers.sort();
+    for cover in covers {
+        let Ok(cover) = cover.canonicalize() else { continue };
+        // A directory in a hidden one is hidden with it.
+        if cover.is_dir() && cover != Path::new("/") && !outermost.iter().any(|above| cover.starts_with(above)) {
+            outermost.push(cover);
+        }
+    }
+    outermost
+}
+
+/// Returns the directories that are shown although they are in hidden ones.
+fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Vec<PathBuf> {
+    let tools = request.home.iter().flat_map(|home| TOOLCHAIN_DIRS.map(|name| home.join(name)));
+    let path = std::env::split_paths(&request.path).filter(|path| path.is_absolute());
+    let all = VISIBLE_DIRS.iter().map(PathBuf::from).chain(tools).chain(path).chain(request.shown.iter().cloned());
+    let mut visible: Vec<PathBuf> = Vec::new();
+    for path in all {
+        let Ok(path) = path.canonicalize() else { continue };
+        let is_hidden = covers.iter().any(|cover| path.starts_with(cover) && path != *cover);
+        // A home directory on `PATH` would be shown with all its files.
+        let is_home = request.home.as_ref().is_some_and(|home| home.starts_with(&path));
+        let is_visible = path.starts_with(request.mount_path) || visible.iter().any(|above| path.starts_with(above));
+        if is_hidden && !is_home && !is_visible && path.is_dir() {
+            visible.push(path);
+        }
+    }
+    visible
+}
+
+/// Returns true if the user can read a file. One that the user cannot read needs no cover.
+fn is_readable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok()
+}
+
+/// Returns the paths of listening sockets: a read-only file system does not prevent connecting to them.
+fn listening_sockets() -> Vec<PathBuf> {
+    let list = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let mut sockets: Vec<_> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .filter(|path| path.starts_with('/'))
+        .map(PathBuf::from)
+        .collect();
+    sockets.sort();
+    sockets.dedup();
+    sockets
+}
+
+/// The mount operations so far.
+struct MountPlan {
+    ops: Vec<(SpawnStep, MountOp)>,
+    used_slots: usize,
+    /// The new file systems, in which directories can be created.
+    writable_dirs: Vec<PathBuf>,
+}
+
+impl MountPlan {
+    fn push(&mut self, step: SpawnStep, op: MountOp) {
+        self.ops.push((step, op));
+    }
+
+    /// Adds a detached clone of the mount at a path, and returns its slot.
+    fn detach(&mut self, step: SpawnStep, from: &Path, attributes: u64, submounts: Submounts) -> Result<usize> {
+        let slot = self.used_slots;
+        if slot == MAX_DETACHED_MOUNTS {
+            let message = format!("cannot show more than {MAX_DETACHED_MOUNTS} directories");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        self.used_slots += 1;
+        self.push(step, MountOp::Detach { slot, from: c_path(from)?, attributes, submounts });
+        Ok(slot)
+    }
+
+    /// Mounts an empty file system in memory.
+    fn tmpfs(&mut self, at: &Path, options: &str, flags: MountFlags) -> Result<()> {
+        let options = c_path(Path::new(options))?;
+        self.push(SpawnStep::Cover, MountOp::Tmpfs { at: c_path(at)?, options, flags });
+        Ok(())
+    }
+
+    /// Hides a path under a bind mount of another.
+    fn cover(&mut self, with: &Path, at: &Path) -> Result<()> {
+        self.push(SpawnStep::Cover, MountOp::Cover { from: c_path(with)?, at: c_path(at)? });
+        Ok(())
+    }
+
+    /// Creates the directories above a path and the path itself, if they are in one of the new file systems.
+    fn create_dirs(&mut self, path: &Path) -> Result<()> {
+        let Some(base) = self.writable_dirs.iter().find(|base| path.starts_with(base)) else { return Ok(()) };
+        let base = base.clone();
+        let mut above: Vec<_> = path.ancestors().take_while(|above| *above != base).collect();
+        above.reverse();
+        for directory in above {
+            self.push(SpawnStep::Cover, MountOp::Directory(c_path(directory)?));
+        }
+        Ok(())
+    }
+
+    /// Attaches a detached mount, and creates the directory for it.
+    fn attach(&mut self, step: SpawnStep, slot: usize, at: &Path) -> Result<()> {
+        self.create_dirs(at)?;
+        self.push(step, MountOp::Attach { slot, at: c_path(at)? });
+        Ok(())
+    }
+
+    /// Mounts a new `/dev` with these devices.
+    fn devices<const N: usize>(&mut self, devices: [Result<Option<(usize, PathBuf)>>; N]) -> Result<()> {
+        self.ops.push((
+            SpawnStep::Device,
+            MountOp::Tmpfs {
+                at: c"/dev".into(),
+                options: c_path(Path::new(TMPFS_OPTIONS))?,
+                flags: MountFlags::empty(),
+            },
+        ));
+        for device in devices {
+            if let Some((slot, device)) = device? {
+                self.push(SpawnStep::Device, MountOp::File(c_path(&device)?));
+                self.push(SpawnStep::Device, MountOp::Attach { slot, at: c_path(&device)? });
+            }
+        }
+        for (at, target) in [
+            (c"/dev/fd", c"/proc/self/fd"),
+            (c"/dev/stdin", c"/proc/self/fd/0"),
+            (c"/dev/stdout", c"/proc/self/fd/1"),
+            (c"/dev/stderr", c"/proc/self/fd/2"),
+            (c"/dev/ptmx", c"pts/ptmx"),
+        ] {
+            self.push(SpawnStep::Device, MountOp::Symlink { target: target.into(), at: at.into() });
+        }
+        self.push(SpawnStep::Device, MountOp::Directory(c"/dev/shm".into()));
+        self.push(SpawnStep::Device, MountOp::Directory(c"/dev/pts".into()));
+        self.push(SpawnStep::Device, MountOp::Devpts);
+        self.writable_dirs.push("/dev".into());
+        Ok(())
+    }
+}
+
+/// Converts a path for a system call.
+pub(super) fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+        let shown = path.display().to_string().replace('\0', "\u{fffd}");
+        Error::new(ErrorKind::Config, format_args!("wanted a path, found a NUL byte in `{shown}`"))
+    })
+}

@@ -1,0 +1,283 @@
+//! Setting up the namespaces of a command, from inside.
+//!
+//! This code runs in the supervisor and in the process that becomes the command, under the rules of `process::supervisor`:
+//! system calls only, no allocation. The mounts are planned beforehand, in `mounts.rs`.
+
+use std::ffi::{CStr, CString, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat2, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, move_mount,
+    open_tree,
+};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use seccompiler::BpfProgram;
+
+use crate::capabilities::Network;
+use crate::process::{SpawnFailure, SpawnStep, last_errno};
+
+/// The namespaces and the confinement of the commands of a sandbox. Each command gets new namespaces like this.
+pub(crate) struct Namespace {
+    pub(super) network: Network,
+    /// The files that map the user and the group into the user namespace, and their contents.
+    pub(super) id_maps: [(&'static CStr, Vec<u8>); 3],
+    /// The text for `/proc/sys/kernel/pid_max`.
+    pub(super) pid_max: Option<Vec<u8>>,
+    pub(super) mount_ops: Vec<(SpawnStep, MountOp)>,
+    /// The path of the workspace as the command sees it.
+    pub(super) workspace: CString,
+    pub(super) filters: Vec<BpfProgram>,
+    /// The highest capability that this kernel knows.
+    pub(super) last_capability: u32,
+}
+
+/// A change of the mount namespace.
+pub(super) enum MountOp {
+    /// Clones the mount at a path, detached, to be attached later by its slot.
+    Detach {
+        slot: usize,
+        from: CString,
+        attributes: u64,
+        submounts: Submounts,
+    },
+    /// Makes all mounts read-only.
+    ReadOnly,
+    /// Mounts an empty file system in memory.
+    Tmpfs {
+        at: CString,
+        options: CString,
+        flags: MountFlags,
+    },
+    /// Binds one path over another, if the other exists.
+    Cover {
+        from: CString,
+        at: CString,
+    },
+    /// Creates a directory, if it is missing.
+    Directory(CString),
+    /// Creates an empty file.
+    File(CString),
+    Symlink {
+        target: CString,
+        at: CString,
+    },
+    /// Attaches a detached mount.
+    Attach {
+        slot: usize,
+        at: CString,
+    },
+    /// Mounts `/proc` of the PID namespace.
+    Proc,
+    /// Mounts `/dev/pts` with terminals of its own.
+    Devpts,
+}
+
+/// The treatment of mounts below a mount that is cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Submounts {
+    Include,
+    Exclude,
+}
+
+/// The number of slots for detached mounts.
+pub(super) const MAX_DETACHED_MOUNTS: usize = 64;
+
+// Attributes of mounts, as `mount_setattr` takes them.
+pub(super) const READ_ONLY: u64 = 1;
+pub(super) const NO_SETUID: u64 = 2;
+pub(super) const NO_DEVICES: u64 = 4;
+
+const NAMESPACES: c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+impl Namespace {
+    /// Returns the flags of `clone` for the namespaces.
+    pub(crate) fn clone_flags(&self) -> c_int {
+        match self.network {
+            Network::Off => NAMESPACES | libc::CLONE_NEWNET,
+            Network::On => NAMESPACES,
+        }
+    }
+
+    /// Sets up the namespaces, as their first process.
+    pub(crate) fn enter(&self) -> Result<(), SpawnFailure> {
+        for (file, text) in &self.id_maps {
+            write(file, text).map_err(|errno| (SpawnStep::Users, errno))?;
+        }
+        let _ = rustix::system::sethostname(b"rath");
+        if let Some(max) = &self.pid_max {
+            write(c"/proc/sys/kernel/pid_max", max).map_err(|errno| (SpawnStep::ProcessLimit, errno))?;
+        }
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change(c"/", private).map_err(|errno| (SpawnStep::Mounts, errno))?;
+        let mut slots = [-1; MAX_DETACHED_MOUNTS];
+        for (step, op) in &self.mount_ops {
+            op.perform(&mut slots).map_err(|errno| (*step, errno))?;
+        }
+        match self.network {
+            Network::Off => enable_loopback().map_err(|errno| (SpawnStep::Network, errno)),
+            Network::On => Ok(()),
+        }
+    }
+
+    /// Changes to a directory below the workspace. Fails if the path leads out.
+    pub(crate) fn change_directory(&self, path: &CStr) -> Result<(), Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let workspace = open(&*self.workspace, flags, Mode::empty())?;
+        if path.is_empty() {
+            return rustix::process::fchdir(workspace);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        rustix::process::fchdir(openat2(workspace, path, flags, Mode::empty(), resolve)?)
+    }
+
+    /// Drops all privileges and installs the filters. Neither can be undone.
+    pub(crate) fn confine(&self) -> Result<(), SpawnFailure> {
+        drop_privileges(self.last_capability).map_err(|errno| (SpawnStep::Privileges, errno))?;
+        for filter in &self.filters {
+            install(filter).map_err(|errno| (SpawnStep::Filter, errno))?;
+        }
+        Ok(())
+    }
+}
+
+impl MountOp {
+    fn perform(&self, slots: &mut [RawFd; MAX_DETACHED_MOUNTS]) -> Result<(), Errno> {
+        match self {
+            MountOp::Detach { slot, from, attributes, submounts } => {
+                let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+                let mut recursive = 0;
+                if *submounts == Submounts::Include {
+                    flags |= OpenTreeFlags::AT_RECURSIVE;
+                    recursive = libc::AT_RECURSIVE;
+                }
+                let fd = open_tree(CWD, &**from, flags)?;
+                if *attributes != 0 {
+                    set_attributes(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH | recursive, *attributes)?;
+                }
+                if let Some(slot) = slots.get_mut(*slot) {
+                    *slot = std::os::fd::IntoRawFd::into_raw_fd(fd);
+                }
+                Ok(())
+            }
+            MountOp::ReadOnly => {
+                let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
+                set_attributes(libc::AT_FDCWD, c"/", libc::AT_RECURSIVE, attributes)
+            }
+            MountOp::Tmpfs { at, options, flags } => {
+                mount(c"tmpfs", &**at, c"tmpfs", *flags | MountFlags::NOSUID | MountFlags::NODEV, Some(&**options))
+            }
+            MountOp::Cover { from, at } => match mount_bind(&**from, &**at) {
+                // A missing path needs no cover, and an unreachable one is hidden already.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(()),
+                result => result,
+            },
+            MountOp::Directory(at) => match mkdirat(CWD, &**at, Mode::from_raw_mode(0o755)) {
+                Err(Errno::EXIST) => Ok(()),
+                result => result,
+            },
+            MountOp::File(at) => {
+                open(&**at, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)).map(drop)
+            }
+            MountOp::Symlink { target, at } => symlinkat(&**target, CWD, &**at),
+            MountOp::Attach { slot, at } => {
+                let fd = slots.get(*slot).copied().filter(|fd| *fd >= 0).ok_or(Errno::BADF)?;
+                move_mount(borrow(fd), c"", CWD, &**at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            }
+            MountOp::Proc => {
+                // Read-only, since `/proc/sys` lets the outer root write even without capabilities. `hidepid` hides the
+                // supervisor, which has the memory of the whole program.
+                let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+                mount(c"proc", c"/proc", c"proc", flags, Some(c"hidepid=ptraceable"))
+            }
+            MountOp::Devpts => {
+                let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+                mount(c"devpts", c"/dev/pts", c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=620"))
+            }
+        }
+    }
+}
+
+/// Writes to a file that exists.
+fn write(file: &CStr, text: &[u8]) -> Result<(), Errno> {
+    let file = open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, text).map(drop)
+}
+
+/// Sets attributes of a mount.
+#[allow(unsafe_code, reason = "rustix has no call for it")]
+fn set_attributes(fd: RawFd, path: &CStr, flags: c_int, attributes: u64) -> Result<(), Errno> {
+    let mount_attr = [attributes, 0, 0, 0];
+    // SAFETY: the path is null-terminated, and `mount_attr` has the layout of the kernel's `struct mount_attr`, four 64-bit
+    // numbers, whose size is passed.
+    let result = unsafe {
+        libc::syscall(libc::SYS_mount_setattr, fd, path.as_ptr(), flags, mount_attr.as_ptr(), size_of_val(&mount_attr))
+    };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Enables the loopback interface, the only one of a new network namespace.
+#[allow(unsafe_code, reason = "rustix has no call for it")]
+fn enable_loopback() -> Result<(), Errno> {
+    // SAFETY: the request is plain data and initialised, its name is null-terminated, and no other code knows the socket.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(last_errno());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as _;
+        request.ifr_name[1] = b'o' as _;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) == 0 { Ok(()) } else { Err(last_errno()) }
+    }
+}
+
+/// Drops all capabilities for good, and forbids new ones.
+#[allow(unsafe_code, reason = "rustix has names for capabilities only, and the kernel may know more of them")]
+fn drop_privileges(last_capability: u32) -> Result<(), Errno> {
+    for capability in 0..=last_capability {
+        // SAFETY: the call takes numbers only.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) } != 0 {
+            return Err(last_errno());
+        }
+    }
+    let no_special_root = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(no_special_root)?;
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    set_no_new_privs(true)
+}
+
+/// Installs a seccomp filter.
+#[allow(unsafe_code, reason = "rustix has no call for it")]
+fn install(filter: &BpfProgram) -> Result<(), Errno> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
+        filter: filter.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: `program` points to `len` instructions in the layout of the kernel, which live as long as the call; the kernel
+    // copies them.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &program) };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+#[allow(unsafe_code, reason = "slots hold raw descriptors")]
+fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the descriptor was stored by `Detach`, and this process never closes it.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

@@ -1,0 +1,369 @@
+//! Access to files that is confined to one directory.
+
+mod resolve;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use self::resolve::{
+    PathError, ResolvedPath, Target, enter, file_type, is_rath_dir, race_or_errno, requires_directory,
+};
+use super::files::{ByteRange, DirEntry, FileKind};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A directory to which file operations are confined.
+///
+/// A path is relative to the directory; an absolute path is accepted if it begins with the directory's own. Symlinks are
+/// followed anywhere in a path as long as they stay inside. Their targets are read and walked rather than opened, so a
+/// concurrent change of a path cannot lead out. File systems that are mounted inside belong to the directory.
+///
+/// Pipes, sockets and devices are refused before they are opened, and so is the directory [`RATH_DIR`], under any name. A
+/// hard link to a file outside can be read: its creator was able to read that file. Such a file is never written: a write
+/// replaces the directory entry with a new file.
+pub struct Root {
+    /// The path of the directory when it was opened, without symlinks.
+    path: PathBuf,
+    fd: OwnedFd,
+    /// True if paths without symlinks are resolved with one system call, on systems that have it.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    uses_openat2: bool,
+}
+
+/// The name of the directory in a workspace that is reserved for rath.
+///
+/// File operations and isolated commands cannot reach it.
+pub const RATH_DIR: &str = ".rath";
+
+/// The largest number of bytes that one call reads.
+const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
+/// The largest number of entries of a directory that is listed.
+const MAX_DIR_ENTRIES: usize = 100_000;
+/// The number of times that a path is resolved if it changes meanwhile.
+const MAX_ATTEMPTS: usize = 64;
+/// The longest path that an error message repeats in full.
+const MAX_SHOWN_PATH_BYTES: usize = 256;
+
+const FILE_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+impl Root {
+    /// Opens a directory of this machine.
+    pub fn open(path: &Path) -> Result<Root> {
+        Root::open_io(path).map_err(|error| cannot_open(path, error))
+    }
+
+    fn open_io(path: &Path) -> std::io::Result<Root> {
+        let path = path.canonicalize()?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        #[cfg(target_os = "linux")]
+        let flags = flags | OFlags::PATH;
+        let fd = rustix::fs::open(&path, flags, Mode::empty())?;
+        Ok(Root { path, fd, uses_openat2: true })
+    }
+
+    /// Returns the root with every path walked name by name, as on systems without `openat2`. For tests.
+    #[doc(hidden)]
+    pub fn without_openat2(mut self) -> Root {
+        self.uses_openat2 = false;
+        self
+    }
+
+    /// Returns the path of the directory, without symlinks.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a part of a file, at most 64 MiB.
+    pub fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.attempt("read", path, || {
+            let Target::Entry { directory, name, stat } = self.find_file(path)?.target else {
+                return Err(Errno::NOENT.into());
+            };
+            check_file(&stat)?;
+            let fd = rustix::fs::openat(&directory, &name, FILE_FLAGS, Mode::empty()).map_err(race_or_errno)?;
+            check_file(&rustix::fs::fstat(&fd)?)?;
+            Ok(read_range(File::from(fd), range).map_err(to_errno)?)
+        })
+    }
+
+    /// Writes a file, and creates missing directories above it.
+    ///
+    /// A concurrent reader gets the old content or the new one, never a mixture. An existing file keeps its permissions
+    /// and, where that is allowed, its owner. Other hard links to it keep the old content.
+    pub fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.attempt("write", path, || match self.find_file(path)?.target {
+            Target::Directory(_) => Err(Errno::ISDIR.into()),
+            Target::Missing { .. } if requires_directory(path) => Err(Errno::ISDIR.into()),
+            Target::Entry { directory, name, stat } => {
+                check_file(&stat)?;
+                // Replacing a file needs permission for the directory only. A file that is not writable must stay as it is.
+                match rustix::fs::openat(&directory, &name, FILE_FLAGS | OFlags::WRONLY, Mode::empty()) {
+                    Ok(fd) => check_file(&rustix::fs::fstat(&fd)?)?,
+                    // The file of a running program can be replaced, though not written.
+                    Err(Errno::TXTBSY) => {}
+                    Err(errno) => return Err(race_or_errno(errno)),
+                }
+                replace_file(directory.as_fd(), &name, bytes, Some(&stat))
+            }
+            Target::Missing { mut directory, mut names } => {
+                let name = names.pop().expect("a missing path has a name");
+                for above in names {
+                    match rustix::fs::mkdirat(&directory, &above, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => directory = enter(directory.as_fd(), &above)?,
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                replace_file(directory.as_fd(), &name, bytes, None)
+            }
+        })
+    }
+
+    /// Returns the entries of a directory, sorted by name. Symlinks are listed as symlinks.
+    pub fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        self.attempt("list", path, || {
+            let resolved = self.find(path)?;
+            let fd = into_directory(resolved.target)?;
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let mut entries = Vec::new();
+            for entry in Dir::new(rustix::fs::openat(&fd, ".", flags, Mode::empty())?)? {
+                let entry = entry?;
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if name == "."
+                    || name == ".."
+                    || is_temporary_name(name)
+                    || resolved.names.is_empty() && is_rath_dir(name)
+                {
+                    continue;
+                }
+                if entries.len() == MAX_DIR_ENTRIES {
+                    return Err(PathError::TooManyEntries);
+                }
+                match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => entries.push(to_entry(name, &stat)),
+                    // Removed since the directory was read.
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            entries.sort_by(|one, other| one.name.cmp(&other.name));
+            Ok(entries)
+        })
+    }
+
+    /// Returns the file or directory at a path, or `None` if there is none. Symlinks are followed.
+    pub fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.attempt("look at", path, || {
+            let resolved = match self.find(path) {
+                // A path below a file leads to nothing.
+                Err(PathError::Errno(Errno::NOTDIR)) => return Ok(None),
+                resolved => resolved?,
+            };
+            Ok(match resolved.target {
+                Target::Missing { .. } => None,
+                Target::Entry { name, stat, .. } => Some(to_entry(&name, &stat)),
+                Target::Directory(_) => {
+                    let name = resolved.names.last().map_or(".".into(), |name| name.to_string_lossy().into_owned());
+                    Some(DirEntry { name, kind: FileKind::Directory, bytes: 0 })
+                }
+            })
+        })
+    }
+
+    /// Opens a directory, for a command to start in. On Linux the descriptor is `O_PATH`: nothing can be read through it.
+    pub fn open_directory(&self, path: &str) -> Result<OwnedFd> {
+        self.attempt("enter", path, || into_directory(self.find(path)?.target))
+    }
+
+    /// Returns the path relative to the root, without symlinks and `..`, as text; `None` if it leads out of the root.
+    ///
+    /// A path to a missing file has such a name too. A dangling symlink has the name of the file that writing through it
+    /// would create.
+    pub fn canonical_name(&self, path: &str) -> Option<String> {
+        Some(self.resolve(path).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// Returns the path relative to the root, without symlinks and `..`.
+    pub fn resolve(&self, path: &str) -> Result<PathBuf> {
+        Ok(self.attempt("look at", path, || self.find(path))?.names.iter().collect())
+    }
+
+    /// Resolves a path that must not be a directory.
+    fn find_file(&self, path: &str) -> Result<ResolvedPath, PathError> {
+        let resolved = self.find(path)?;
+        if let Target::Directory(_) = resolved.target { Err(Errno::ISDIR.into()) } else { Ok(resolved) }
+    }
+
+    /// Runs an operation on a path, and repeats it if the path is changed concurrently. `verb` is for error messages.
+    fn attempt<T>(&self, verb: &str, path: &str, work: impl Fn() -> Result<T, PathError>) -> Result<T> {
+        if path.contains('\0') {
+            let path = shorten(&path.replace('\0', "\\0"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                format_args!("cannot {verb} `{path}`: a path cannot contain a NUL byte"),
+            ));
+        }
+        let mut attempts =
+            (0..MAX_ATTEMPTS).map(|_| work()).skip_while(|result| matches!(result, Err(PathError::Changing)));
+        attempts.next().unwrap_or(Err(PathError::Changing)).map_err(|error| error.into_error(verb, path))
+    }
+}
+
+impl PathError {
+    /// Returns the error for the caller. Its message contains no path except the requested one.
+    fn into_error(self, verb: &str, path: &str) -> Error {
+        let path = shorten(path);
+        let reason = match self {
+            PathError::Outside => {
+                return Error::new(ErrorKind::OutsideWorkspace, format_args!("`{path}` is outside the workspace"))
+                    .with_hint("use a path relative to the workspace, without a `..` that leaves it");
+            }
+            PathError::RathDir => {
+                return Error::new(
+                    ErrorKind::OutsideWorkspace,
+                    format_args!("`{path}` is in the reserved directory `.rath`"),
+                )
+                .with_hint("choose a path outside `.rath`");
+            }
+            PathError::Changing => "it keeps changing",
+            PathError::TooDeep => "it is nested too deeply",
+            PathError::NotAFile => "it is not an ordinary file",
+            PathError::TooManyEntries => "it has more than 100000 entries",
+            PathError::Errno(errno) => match errno {
+                Errno::NOENT if matches!(verb, "list" | "enter") => "there is no such directory",
+                Errno::NOENT => "there is no such file",
+                Errno::ACCESS | Errno::PERM => "permission denied",
+                Errno::ISDIR => "it is a directory",
+                Errno::NOTDIR => "it is not a directory",
+                Errno::LOOP => "it leads through too many symlinks",
+                Errno::NAMETOOLONG => "its name is too long",
+                Errno::NOSPC | Errno::DQUOT => "there is no space left",
+                Errno::ROFS => "the file system is read-only",
+                Errno::MFILE | Errno::NFILE => "too many files are open",
+                errno => {
+                    let reason = std::io::Error::from(errno).kind();
+                    return Error::new(ErrorKind::Io, format_args!("cannot {verb} `{path}`: {reason}"));
+                }
+            },
+        };
+        Error::new(ErrorKind::Io, format_args!("cannot {verb} `{path}`: {reason}"))
+    }
+}
+
+/// Returns the error for a directory that cannot be opened.
+fn cannot_open(path: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format_args!("cannot work in `{}`", path.display()))
+        .with_hint("the directory has to be there")
+        .because(error)
+}
+
+/// Returns true if a name is that of a temporary file of [`Root::write`].
+pub fn is_temporary_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.len() == TEMP_FILE_PREFIX.len() + 36
+        && name.starts_with(TEMP_FILE_PREFIX.as_bytes())
+        && name.ends_with(b".tmp")
+}
+
+/// The beginning of the names of temporary files. A UUID and `.tmp` follow.
+const TEMP_FILE_PREFIX: &str = ".rath-";
+
+/// A new file in the directory of the file that it will replace. It is removed on drop unless it was renamed.
+struct TempFile<'a> {
+    directory: BorrowedFd<'a>,
+    name: String,
+    file: File,
+}
+
+impl<'a> TempFile<'a> {
+    fn create(directory: BorrowedFd<'a>, mode: Mode) -> Result<Self, Errno> {
+        let name = format!("{TEMP_FILE_PREFIX}{}.tmp", uuid::Uuid::now_v7().simple());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &name, flags, mode)?.into();
+        Ok(TempFile { directory, name, file })
+    }
+}
+
+impl Drop for TempFile<'_> {
+    fn drop(&mut self) {
+        // Fails after the rename, since the name is gone.
+        let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
+    }
+}
+
+/// Writes a new file to a directory and renames it over the old one, if there is one.
+fn replace_file(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8], old: Option<&Stat>) -> Result<(), PathError> {
+    // The old file may be private, so the new one is until it has the permissions of the old one.
+    let mut temp = TempFile::create(directory, Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 }))?;
+    temp.file.write_all(bytes).map_err(to_errno)?;
+    if let Some(old) = old {
+        let new = rustix::fs::fstat(&temp.file)?;
+        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid) {
+            let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
+            let _ = rustix::fs::fchown(&temp.file, Some(owner.0), Some(owner.1));
+        }
+        rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+    }
+    rustix::fs::renameat(directory, &temp.name, directory, name)?;
+    Ok(())
+}
+
+fn read_range(mut file: File, range: ByteRange) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if i64::try_from(range.offset).is_ok() {
+        file.seek(SeekFrom::Start(range.offset))?;
+        file.take(range.max_len.min(MAX_READ_BYTES)).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Fails unless this is a regular file: reading a pipe or a device may block for ever.
+fn check_file(stat: &Stat) -> Result<(), PathError> {
+    match file_type(stat) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(PathError::NotAFile),
+    }
+}
+
+fn into_directory(target: Target) -> Result<OwnedFd, PathError> {
+    match target {
+        Target::Directory(fd) => Ok(fd),
+        Target::Entry { .. } => Err(Errno::NOTDIR.into()),
+        Target::Missing { .. } => Err(Errno::NOENT.into()),
+    }
+}
+
+fn to_entry(name: &OsStr, stat: &Stat) -> DirEntry {
+    let kind = match file_type(stat) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Other,
+    };
+    let bytes = if kind == FileKind::File { u64::try_from(stat.st_size).unwrap_or_default() } else { 0 };
+    DirEntry { name: name.to_string_lossy().into_owned(), kind, bytes }
+}
+
+fn to_errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// Shortens a path for an error message.
+fn shorten(path: &str) -> String {
+    if path.len() <= MAX_SHOWN_PATH_BYTES {
+        return path.to_owned();
+    }
+    format!("{}…", &path[..path.floor_char_boundary(MAX_SHOWN_PATH_BYTES)])
+}
+
+impl std::fmt::Debug for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Root").field(&self.path).finish()
+    }
+}
