@@ -206,7 +206,7 @@ fn changes_by_hand_are_not_overwritten() {
             ~n.txt
             S4
             ! merging 5 steps of S2 and 5 steps of S3, since their common step ba3d4b35
-            ! error: `mine.txt` was changed in the workspace meanwhile, and by the merge as well
+            ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
             ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
             exit 1
         "#]]);
@@ -304,10 +304,10 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.check(
             &["review", &merged, "--take", "ours", "x.txt", "--take", "ours", "n.txt"],
             &expect![[r#"
-            ! error: no conflict about `n.txt` waits for a decision
-            ! hint: undecided: `y.txt`, `z.txt`
-            exit 1
-        "#]],
+                ! error: no open conflict in `n.txt`
+                ! hint: open conflicts: `y.txt`, `z.txt`
+                exit 1
+            "#]],
         );
         fixture.check(
             &["review", &merged, "--edited", "x.txt", "none.txt"],

@@ -329,7 +329,7 @@ fn a_lost_step_is_called_lost() {
         folder.path(),
         &["show", "s.rath", "head"],
         expect![[r#"
-            ! warning: s.rath: ends without its closing row: cut there, or still being written
+            ! warning: s.rath: ends without its closing row: cut off there, or still being written
             ! error: there are no steps in s.rath
             ! hint: the file may have been cut off at its beginning
             exit 1
@@ -373,7 +373,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     });
     let (code, out) = piped(&Session::merge_all(forks).expect("nothing is open"));
     assert_eq!(code, Some(1), "{out}");
-    assert!(out.contains("hint: this has to be read more than once; save it to a file first"), "{out}");
+    assert!(out.contains("hint: the check reads it more than once; save it to a file first"), "{out}");
 }
 
 /// Creates a directory with a session that has a signed answer, and then one of a scripted model.
@@ -451,7 +451,7 @@ fn render_explains_wrong_use() {
         folder.path(),
         &["render", "s.rath", &id],
         expect![[r#"
-            ! error: step 3f6efd35 is not a model's answer
+            ! error: step 3f6efd35 is not an answer of a model
             ! hint: `rath render s.rath 3f6efd35 --to openai:gpt-5` shows the request that would be sent now
             exit 1
         "#]],
@@ -554,34 +554,34 @@ fn demo_shows_a_whole_run_without_a_key() {
 
             Its session, newest step first:
 
-            ○  b18398e7 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
-            ○  34671521 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
-            ◆    2bca7acb b3  kept aside  [demo.editor]
+            ○  f043a759 b3  assistant: A session is everything that happened, as one value.  [demo.editor]  (252 in, 11 out)
+            ○  74151535 b3  tool result: call_9_1 ok: Nine.  [demo.editor]
+            ◆    148a1892 b3  kept aside  [demo.editor]
             ├─╮
-            │ ○  8516ad8b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
-            │ ○  d15953f2 count  tool result: call_10_1 ok: 9  [demo.editor.count]
-            │ ○  b5bd89e7 count  tool started: call_10_1  [demo.editor.count]
-            │ ○  fc3d2c12 count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
-            │ ○  c49b208c count  instructions: You count words. (tools: word_count)  [demo.editor.count]
-            │ ○  b39db5ae count  user: How many words: A session is everything that happened, as o…  [demo.editor]
-            │ ○  5a57df54 count  forked  [demo.editor]
-            ○  a2041bc1 b3  tool started: call_9_1  [demo.editor]
-            ○  07550132 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
-            ○  0c276782 b3  instructions: You settle matters. (tools: count)  [demo.editor]
-            ◆    aae03b8a b3  merged  [demo]
+            │ ○  91205d6b count  assistant: Nine.  [demo.editor.count]  (108 in, 2 out)
+            │ ○  6f0f1430 count  tool result: call_10_1 ok: 9  [demo.editor.count]
+            │ ○  7ab7383f count  tool started: call_10_1  [demo.editor.count]
+            │ ○  632e6d9c count  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.editor.count]  (77 in, 19 out)
+            │ ○  9d6f3de5 count  instructions: You count words. (tools: word_count)  [demo.editor.count]
+            │ ○  c744596b count  user: How many words: A session is everything that happened, as o…  [demo.editor]
+            │ ○  58e5c9f1 count  forked  [demo.editor]
+            ○  c4fa6de6 b3  tool started: call_9_1  [demo.editor]
+            ○  5ef103d0 b3  assistant calls count({"task":"How many words: A session is everything that happe…)  [demo.editor]  (214 in, 25 out)
+            ○  23a47b5f b3  instructions: You settle matters. (tools: count)  [demo.editor]
+            ◆    8c837bd6 b3  merged  [demo]
             ├─╮
-            │ ○  f836e6c4 checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
-            │ ○  64c61c1f checker  instructions: You check facts.  [demo.checker]
-            │ ○  76e92796 checker  forked  [demo.checker]
-            ○ │  0b71920c critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
-            ○ │  ad47a6bf critic  instructions: You find what is wrong.  [demo.critic]
-            ○ │  247ad999 critic  forked  [demo.critic]
+            │ ○  811428fe checker  assistant: Correct: forks, costs and tool results are all in it.  [demo.checker]  (185 in, 12 out)
+            │ ○  7f4bd24d checker  instructions: You check facts.  [demo.checker]
+            │ ○  fc70e3c7 checker  forked  [demo.checker]
+            ○ │  a1f53d37 critic  assistant: Good, but is it short enough?  [demo.critic]  (186 in, 8 out)
+            ○ │  dffdf7cc critic  instructions: You find what is wrong.  [demo.critic]
+            ○ │  d8baa2de critic  forked  [demo.critic]
             ├─╯
-            ○  e33174db main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
-            ○  41d279f7 main  tool result: call_3_1 ok: 13  [demo.writer]
-            ○  da1e7182 main  tool started: call_3_1  [demo.writer]
-            ○  60980ce5 main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
-            ○  7e9c4fde main  tool result: call_2_1 bad arguments: `txt`: there is no such field; `text`: it is…  [demo.writer]
+            ○  d6a93cb0 main  assistant: A session is everything that happened, as one value.  [demo.writer]  (160 in, 11 out)
+            ○  0d0a57c6 main  tool result: call_3_1 ok: 13  [demo.writer]
+            ○  5fb910dd main  tool started: call_3_1  [demo.writer]
+            ○  3314ee1b main  assistant calls word_count({"text":"A session is everything that happened, as one valu…)  [demo.writer]  (128 in, 22 out)
+            ○  472615f8 main  tool result: call_2_1 bad arguments: `text`: it is missing; `txt`: there is no su…  [demo.writer]
             ○  1041e985 main  assistant calls word_count({"txt":"A session is everything that happened, as one value…)  [demo.writer]  (81 in, 22 out)
             ○  1cba7350 main  instructions: You write short sentences. (tools: word_count)  [demo.writer]
             ○  5303884c main  user: Say in at most ten words what a session is.
@@ -777,7 +777,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         &model,
         expect![[r#"
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! error: started once, and nobody knows how it ended: `c1` (shell)
+            ! error: started, and its end is unknown: `c1` (shell)
             ! hint: `rath run --model script:script.jsonl --sandbox local:work --store file:s.rath --approve c1` runs it again; --deny c1 refuses it
             exit 4
         "#]],

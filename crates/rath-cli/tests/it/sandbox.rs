@@ -190,9 +190,9 @@ fn contradicting_options_are_refused_before_anything_runs() {
     check(
         &["--sandbox", "isolated:/"],
         expect![[r#"
-        ! error: the whole machine cannot be the workspace of an isolated sandbox
-        exit 1
-    "#]],
+            ! error: wanted a workspace other than `/` for an isolated sandbox
+            exit 1
+        "#]],
     );
 }
 

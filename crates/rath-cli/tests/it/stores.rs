@@ -109,7 +109,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["show", &id, "8f73", "--as-sent"],
             &expect![[r#"
-                ! error: step 8f7384ec is not a model's answer
+                ! error: step 8f7384ec is not an answer of a model
                 ! hint: `rath render S1 8f73 --to openai:gpt-5 --store STORE` shows the request that would be sent now
                 exit 1
             "#]],
@@ -379,14 +379,14 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &resume,
             &expect![[r#"
-            ! the last run did not end properly: process N on HOST
-            ! `call_2_1` (shell) was interrupted, and may or may not have finished
-            ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! saved as S1; `rath log S1 --store STORE` shows the steps
-            ! error: started once, and nobody knows how it ended: `call_2_1` (shell)
-            ! hint: `rath review S1 --store STORE` shows what is waiting for you
-            exit 4
-        "#]],
+                ! the last run did not end properly: process N on HOST
+                ! `call_2_1` (shell) was interrupted, and may or may not have finished
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
+                ! saved as S1; `rath log S1 --store STORE` shows the steps
+                ! error: started, and its end is unknown: `call_2_1` (shell)
+                ! hint: `rath review S1 --store STORE` shows what is waiting for you
+                exit 4
+            "#]],
         );
         fixture.check(
             &["review", &id, "--approve", call],
@@ -459,7 +459,11 @@ fn damage_is_listed_and_the_rest_is_copied() {
         }
         let report = &fixture.json(&["verify", &id, "--json"])[0];
         assert_eq!(report["whole"], false);
-        assert_eq!(report["damage"][0]["fault"].as_str().map(|it| it.contains(" fit")), Some(true), "{report}");
+        assert_eq!(
+            report["damage"][0]["fault"].as_str().map(|it| it.contains("seal does not")),
+            Some(true),
+            "{report}"
+        );
         let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
         assert_eq!(fixture.code(&resume), 3);
         let out = fixture.out(&["salvage", &id, "copy.rath"]);

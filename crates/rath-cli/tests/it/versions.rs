@@ -259,7 +259,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-                a709a73a  observed: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                a709a73a  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session
                 exit 0
@@ -330,8 +330,8 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "true", "--input", "scr"],
             &expect![[r#"
                 ! note: using the newest session, S1
-                ! error: there is no file `scr` to depend on
-                ! hint: paths are relative to the workspace, and ignored files are not kept
+                ! error: there is no file `scr` that the check could depend on
+                ! hint: paths are relative to the workspace; ignored files do not count
                 exit 1
             "#]],
         );
@@ -343,26 +343,26 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         merge(
             "make test",
             &expect![[r#"
-            ! error: the check `make test` never ran in the session S2
-            ! hint: `rath check 'make test' --session S2 --store STORE` runs it
-            exit 1
-        "#]],
+                ! error: the check `make test` never ran (session S2)
+                ! hint: `rath check 'make test' --session S2 --store STORE` runs it
+                exit 1
+            "#]],
         );
         merge(
             "printf no; exit 3",
             &expect![[r#"
-            ! error: the check `printf no; exit 3` did not pass in the session S2
-            ! hint: `rath check 'printf no; exit 3' --session S2 --store STORE` runs it
-            exit 1
-        "#]],
+                ! error: the check `printf no; exit 3` did not pass (session S2)
+                ! hint: `rath check 'printf no; exit 3' --session S2 --store STORE` runs it
+                exit 1
+            "#]],
         );
         merge(
             whole,
             &expect![[r#"
-            ! error: the check `test -e src/n.txt` does not cover what changed since in the session S2
-            ! hint: `rath check 'test -e src/n.txt' --session S2 --store STORE` runs it
-            exit 1
-        "#]],
+                ! error: the check `test -e src/n.txt` passed on other files than there are now (session S2)
+                ! hint: `rath check 'test -e src/n.txt' --session S2 --store STORE` runs it
+                exit 1
+            "#]],
         );
         // A check whose inputs did not change still holds.
         merge(
