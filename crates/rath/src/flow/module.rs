@@ -70,7 +70,7 @@ pub trait Module: Send + Sync + 'static {
     /// }
     ///
     /// # fn example() -> Result<()> {
-    /// let readme = Readme { agent: Agent::new("You count words.", &Script::of([""; 0])?.into()) };
+    /// let readme = Readme { agent: Agent::new("You count words.", &Script::of([r#"{"text": "Five."}"#])?.into()) };
     /// assert_eq!(readme.tree(), "Readme(\n  (agent): Agent(script:script)\n)");
     /// # Ok(())
     /// # }
