@@ -218,6 +218,6 @@ fn sealed(step_and_branch: [&[u8]; 2], state: &[u8], title: &str) -> [u8; SEAL] 
 
 /// Creates the error for a row whose seal does not fit.
 fn changed(id: BranchId) -> StoreError {
-    let message = format!("what the store says of the session {} was changed: its seal does not fit", id.short());
+    let message = format!("what the store says of the session {} was changed: its seal does not match", id.short());
     StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
 }

@@ -226,11 +226,11 @@ fn step(place: u64, flags: u8, mut fields: FieldReader<'_>, rest: &[u8]) -> Opti
     let fault = |what: &str| Some(Err(EntryFault { step: Some(id), what: what.to_owned() }));
     let said = Digest::compute(rest);
     if withheld.is_some_and(|(_, left)| left != said) {
-        return fault("the row was changed: its seal does not fit");
+        return fault("the row was changed: its seal does not match");
     }
     let (ids, digest) = (parents.iter().map(|(id, _)| *id).collect::<Vec<_>>(), withheld.map_or(said, |(it, _)| it));
     if StepId::compute(&ids, digest) != id {
-        return fault("the step's id does not fit its parents and its chunk");
+        return fault("the step's id does not match its parents and its chunk");
     }
     let Ok(chunk) = std::str::from_utf8(rest) else { return fault("the row cannot be read") };
     let mut stamp = Stamp::on(branch);

@@ -79,7 +79,7 @@ impl<'a> LogReader<'a> {
         let bytes = self.get(at, head).map_err(cannot)?;
         if bytes.len() < head || !entry::is_sealed(bytes) {
             let step = entry::step_and_branch(bytes).map(|(id, _)| id);
-            return Err(EntryFault { step, what: "the row was changed: its seal does not fit".to_owned() });
+            return Err(EntryFault { step, what: "the row was changed: its seal does not match".to_owned() });
         }
         let bytes = self.get(at, length).map_err(cannot)?;
         if bytes.len() < length {

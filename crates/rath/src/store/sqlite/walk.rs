@@ -335,7 +335,7 @@ pub(super) fn check_all(connection: &Connection, log: &Log) -> Result<CheckRepor
             }
             None => {
                 branches.1 += 1;
-                let what = "what is said of the session was changed: its seal does not fit".to_owned();
+                let what = "what is said of the session was changed: its seal does not match".to_owned();
                 damage.push(Damage { place: format!("branch {}", branches.1), step: None, what });
             }
         }
