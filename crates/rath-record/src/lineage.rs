@@ -219,11 +219,6 @@ pub(crate) fn has_prefix(longer: &Step, shorter: &Step) -> bool {
     first_parents.any(|step| step.id() == shorter.id())
 }
 
-/// Returns whether every ancestor of `part` is an ancestor of `whole`.
-pub(crate) fn contains_history(whole: &Step, part: &Step) -> bool {
-    compare(whole, part).theirs.is_empty()
-}
-
 /// The set of sides that a step is known to belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sides(u8);
