@@ -11,6 +11,7 @@ use rath::record::draw::{self, count, preview, printable};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 use rath::tool::builtin;
 use rath::{Certificate, Difference, Resumed};
+use rath::{Event, StepId, Text, Usage, chunk::Outcome, turn::Next, view};
 use serde_json::json;
 
 use crate::json::StepJson;

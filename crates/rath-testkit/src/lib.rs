@@ -2,9 +2,9 @@
 //!
 //! ```
 //! use rath::Store;
-//! use rath_testkit::store::{Case, conforms};
+//! use rath_testkit::store::{StoreCase, conforms};
 //!
-//! conforms(&mut || Case::lasting(Store::open("memory:").expect("a store")));
+//! conforms(&mut || StoreCase::lasting(Store::open("memory:").expect("a store")));
 //! ```
 
 pub mod sandbox;

@@ -11,6 +11,7 @@ use std::process::Output;
 
 use expect_test::{Expect, expect};
 use rath::prelude::*;
+use rath::{Usage, chunk::Call};
 
 fn rath(folder: &Path, args: &[&str]) -> Output {
     rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")

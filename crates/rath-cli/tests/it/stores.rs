@@ -1,6 +1,7 @@
 //! Tests of commands on sessions in stores.
 
 use expect_test::expect;
+use rath::chunk::Call;
 use rath::prelude::*;
 
 use crate::fixture::{Fixture, for_each_store, replace};
@@ -460,7 +461,7 @@ fn damage_is_listed_and_the_rest_is_copied() {
         let report = &fixture.json(&["verify", &id, "--json"])[0];
         assert_eq!(report["whole"], false);
         assert_eq!(
-            report["damage"][0]["fault"].as_str().map(|it| it.contains("seal does not")),
+            report["damage"][0]["fault"].as_str().map(|it| it.contains("does not match")),
             Some(true),
             "{report}"
         );

@@ -2,6 +2,7 @@
 
 use rath::prelude::*;
 use rath::record::codec::Ending;
+use rath::{Usage, record::graph::Ids};
 use rath::{verify, verify_graph};
 
 fn temporary_directory() -> rath_test_support::TempDir {

@@ -9,6 +9,8 @@ use rath::chunk::{Resolution, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
 use rath::tool::builtin::WriteFile;
+use rath::turn::Next;
+use rath::view;
 use rath::view::Freshness;
 use serde_json::json;
 

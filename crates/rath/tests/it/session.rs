@@ -3,6 +3,7 @@
 use expect_test::expect;
 use rath::prelude::*;
 use rath::record::graph;
+use rath::{Usage, chunk::Call, chunk::Strategy, record::graph::Ids};
 
 fn calls(id: &str) -> Chunk {
     Chunk::calls([Call::new(id, "ls", "{}")])

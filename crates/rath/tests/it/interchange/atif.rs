@@ -6,6 +6,9 @@ use std::process::Stdio;
 use expect_test::{Expect, expect};
 use rath::interchange::atif::{read, write, write_priced};
 use rath::prelude::*;
+use rath::{
+    Usage, chunk::Assistant, chunk::Call, chunk::Identity, chunk::Image, chunk::Json, provider::Price, provider::Prices,
+};
 
 use super::{log, next, sessions, visible_state};
 

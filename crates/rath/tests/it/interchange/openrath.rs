@@ -1,8 +1,10 @@
 //! Session files of the Python OpenRath.
 
 use expect_test::{Expect, expect};
+use rath::StepId;
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
+use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::{log, next, sessions, visible_state};
 

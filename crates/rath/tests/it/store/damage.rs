@@ -9,6 +9,7 @@ use rath::chunk::User;
 use rath::prelude::*;
 use rath::store::{BranchSummary, Registry, Store};
 use rath::{BranchId, store};
+use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::common::{child as again, exhaustive, setting, uri};
 use crate::support::block_on;
