@@ -40,7 +40,7 @@ pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
     Ask, Author, Bisected, Blame, Certificate, Difference, Error, Event, EventKind, Line, Origin, Result, Resumed,
-    Session, StoredSession,
+    Session, StoredSession, ToolChange,
 };
 pub use store::Store;
 

@@ -44,7 +44,7 @@ pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs};
-pub use certificate::{Certificate, Difference, Resumed};
+pub use certificate::{Certificate, Difference, Resumed, ToolChange};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
 pub use event::{Event, EventKind};

@@ -233,7 +233,7 @@ fn a_system_prompt_is_kept_on_resume() {
         assert_eq!(fixture.code(&[&["resume", &id, "Again."], &model[..]].concat()), 0);
         let other = [&["resume", &id, "Again.", "--system", "You are a clerk."], &model[..]].concat();
         fixture.check(&other, &expect![[r#"
-            ! error: the prompt is another one
+            ! error: the prompt has changed
             ! hint: `rath resume S1 Again. --model script:script.jsonl --system 'You are a clerk.' --store STORE --anyway` continues (this is recorded)
             exit 3
         "#]]);
