@@ -514,7 +514,7 @@ impl fmt::Display for Session {
         write!(f, "session {}", head.id().short())?;
         write!(f, ": {}", draw::count(self.chunk_count(), "chunk"))?;
         if let Some(place) = self.place() {
-            write!(f, ", placed at {}", draw::preview(place.as_str()))?;
+            write!(f, ", sandbox {}", draw::preview(place.as_str()))?;
         }
         if self.usage() != Usage::default() {
             write!(f, ", {}", self.usage())?;
