@@ -154,18 +154,24 @@ impl<'n> AtifReader<'n> {
             trajectory_id: String,
         }
         let id = serde_json::from_str::<SubagentId>(raw.get()).map(|id| id.trajectory_id);
-        let id = id.unwrap_or_else(|_| {
-            subagent.note("there is no `trajectory_id`, so nothing can refer to it");
-            format!("\0{nth}")
-        });
+        let unreferenced = format!("\0{nth}");
+        let id = match id {
+            Ok(id) if builder.subagents.contains_key(&id) => {
+                subagent.note("an earlier one has the same `trajectory_id`, so nothing can refer to it");
+                unreferenced
+            }
+            Ok(id) => id,
+            Err(_) => {
+                subagent.note("there is no `trajectory_id`, so nothing can refer to it");
+                unreferenced
+            }
+        };
         subagent.take_string("schema_version");
         if let Some(path) = subagent.take_string("continued_trajectory_ref") {
             subagent.note(format_args!("continues in another document, which is not read: {}", draw::preview(&path)));
         }
         let record = self.read_trajectory(subagent, Some(nth), depth + 1);
-        if builder.subagents.insert(id, record).is_some() {
-            self.notes.count("sub-agent's trajectory", "left out: another has the same id");
-        }
+        builder.subagents.insert(id, record);
     }
 
     fn read_step(&self, builder: &mut TrajectoryBuilder, mut step: ObjectReader<'n>, number: u64) {

@@ -235,6 +235,25 @@ fn trajectories_of_others_are_read() {
             - the trajectory: the member surprise is unknown and left out
         "#]],
     );
+    // Of two with one id, the first is the one that is referred to, and the other is not lost.
+    check(
+        r#""steps": [{"step_id": 1, "source": "user", "message": "delegate",
+             "observation": {"results": [{"subagent_trajectory_ref": [{"trajectory_id": "t"}]}]}}],
+           "subagent_trajectories": [
+            {"trajectory_id": "t", "agent": {"name": "one", "version": "1"}, "steps": [
+                {"step_id": 1, "source": "agent", "message": "first", "metrics": {"prompt_tokens": 5, "completion_tokens": 1}}]},
+            {"trajectory_id": "t", "agent": {"name": "two", "version": "1"}, "steps": [
+                {"step_id": 1, "source": "agent", "message": "second", "metrics": {"prompt_tokens": 7, "completion_tokens": 2}}]}]"#,
+        expect![[r#"
+            note: came from an ATIF trajectory: {"agent":"other","model":null…
+            user: delegate
+            kept aside
+            kept aside
+            12 in, 3 out, next: ask
+            - the trajectory, sub-agent 2: an earlier one has the same `trajectory_id`, so nothing can refer to it
+            - 1 sub-agent's trajectory kept at the end: nothing refers to it
+        "#]],
+    );
 }
 
 #[test]
