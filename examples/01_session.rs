@@ -1,4 +1,4 @@
-//! A session is a value: fork it, go on in two directions, merge what came of it.
+//! A session is a value: fork it, continue in two directions, and merge the two.
 
 use rath::Usage;
 use rath::prelude::*;

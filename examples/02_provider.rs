@@ -1,6 +1,6 @@
-//! A provider is asked, its answer streams in, and the request can be rebuilt from the record.
+//! Asks a provider, prints the answer as it arrives, and rebuilds the request from the record.
 //!
-//! `cargo run --example 02_provider` plays a script; `cargo run --example 02_provider -- openai:MODEL` asks a real model.
+//! `cargo run --example 02_provider` uses a script; `cargo run --example 02_provider -- openai:MODEL` asks a real model.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Tools, agents and workflows: a session goes in, a session comes out, and everything on the way is in it.
+//! Tools, agents and workflows: a run takes a session and returns it with a step for everything that happened.
 
 use rath::prelude::*;
 
@@ -11,7 +11,7 @@ async fn word_count(
     Ok(text.split_whitespace().count())
 }
 
-/// Counts words, then folds the run into one message.
+/// Counts words, then replaces the conversation by a summary.
 #[derive(Module)]
 struct Readme {
     agent: Agent,
@@ -29,7 +29,7 @@ impl Workflow for Readme {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // A script plays the model. `Provider::open("openai:gpt-5")?` asks one instead.
+    // The script gives the model's answers. `Provider::open("openai:gpt-5")?` asks a real model.
     let provider = Provider::from(Script::of([
         r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
         r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,

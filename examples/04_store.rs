@@ -1,4 +1,4 @@
-//! A session that outlives its process: recorded step by step, opened again, and done again with nobody asked.
+//! A session in a store: recorded step by step, opened again, and replayed without asking a model.
 
 use rath::prelude::*;
 
@@ -28,7 +28,7 @@ async fn main() -> Result<()> {
     let session = Session::user("What do apples cost?").record(&store).await?;
     let session = agent()?.run(session).await?;
     let id = session.id();
-    // As if the process had ended here.
+    // From here on, the program does what a second process would do.
     drop((session, store));
 
     let store = Store::open(&uri)?;

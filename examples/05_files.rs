@@ -1,4 +1,4 @@
-//! Files as part of the session: two forks work on one project, a merge joins them, and every line knows its author.
+//! Files as part of the session: two forks edit one project, a merge joins them, and blame names the call of each line.
 
 use rath::Origin;
 use rath::prelude::*;
@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     std::fs::create_dir_all(&project)?;
     std::fs::write(project.join("trip.txt"), "to: Paris\nby: train\nday: Friday\nfor: two\n")?;
 
-    // `Sandbox::isolated` would show commands the machine read-only, and no network.
+    // In `Sandbox::isolated`, commands would see the machine read-only and have no network.
     let session = Session::user("Plan the trip.").to(Sandbox::local(&project));
     let session = worker(&["echo 'hotel: none yet' >> trip.txt"])?.run(session).await?;
 
@@ -28,7 +28,7 @@ async fn main() -> Result<()> {
         fork.push(Chunk::user(words));
         fork
     };
-    // Each works in a directory of its own.
+    // Each fork works in its own directory.
     let ours = worker(&["sed -i s/Paris/Lyon/ trip.txt", "echo '- book a table' > todo.txt"])?;
     let theirs = worker(&["sed -i s/two/three/ trip.txt", "mv trip.txt journey.txt"])?;
     let (ours, theirs) = tokio::try_join!(ours.run(fork("Go to Lyon.")), theirs.run(fork("Three will go.")))?;
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
         println!("{:18} {by}", line.text);
     }
 
-    // Which call took Paris away? No model is asked.
+    // Finds the call that removed Paris. No model is asked.
     let argv = ["grep", "-rq", "Paris", "."].map(str::to_owned);
     let found = merged.bisect(&argv).await?;
     let step = found.step.and_then(|step| merged.as_record().find(step));

@@ -1,4 +1,4 @@
-//! Runs the same commands without walls and behind them: `cargo run -p rath-sandbox --example walls`.
+//! Runs the same commands without isolation and with it: `cargo run -p rath-sandbox --example walls`.
 //!
 //! The commands write a file in the workspace, and one in a directory outside. In `local` both succeed. In `isolated` the
 //! second fails, since everything outside the workspace is read-only.

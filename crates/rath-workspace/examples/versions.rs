@@ -1,4 +1,4 @@
-//! The story of a small directory: snapshots, two forks, a merge with a conflict, blame and bisect.
+//! Versions of a small directory: snapshots, two forks, a merge with a conflict, blame and bisect.
 //!
 //! ```text
 //! cargo run -p rath-workspace --example versions
