@@ -78,31 +78,31 @@ impl Budget {
         Budget::default()
     }
 
-    /// BudgetLimits the tokens read and written.
+    /// Limits the tokens read and written.
     pub fn tokens(self, max: u64) -> Self {
         self.state().limits.tokens = Some(max);
         self
     }
 
-    /// BudgetLimits the money. A model without a price is then not asked at all.
+    /// Limits the money. A model without a price is then not asked at all.
     pub fn money(self, max: Money) -> Self {
         self.state().limits.money = Some(max);
         self
     }
 
-    /// BudgetLimits the number of model calls.
+    /// Limits the number of model calls.
     pub fn turns(self, max: u64) -> Self {
         self.state().limits.turns = Some(max);
         self
     }
 
-    /// BudgetLimits the number of forks between the session that was given the budget and a branch that asks.
+    /// Limits the number of forks between the session that was given the budget and a branch that asks.
     pub fn depth(self, max: u32) -> Self {
         self.state().limits.depth = Some(max);
         self
     }
 
-    /// BudgetLimits the time. A call under way is cancelled at its end.
+    /// Limits the time. A call under way is cancelled at its end.
     pub fn time(self, max: Duration) -> Self {
         self.state().limits.time = Some(max);
         self
