@@ -73,7 +73,7 @@ def read_lines(file):
         if len(line) == limit and not line.endswith(b"\n"):
             while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
                 pass
-            # Such a line is damaged whatever it holds, and keeping it could fill the memory.
+            # So long a line is always damaged, and keeping it could fill the memory.
             line = line[:9] + rest[-1:]
         yield line
 
@@ -192,7 +192,7 @@ class Report:
         if row := read_row(line):
             return self.check_row(row)
         first, last = rows_in_damaged_line(line)  # [1]
-        # After the end somebody may have begun to write again.
+        # After the end, another writer may have begun.
         begun = b'{"seal":"'.startswith(line[:9])
         self.cut = line is raw and not first and not last and (self.end is None or begun)
         if self.cut:
@@ -231,7 +231,7 @@ class Report:
             self.end = int(row["end"])
 
     def reopen(self, cut):
-        """Somebody goes on writing: what was cut before is no damage."""
+        """Another writer continues: what was cut before is no damage."""
         self.end = None
         if cut and self.damaged and self.broken and self.broken[0] == cut:
             del self.problems[self.broken[1]]
