@@ -29,7 +29,7 @@ impl Workflow for Readme {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // A script plays the model. `Provider::open("openai:gpt-5")?` asks one instead.
+    // A script plays the model. `Provider::open("openai:gpt-5").await?` asks one instead.
     let provider = Provider::from(Script::of([
         r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
         r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,

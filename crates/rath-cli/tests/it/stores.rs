@@ -685,7 +685,7 @@ fn the_undamaged_part_of_a_file_is_imported_with_anyway() {
         let mut session = Session::user("one");
         session.push(Chunk::assistant("two"));
         session.push(Chunk::user("three"));
-        session.save(fixture.path("s.rath")).expect("saved");
+        session.save_blocking(fixture.path("s.rath")).expect("saved");
         replace(&fixture.path("s.rath"), "two", "tow");
         assert_eq!(fixture.code(&["import", "s.rath"]), 3);
         assert!(!fixture.path("s").exists() && !fixture.path("s.db").exists(), "nothing is made");
@@ -949,7 +949,7 @@ fn decisions_on_a_file_are_saved_in_it() {
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
     session.push(rath::chunk::ToolStarted::new("c1"));
-    session.save(folder.path().join("s.rath")).expect("saved");
+    session.save_blocking(folder.path().join("s.rath")).expect("saved");
     assert_eq!(crate::rath(folder.path(), &["review", "s.rath"]).status.code(), Some(4));
     let check = |args: &[&str], expected| crate::check(folder.path(), args, expected);
     check(
