@@ -425,6 +425,22 @@ fn forks_asides_and_merges_hide_what_their_session_hides() {
 }
 
 #[test]
+fn an_error_hides_secrets_in_everything_that_it_prints() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.add("RED", "red herring"), AddOutcome::Added);
+    let session = Session::user("hi").hiding(secrets);
+    let io = |text: &str| std::io::Error::new(std::io::ErrorKind::TimedOut, text.to_owned());
+    let nested = Error::new(ErrorKind::Io, "cannot fish").because(io("no red herring here"));
+    let error = Error::new(ErrorKind::Store, "lost a red herring").with_hint("buy a red herring").because(nested);
+    let error = error.with_session(&session);
+    let shown = "lost a [secret RED]: cannot fish: no [secret RED] here";
+    assert_eq!(format!("{error:?}"), format!("{shown}\nhint: buy a [secret RED]"));
+    assert_eq!(error.message(), shown);
+    let error = Error::from(io("red herring")).with_session(&session);
+    assert_eq!((error.message(), error.is_temporary()), ("[secret RED]".to_owned(), true));
+}
+
+#[test]
 fn a_sidecar_is_dropped_with_the_text_that_it_belongs_to() {
     let mut secrets = Secrets::default();
     assert_eq!(secrets.add("KEY", KEY), AddOutcome::Added);
