@@ -384,3 +384,22 @@ impl std::fmt::Debug for Root {
         f.debug_tuple("Root").field(&self.path).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_write_leaves_everything_as_it_was() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = Root::open(directory.path()).expect("it is there");
+        root.write("there.txt", b"old").expect("it is written");
+        for path in ["there.txt", "new.txt"] {
+            root.write_unless(path, b"new", &AtomicBool::new(true)).expect_err("it is cancelled");
+        }
+        let names: Vec<_> = root.list(".").expect("a list").into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["there.txt"]);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1, "no temporary file is left");
+        assert_eq!(std::fs::read(directory.path().join("there.txt")).expect("a file"), b"old");
+    }
+}

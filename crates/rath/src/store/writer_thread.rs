@@ -81,8 +81,9 @@ impl WriterThread {
         });
         let on_thread = writer.clone();
         let work = move || {
-            on_thread.work(&*backend, &rows);
-            drop((backend, rows));
+            // Whatever goes wrong, those who wait for the end are told of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_thread.work(&*backend, &rows)));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop((backend, rows))));
             on_thread.end();
         };
         // The thread is not joined: `drained` tells when it has ended.
