@@ -112,6 +112,9 @@ pub struct Sandbox(Arc<dyn ErasedBackend>);
 /// because a directory on the way is replaced meanwhile) is an error of the kind
 /// [`OutsideWorkspace`](crate::ErrorKind::OutsideWorkspace). Other failures of a file operation are of the kind
 /// [`Io`](crate::ErrorKind::Io); their messages contain no path except the requested one.
+///
+/// Futures are polled on the threads of a runtime, so work that blocks belongs on other threads. When the future of a write is
+/// dropped, the write should not take effect later.
 pub trait SandboxBackend: Send + Sync + 'static {
     /// Returns the URI that opens this sandbox again. It must not contain a credential, since callers may store it.
     fn uri(&self) -> &str;

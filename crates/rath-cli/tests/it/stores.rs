@@ -450,6 +450,23 @@ fn decisions_are_recorded_all_or_none_and_reach_the_model() {
 }
 
 #[test]
+fn a_command_that_fails_gives_the_session_back() {
+    for_each_store(LOOK, |fixture| {
+        let id = asked(fixture);
+        let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
+        fixture.write("work/a.txt", "changed since\n");
+        assert_eq!(fixture.code(&resume), 3);
+        let restore = format!("{id}@head");
+        assert_eq!(fixture.code(&["restore", &restore]), 0);
+        fixture.script(r#"{"error": {"kind": "key"}}"#);
+        assert_eq!(fixture.code(&resume), 1);
+        for listed in fixture.json(&["ls", "--all", "--json"]) {
+            assert!(listed["written_by"].is_null(), "{listed}");
+        }
+    });
+}
+
+#[test]
 fn damage_is_listed_and_the_rest_is_copied() {
     for_each_store(LOOK, |fixture| {
         let id = asked(fixture);
