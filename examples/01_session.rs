@@ -1,5 +1,6 @@
 //! A session is a value: fork it, go on in two directions, merge what came of it.
 
+use rath::Usage;
 use rath::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]

@@ -3,6 +3,7 @@
 use rath::Origin;
 use rath::prelude::*;
 use rath::tool::builtin::Shell;
+use rath::view;
 
 /// An agent that runs these commands, one after the other.
 fn worker(commands: &[&str]) -> Result<Agent> {

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 const RANDOM: [(&str, &str); 11] = [
     ("rath-record", "laws::"),
     ("rath-record", "fuzz::"),
-    ("rath", "laws::every_call_is_counted_once"),
-    ("rath", "render::"),
-    ("rath", "secrets::"),
-    ("rath", "wire::"),
-    ("rath", "workspace::laws::"),
-    ("rath", "workspace::merge::"),
-    ("rath", "provenance::"),
-    ("rath", "store::laws::"),
-    ("rath", "store::kill::"),
+    ("rath-workspace", "laws::"),
+    ("rath-workspace", "merge::"),
+    ("openrath", "laws::every_call_is_counted_once"),
+    ("openrath", "render::"),
+    ("openrath", "secrets::"),
+    ("openrath", "wire::"),
+    ("openrath", "provenance::"),
+    ("openrath", "store::laws::"),
+    ("openrath", "store::kill::"),
 ];
 
 const USAGE: &str = "cargo xtask explore [FILTER] [--seconds N]";
@@ -91,11 +91,19 @@ fn run(package: &str, name: &str, seed: u64) -> Result<Option<PathBuf>, String> 
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let passed = texts[0].split_once("test result: ok. ").map(|(_, count)| count);
     if output.status.success() {
-        return Ok(None);
+        return match passed {
+            Some(count) if !count.starts_with("0 ") => Ok(None),
+            _ => Err(format!("{package} has no test `{name}`")),
+        };
+    }
+    // Cargo itself may fail: then no other seed helps.
+    if !texts[0].contains("test result: FAILED") {
+        return Err(format!("cargo failed:\n{}", texts[1]));
     }
     let again = format!("RATH_SEED={seed} cargo test --package {package} --test it -- {name}");
-    let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     let folder = root().join("target/explore");
     let file = folder.join(format!("{}{seed}.txt", name.replace("::", "-")));
     std::fs::create_dir_all(&folder)

@@ -10,7 +10,8 @@ use rath::prelude::*;
 use rath::record::draw::{self, count, preview, printable};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 use rath::tool::builtin;
-use rath::{Certificate, Difference, Resumed};
+use rath::{Certificate, Difference, Resumed, ToolChange};
+use rath::{Event, StepId, Text, Usage, chunk::Outcome, turn::Next, view};
 use serde_json::json;
 
 use crate::json::StepJson;
@@ -215,7 +216,8 @@ impl AgentArgs {
             anstream::eprintln!("{changes}");
             return Ok(resumed.anyway());
         }
-        let lacks_tool = |difference: &Difference| matches!(difference, Difference::Tool { what: "is not there", .. });
+        let lacks_tool =
+            |difference: &Difference| matches!(difference, Difference::Tool { change: ToolChange::Missing, .. });
         let hint = match self.sandbox.is_none() && certificate.differences().iter().all(lacks_tool) {
             true => format!("`{command} --sandbox isolated:.` gives the agent its tools"),
             false => format!("`{command} --anyway` continues (this is recorded)"),

@@ -164,7 +164,7 @@ pub fn describe(chunk: &Chunk) -> String {
             }
             line + &describe_effects(&it.effects)
         }
-        Chunk::Placed(it) => format!("{kind}: {}", preview(&it.place)),
+        Chunk::Placed(it) => format!("sandbox: {}", preview(&it.place)),
         Chunk::Observed(it) if it.effects.is_empty() => format!("files: {}", preview(&it.tree.0)),
         Chunk::Observed(it) => format!("changed outside the agent:{}", describe_effects(&it.effects)),
         Chunk::Decided(it) => {

@@ -219,11 +219,6 @@ pub(crate) fn has_prefix(longer: &Step, shorter: &Step) -> bool {
     first_parents.any(|step| step.id() == shorter.id())
 }
 
-/// Returns whether every ancestor of `part` is an ancestor of `whole`.
-pub(crate) fn contains_history(whole: &Step, part: &Step) -> bool {
-    compare(whole, part).theirs.is_empty()
-}
-
 /// The set of sides that a step is known to belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sides(u8);
@@ -424,9 +419,14 @@ fn unmerged_line(head: &Step) -> Vec<&Step> {
 
 /// The reading order backwards, computed on demand: the last steps of a long line cost only themselves.
 pub struct NewestFirst<'a> {
-    next: Option<&'a Step>,
-    /// The steps before `next` that a merge added, oldest first.
+    /// The merge that was returned last. The steps before it are found when they are asked for.
+    merge: Option<&'a Step>,
+    /// The steps that a merge added, oldest first: they come before `next`.
     rest: Vec<&'a Step>,
+    next: Option<&'a Step>,
+    /// The heads of the lines before the one that is walked, the nearest last: a merge that repeats shared steps reads two
+    /// whole lines, one after the other.
+    lines_before: Vec<&'a Step>,
     returned: usize,
     /// The number of steps that comparisons at merges visited.
     visited: usize,
@@ -438,14 +438,14 @@ const MAX_EXTRA_VISITS: usize = 1 << 12;
 
 impl<'a> NewestFirst<'a> {
     pub(crate) fn new(head: Option<&'a Step>) -> Self {
-        NewestFirst { next: head, rest: Vec::new(), returned: 0, visited: 0 }
+        NewestFirst { merge: None, rest: Vec::new(), next: head, lines_before: Vec::new(), returned: 0, visited: 0 }
     }
 
     /// Returns the step before a merge, and queues the steps that the merge added.
     fn step_before_merge(&mut self, step: &'a Step, ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
         if step.totals().repeats {
-            self.rest = ReadingOrder::new(theirs).collect();
-            return Some(ours);
+            self.lines_before.push(ours);
+            return Some(theirs);
         }
         // A few merges are compared one by one. With very many each comparison would visit the merges before it, and
         // with branches kept aside each would visit everything.
@@ -466,14 +466,19 @@ impl<'a> Iterator for NewestFirst<'a> {
 
     fn next(&mut self) -> Option<&'a Step> {
         self.returned += 1;
+        if let Some(merge) = self.merge.take()
+            && let Some((ours, theirs)) = merge.merged_parents()
+        {
+            self.next = self.step_before_merge(merge, ours, theirs);
+        }
         if let Some(step) = self.rest.pop() {
             return Some(step);
         }
-        let step = self.next?;
-        self.next = match step.merged_parents() {
-            Some((ours, theirs)) => self.step_before_merge(step, ours, theirs),
-            None => step.first_parent(),
-        };
+        let step = self.next.or_else(|| self.lines_before.pop())?;
+        match step.merged_parents() {
+            Some(_) => self.merge = Some(step),
+            None => self.next = step.first_parent(),
+        }
         Some(step)
     }
 }

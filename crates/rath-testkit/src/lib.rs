@@ -2,10 +2,10 @@
 //!
 //! ```
 //! use rath::Store;
-//! use rath_testkit::store::{Case, conforms};
+//! use rath_testkit::store::{StoreCase, conforms};
 //!
 //! let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-//! let mut open = || Case::lasting(runtime.block_on(Store::open("memory:")).expect("a store"));
+//! let mut open = || StoreCase::lasting(runtime.block_on(Store::open("memory:")).expect("a store"));
 //! conforms(&mut open);
 //! ```
 

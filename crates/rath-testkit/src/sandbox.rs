@@ -11,16 +11,16 @@ use std::time::Duration;
 use rath::sandbox::{ByteRange, Command, ErrorKind, ExitStatus, FileKind, Output, Result, Sandbox, Stream};
 
 /// A sandbox with an empty workspace, for one test. It needs `sh`, `sleep`, `cat`, `head` and `seq`.
-pub struct Case {
+pub struct SandboxCase {
     sandbox: Sandbox,
     /// A value that has to live as long as the sandbox.
     _guard: Box<dyn Any>,
 }
 
-impl Case {
+impl SandboxCase {
     /// Creates a case. `guard` is dropped after the sandbox: its temporary directory, for example.
     pub fn new(sandbox: impl Into<Sandbox>, guard: impl Any) -> Self {
-        Case { sandbox: sandbox.into(), _guard: Box::new(guard) }
+        SandboxCase { sandbox: sandbox.into(), _guard: Box::new(guard) }
     }
 
     /// Runs a line of shell.
@@ -43,7 +43,7 @@ impl Case {
 }
 
 /// Runs every test of the contract, each with a new case, and panics at the first that fails.
-pub fn conforms(case: &mut dyn FnMut() -> Case) {
+pub fn conforms(case: &mut dyn FnMut() -> SandboxCase) {
     for (name, test) in TESTS {
         eprintln!("sandbox: {name}");
         test(&case());
@@ -51,7 +51,7 @@ pub fn conforms(case: &mut dyn FnMut() -> Case) {
 }
 
 /// A rule of the contract, and its test.
-type ContractTest = (&'static str, fn(&Case));
+type ContractTest = (&'static str, fn(&SandboxCase));
 
 const TESTS: [ContractTest; 14] = [
     ("arguments, input, directory and environment arrive as given", input_arrives),
@@ -70,7 +70,7 @@ const TESTS: [ContractTest; 14] = [
     ("files and commands share the workspace, and no file outside is reachable", files),
 ];
 
-fn input_arrives(case: &Case) {
+fn input_arrives(case: &SandboxCase) {
     case.sh("mkdir -p some/where");
     let mut command =
         Command::argv(["sh", "-c", "printf '%s|' \"$@\" \"$WORD\"; cat; pwd", "sh", "a b", "", "$x'\"\\", "ü"]);
@@ -86,7 +86,7 @@ fn input_arrives(case: &Case) {
     assert_eq!(stdout(&case.sh("cat; echo end")), "end\n");
 }
 
-fn exit_status(case: &Case) {
+fn exit_status(case: &SandboxCase) {
     let rows = [
         ("true", ExitStatus::Exit(0)),
         ("exit 3", ExitStatus::Exit(3)),
@@ -102,7 +102,7 @@ fn exit_status(case: &Case) {
     }
 }
 
-fn cannot_run(case: &Case) {
+fn cannot_run(case: &SandboxCase) {
     case.sh("echo no program > plain; echo words > script; chmod +x script; mkdir directory");
     let command = |words: &[&str], cwd: &str| {
         let mut command = Command::argv(words.iter().copied());
@@ -129,7 +129,7 @@ fn cannot_run(case: &Case) {
     assert_eq!(stdout(&case.sh("echo still here")), "still here\n");
 }
 
-fn streams(case: &Case) {
+fn streams(case: &SandboxCase) {
     let output = case.sh("printf 'a\\0\\377'; printf 'x\\n' >&2; printf b");
     assert_eq!((&*output.stdout.head, output.stdout.total_bytes), (&b"a\0\xffb"[..], 4));
     assert_eq!((&*output.stderr.head, output.stderr.total_bytes), (&b"x\n"[..], 2));
@@ -138,7 +138,7 @@ fn streams(case: &Case) {
     assert_eq!((stdout(&output), &*output.stderr.head), ("", &b"only this\n"[..]));
 }
 
-fn output_is_streamed(case: &Case) {
+fn output_is_streamed(case: &SandboxCase) {
     let Some(directory) = case.sandbox.directory() else { return };
     let (mut streamed, mut order) = (Vec::new(), Vec::new());
     let command = Command::shell("echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2");
@@ -152,7 +152,7 @@ fn output_is_streamed(case: &Case) {
     assert_eq!((&*streamed, &*order), (&b"one\ntwo\n"[..], &[Stream::Stdout, Stream::Stderr][..]));
 }
 
-fn long_output(case: &Case) {
+fn long_output(case: &SandboxCase) {
     let mut streamed_bytes = 0;
     let command = Command::shell("seq 1 1000000; seq 1 1000000 >&2");
     let output =
@@ -171,7 +171,7 @@ fn long_output(case: &Case) {
     }
 }
 
-fn unread_input(case: &Case) {
+fn unread_input(case: &SandboxCase) {
     let mut command = Command::shell("exit 0");
     command.stdin = vec![b'x'; 4 << 20];
     assert_eq!(case.run(&command).expect("it runs").status, ExitStatus::Exit(0));
@@ -182,7 +182,7 @@ fn unread_input(case: &Case) {
     assert_eq!(case.run(&command).expect("it runs").stdout.total_bytes, 4 << 20);
 }
 
-fn timeout(case: &Case) {
+fn timeout(case: &SandboxCase) {
     // A loaded machine may need longer than the first timeout to start the command.
     for limit in [300, 3_000, 30_000] {
         let mark = mark();
@@ -199,7 +199,7 @@ fn timeout(case: &Case) {
     panic!("it printed nothing in 30 s");
 }
 
-fn daemons(case: &Case) {
+fn daemons(case: &SandboxCase) {
     // Each leaves a process behind in another way, and ends at once.
     let rows = [
         "sleep MARK & echo begun",
@@ -217,7 +217,7 @@ fn daemons(case: &Case) {
     }
 }
 
-fn dropped(case: &Case) {
+fn dropped(case: &SandboxCase) {
     for row in ["echo begun; sleep MARK", "setsid sleep MARK & echo begun; sleep MARK", "sleep MARK & cat; sleep MARK"]
     {
         let mark = mark();
@@ -241,7 +241,7 @@ fn dropped(case: &Case) {
     }
 }
 
-fn ignored_signals(case: &Case) {
+fn ignored_signals(case: &SandboxCase) {
     let mark = mark();
     let line = "trap '' TERM HUP INT QUIT PIPE; setsid sh -c \"trap '' TERM HUP; sleep MARK; sleep MARK\" & \
                 while :; do sleep MARK; done";
@@ -251,7 +251,7 @@ fn ignored_signals(case: &Case) {
     case.check_gone(&mark);
 }
 
-fn concurrent_commands(case: &Case) {
+fn concurrent_commands(case: &SandboxCase) {
     let mark = mark();
     let commands: Vec<_> = (0..50)
         .map(|nth| Command::shell(&format!("sleep {mark} & head -c 100000 /dev/zero; echo {nth} >&2; exit {nth}")))
@@ -280,7 +280,7 @@ fn concurrent_commands(case: &Case) {
     case.check_gone(&mark);
 }
 
-fn secrets(case: &Case) {
+fn secrets(case: &SandboxCase) {
     // Only these variables may be in the environment, and none of the others of this program.
     let known =
         ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "PWD", "SHLVL", "OLDPWD", "_"];
@@ -290,7 +290,7 @@ fn secrets(case: &Case) {
     }
 }
 
-fn files(case: &Case) {
+fn files(case: &SandboxCase) {
     let sandbox = &case.sandbox;
     let everything = ByteRange { offset: 0, max_len: u64::MAX };
     wait(sandbox.write("src/main.rs", b"fn main() {}\n")).expect("written");

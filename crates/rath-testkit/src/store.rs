@@ -4,19 +4,20 @@ use rath::Difference;
 use rath::chunk::{Image, ToolStarted, User};
 use rath::prelude::*;
 use rath::store::BranchSummary;
+use rath::{StepId, chunk::Call};
 
 /// An empty store for one promise, which can be opened again and again.
-pub struct Case(Box<dyn FnMut() -> Store>);
+pub struct StoreCase(Box<dyn FnMut() -> Store>);
 
-impl Case {
+impl StoreCase {
     /// A store that outlives its handles: `open` opens the same one each time.
     pub fn new(open: impl FnMut() -> Store + 'static) -> Self {
-        Case(Box::new(open))
+        StoreCase(Box::new(open))
     }
 
     /// A store that lasts as long as a handle on it.
     pub fn lasting(store: Store) -> Self {
-        Case::new(move || store.clone())
+        StoreCase::new(move || store.clone())
     }
 
     fn open(&mut self) -> Store {
@@ -25,7 +26,7 @@ impl Case {
 }
 
 /// Goes through every promise, each with an empty store of its own, and panics at the first that is not kept.
-pub fn conforms(case: &mut dyn FnMut() -> Case) {
+pub fn conforms(case: &mut dyn FnMut() -> StoreCase) {
     for (name, promise) in PROMISES {
         eprintln!("store: {name}");
         promise(&mut case());
@@ -33,7 +34,7 @@ pub fn conforms(case: &mut dyn FnMut() -> Case) {
 }
 
 /// A promise, and the test that shows it.
-type Promise = (&'static str, fn(&mut Case));
+type Promise = (&'static str, fn(&mut StoreCase));
 
 const PROMISES: [Promise; 12] = [
     ("a store with nothing in it lists nothing, and knows no session", empty),
@@ -50,7 +51,7 @@ const PROMISES: [Promise; 12] = [
     ("what is deleted is gone, and what others rest on is not", deletes),
 ];
 
-fn empty(case: &mut Case) {
+fn empty(case: &mut StoreCase) {
     let store = case.open();
     assert!(wait(store.list()).expect("a list").is_empty());
     let unknown = Session::user("never recorded").id();
@@ -61,7 +62,7 @@ fn empty(case: &mut Case) {
     assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
 
-fn is_there_again(case: &mut Case) {
+fn is_there_again(case: &mut StoreCase) {
     let mut session = recorded(case, "hello");
     session.push(Chunk::assistant("hi"));
     wait(session.durable()).expect("durable");
@@ -81,7 +82,7 @@ fn is_there_again(case: &mut Case) {
     assert_eq!(wait(case.open().read(id)).expect("it is there").session.head(), session.head());
 }
 
-fn forks(case: &mut Case) {
+fn forks(case: &mut StoreCase) {
     let session = recorded(case, "one question");
     let branches: Vec<_> = (0..8)
         .map(|nth| {
@@ -105,7 +106,7 @@ fn forks(case: &mut Case) {
     assert_eq!(wait(store.check()).expect("a check").steps, 1 + 2 * 8);
 }
 
-fn merges(case: &mut Case) {
+fn merges(case: &mut StoreCase) {
     let session = recorded(case, "two ways");
     let answer = |name: &str| {
         let mut fork = session.fork_named(name);
@@ -125,7 +126,7 @@ fn merges(case: &mut Case) {
     assert!(found.damage.is_empty());
 }
 
-fn payloads(case: &mut Case) {
+fn payloads(case: &mut StoreCase) {
     let mut session = recorded(case, "look");
     let long = "ł".repeat(100_000);
     session.push(Chunk::user(long.as_str()));
@@ -137,7 +138,7 @@ fn payloads(case: &mut Case) {
     assert!(matches!(chunks[2], Chunk::User(user) if user.images[0].blob.data().is_some_and(|data| data.len() == 6)));
 }
 
-fn one_writer(case: &mut Case) {
+fn one_writer(case: &mut StoreCase) {
     let session = recorded(case, "mine");
     let other = case.open();
     let error = wait(other.resume(session.id())).expect_err("somebody writes it");
@@ -152,7 +153,7 @@ fn one_writer(case: &mut Case) {
     assert!(wait(other.resume(id)).is_ok(), "and again");
 }
 
-fn two_handles(case: &mut Case) {
+fn two_handles(case: &mut StoreCase) {
     let mut session = recorded(case, "one branch");
     let mut other = session.clone();
     session.push(Chunk::assistant("this way"));
@@ -165,7 +166,7 @@ fn two_handles(case: &mut Case) {
     assert_eq!(wait(case.open().read(session.id())).expect("it is there").session.text(), Some("this way"));
 }
 
-fn refused(case: &mut Case) {
+fn refused(case: &mut StoreCase) {
     let mut session = recorded(case, "one branch");
     let mut other = session.clone();
     session.push(Chunk::assistant("this way"));
@@ -178,7 +179,7 @@ fn refused(case: &mut Case) {
     assert_eq!((found.text(), found.chunk_count()), (Some("that way"), 3));
 }
 
-fn in_doubt(case: &mut Case) {
+fn in_doubt(case: &mut StoreCase) {
     let mut session = recorded(case, "send it");
     session.push(Chunk::calls([Call::new("c1", "send", "{}")]));
     session.push(ToolStarted::new("c1"));
@@ -203,7 +204,7 @@ fn in_doubt(case: &mut Case) {
     assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
 }
 
-fn twice(case: &mut Case) {
+fn twice(case: &mut StoreCase) {
     let plain = {
         let mut session = Session::user("hello");
         session.push(Chunk::assistant("hi"));
@@ -221,7 +222,7 @@ fn twice(case: &mut Case) {
     assert_eq!(only(&store).head, head(&again));
 }
 
-fn forgets(case: &mut Case) {
+fn forgets(case: &mut StoreCase) {
     let mut session = recorded(case, "my number is 4711");
     let step = head(&session);
     session.push(Chunk::assistant("I will keep it to myself"));
@@ -255,7 +256,7 @@ fn forgets(case: &mut Case) {
     assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
 
-fn deletes(case: &mut Case) {
+fn deletes(case: &mut StoreCase) {
     let gone = recorded(case, "to be deleted").id();
     let kept = recorded(case, "to be kept").id();
     let store = case.open();
@@ -270,7 +271,7 @@ fn deletes(case: &mut Case) {
 }
 
 /// A session that was just recorded.
-fn recorded(case: &mut Case, words: &str) -> Session {
+fn recorded(case: &mut StoreCase, words: &str) -> Session {
     wait(Session::user(words).record(&case.open())).expect("recorded")
 }
 

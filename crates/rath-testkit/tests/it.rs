@@ -3,7 +3,7 @@
 use rath::Store;
 use rath::sandbox::{Isolated, Local, Sandbox};
 use rath_testkit::sandbox;
-use rath_testkit::store::{Case, conforms};
+use rath_testkit::store::{StoreCase, conforms};
 
 /// A place of its own for each promise.
 fn in_folder(kind: &'static str) {
@@ -11,7 +11,7 @@ fn in_folder(kind: &'static str) {
         let folder = rath_test_support::temp_dir();
         let uri = format!("{kind}:{}", folder.path().join("store").display());
         // The folder lasts as long as the case.
-        Case::new(move || {
+        StoreCase::new(move || {
             let _ = &folder;
             open(&uri)
         })
@@ -35,14 +35,14 @@ fn jsonl_keeps_its_promises() {
 
 #[test]
 fn memory_keeps_its_promises() {
-    conforms(&mut || Case::lasting(open("memory:")));
+    conforms(&mut || StoreCase::lasting(open("memory:")));
 }
 
 /// An empty workspace for each promise.
 fn in_workspace(open: impl Fn(&std::path::Path) -> Sandbox) {
     sandbox::conforms(&mut || {
         let folder = rath_test_support::temp_dir();
-        sandbox::Case::new(open(folder.path()), folder)
+        sandbox::SandboxCase::new(open(folder.path()), folder)
     });
 }
 

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use rath::Text;
 use rath::chunk::{Call, Identity};
 use rath::prelude::*;
 use rath::provider::{

@@ -43,7 +43,7 @@ pub use schemars;
 pub use secrets::Secrets;
 pub use session::{
     Ask, Author, Bisected, Blame, Certificate, Difference, Error, Event, EventKind, Line, Origin, Result, Resumed,
-    Session, StoredSession,
+    Session, StoredSession, ToolChange,
 };
 pub use store::Store;
 
@@ -51,35 +51,28 @@ pub use store::Store;
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../../../docs/guide/agents.md")]
-    struct Agents;
+    struct AgentsPage;
     #[doc = include_str!("../../../docs/guide/files.md")]
-    struct Files;
+    struct FilesPage;
     #[doc = include_str!("../../../docs/guide/providers.md")]
-    struct Providers;
+    struct ProvidersPage;
     #[doc = include_str!("../../../docs/guide/replay.md")]
-    struct Replay;
+    struct ReplayPage;
     #[doc = include_str!("../../../docs/guide/stores.md")]
-    struct Stores;
+    struct StoresPage;
 }
 
-/// The names that a program with sessions needs.
+/// The names that most programs need: build agents, run them on sessions, keep the sessions.
+///
+/// Types that a program meets less often are in the modules: [`chunk`], [`provider`], [`flow`], [`tool`], [`view`].
 pub mod prelude {
-    pub use crate::chunk::{
-        Assistant, Call, Chunk, Finish, Identity, Image, Instructions, Json, Outcome, Strategy, ToolResult, ToolSpec,
-    };
-    pub use crate::flow::{
-        Agent, Branch, BranchResults, Compressor, ForkJoin, Module, Run, Running, Selector, Sequential, Workflow,
-        fork_join,
-    };
+    pub use crate::flow::{Agent, Branch, Compressor, Module, Run, Selector, Sequential, Workflow, fork_join};
     #[cfg(feature = "http")]
     pub use crate::provider::{Anthropic, OpenAi};
-    pub use crate::provider::{Delta, Env, Money, Price, Prices, Provider, ProviderRegistry, Retry, Script};
-    pub use crate::record::graph::Ids;
-    pub use crate::tool::{Output, Tool, ToolCx};
-    pub use crate::turn::Next;
+    pub use crate::provider::{Delta, Provider, Script};
+    pub use crate::tool::{Tool, ToolCx};
     pub use crate::{
-        Budget, Cancel, Error, ErrorKind, Event, EventKind, Memory, Result, Sandbox, Secrets, Session, StepId, Store,
-        Text, Usage, view,
+        Budget, Cancel, Chunk, Error, ErrorKind, EventKind, Memory, Result, Sandbox, Secrets, Session, Store,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

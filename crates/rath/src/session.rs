@@ -44,7 +44,7 @@ pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs};
-pub use certificate::{Certificate, Difference, Resumed};
+pub use certificate::{Certificate, Difference, Resumed, ToolChange};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
 pub use event::{Event, EventKind};
@@ -75,7 +75,7 @@ pub(crate) use scope::{ModuleId, Scope};
 #[derive(Clone)]
 pub struct Session {
     record: Record,
-    branch: Branch,
+    branch: SessionBranch,
     /// The path of the module that appends steps.
     by: Option<Arc<str>>,
     /// The budget that the session shares with its forks, and the number of forks between its owner and this session.
@@ -89,7 +89,7 @@ pub struct Session {
 
 /// The branch that a session appends to.
 #[derive(Clone)]
-struct Branch {
+struct SessionBranch {
     id: BranchId,
     /// The number of forks that were made at the head. Shared by clones, so that no two forks get the same number.
     fork_count: Arc<AtomicU64>,
@@ -111,7 +111,7 @@ impl Session {
 
     /// Creates a session without steps.
     pub fn empty() -> Self {
-        Session::on(Record::new(), Branch::new())
+        Session::on(Record::new(), SessionBranch::new())
     }
 
     /// Places the session in a sandbox. From here on its tools run there.
@@ -183,7 +183,7 @@ impl Session {
     /// It shares the budget, and does not count as a fork for limits of depth.
     pub fn detach(&self) -> Self {
         let Forked { nth, from, .. } = self.fork_chunk(None);
-        let mut session = Session { branch: Branch::new(), ..self.clone() };
+        let mut session = Session { branch: SessionBranch::new(), ..self.clone() };
         session.live.place = self.live.place.for_fork();
         session.with(Detached::new(nth).with_from(from))
     }
@@ -343,7 +343,7 @@ impl Session {
     /// Returns the session as it was before an answer of a model.
     pub(crate) fn before(answer: &Step) -> Option<Self> {
         let parent = answer.parents().first().and_then(|link| link.step())?;
-        Some(Session::on(Record::at(parent.clone()), Branch::new()))
+        Some(Session::on(Record::at(parent.clone()), SessionBranch::new()))
     }
 
     /// Moves the session to the step before an answer, and keeps the request cache. Returns false if there is no such step.
@@ -357,7 +357,7 @@ impl Session {
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
-        Session::on(record, Branch { id, ..Branch::new() })
+        Session::on(record, SessionBranch { id, ..SessionBranch::new() })
     }
 
     /// Creates a session as a recorded run found it: with the number of forks made at its head, and its own first step if it
@@ -370,7 +370,8 @@ impl Session {
     ) -> Self {
         let record = from.cloned().map(Record::at).unwrap_or_default();
         let mut session = Session::resume(record);
-        session.branch = Branch { id: session.branch.id, fork_count: Arc::new(AtomicU64::new(fork_count)), opening };
+        session.branch =
+            SessionBranch { id: session.branch.id, fork_count: Arc::new(AtomicU64::new(fork_count)), opening };
         session.live.replay = Some(replay.clone());
         session.hide_also(replay.secrets());
         session
@@ -387,7 +388,7 @@ impl Session {
         self.append(step.chunk().clone(), step.stamp().usage);
     }
 
-    fn on(record: Record, branch: Branch) -> Self {
+    fn on(record: Record, branch: SessionBranch) -> Self {
         Session {
             record,
             branch,
@@ -472,7 +473,7 @@ impl Session {
         }
     }
 
-    fn stamp(&self, branch: &Branch, usage: Option<Usage>) -> Stamp {
+    fn stamp(&self, branch: &SessionBranch, usage: Option<Usage>) -> Stamp {
         let mut stamp = Stamp::on(branch.id);
         (stamp.by, stamp.usage, stamp.at) = (self.by.clone(), usage, now());
         stamp
@@ -480,10 +481,10 @@ impl Session {
 
     /// Creates a fork at the head. Until it has a step of its own, its forks are counted with those of this session.
     fn new_fork(&self, name: Option<String>) -> Self {
-        let branch = Branch {
+        let branch = SessionBranch {
             fork_count: self.branch.fork_count.clone(),
             opening: Some(self.fork_chunk(name)),
-            ..Branch::new()
+            ..SessionBranch::new()
         };
         let mut session = Session { branch, ..self.clone() };
         session.live.place = self.live.place.for_fork();
@@ -499,10 +500,10 @@ impl Session {
     }
 }
 
-impl Branch {
+impl SessionBranch {
     fn new() -> Self {
         let id = BranchId(uuid::Uuid::now_v7().into_bytes());
-        Branch { id, fork_count: Arc::default(), opening: None }
+        SessionBranch { id, fork_count: Arc::default(), opening: None }
     }
 }
 
@@ -513,7 +514,7 @@ impl fmt::Display for Session {
         write!(f, "session {}", head.id().short())?;
         write!(f, ": {}", draw::count(self.chunk_count(), "chunk"))?;
         if let Some(place) = self.place() {
-            write!(f, ", placed at {}", draw::preview(place.as_str()))?;
+            write!(f, ", sandbox {}", draw::preview(place.as_str()))?;
         }
         if self.usage() != Usage::default() {
             write!(f, ", {}", self.usage())?;

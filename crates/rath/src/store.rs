@@ -482,26 +482,27 @@ fn failed(uri: &str, action: &str, error: impl std::error::Error + Send + Sync +
 
 /// Creates the error for a step whose parent is not in the store.
 pub(crate) fn parent_not_stored(step: StepId) -> StoreError {
-    StoreError::new(StoreErrorKind::Store, format_args!("a step that it goes on from is not kept: {}", step.short()))
+    StoreError::new(StoreErrorKind::Store, format_args!("its parent is not in the store: step {}", step.short()))
 }
 
 /// Creates the error for a write to a branch whose head is another one.
 pub(crate) fn branch_moved(branch: BranchId) -> StoreError {
-    let message = format!("somebody else went on with the session {}", branch.short());
+    let message = format!("another writer has continued the session {}", branch.short());
     StoreError::new(StoreErrorKind::Conflict, message)
-        .with_hint("go on from here by yourself with `session.fork()`, or open the session anew")
+        .with_hint("continue on a branch of your own with `session.fork()`, or open the session again")
 }
 
 /// Creates the error for a write by a right that another holder has taken.
 pub(crate) fn right_lost(branch: BranchId, holder: Option<&Holder>) -> StoreError {
-    let who = holder.map_or_else(|| "somebody else".to_owned(), Holder::to_string);
+    let who = holder.map_or_else(|| "another writer".to_owned(), Holder::to_string);
     let message = format!("the right to write the session {} was lost to {who}", branch.short());
-    StoreError::new(StoreErrorKind::Conflict, message).with_hint("go on from here by yourself with `session.fork()`")
+    StoreError::new(StoreErrorKind::Conflict, message)
+        .with_hint("continue on a branch of your own with `session.fork()`")
 }
 
 /// Creates the error for a claim of a branch that a live holder writes.
 fn branch_held(branch: BranchId, holder: &Holder) -> StoreError {
     let message = format!("the session {} is being written by {holder}", branch.short());
     StoreError::new(StoreErrorKind::Conflict, message)
-        .with_hint("wait until it is done, or go on by yourself: read it, and `fork` it")
+        .with_hint("wait until it is done, or continue on a branch of your own with `Store::fork`")
 }

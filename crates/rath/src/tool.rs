@@ -25,7 +25,7 @@ pub use context::ToolCx;
 pub use output::Output;
 pub use schedule::{Access, Touch};
 
-pub(crate) use check::Check;
+pub(crate) use check::ArgumentChecker;
 pub(crate) use output::READ_OUTPUT;
 pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{OutputVisibility, Toolbox, run_calls};
@@ -39,6 +39,7 @@ use crate::session::{Error, Result};
 ///
 /// ```
 /// use rath::prelude::*;
+/// use rath::{chunk::ToolSpec, tool::Output};
 /// use rath::tool::Touch;
 /// use serde_json::{Value, json};
 ///
@@ -170,14 +171,14 @@ pub(crate) struct ToolHandle(Arc<ToolEntry>);
 struct ToolEntry {
     spec: ToolSpec,
     /// An error if the specification is not valid.
-    check: Result<Check, String>,
+    check: Result<ArgumentChecker, String>,
     tool: Box<dyn ErasedTool>,
 }
 
 impl ToolHandle {
     pub(crate) fn new(tool: impl Tool) -> Self {
         let spec = tool.spec();
-        let check = Check::new(&spec);
+        let check = ArgumentChecker::new(&spec);
         ToolHandle(Arc::new(ToolEntry { spec, check, tool: Box::new(tool) }))
     }
 

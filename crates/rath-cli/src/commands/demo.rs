@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rath::Usage;
 use rath::prelude::*;
 use rath::record::draw::{self, BranchNames};
 

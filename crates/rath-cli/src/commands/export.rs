@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rath::interchange::{Export, atif, openrath};
-use rath::prelude::Prices;
+use rath::provider::Prices;
 use rath::record::graph::{self, Ids};
 
 use crate::output::{self, CommandResult, Failure};

@@ -9,6 +9,7 @@ use rath::chunk::Chunk;
 use rath::prelude::*;
 use rath::record::draw::printable;
 use rath::tool::builtin;
+use rath::view;
 use serde_json::json;
 
 use crate::agent::{self, AgentArgs};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rath::CallId;
 use rath::prelude::*;
 use rath::store::Create;
+use rath::turn::Next;
 use rath::turn::Progress;
 
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};

@@ -11,6 +11,7 @@ use std::process::Output;
 
 use expect_test::{Expect, expect};
 use rath::prelude::*;
+use rath::{Usage, chunk::Call};
 
 fn rath(folder: &Path, args: &[&str]) -> Output {
     rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
@@ -667,7 +668,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
             ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  f3d6eadc main  placed: local:work
+            ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
         "#]],

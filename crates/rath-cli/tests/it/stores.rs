@@ -1,6 +1,7 @@
 //! Tests of commands on sessions in stores.
 
 use expect_test::expect;
+use rath::chunk::Call;
 use rath::prelude::*;
 
 use crate::fixture::{Fixture, for_each_store, replace};
@@ -232,7 +233,7 @@ fn a_system_prompt_is_kept_on_resume() {
         assert_eq!(fixture.code(&[&["resume", &id, "Again."], &model[..]].concat()), 0);
         let other = [&["resume", &id, "Again.", "--system", "You are a clerk."], &model[..]].concat();
         fixture.check(&other, &expect![[r#"
-            ! error: the prompt is another one
+            ! error: the prompt has changed
             ! hint: `rath resume S1 Again. --model script:script.jsonl --system 'You are a clerk.' --store STORE --anyway` continues (this is recorded)
             exit 3
         "#]]);
@@ -298,7 +299,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 ○  a55551d1 b1  assistant: Quick.  [agent]  (1486 in, 2 out)
                 ○  d580e34b b1  forked
                 ○  e37beb3d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-                ○  12aa4f12 main  placed: isolated:.
+                ○  12aa4f12 main  sandbox: isolated:.
                 ○  c8c430b5 main  user: Take your time.
                 exit 0
             "#]],
@@ -477,7 +478,7 @@ fn damage_is_listed_and_the_rest_is_copied() {
         let report = &fixture.json(&["verify", &id, "--json"])[0];
         assert_eq!(report["whole"], false);
         assert_eq!(
-            report["damage"][0]["fault"].as_str().map(|it| it.contains("seal does not")),
+            report["damage"][0]["fault"].as_str().map(|it| it.contains("does not match")),
             Some(true),
             "{report}"
         );
@@ -513,7 +514,7 @@ fn damage_is_listed_and_the_rest_is_copied() {
             ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
             ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
             ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  f3d6eadc main  placed: local:work
+            ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
         "#]]);
@@ -667,7 +668,7 @@ fn replay_repeats_a_session() {
         fixture.check(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
             I would rather not look.
             shared up to 8f7384ec  user: What is here?
-            - f3d6eadc  placed: local:work
+            - f3d6eadc  sandbox: local:work
             - d9f198f1  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             - 15cf3422  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
             - d6132b7d  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
@@ -677,7 +678,7 @@ fn replay_repeats_a_session() {
             - f4b305bf  tool result: call_2_2 failed: exit code 3  [agent]
             - 84336e5b  assistant: It says hello.  [agent]  (1586 in, 4 out)
             + e14c204f  forked
-            + 7f5b438e  placed: isolated:.
+            + 7f5b438e  sandbox: isolated:.
             + 7b8bbf3c  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             + 0b1b5c87  assistant: I would rather not look.  [agent]  (1485 in, 6 out)
             usage

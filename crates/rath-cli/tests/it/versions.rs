@@ -156,8 +156,8 @@ fn every_line_has_its_author() {
                 cace87e6 before the session      1  one
                 fe5efb81 shell                   2  2
                 cace87e6 before the session      3  three
-                cef87ac1 outside the agent       4  by hand
-                ec0f4dbc write_file              5  last
+                9f1b9a21 outside the agent       4  by hand
+                273c7716 write_file              5  last
                 ! note: using the newest session, S1
                 exit 0
             "#]],
@@ -165,7 +165,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["check", "test -e n.txt", "--input", "n.txt"],
             &expect![[r#"
-                64926742 test -e n.txt  passed
+                67c5ccb7 test -e n.txt  passed
                 ! note: using the newest session, S1
                 exit 0
             "#]],
@@ -185,7 +185,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt:4", &id],
             &expect![[r#"
-                cef87ac1 outside the agent       4  by hand
+                9f1b9a21 outside the agent       4  by hand
                   checks: test -e n.txt
                 exit 0
             "#]],
@@ -199,7 +199,7 @@ fn every_line_has_its_author() {
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"4f4e29f6c87224546822e83e4b364cff1d8548c825c461197e98745b84a15da4","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"9028912779314fa290afbcd5afd88cbfc8609a80b908476167dc3dadaef1b938","step":"ec0f4dbc745e453f381dc5afdf7b7fae3f6c778812b87d749c992d1d0fc052d5","text":"last"}
+            {"answer":"24f00ed54c0df71276306f8689c3c1dad437622ffdc19e859aa643b8c70fcfb4","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"9028912779314fa290afbcd5afd88cbfc8609a80b908476167dc3dadaef1b938","step":"273c77165e113fdc7b75669e7200e5ac54fd3e2c6451a16c9541d71c4ad68a6e","text":"last"}
             exit 0
         "#]]);
         fixture.check(
@@ -481,10 +481,13 @@ fn missing_files_are_explained() {
         "#]],
         );
         std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");
-        fixture.check(&["check", "true", "--session", &id], &expect![[r#"
-            ! error: differs: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)
+        fixture.check(
+            &["check", "true", "--session", &id],
+            &expect![[r#"
+            ! error: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)
             ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
             exit 3
-        "#]]);
+        "#]],
+        );
     });
 }

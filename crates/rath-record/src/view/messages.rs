@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use crate::call_queue::CallQueue;
 use crate::chunk::{Assistant, Call, Chunk, Compressed, Instructions, MemoryEvent, RecalledEntry, ToolResult, User};
 use crate::id::{CallId, StepId};
-use crate::lineage;
 use crate::naming;
 use crate::payload::Text;
 use crate::record::Record;
@@ -19,9 +18,10 @@ use crate::step::Step;
 pub struct Messages<'a> {
     /// The head that the view reflects.
     pub head: Option<StepId>,
-    /// The newest instructions on our side of every merge; if ours has none, the newest of all.
+    /// The newest instructions on our line; if it has none, the newest of all.
     ///
-    /// The instructions of a branch that was merged in do not apply to ours.
+    /// A step is on our line if it has read the line up to it. The instructions of a branch that was merged in do not apply
+    /// to ours, unless the branch went on from all of ours.
     pub instructions: Option<(&'a Step, &'a Instructions)>,
     /// The conversation.
     pub list: Vec<Message<'a>>,
@@ -124,28 +124,64 @@ pub fn instructions(record: &Record) -> Option<(&Step, &Instructions)> {
     newest_instructions(&steps, &FoldIndex::new(&steps).hidden)
 }
 
-/// Returns our newest instructions; if there are none, the newest of all.
+/// Returns the newest instructions on our line; if there are none, the newest of all.
 fn newest_instructions<'a>(steps: &[&'a Step], hidden: &HashSet<StepId>) -> Option<(&'a Step, &'a Instructions)> {
     let visible = |step: &'a Step| match step.chunk() {
         Chunk::Instructions(instructions) if !hidden.contains(&step.id()) => Some((step, instructions)),
         _ => None,
     };
-    let mut our_steps = std::iter::successors(steps.last().copied(), |step| continued_parent(step));
-    our_steps.find_map(visible).or_else(|| steps.iter().rev().copied().find_map(visible))
+    let newest = steps.iter().rev().copied().find_map(visible);
+    // Without a merge, every step is on our line.
+    if !steps.last()?.totals().merged {
+        return newest;
+    }
+    let mut line = OurLine::default();
+    let on_line = steps.iter().copied().filter(|step| line.extend(step));
+    on_line.filter_map(visible).last().or(newest)
 }
 
-/// Returns the parent that a step continues.
+/// Our line of a record that has merges: it begins with the first step, and a step that has read the line so far
+/// extends it.
 ///
-/// For a merge that is ours, unless theirs contains ours and continues it: merging sessions in different orders must
-/// show the same, and in another order ours would have been theirs.
-fn continued_parent(step: &Step) -> Option<&Step> {
-    let Some((ours, mut theirs)) = step.merged_parents() else { return step.first_parent() };
-    while let Some((first, second)) = theirs.merged_parents()
-        && lineage::contains_history(ours, first)
-    {
-        theirs = second;
+/// The line depends on the steps and on what each of them has read, and not on the merges themselves: merging sessions in
+/// another order reads the same steps in the same order, so the line is the same too.
+#[derive(Default)]
+struct OurLine<'a> {
+    newest: Option<&'a Step>,
+    /// Steps that are known not to have read the newest step of the line.
+    outside: HashSet<StepId>,
+}
+
+impl<'a> OurLine<'a> {
+    /// Extends the line by `step`, if `step` has read the line. Returns whether it has.
+    fn extend(&mut self, step: &'a Step) -> bool {
+        if matches!(step.chunk(), Chunk::Merged(_)) || self.newest.is_some_and(|newest| !self.is_read(newest, step)) {
+            return false;
+        }
+        self.newest = Some(step);
+        self.outside.clear();
+        true
     }
-    Some(if lineage::has_prefix(theirs, ours) { theirs } else { ours })
+
+    /// Returns whether `reader` has read `newest`, the newest step of the line.
+    fn is_read(&mut self, newest: &Step, reader: &'a Step) -> bool {
+        let mut unvisited = vec![reader];
+        while let Some(step) = unvisited.pop() {
+            if step == newest {
+                return true;
+            }
+            // Descendants have larger generations, unless steps are lost.
+            let may_descend = step.totals().generation > newest.totals().generation || step.totals().gap;
+            if !may_descend || !self.outside.insert(step.id()) {
+                continue;
+            }
+            match step.merged_parents() {
+                Some((ours, theirs)) => unvisited.extend([theirs, ours]),
+                None => unvisited.extend(step.first_parent()),
+            }
+        }
+        false
+    }
 }
 
 /// The hidden steps, and the summaries that stand for them.

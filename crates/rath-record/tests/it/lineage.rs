@@ -122,9 +122,12 @@ fn a_call_that_was_skipped_long_ago_is_still_open() {
     assert!(merge(scenario.branch("main"), scenario.branch("b1")).is_err());
 }
 
+fn concat(ours: &Record, theirs: &Record) -> Result<Record, MergeError> {
+    ours.merge(theirs, Strategy::Concat, Stamp::on(branch("merged")))
+}
+
 #[test]
 fn concatenation_repeats_what_is_shared_and_bills_it_once() {
-    let concat = |ours: &Record, theirs: &Record| ours.merge(theirs, Strategy::Concat, Stamp::on(branch("merged")));
     let base = record("user hi; assistant hello");
     let twice = concat(&base, &base).expect("short enough");
     assert_eq!(
@@ -135,7 +138,7 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     assert_eq!(twice.usage(), base.usage());
     assert_eq!(Lineage::new(twice.head().cloned()).walk().len(), 3);
 
-    // Ten rounds turn ten rows into 10,240; a few more rounds are refused.
+    // Ten rounds turn ten rows into 10,240.
     let mut ten = record(&"user row;".repeat(10));
     for _ in 0..10 {
         ten = concat(&ten, &ten).expect("short enough");
@@ -144,6 +147,11 @@ fn concatenation_repeats_what_is_shared_and_bills_it_once() {
     let newest: Vec<_> = ten.newest_first().map(Step::id).collect();
     let oldest: Vec<_> = ten.steps().into_iter().rev().map(Step::id).collect();
     assert_eq!(newest, oldest);
+}
+
+#[test]
+fn concatenations_that_would_be_too_long_are_refused() {
+    let ten = record(&"user row;".repeat(10));
     let refused = std::iter::repeat(()).try_fold(ten, |ten, ()| concat(&ten, &ten)).expect_err("it ends");
     assert_eq!(refused, MergeError::TooLong { steps: 23_068_670 });
 }

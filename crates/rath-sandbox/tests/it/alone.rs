@@ -67,7 +67,7 @@ fn run_child(kind: &str, task: &str, line: &str, settings: &[(&str, &str)]) -> S
     let folder = rath_test_support::temp_dir();
     let uri = format!("{kind}:{}", folder.path().display());
     let settings = [&[("RATH_SANDBOX", &*uri), ("RATH_TASK", task), ("RATH_LINE", line)], settings].concat();
-    let child = child_command("alone::child", &settings).output().expect("it starts");
+    let child = rath_test_support::this_test("alone::child", &settings).output().expect("it starts");
     let text = String::from_utf8_lossy(&child.stderr).into_owned();
     assert!(!text.contains("panicked"), "{text}");
     text
@@ -114,7 +114,8 @@ fn commands_die_with_the_program() {
         let uri = format!("{kind}:{}", folder.path().display());
         let line = format!("setsid sleep {mark} & (setsid sh -c 'sleep {mark} & wait' &); sleep {mark}");
         let settings = [("RATH_SANDBOX", &*uri), ("RATH_TASK", "say"), ("RATH_LINE", &*line)];
-        let mut program = child_command("alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut program =
+            rath_test_support::this_test("alone::child", &settings).stderr(Stdio::null()).spawn().expect("it starts");
         // The shells have the mark in their arguments too.
         wait_until("it has begun", || count_marked(&mark) >= 5);
         program.kill().expect("it runs");
@@ -136,12 +137,4 @@ fn a_command_ends_if_its_supervisor_is_killed() {
 /// Returns a setting that a child was started with.
 fn setting(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set for a child"))
-}
-
-/// Returns a command that runs one of the ignored tests of this program.
-fn child_command(test: &str, settings: &[(&str, &str)]) -> std::process::Command {
-    let mut command = std::process::Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
-    command.envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rath::prelude::*;
+use rath::turn::Next;
 use rath_bench::{Table, cpu_time, memory};
 use tokio::runtime::{Builder, Runtime};
 

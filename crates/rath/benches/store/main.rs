@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rath::Text;
 use rath::prelude::*;
 use rath::record::Step;
 use rath::store::{

@@ -33,6 +33,7 @@ use crate::tool::{
 ///
 /// ```
 /// use rath::prelude::*;
+/// use rath::Text;
 ///
 /// /// Count the words in a short text.
 /// #[tool]

@@ -9,7 +9,7 @@ use super::agent::Agent;
 use super::run_module;
 use crate::error::ErrorKind;
 use crate::session::{Error, Result, Session};
-use crate::tool::{Check, schema_of};
+use crate::tool::{ArgumentChecker, schema_of};
 
 /// The number of answers that a model may give until one fits the schema.
 const MAX_ANSWERS: u32 = 3;
@@ -64,7 +64,7 @@ impl Agent {
 
 /// The JSON schema that an answer has to fit.
 struct AnswerFormat {
-    check: Check,
+    check: ArgumentChecker,
     /// The part of the prompt that describes it.
     instructions: String,
 }
@@ -74,7 +74,7 @@ impl AnswerFormat {
         let schema = schema_of::<T>();
         let instructions =
             format!("Answer with one JSON value, and nothing else, that fits this JSON schema:\n{schema}");
-        match Check::schema(&schema) {
+        match ArgumentChecker::schema(&schema) {
             Ok(check) => Ok(AnswerFormat { check, instructions }),
             Err(problem) => {
                 let message = format!("the type of the answer has no usable JSON schema: {problem}");

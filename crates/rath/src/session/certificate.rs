@@ -93,7 +93,7 @@ impl Resumed {
         if self.certificate.is_complete() {
             return Ok(self.session);
         }
-        let hint = "`Resumed::anyway` goes on all the same, and puts on the record that somebody chose to";
+        let hint = "`Resumed::anyway` continues, and the record says so";
         Err(Error::new(ErrorKind::Differs, &self.certificate).with_hint(hint).with_session(&self.session))
     }
 
@@ -186,8 +186,8 @@ pub enum Difference {
         module: String,
         /// The tool.
         tool: String,
-        /// A description of the difference.
-        what: &'static str,
+        /// The difference.
+        change: ToolChange,
     },
     /// Another model would be asked.
     Model {
@@ -205,13 +205,38 @@ pub enum Difference {
     },
 }
 
+/// A difference between a tool and the one that the model was told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolChange {
+    /// The module has no tool of that name.
+    Missing,
+    /// The model was not told of the tool.
+    New,
+    /// The schema of the arguments differs.
+    Arguments,
+    /// The description differs.
+    Description,
+}
+
+impl fmt::Display for ToolChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ToolChange::Missing => "is missing",
+            ToolChange::New => "is new",
+            ToolChange::Arguments => "takes other arguments",
+            ToolChange::Description => "has another description",
+        })
+    }
+}
+
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.differences[..] {
-            [] => f.write_str("COMPLETE")?,
-            [one] => write!(f, "differs: {one}")?,
+            [] => f.write_str("nothing has changed")?,
+            [one] => write!(f, "{one}")?,
             more => {
-                write!(f, "differs in {} things:", more.len())?;
+                write!(f, "{} differences:", more.len())?;
                 more.iter().try_for_each(|difference| write!(f, "\n- {difference}"))?;
             }
         }
@@ -227,12 +252,12 @@ impl fmt::Display for Difference {
         let whose = |module: &str| if module.is_empty() { String::new() } else { format!(" of `{module}`") };
         match self {
             Difference::Damage(damage) => write!(f, "damaged: {damage}"),
-            Difference::Gap => f.write_str("steps that it rests on were lost before it was stored here"),
+            Difference::Gap => f.write_str("earlier steps were lost before the session was stored here"),
             Difference::Head { recorded } => write!(f, "the newest step, {}, cannot be read", recorded.short()),
             Difference::InDoubt { call, tool, step } => {
                 write!(
                     f,
-                    "in doubt: `{call}` ({tool}), asked for in step {}, was started, and nobody knows how it ended",
+                    "`{call}` ({tool}), asked for in step {}, was started, and its result is unknown",
                     step.short()
                 )
             }
@@ -241,13 +266,13 @@ impl fmt::Display for Difference {
                 let (shown, more) =
                     (paths.iter().take(PATHS).cloned().collect::<Vec<_>>(), paths.len().saturating_sub(PATHS));
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                write!(f, "files are not as they were left: {}{more}", shown.join(", "))
+                write!(f, "files changed since the last turn: {}{more}", shown.join(", "))
             }
-            Difference::Tool { module, tool, what } => write!(f, "the tool `{tool}`{} {what}", whose(module)),
+            Difference::Tool { module, tool, change } => write!(f, "the tool `{tool}`{} {change}", whose(module)),
             Difference::Model { module, recorded, now } => {
                 write!(f, "the model{} was {recorded} and is {now}", whose(module))
             }
-            Difference::Prompt { module } => write!(f, "the prompt{} is another one", whose(module)),
+            Difference::Prompt { module } => write!(f, "the prompt{} has changed", whose(module)),
         }
     }
 }
@@ -274,19 +299,19 @@ fn compare(module: &str, known: &Instructions, now: &Instructions) -> Vec<Differ
     if known.text != now.text {
         found.push(Difference::Prompt { module: module.clone() });
     }
-    let mut tool = |tool: &str, what| {
-        found.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), what });
+    let mut tool = |tool: &str, change| {
+        found.push(Difference::Tool { module: module.clone(), tool: tool.to_owned(), change });
     };
     for then in known.tools.iter().filter(|tool| tool.name != crate::tool::READ_OUTPUT) {
         match now.tools.iter().find(|tool| tool.name == then.name) {
-            None => tool(&then.name, "is not there"),
-            Some(same) if same.parameters != then.parameters => tool(&then.name, "takes other arguments"),
-            Some(same) if same.description != then.description => tool(&then.name, "is described otherwise"),
+            None => tool(&then.name, ToolChange::Missing),
+            Some(same) if same.parameters != then.parameters => tool(&then.name, ToolChange::Arguments),
+            Some(same) if same.description != then.description => tool(&then.name, ToolChange::Description),
             Some(_) => {}
         }
     }
     for new in now.tools.iter().filter(|tool| known.tools.iter().all(|known| known.name != tool.name)) {
-        tool(&new.name, "is new");
+        tool(&new.name, ToolChange::New);
     }
     found
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rath_record::chunk::{Chunk, Forked, Merged, Placed, Strategy, Tree};
 use rath_record::{MergeError, Record, Step};
 
-use super::{Branch, Session};
+use super::{Session, SessionBranch};
 use crate::error::ErrorKind;
 use crate::provider::RequestCache;
 use crate::session::{Error, Result};
@@ -38,7 +38,7 @@ impl Session {
     }
 
     async fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
-        let branch = Branch::new();
+        let branch = SessionBranch::new();
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let step = self.merge_files(theirs, strategy).await?.with_nth(nth).with_from(from);
         self.recognise(theirs);
@@ -98,7 +98,7 @@ impl Session {
     pub fn aside(&self, name: impl Into<String>) -> Self {
         let mut opening = self.fork_chunk(Some(name.into()));
         opening.from = opening.from.or(self.head().map(Step::id));
-        let branch = Branch { opening: Some(opening), ..Branch::new() };
+        let branch = SessionBranch { opening: Some(opening), ..SessionBranch::new() };
         let mut aside = Session {
             record: Record::new(),
             branch,

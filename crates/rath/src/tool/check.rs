@@ -9,19 +9,19 @@ use super::schema::{CheckError, Schema, Violation, ViolationKind};
 const NAMED_MOST: usize = 5;
 
 /// The schema of a tool's arguments, ready to be used.
-pub(crate) struct Check(Schema);
+pub(crate) struct ArgumentChecker(Schema);
 
-impl Check {
+impl ArgumentChecker {
     /// Says what is wrong where a model could not be told about the tool.
     pub(super) fn new(spec: &ToolSpec) -> Result<Self, String> {
         check_name(&spec.name)?;
         let schema: Value = serde_json::from_str(spec.parameters.as_str()).map_err(|error| error.to_string())?;
-        Check::schema(&schema)
+        ArgumentChecker::schema(&schema)
     }
 
     pub(crate) fn schema(schema: &Value) -> Result<Self, String> {
         let schema = Schema::new(schema).map_err(|error| format!("its schema is not one: {error}"))?;
-        Ok(Check(schema))
+        Ok(ArgumentChecker(schema))
     }
 
     /// Says which fields are wrong, what was wanted there and what was found.

@@ -41,7 +41,7 @@ enum Draft {
 #[derive(Debug)]
 pub(super) struct Schema {
     nodes: Vec<SchemaNode>,
-    resources: Vec<Resource>,
+    resources: Vec<SchemaResource>,
 }
 
 type NodeId = u32;
@@ -57,7 +57,7 @@ struct SchemaNode {
 
 /// A schema with a URI of its own.
 #[derive(Debug)]
-struct Resource {
+struct SchemaResource {
     uri: String,
     root: NodeId,
     draft: Draft,
@@ -160,7 +160,7 @@ impl Schema {
         };
         let draft = Draft::of(schema, default)?;
         let anchors = HashMap::new();
-        let root = Resource {
+        let root = SchemaResource {
             uri: DEFAULT_URI.to_owned(),
             root: 0,
             draft,
@@ -335,7 +335,7 @@ impl<'a> Compiler<'a> {
         resource: ResourceId,
         path: &Path,
     ) -> Result<ResourceId, String> {
-        let Resource { draft: outer, uri: base, .. } = &self.schema.resources[resource as usize];
+        let SchemaResource { draft: outer, uri: base, .. } = &self.schema.resources[resource as usize];
         let draft = if node == 0 { *outer } else { Draft::of(value, *outer).unwrap_or(*outer) };
         if draft < Draft::Draft2019 && fields.contains_key("$ref") {
             return Ok(resource);
@@ -360,7 +360,8 @@ impl<'a> Compiler<'a> {
                         resource = self.schema.resources.len() as ResourceId;
                         let (anchors, dynamic_anchors) = (HashMap::new(), HashMap::new());
                         let has_recursive_anchor = false;
-                        let new = Resource { uri, root: node, draft, anchors, dynamic_anchors, has_recursive_anchor };
+                        let new =
+                            SchemaResource { uri, root: node, draft, anchors, dynamic_anchors, has_recursive_anchor };
                         self.schema.resources.push(new);
                         self.resource_values.push(value);
                     }

@@ -7,11 +7,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rath::chunk::{Resolution, Verdict};
+use rath::chunk::{Outcome, Resolution, Verdict};
 use rath::prelude::*;
 use rath::sandbox::{ByteRange, Command};
 use rath::store::Store;
 use rath::tool::builtin;
+use rath::view;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::json;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use rath::prelude::*;
 use rath::provider::Price;
+use rath::{Usage, provider::Money, provider::Prices, turn::Next};
 
 use crate::support::{block_on, now};
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use expect_test::{Expect, expect};
 use rath::prelude::*;
 use rath::tool::{Nature, builtin};
+use rath::view;
 use serde_json::{Value, json};
 
 use crate::support::{block_on, script};

@@ -2,6 +2,7 @@
 
 use rath::prelude::*;
 use rath::record::codec::Ending;
+use rath::{Usage, record::graph::Ids};
 use rath::{verify_blocking, verify_graph_blocking};
 
 use crate::support::now;

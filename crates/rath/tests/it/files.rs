@@ -9,6 +9,8 @@ use rath::chunk::{Resolution, Verdict};
 use rath::prelude::*;
 use rath::record::draw;
 use rath::tool::builtin::WriteFile;
+use rath::turn::Next;
+use rath::view;
 use rath::view::Freshness;
 use serde_json::json;
 
@@ -312,12 +314,12 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
 
     let store = block_on(Store::open(&uri)).expect("a store");
     let resume = || block_on(store.resume(id)).expect("a session");
-    assert_eq!(resume().certificate().to_string(), "COMPLETE");
+    assert_eq!(resume().certificate().to_string(), "nothing has changed");
     put(folder.path(), "a.txt", "mine\n");
     put(folder.path(), "c.txt", "mine\n");
     put(folder.path(), "noise.log", "no version of this is kept\n");
     std::fs::remove_file(folder.path().join("b.txt")).expect("removed");
-    expect!["differs: files are not as they were left: ~a.txt, -b.txt, +c.txt"]
+    expect!["files changed since the last turn: ~a.txt, -b.txt, +c.txt"]
         .assert_eq(resume().certificate().to_string().trim_end());
     assert!(resume().complete().is_err());
     let session = work(resume().accept_file_changes().expect("that is all"), &[&["echo three >> a.txt"]]);
@@ -328,7 +330,7 @@ fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     "#]]
     .assert_eq(&effects(&session));
     drop(session);
-    assert_eq!(resume().certificate().to_string(), "COMPLETE");
+    assert_eq!(resume().certificate().to_string(), "nothing has changed");
     std::fs::remove_dir_all(folder.path()).expect("removed");
     assert!(resume().complete().is_err());
 }

@@ -2,6 +2,7 @@
 
 use expect_test::expect;
 use rath::prelude::*;
+use rath::{Usage, chunk::Call, turn::Next};
 
 use crate::support::{block_on, log, now, script};
 

@@ -82,9 +82,9 @@ const RULES: &[(&str, &str)] = &[
 
 #[test]
 fn git_snapshots_and_tools_ignore_the_same_files() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = rath_test_support::temp_dir();
     let repository = folder.path().join("git");
-    run(Command::new("git").args(["init", "--quiet", "--bare"]).arg(&repository));
+    run(rath_test_support::git().args(["init", "--quiet", "--bare"]).arg(&repository));
     for (nth, (top, source)) in RULES.iter().enumerate() {
         let root = folder.path().join(format!("{nth}"));
         for file in FILES {
@@ -115,11 +115,10 @@ fn git_snapshots_and_tools_ignore_the_same_files() {
 fn ignored_by_git(repository: &Path, root: &Path) -> BTreeSet<String> {
     let directories = FILES.into_iter().flat_map(|file| file.match_indices('/').map(move |(at, _)| &file[..at]));
     let paths: BTreeSet<_> = directories.chain(FILES).collect();
-    let mut git = Command::new("git");
+    let mut git = rath_test_support::git();
     git.arg("--git-dir").arg(repository).arg("--work-tree").arg(root);
     git.args(["-c", "core.excludesFile=", "-c", "core.bare=false", "-c", "core.quotePath=false"]);
     git.args(["check-ignore", "--no-index", "--"]).args(paths).current_dir(root);
-    git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = git.output().expect("git starts");
     // It ends with 1 where nothing is ignored.
     assert!(output.status.code().is_some_and(|code| code <= 1), "{}", String::from_utf8_lossy(&output.stderr));
@@ -149,7 +148,7 @@ fn kept(folder: &Path, root: &Path, nth: usize) -> BTreeSet<String> {
     let mut workspace = Workspace::open(root, &objects, &index).expect("a workspace");
     let tree = workspace.snapshot().expect("a snapshot").tree;
     let tree = tree.0.to_string();
-    let mut git = Command::new("git");
+    let mut git = rath_test_support::git();
     let listed = run(git.arg("--git-dir").arg(objects.folder()).args(["ls-tree", "-r", "-z", "--name-only", &tree]));
     let paths = listed.split('\0').filter(|path| !path.is_empty() && !path.ends_with(".gitignore"));
     paths.map(str::to_owned).collect()
@@ -168,7 +167,6 @@ fn call(root: &Path, tool: &str, arguments: serde_json::Value) -> String {
 }
 
 fn run(command: &mut Command) -> String {
-    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     let output = command.output().expect("git starts");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")

@@ -7,10 +7,10 @@ use rath::Session;
 use rath::chunk::{
     Assistant, Call, Chunk, Denied, Finish, Identity, Instructions, Outcome, ToolResult, ToolSpec, ToolStarted,
 };
-use rath::prelude::*;
 use rath::record::draw;
 use rath::turn::Next;
 use rath::view::{CallResult, Message};
+use rath::{Text, Usage, chunk::Json};
 
 use crate::support::now;
 

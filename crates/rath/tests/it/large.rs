@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::support::{block_on, script};
 
 /// Makes a directory with enough files that a fork shares them instead of copying them.
-fn large() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+fn large() -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
     for nth in 0..1_200 {
         let directory = folder.path().join(format!("d{}", nth / 100));
         fs::create_dir_all(&directory).expect("a directory");

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use rath::prelude::{Chunk, Ids, Session, StepId, Usage};
 use rath::record::graph;
+use rath::record::graph::Ids;
+use rath::{Chunk, Session, StepId, Usage};
 
 use crate::support::now;
 

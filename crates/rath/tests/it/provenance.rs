@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rath::Origin;
 use rath::prelude::*;
 use rath::record::{Step, StepId};
+use rath::turn::Next;
 use rath_test_support::seeds;
 
 use self::authors::{Authors, Moved, texts};

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use rath::chunk::Call;
 use rath::chunk::{Finish, Image};
 use rath::prelude::*;
 use rath::provider::{Env, ProviderRegistry, Timeouts};
+use rath::{StepId, Usage, provider::Retry, turn::Next};
 
 use crate::server::{AfterBody, Reply, TestServer};
 use crate::support::block_on;

@@ -5,9 +5,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use rath::chunk::{Instructions, Json, ToolSpec};
+use rath::chunk::{Assistant, Finish, Instructions, Json, ToolSpec};
 use rath::prelude::*;
-use rath::provider::{ProviderError, Timeouts};
+use rath::provider::{ProviderError, Retry, Timeouts};
+use rath::{Usage, turn::Next};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, Command};
 

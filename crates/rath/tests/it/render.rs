@@ -13,6 +13,7 @@ use rath::chunk::{
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::view;
+use rath::{Usage, turn::Next};
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};

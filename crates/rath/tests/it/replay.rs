@@ -8,6 +8,8 @@ use rath::memory::{MemoryBackend, MemoryError, MemoryErrorKind};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::Record;
+use rath::{Usage, chunk::Identity, chunk::ToolSpec, provider::Retry, tool::Output, turn::Next};
+use rath::{chunk::Call, chunk::Finish};
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};

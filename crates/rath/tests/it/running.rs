@@ -12,6 +12,7 @@ use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::Shell;
 use rath::turn::Progress;
+use rath::{Usage, chunk::Call, chunk::Finish, turn::Next};
 use serde_json::{Value, json};
 
 use crate::support::{block_on, log, script};

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use rath::prelude::*;
+use rath::{Usage, provider::Retry};
 
 use crate::support::block_on;
 

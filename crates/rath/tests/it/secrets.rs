@@ -7,6 +7,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
 use rath::prelude::*;
 use rath::secrets::AddOutcome;
+use rath::{Event, chunk::Assistant, chunk::Json, provider::Retry};
 
 use crate::server::{Reply, TestServer};
 use crate::support::{block_on, now, script};

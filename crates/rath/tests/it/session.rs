@@ -3,6 +3,7 @@
 use expect_test::expect;
 use rath::prelude::*;
 use rath::record::graph;
+use rath::{Usage, chunk::Call, chunk::Strategy, record::graph::Ids};
 
 use crate::support::now;
 
@@ -135,7 +136,7 @@ fn concatenation_is_there_for_those_who_ask() {
 fn a_session_in_one_line() {
     expect!["empty session"].assert_eq(&Session::empty().to_string());
     expect!["session bc8e3744: 1 chunk, next: ask the model"].assert_eq(&Session::user("hi").to_string());
-    expect!["session b83e02f5: 9 chunks, placed at local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
+    expect!["session b83e02f5: 9 chunks, sandbox local:./, 42 in, 10 out, done"].assert_eq(&program().to_string());
     let mut open = Session::user("hi");
     open.push(calls("1"));
     expect!["session 416fbe6d: 2 chunks, next: run 1 tool call"].assert_eq(&open.to_string());

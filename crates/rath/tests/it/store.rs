@@ -44,7 +44,7 @@ fn a_recorded_session_is_there_when_its_process_is_gone() {
         let list = block_on(store.list()).expect("a list");
         assert_eq!(list.iter().map(|listed| &*listed.title).collect::<Vec<_>>(), ["hello"]);
         let resumed = block_on(store.resume(id)).expect("resumed");
-        assert_eq!(resumed.certificate().to_string(), "COMPLETE");
+        assert_eq!(resumed.certificate().to_string(), "nothing has changed");
         let mut session = resumed.complete().expect("complete");
         session.push(Chunk::user("and now?"));
         block_on(session.durable()).expect("durable");

@@ -8,6 +8,7 @@ use rath::chunk::ToolSpec;
 use rath::prelude::*;
 use rath::tool::builtin::{ListFiles, ReadFile, Shell, WriteFile};
 use rath::tool::{Nature, Touch};
+use rath::{Text, Usage, chunk::Call, chunk::ToolResult, tool::Output, turn::Next};
 use serde_json::{Value, json};
 
 use crate::support::{block_on, log, script};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rath::prelude::*;
+use rath::provider::Retry;
 use rath::provider::{Answer, Assembler, Env, ProviderError, ProviderErrorKind, RetryAdvice, Shape};
 
 use crate::server::{Reply, TestServer};

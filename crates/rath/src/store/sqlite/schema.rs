@@ -110,7 +110,10 @@ pub(super) fn log_state(connection: &Connection) -> Result<LogState, Transaction
     });
     let about = about.optional()?.flatten();
     let changed = || {
-        StoreError::new(StoreErrorKind::Damaged, "what the database says of its log was changed: its seal does not match")
+        StoreError::new(
+            StoreErrorKind::Damaged,
+            "what the database says of its log was changed: its seal does not match",
+        )
     };
     about.ok_or_else(|| TransactionError::Store(changed()))
 }

@@ -52,8 +52,8 @@ pub(in crate::tool) enum ViolationKind {
 
 /// The place of a value in the value that is checked.
 #[derive(Clone, Copy)]
-struct Place<'p> {
-    above: Option<&'p Place<'p>>,
+struct ValuePath<'p> {
+    above: Option<&'p ValuePath<'p>>,
     part: Part<'p>,
 }
 
@@ -90,7 +90,7 @@ struct Evaluator<'s> {
 impl Schema {
     /// Checks a value.
     pub(in crate::tool) fn check(&self, value: &Value) -> Result<(), CheckError> {
-        let top = Place { above: None, part: Part::Top };
+        let top = ValuePath { above: None, part: Part::Top };
         let mut quick = Evaluator::new(self, None);
         let is_valid = quick.check(0, value, &top, None);
         if quick.limit_reached {
@@ -129,7 +129,7 @@ impl<'s> Evaluator<'s> {
     }
 
     /// Returns true if a value is as a schema wants it. Notes what is not, and which parts the schema looked at.
-    fn check(&mut self, id: NodeId, value: &Value, place: &Place<'_>, evaluated: Option<&mut Evaluated>) -> bool {
+    fn check(&mut self, id: NodeId, value: &Value, place: &ValuePath<'_>, evaluated: Option<&mut Evaluated>) -> bool {
         let address = std::ptr::from_ref(value);
         // A schema that leads back to itself for the same value adds nothing.
         if self.active.iter().rev().take_while(|(_, other)| *other == address).any(|(other, _)| *other == id) {
@@ -169,7 +169,13 @@ impl<'s> Evaluator<'s> {
         is_valid
     }
 
-    fn keyword(&mut self, keyword: &'s Keyword, value: &Value, place: &Place<'_>, own: &mut Option<Evaluated>) -> bool {
+    fn keyword(
+        &mut self,
+        keyword: &'s Keyword,
+        value: &Value,
+        place: &ValuePath<'_>,
+        own: &mut Option<Evaluated>,
+    ) -> bool {
         match (keyword, value) {
             (Keyword::Items { prefix, rest }, Value::Array(items)) => self.items(prefix, *rest, items, place, own),
             (Keyword::Contains { item, min, max }, Value::Array(items)) => {
@@ -212,7 +218,7 @@ impl<'s> Evaluator<'s> {
     }
 
     /// Checks a keyword that says everything itself.
-    fn assertion(&mut self, keyword: &Keyword, value: &Value, place: &Place<'_>) -> bool {
+    fn assertion(&mut self, keyword: &Keyword, value: &Value, place: &ValuePath<'_>) -> bool {
         match (keyword, value) {
             (Keyword::Never, _) => self.wanted(place, value, || "nothing".to_owned()),
             (Keyword::Type(types), _) => {
@@ -251,7 +257,7 @@ impl<'s> Evaluator<'s> {
         }
     }
 
-    fn number(&mut self, keyword: &Keyword, number: &Number, value: &Value, place: &Place<'_>) -> bool {
+    fn number(&mut self, keyword: &Keyword, number: &Number, value: &Value, place: &ValuePath<'_>) -> bool {
         let (fits, word, limit) = match keyword {
             Keyword::Minimum(limit) => (compare(number, limit).is_ge(), "at least", limit),
             Keyword::Maximum(limit) => (compare(number, limit).is_le(), "at most", limit),
@@ -263,7 +269,7 @@ impl<'s> Evaluator<'s> {
         fits || self.wanted(place, value, || format!("{word} {limit}"))
     }
 
-    fn string(&mut self, keyword: &Keyword, text: &str, value: &Value, place: &Place<'_>) -> bool {
+    fn string(&mut self, keyword: &Keyword, text: &str, value: &Value, place: &ValuePath<'_>) -> bool {
         match keyword {
             Keyword::MinLength(limit) => {
                 text.chars().count() as u64 >= *limit
@@ -288,7 +294,7 @@ impl<'s> Evaluator<'s> {
         }
     }
 
-    fn array(&mut self, keyword: &Keyword, items: &[Value], value: &Value, place: &Place<'_>) -> bool {
+    fn array(&mut self, keyword: &Keyword, items: &[Value], value: &Value, place: &ValuePath<'_>) -> bool {
         match keyword {
             Keyword::MinItems(limit) => {
                 items.len() as u64 >= *limit
@@ -311,7 +317,13 @@ impl<'s> Evaluator<'s> {
         }
     }
 
-    fn required(&mut self, names: &[String], fields: &Map<String, Value>, value: &Value, place: &Place<'_>) -> bool {
+    fn required(
+        &mut self,
+        names: &[String],
+        fields: &Map<String, Value>,
+        value: &Value,
+        place: &ValuePath<'_>,
+    ) -> bool {
         self.spend(names.len());
         let mut missing = names.iter().filter(|name| !fields.contains_key(*name)).peekable();
         let is_valid = missing.peek().is_none();
@@ -326,7 +338,7 @@ impl<'s> Evaluator<'s> {
         prefix: &[NodeId],
         rest: Option<NodeId>,
         items: &[Value],
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let mut is_valid = true;
@@ -350,7 +362,7 @@ impl<'s> Evaluator<'s> {
         (min, max): (u64, Option<u64>),
         items: &[Value],
         value: &Value,
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let mut count = 0;
@@ -375,7 +387,7 @@ impl<'s> Evaluator<'s> {
         &mut self,
         node: NodeId,
         items: &[Value],
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let Some(own) = own else { return true };
@@ -397,7 +409,7 @@ impl<'s> Evaluator<'s> {
         properties: &Properties,
         fields: &Map<String, Value>,
         value: &Value,
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let (mut is_valid, mut unknown) = (true, Vec::new());
@@ -441,7 +453,7 @@ impl<'s> Evaluator<'s> {
         is_valid
     }
 
-    fn property_names(&mut self, node: NodeId, fields: &Map<String, Value>, place: &Place<'_>) -> bool {
+    fn property_names(&mut self, node: NodeId, fields: &Map<String, Value>, place: &ValuePath<'_>) -> bool {
         fields.keys().fold(true, |is_valid, name| {
             let value = Value::String(name.clone());
             is_valid & self.check(node, &value, &place.name(name), None)
@@ -453,7 +465,7 @@ impl<'s> Evaluator<'s> {
         node: NodeId,
         fields: &Map<String, Value>,
         value: &Value,
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let Some(own) = own else { return true };
@@ -477,7 +489,7 @@ impl<'s> Evaluator<'s> {
         &mut self,
         nodes: &mut dyn Iterator<Item = NodeId>,
         value: &Value,
-        place: &Place<'_>,
+        place: &ValuePath<'_>,
         own: &mut Option<Evaluated>,
     ) -> bool {
         let mut is_valid = true;
@@ -490,7 +502,7 @@ impl<'s> Evaluator<'s> {
         is_valid
     }
 
-    fn any(&mut self, nodes: &[NodeId], value: &Value, place: &Place<'_>, own: &mut Option<Evaluated>) -> bool {
+    fn any(&mut self, nodes: &[NodeId], value: &Value, place: &ValuePath<'_>, own: &mut Option<Evaluated>) -> bool {
         let mut is_valid = false;
         for node in nodes {
             is_valid |= self.is_valid(*node, value, place, own);
@@ -502,7 +514,7 @@ impl<'s> Evaluator<'s> {
         is_valid || self.no_form(nodes, value, place)
     }
 
-    fn one(&mut self, nodes: &[NodeId], value: &Value, place: &Place<'_>, own: &mut Option<Evaluated>) -> bool {
+    fn one(&mut self, nodes: &[NodeId], value: &Value, place: &ValuePath<'_>, own: &mut Option<Evaluated>) -> bool {
         let mut count = 0;
         for node in nodes {
             count += u64::from(self.is_valid(*node, value, place, own));
@@ -515,7 +527,7 @@ impl<'s> Evaluator<'s> {
     }
 
     /// Notes that a value has none of several forms, with the first violation of each.
-    fn no_form(&mut self, nodes: &[NodeId], value: &Value, place: &Place<'_>) -> bool {
+    fn no_form(&mut self, nodes: &[NodeId], value: &Value, place: &ValuePath<'_>) -> bool {
         if self.limit_reached || self.violations.is_none() {
             return false;
         }
@@ -535,7 +547,7 @@ impl<'s> Evaluator<'s> {
     }
 
     /// Returns true if a value is as a schema wants it, without noting why it is not.
-    fn is_valid(&mut self, node: NodeId, value: &Value, place: &Place<'_>, own: &mut Option<Evaluated>) -> bool {
+    fn is_valid(&mut self, node: NodeId, value: &Value, place: &ValuePath<'_>, own: &mut Option<Evaluated>) -> bool {
         let violations = self.violations.take();
         let is_valid = self.check(node, value, place, own.as_mut());
         self.violations = violations;
@@ -571,12 +583,12 @@ impl<'s> Evaluator<'s> {
         false
     }
 
-    fn wanted(&mut self, place: &Place<'_>, value: &Value, wanted: impl FnOnce() -> String) -> bool {
+    fn wanted(&mut self, place: &ValuePath<'_>, value: &Value, wanted: impl FnOnce() -> String) -> bool {
         self.report(place, value, || ViolationKind::Wanted(wanted()));
         false
     }
 
-    fn report(&mut self, place: &Place<'_>, value: &Value, kind: impl FnOnce() -> ViolationKind) {
+    fn report(&mut self, place: &ValuePath<'_>, value: &Value, kind: impl FnOnce() -> ViolationKind) {
         if let Some(violations) = self.violations.as_mut().filter(|violations| violations.len() < MAX_VIOLATIONS) {
             violations.push(Violation { path: place.to_string(), found: describe(value), kind: kind() });
         }
@@ -593,17 +605,17 @@ impl Evaluated {
     }
 }
 
-impl<'p> Place<'p> {
+impl<'p> ValuePath<'p> {
     fn name(&'p self, name: &'p str) -> Self {
-        Place { above: Some(self), part: Part::Name(name) }
+        ValuePath { above: Some(self), part: Part::Name(name) }
     }
 
     fn index(&'p self, index: usize) -> Self {
-        Place { above: Some(self), part: Part::Index(index) }
+        ValuePath { above: Some(self), part: Part::Index(index) }
     }
 }
 
-impl std::fmt::Display for Place<'_> {
+impl std::fmt::Display for ValuePath<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mut parts, mut next) = (Vec::new(), Some(self));
         while let Some(place) = next {

@@ -2,6 +2,7 @@
 
 use rath::prelude::*;
 use rath::tool::builtin;
+use rath::{chunk::Call, chunk::Outcome};
 use serde_json::{Value, json};
 
 use super::*;

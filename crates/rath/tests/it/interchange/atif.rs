@@ -6,6 +6,9 @@ use std::process::Stdio;
 use expect_test::{Expect, expect};
 use rath::interchange::atif::{read, write, write_priced};
 use rath::prelude::*;
+use rath::{
+    Usage, chunk::Assistant, chunk::Call, chunk::Identity, chunk::Image, chunk::Json, provider::Price, provider::Prices,
+};
 
 use super::{log, next, sessions, visible_state};
 
@@ -80,7 +83,7 @@ fn an_aside_is_a_trajectory_of_its_own() {
         assistant: It is done.  [boss]  (20 in, 4 out)
         kept aside
         note: a remark  [boss]
-        placed: local:./  [boss]
+        sandbox: local:./  [boss]
         compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
         recall: q (1 found)  [boss]
         user: and?  [boss]
@@ -92,7 +95,7 @@ fn an_aside_is_a_trajectory_of_its_own() {
         ○  06037896 main  user: and?  [boss]
         ○  d3edfa66 main  recall: q (1 found)  [boss]
         ○  448c35c2 main  compressed: 3 steps into: They delegated.  [boss]  (9 in, 2 out)
-        ○  eafab0e1 main  placed: local:./  [boss]
+        ○  eafab0e1 main  sandbox: local:./  [boss]
         ○  1dece6ef main  note: a remark  [boss]
         ◆    8473cb10 main  kept aside
         ├─╮

@@ -1,8 +1,10 @@
 //! Session files of the Python OpenRath.
 
 use expect_test::{Expect, expect};
+use rath::StepId;
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
+use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::{log, next, sessions, visible_state};
 
@@ -161,7 +163,7 @@ fn what_the_format_cannot_hold_is_noted() {
     .assert_eq(&(export.notes.join("\n") + "\n"));
     let import = read(&export.bytes).expect("a session");
     expect![[r#"
-        placed: local:./
+        sandbox: local:./
         user: They looked.
         user: a picture
         assistant: I see.  (10 in, 1 out)

@@ -5,6 +5,7 @@ use std::path::Path;
 use futures_util::future::join_all;
 use rath::chunk::Outcome;
 use rath::prelude::*;
+use rath::view;
 use serde_json::json;
 
 use super::observer::walk;

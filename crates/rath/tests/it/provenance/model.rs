@@ -9,6 +9,7 @@ use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::{EditFile, RunCode, Shell, WriteFile};
 use rath::tool::{Output, Touch};
+use rath::{Usage, chunk::Call, chunk::Finish, chunk::Identity};
 use serde_json::{Value, json};
 
 use super::observer::{State, path, walk};

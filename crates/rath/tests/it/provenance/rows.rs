@@ -7,6 +7,7 @@ use rath::Origin;
 use rath::chunk::Effect;
 use rath::prelude::*;
 use rath::record::draw;
+use rath::{turn::Next, view};
 use serde_json::{Value, json};
 
 use super::model::agent_of;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rath::BranchId;
+use rath::StepId;
 use rath::prelude::*;
 use rath::store::Store;
 

@@ -47,7 +47,7 @@ enum Answer {
 #[test]
 fn a_dropped_resume_leaves_the_session_free() {
     for kind in KINDS {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = rath_test_support::temp_dir();
         let uri = uri(kind, folder.path());
         let store = block_on(Store::open(&uri)).expect("a store");
         let branch = block_on(async { Session::user("hello").record(&store).await.expect("recorded").id() });

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use rath::StepId;
 use rath::prelude::*;
 use rath::record::Step;
 use rath::store::{BranchSummary, Damage, Store};

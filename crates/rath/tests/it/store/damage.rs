@@ -9,6 +9,7 @@ use rath::chunk::User;
 use rath::prelude::*;
 use rath::store::{BranchSummary, Registry, Store};
 use rath::{BranchId, store};
+use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::common::{child as again, exhaustive, setting, uri};
 use crate::support::{block_on, close};
@@ -115,7 +116,7 @@ fn check(uri: &str, before: &Said, main: BranchId, harm: Harm) -> Result<bool, S
             if !certificate.is_complete() || cut && certificate.left_open_by().is_some() {
                 told = true;
             } else if resumed.complete().map(|session| steps(&session)).ok().as_ref() != before.branches.get(&main) {
-                return Err("resume says COMPLETE and gives something else".to_owned());
+                return Err("resume says that nothing has changed and gives something else".to_owned());
             }
         }
     }

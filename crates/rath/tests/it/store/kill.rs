@@ -16,6 +16,7 @@ use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request,
 use rath::record::{Digest, Record, Step};
 use rath::store::Store;
 use rath::turn::Progress;
+use rath::{Event, Usage, chunk::Call, chunk::Finish, chunk::Identity, turn::Next};
 use serde_json::{Value, json};
 
 use super::common::{All, Chance, KINDS, append_line, child as again, lines, setting, uri};

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use rath::Usage;
 use rath::prelude::*;
 use rath::record::Step;
 use rath::record::graph::Ids;

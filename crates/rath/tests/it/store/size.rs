@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rath::chunk::Call;
 use rath::chunk::ToolStarted;
 use rath::prelude::*;
 use rath::store::Store;
