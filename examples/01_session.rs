@@ -3,7 +3,8 @@
 use rath::Usage;
 use rath::prelude::*;
 
-fn main() -> Result<()> {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
     let mut session = Session::user("Which river runs through Paris?").to(Sandbox::local("./"));
     session.push_with_usage(Chunk::assistant("The Seine."), Usage::new(14, 4));
 
@@ -15,7 +16,7 @@ fn main() -> Result<()> {
     critic.push(Chunk::user("Is that right?"));
     critic.push_with_usage(Chunk::assistant("It is, since Roman times."), Usage::new(25, 7));
 
-    let merged = poet.merge(&critic)?;
+    let merged = poet.merge(&critic).await?;
     println!("{}\n", merged.lineage());
     println!("before: {session}");
     println!("after:  {merged}");

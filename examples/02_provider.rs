@@ -10,7 +10,7 @@ use rath::prelude::*;
 async fn main() -> Result<()> {
     let uri = std::env::args().nth(1);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/seine.jsonl");
-    let provider = Provider::open(&uri.unwrap_or_else(|| format!("script:{script}")))?;
+    let provider = Provider::open(&uri.unwrap_or_else(|| format!("script:{script}"))).await?;
 
     let mut session = Session::system("You are a guide. Be brief.").within(Budget::new().tokens(50_000).turns(10));
     for question in ["Which river runs through Paris?", "And through Rome?"] {

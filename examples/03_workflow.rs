@@ -29,7 +29,7 @@ impl Workflow for Readme {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // The script gives the model's answers. `Provider::open("openai:gpt-5")?` asks a real model.
+    // The script gives the model's answers. `Provider::open("openai:gpt-5").await?` asks a real model.
     let provider = Provider::from(Script::of([
         r#"{"calls": [{"name": "word_count", "arguments": {"text": "the session is the value"}}], "usage": {"input": 92, "output": 18}}"#,
         r#"{"text": "Five words.", "usage": {"input": 131, "output": 4}}"#,

@@ -24,21 +24,23 @@ async fn main() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("rath-example-{}", std::process::id()));
     let uri = format!("sqlite:{}", folder.join("rath.db").display());
 
-    let store = Store::open(&uri)?;
+    let store = Store::open(&uri).await?;
     let session = Session::user("What do apples cost?").record(&store).await?;
     let session = agent()?.run(session).await?;
     let id = session.id();
     // From here on, the program does what a second process would do.
-    drop((session, store));
+    drop(session);
+    store.close().await?;
 
-    let store = Store::open(&uri)?;
+    let store = Store::open(&uri).await?;
     let resumed = store.resume(id).await?.against(&agent()?);
     println!("{}", resumed.certificate());
     let session = resumed.complete()?;
     println!("{}", session.lineage());
     println!("{}", session.replay(&agent()?).await?);
 
-    drop((session, store));
+    drop(session);
+    store.close().await?;
     std::fs::remove_dir_all(folder)?;
     Ok(())
 }

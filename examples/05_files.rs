@@ -32,11 +32,11 @@ async fn main() -> Result<()> {
     let ours = worker(&["sed -i s/Paris/Lyon/ trip.txt", "echo '- book a table' > todo.txt"])?;
     let theirs = worker(&["sed -i s/two/three/ trip.txt", "mv trip.txt journey.txt"])?;
     let (ours, theirs) = tokio::try_join!(ours.run(fork("Go to Lyon.")), theirs.run(fork("Three will go.")))?;
-    let merged = ours.merge(&theirs)?;
+    let merged = ours.merge(&theirs).await?;
     merged.update_files().await?;
     println!("{}", std::fs::read_to_string(project.join("journey.txt"))?);
 
-    for line in merged.blame("journey.txt")?.iter().flat_map(|blame| &blame.lines) {
+    for line in merged.blame("journey.txt").await?.iter().flat_map(|blame| &blame.lines) {
         let by = match &line.origin {
             Origin::Call(author) => author.call.arguments.to_string(),
             _ => "it was there before".to_owned(),

@@ -46,7 +46,7 @@ fn the_program_in_the_readme_prints_what_the_readme_says() {
 
 #[test]
 fn the_file_that_the_readme_shows_is_what_the_program_would_save() {
-    let opened = rath::Session::open(root().join("examples/paris.rath")).expect("the file");
+    let opened = rath::Session::open_blocking(root().join("examples/paris.rath")).expect("the file");
     assert!(opened.report.is_whole());
     let printed = run("01_session");
     assert!(printed.starts_with(&format!("{}\n\n", opened.lineage)), "{printed}");

@@ -93,8 +93,8 @@ impl AgentArgs {
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
-    pub(crate) fn agent(&self, session: Option<&Session>) -> Result<Agent, Failure> {
-        let provider = self.provider()?;
+    pub(crate) async fn agent(&self, session: Option<&Session>) -> Result<Agent, Failure> {
+        let provider = self.provider().await?;
         let recorded = session.and_then(|session| view::instructions(session.as_record())).map(|(_, it)| &it.text);
         let system = match (&self.system, recorded) {
             (Some(text), _) => Text::from(text.as_str()),
@@ -108,10 +108,10 @@ impl AgentArgs {
         })
     }
 
-    fn provider(&self) -> Result<Provider, Failure> {
+    async fn provider(&self) -> Result<Provider, Failure> {
         let kind = self.model.split_once(':').map(|(kind, _)| kind);
         let is_unknown = kind.is_some_and(|kind| !["openai", "anthropic", "script"].contains(&kind));
-        Provider::open(&self.model).map_err(|error| match is_unknown {
+        Provider::open(&self.model).await.map_err(|error| match is_unknown {
             true => Failure::from(error).with_hint("use openai:NAME, anthropic:NAME or script:FILE"),
             false => error.into(),
         })
@@ -179,11 +179,11 @@ impl AgentArgs {
         prompt: Option<&str>,
     ) -> Result<(Agent, Session), Failure> {
         let StoredSession { store, branch, option } = stored;
-        let agent = self.agent(Some(&store.read(*branch)?.session))?;
+        let agent = self.agent(Some(&store.read(*branch).await?.session)).await?;
         let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
         let command = format!("rath resume {}{prompt} {}{option}", branch.short(), self.options());
         let resumed = match mode {
-            ResumeMode::Fork => store.fork(*branch)?,
+            ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
                 ErrorKind::Conflict => Failure::from(error)
                     .with_hint(format!("wait until it is done, or continue on a new branch: `{command} --fork`")),
@@ -449,11 +449,6 @@ pub(crate) fn push_prompt(session: &mut Session, prompt: Option<&str>, example: 
         None => {}
     }
     Ok(())
-}
-
-/// Blocks until `work` is done.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 /// Prints the events of a run as they happen.

@@ -14,7 +14,7 @@ use crate::commands::{
     bisect, blame, check, checkout, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge, render, replay,
     restore, resume, review, run, salvage, show, verify,
 };
-use crate::output::EXIT_CODES;
+use crate::output::{CommandResult, EXIT_CODES, Failure};
 
 /// Run agents, and read, check and export their sessions.
 // Help is wrapped at 80 columns on every terminal, so that it looks the same everywhere.
@@ -54,35 +54,45 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Resume(args) => resume::run(&args),
-        Command::Review(args) => review::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Ls(args) => ls::run(&args),
-        Command::Log(args) => log::run(&args),
-        Command::Show(args) => show::run(&args),
-        Command::Render(args) => render::run(&args),
-        Command::Cost(args) => cost::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Fork(args) => fork::run(&args),
-        Command::Merge(args) => merge::run(&args),
-        Command::Diff(args) => diff::run(&args),
-        Command::Checkout(args) => checkout::run(&args),
-        Command::Restore(args) => restore::run(&args),
-        Command::Blame(args) => blame::run(&args),
-        Command::Bisect(args) => bisect::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Verify(args) => verify::run(&args),
-        Command::Salvage(args) => salvage::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Import(args) => import::run(&args),
-        Command::Forget(args) => forget::run(&args),
-        Command::Gc(args) => gc::run(&args),
-    };
+    let command = Cli::parse().command;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(run(command)));
     let exit = result.unwrap_or_else(|failure| {
         output::error(&failure);
         failure.exit
     });
     exit.into()
+}
+
+/// Runs a command, then closes the stores that it opened: all rights to write are released before the program ends.
+async fn run(command: Command) -> CommandResult {
+    sessions::closing_stores(Box::pin(async move {
+        match command {
+            Command::Run(args) => run::run(&args).await,
+            Command::Resume(args) => resume::run(&args).await,
+            Command::Review(args) => review::run(&args).await,
+            Command::Demo(args) => demo::run(&args).await,
+            Command::Ls(args) => ls::run(&args).await,
+            Command::Log(args) => log::run(&args).await,
+            Command::Show(args) => show::run(&args).await,
+            Command::Render(args) => render::run(&args).await,
+            Command::Cost(args) => cost::run(&args).await,
+            Command::Replay(args) => replay::run(&args).await,
+            Command::Fork(args) => fork::run(&args).await,
+            Command::Merge(args) => merge::run(&args).await,
+            Command::Diff(args) => diff::run(&args).await,
+            Command::Checkout(args) => checkout::run(&args).await,
+            Command::Restore(args) => restore::run(&args).await,
+            Command::Blame(args) => blame::run(&args).await,
+            Command::Bisect(args) => bisect::run(&args).await,
+            Command::Check(args) => check::run(&args).await,
+            Command::Verify(args) => verify::run(&args).await,
+            Command::Salvage(args) => salvage::run(&args).await,
+            Command::Export(args) => export::run(&args).await,
+            Command::Import(args) => import::run(&args).await,
+            Command::Forget(args) => forget::run(&args).await,
+            Command::Gc(args) => gc::run(&args).await,
+        }
+    }))
+    .await
 }

@@ -1,5 +1,6 @@
 //! Finding and reading the session that an argument names: a session file, or a session in a store.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use rath::provider::Request;
@@ -11,7 +12,7 @@ use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::turn::Next;
 use rath::{BranchId, ErrorKind, Session, Store, view};
 
-use crate::output::{self, Exit, Failure};
+use crate::output::{self, CommandResult, Exit, Failure};
 
 /// The store that is used where none is named.
 pub(crate) const DEFAULT_STORE: &str = "sqlite:.rath/rath.db";
@@ -26,13 +27,13 @@ pub(crate) struct StoreArg {
 
 impl StoreArg {
     /// Opens the store, which has to exist.
-    pub(crate) fn open(&self) -> Result<Store, Failure> {
-        open(&self.store, Create::Never)
+    pub(crate) async fn open(&self) -> Result<Store, Failure> {
+        open(&self.store, Create::Never).await
     }
 
     /// Opens the store, and creates it if it does not exist.
-    pub(crate) fn open_or_create(&self) -> Result<Store, Failure> {
-        open(&self.store, Create::IfMissing)
+    pub(crate) async fn open_or_create(&self) -> Result<Store, Failure> {
+        open(&self.store, Create::IfMissing).await
     }
 
     /// Returns the option that names this store in a hint.
@@ -46,13 +47,33 @@ pub(crate) fn store_option(uri: &str) -> String {
     if uri == DEFAULT_STORE { String::new() } else { format!(" --store {}", output::quote(uri)) }
 }
 
+tokio::task_local! {
+    /// The stores that the command has opened.
+    static OPEN_STORES: RefCell<Vec<Store>>;
+}
+
+/// Runs a command, then closes the stores that it opened, also if it failed.
+pub(crate) async fn closing_stores(command: impl Future<Output = CommandResult>) -> CommandResult {
+    let closing = async {
+        let result = command.await;
+        for store in OPEN_STORES.with(RefCell::take) {
+            // A write that failed was reported by the command that awaited it.
+            let _ = store.close().await;
+        }
+        result
+    };
+    OPEN_STORES.scope(RefCell::default(), closing).await
+}
+
 /// Opens the store at `uri`.
-pub(crate) fn open(uri: &str, create: Create) -> Result<Store, Failure> {
-    let opened = Registry::new().open_as(uri, create).map_err(Failure::from);
-    opened.map_err(|failure| match uri.strip_prefix("file:") {
+pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
+    let opened = Registry::new().open_as(uri, create).await.map_err(Failure::from);
+    let store = opened.map_err(|failure| match uri.strip_prefix("file:") {
         Some(_) => failure.with_hint("name a session file by its path, in place of the session"),
         None => failure,
-    })
+    })?;
+    OPEN_STORES.with(|stores| stores.borrow_mut().push(store.clone()));
+    Ok(store)
 }
 
 /// The arguments that name a session in a store or a session file.
@@ -67,8 +88,8 @@ pub(crate) struct SessionArg {
 
 impl SessionArg {
     /// Reads the session.
-    pub(crate) fn read(&self) -> Result<LoadedSession, Failure> {
-        read(&self.session, &self.store)
+    pub(crate) async fn read(&self) -> Result<LoadedSession, Failure> {
+        read(&self.session, &self.store).await
     }
 
     /// Returns the path, if the argument names a file.
@@ -77,14 +98,14 @@ impl SessionArg {
     }
 
     /// Finds the session in the store, for a command that works on damaged stores.
-    pub(crate) fn find_in_store(&self) -> Result<StoredSession, Failure> {
-        if let Err(failure) = self.store.open() {
+    pub(crate) async fn find_in_store(&self) -> Result<StoredSession, Failure> {
+        if let Err(failure) = self.store.open().await {
             let hint = "nothing can be copied from a store that cannot be opened";
             // The hint of a damaged store is to salvage it, which is what the user just tried.
             let is_helpful = failure.has_hint() && failure.exit != Exit::Differs;
             return Err(if is_helpful { failure } else { failure.with_hint(hint) });
         }
-        find_stored(&self.session, &self.store)
+        find_stored(&self.session, &self.store).await
     }
 }
 
@@ -99,16 +120,16 @@ pub(crate) struct StoredSessionArg {
 
 impl StoredSessionArg {
     /// Finds the session in the store.
-    pub(crate) fn find(&self) -> Result<StoredSession, Failure> {
+    pub(crate) async fn find(&self) -> Result<StoredSession, Failure> {
         if let Some(path) = as_file(&self.session).filter(|path| path.exists()) {
             return Err(needs_store(path, &self.store));
         }
-        find_stored(&self.session, &self.store)
+        find_stored(&self.session, &self.store).await
     }
 
     /// Reads the session.
-    pub(crate) fn read(&self) -> Result<LoadedSession, Failure> {
-        self.find().and_then(read_stored)
+    pub(crate) async fn read(&self) -> Result<LoadedSession, Failure> {
+        read_stored(self.find().await?).await
     }
 }
 
@@ -120,11 +141,11 @@ pub(crate) fn needs_store(path: &Path, store: &StoreArg) -> Failure {
 }
 
 /// Reads the session that `name` means, as `SESSION` or, at one of its steps, as `SESSION@STEP`.
-pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
+pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
     let Some((name, step)) = name.rsplit_once('@').filter(|_| !Path::new(name).exists()) else {
-        return read(name, store);
+        return read(name, store).await;
     };
-    let mut loaded = read(name, store)?;
+    let mut loaded = read(name, store).await?;
     let step = loaded.find_step(step)?.clone();
     // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
     loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
@@ -133,19 +154,19 @@ pub(crate) fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSession, Fai
 }
 
 /// Reads the session that `name` means, or the newest session of the store where there is no name.
-pub(crate) fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<LoadedSession, Failure> {
+pub(crate) async fn read_or_newest(name: Option<&str>, store: &StoreArg) -> Result<LoadedSession, Failure> {
     if let Some(name) = name {
-        return read_at(name, store);
+        return read_at(name, store).await;
     }
     let option = store.option();
-    let store = store.open()?;
-    let newest = store.list()?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
+    let store = store.open().await?;
+    let newest = store.list().await?.into_iter().filter(|listed| listed.is_tip).max_by_key(|listed| listed.at);
     let branch = newest.map(|listed| listed.branch);
     let branch = branch.ok_or_else(|| {
         Failure::new(format!("there is no session in {}", store.uri()), "`rath run --help` shows how to start one")
     })?;
     output::note(&format!("using the newest session, {}", branch.short()));
-    read_stored(StoredSession { store, branch, option })
+    read_stored(StoredSession { store, branch, option }).await
 }
 
 /// A session in a store that was found, but not read.
@@ -344,36 +365,36 @@ pub(crate) fn resume_command(session: &Session, options: &str, store_option: &st
 }
 
 /// Reads the session that `name` means.
-pub(crate) fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
+pub(crate) async fn read(name: &str, store: &StoreArg) -> Result<LoadedSession, Failure> {
     if let Some(path) = as_file(name) {
-        return read_file(path).map_err(|failure| match path.exists() {
+        return read_file(path).await.map_err(|failure| match path.exists() {
             true => failure,
             false => failure.with_hint(format!("`rath ls{}` lists the sessions in the store", store.option())),
         });
     }
-    find_stored(name, store).and_then(read_stored)
+    read_stored(find_stored(name, store).await?).await
 }
 
-fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
+async fn read_stored(stored: StoredSession) -> Result<LoadedSession, Failure> {
     let StoredSession { store, branch, option } = stored;
-    let rath::StoredSession { session, summary: listed, damage } = store.read(branch)?;
+    let rath::StoredSession { session, summary: listed, damage } = store.read(branch).await?;
     let (lineage, name) = (session.lineage(), branch.short());
     Ok(LoadedSession { session, lineage, source: Source::Store(store, Box::new(listed), damage), name, option })
 }
 
 /// Reads a session file.
-pub(crate) fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
-    let opened = Session::open(path)?;
+pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
+    let opened = Session::open(path).await?;
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
     Ok(LoadedSession { session: opened.session, lineage: opened.lineage, source, name, option })
 }
 
 /// Finds the session in the store that `name` means.
-pub(crate) fn find_stored(name: &str, store: &StoreArg) -> Result<StoredSession, Failure> {
+pub(crate) async fn find_stored(name: &str, store: &StoreArg) -> Result<StoredSession, Failure> {
     let option = store.option();
-    let store = store.open()?;
-    let branch = find_branch(&store, name, &option)?;
+    let store = store.open().await?;
+    let branch = find_branch(&store, name, &option).await?;
     Ok(StoredSession { store, branch, option })
 }
 
@@ -386,8 +407,8 @@ pub(crate) fn explain_held(error: impl Into<rath::Error>) -> Failure {
 }
 
 /// Finds the branch that `name` means.
-pub(crate) fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
-    store.find(name).map_err(|error| {
+pub(crate) async fn find_branch(store: &Store, name: &str, option: &str) -> Result<BranchId, Failure> {
+    store.find(name).await.map_err(|error| {
         let is_none = error.kind() == StoreErrorKind::NoSuchSession && error.message().starts_with("no session");
         let failure = Failure::from(error);
         if is_none { failure.with_hint(format!("`rath ls --all{option}` lists the sessions")) } else { failure }

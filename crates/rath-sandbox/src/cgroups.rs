@@ -114,16 +114,25 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for directory in &self.directories {
-            // Processes that have just died may be in the group for another moment.
-            for _ in 0..50 {
-                if fs::remove_dir(directory).is_ok() || !directory.exists() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
+        let mut directories = std::mem::take(&mut self.directories);
+        directories.retain(|directory| !is_removed(directory));
+        if directories.is_empty() {
+            return;
         }
+        // Processes that have just died may be in the group for another moment. A group that stays is removed by the next
+        // program that creates one.
+        let _ = std::thread::Builder::new().name("rath-cgroups".to_owned()).spawn(move || {
+            for _ in 0..50 {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                directories.retain(|directory| !is_removed(directory));
+            }
+        });
     }
+}
+
+/// Removes a group. Returns false if it still has processes.
+fn is_removed(directory: &Path) -> bool {
+    fs::remove_dir(directory).is_ok() || !directory.exists()
 }
 
 /// Opens the file that takes the PIDs of new members.

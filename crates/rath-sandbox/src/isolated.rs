@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
 use super::limits::{ActiveLimits, Limits, PidScope};
@@ -46,7 +47,7 @@ pub struct Isolated {
     options: IsolatedOptions,
     uri: String,
     spool: Arc<Spool>,
-    opened: Mutex<Option<Arc<OpenIsolated>>>,
+    opened: Arc<Mutex<Option<Arc<OpenIsolated>>>>,
 }
 
 /// The settings of an isolated sandbox.
@@ -54,7 +55,7 @@ pub struct Isolated {
 struct IsolatedOptions {
     directory: PathBuf,
     /// The path at which commands see the directory, if it is not the directory's own.
-    mount_path: Option<PathBuf>,
+    mount_path: Option<MountPath>,
     network: Network,
     host: HostAccess,
     limits: Limits,
@@ -62,6 +63,24 @@ struct IsolatedOptions {
     shown: Vec<PathBuf>,
     env: Vec<(String, String)>,
     max_output_bytes: u64,
+}
+
+/// The path at which commands see a directory.
+#[derive(Clone, Debug)]
+enum MountPath {
+    /// This path.
+    Given(PathBuf),
+    /// The path of this directory, without symlinks.
+    SameAs(PathBuf),
+}
+
+impl MountPath {
+    /// Returns the path as it was given.
+    fn as_path(&self) -> &Path {
+        match self {
+            MountPath::Given(path) | MountPath::SameAs(path) => path,
+        }
+    }
 }
 
 /// The parts of an isolated sandbox that exist from its first use on.
@@ -105,7 +124,7 @@ impl Isolated {
     }
 
     fn with_options(options: IsolatedOptions, spool: Arc<Spool>) -> Self {
-        Isolated { options, uri: String::new(), spool, opened: Mutex::new(None) }.with_uri()
+        Isolated { options, uri: String::new(), spool, opened: Arc::default() }.with_uri()
     }
 
     /// Parses the part of a URI after `isolated:`.
@@ -119,7 +138,7 @@ impl Isolated {
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
         options.hidden = parsed.all("hide").map(PathBuf::from).collect();
         options.shown = parsed.all("show").map(PathBuf::from).collect();
-        options.mount_path = parsed.all("at").last().map(PathBuf::from);
+        options.mount_path = parsed.all("at").last().map(|path| MountPath::Given(path.into()));
         Ok(isolated.with_uri())
     }
 
@@ -210,24 +229,28 @@ impl Isolated {
         writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
         writer.paths("hide", &options.hidden);
         writer.paths("show", &options.shown);
-        writer.option("at", options.mount_path.as_ref().map(|path| path.display()));
+        writer.option("at", options.mount_path.as_ref().map(|path| path.as_path().display()));
         self.uri = writer.finish();
         self
     }
 
-    /// Opens the directory, sets up the limits and prepares the namespace, once.
-    fn open(&self) -> Result<Arc<OpenIsolated>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened {
-            return Ok(opened.clone());
-        }
-        Ok(opened.insert(Arc::new(self.options.open()?)).clone())
+    /// Runs work on the open sandbox in the blocking pool. The first call opens the sandbox.
+    async fn with_open<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<OpenIsolated>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (options, opened) = (self.options.clone(), self.opened.clone());
+        run_blocking(move || work(&options.get_or_open(&opened)?)).await
     }
 
-    async fn run_in(&self, open: &OpenIsolated, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        // Both are needed: a missing directory has a canonical name too, and the command enters it by that name.
-        let _ = open.root.open_directory(&command.cwd)?;
-        let cwd = open.root.canonical_name(&command.cwd).unwrap_or_default();
+    async fn run_in(&self, open: Arc<OpenIsolated>, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        let (root, cwd) = (open.clone(), command.cwd.clone());
+        let cwd = run_blocking(move || {
+            // Both are needed: a missing directory has a canonical name too, and the command enters it by that name.
+            let _ = root.root.open_directory(&cwd)?;
+            Ok(root.root.canonical_name(&cwd).unwrap_or_default())
+        });
+        let cwd = cwd.await?;
         let request = SpawnRequest {
             command,
             env: environment(std::env::vars_os(), self.options.env.iter().chain(&command.env)),
@@ -236,7 +259,7 @@ impl Isolated {
             cgroups: open.limits.cgroups(),
             namespace: Some(open.namespace.clone()),
             max_output_bytes: self.options.max_output_bytes,
-            spool: &self.spool,
+            spool: self.spool.clone(),
         };
         request.run(sink).await
     }
@@ -247,6 +270,15 @@ impl Isolated {
 pub(crate) enum Namespace {}
 
 impl IsolatedOptions {
+    /// Opens the directory, sets up the limits and prepares the namespace, once.
+    fn get_or_open(&self, opened: &Mutex<Option<Arc<OpenIsolated>>>) -> Result<Arc<OpenIsolated>> {
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*opened {
+            return Ok(opened.clone());
+        }
+        Ok(opened.insert(Arc::new(self.open()?)).clone())
+    }
+
     #[cfg(not(target_os = "linux"))]
     fn open(&self) -> Result<OpenIsolated> {
         Err(Error::new(ErrorKind::Unavailable, "cannot isolate commands on this machine: this needs Linux")
@@ -265,8 +297,9 @@ impl IsolatedOptions {
             }
         };
         let mount_path = match &self.mount_path {
-            Some(path) if path.is_absolute() => path.clone(),
-            Some(path) => {
+            Some(MountPath::SameAs(path)) => path.canonicalize().unwrap_or_else(|_| path.clone()),
+            Some(MountPath::Given(path)) if path.is_absolute() => path.clone(),
+            Some(MountPath::Given(path)) => {
                 let message = format!("wanted an absolute path as `at`, found `{}`", path.display());
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
@@ -309,37 +342,43 @@ impl SandboxBackend for Isolated {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        let open = self.open()?;
-        self.run_in(&open, command, sink).await
+        let open = self.with_open(|open| Ok(open.clone())).await?;
+        self.run_in(open, command, sink).await
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
-        self.open()?.root.read(path, range)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.read(&path, range)).await
     }
 
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.open()?.root.write(path, bytes)
+        let (path, bytes, cancel) = (path.to_owned(), bytes.to_owned(), CancelOnDrop::default());
+        let flag = cancel.flag();
+        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag)).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
-        self.open()?.root.list(path)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.list(&path)).await
     }
 
     async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
-        self.open()?.root.stat(path)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.stat(&path)).await
     }
 
-    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
-        self.spool.find(digest)
+    async fn spool_path(&self, digest: Digest) -> Result<Option<PathBuf>> {
+        let spool = self.spool.clone();
+        run_blocking(move || Ok(spool.find(digest))).await
     }
 
     /// Returns the restrictions in force. The first call runs a command, which fails if the machine lacks a part.
     async fn capabilities(&self) -> Result<Capabilities> {
-        let open = self.open()?;
+        let open = self.with_open(|open| Ok(open.clone())).await?;
         if let Some(capabilities) = open.capabilities.get() {
             return Ok(capabilities.clone());
         }
-        self.run_in(&open, &Command::shell(":"), &mut |_, _| {}).await?;
+        self.run_in(open.clone(), &Command::shell(":"), &mut |_, _| {}).await?;
         let capabilities = Capabilities {
             isolation: Isolation::Namespaces(self.options.host),
             network: self.options.network,
@@ -357,10 +396,12 @@ impl SandboxBackend for Isolated {
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
-        let path = self.options.mount_path.clone().or_else(|| std::path::absolute(&self.options.directory).ok())?;
-        let path = path.canonicalize().unwrap_or(path);
+        let mount_path = match &self.options.mount_path {
+            Some(path) => path.clone(),
+            None => MountPath::SameAs(std::path::absolute(&self.options.directory).ok()?),
+        };
         let options =
-            IsolatedOptions { directory: directory.to_owned(), mount_path: Some(path), ..self.options.clone() };
+            IsolatedOptions { directory: directory.to_owned(), mount_path: Some(mount_path), ..self.options.clone() };
         Some(Sandbox::new(Isolated::with_options(options, self.spool.clone())))
     }
 }

@@ -57,6 +57,8 @@
 //! `unsafe` code is in two places: `process`, which clones processes, and `isolated`, which makes system calls that have no
 //! safe wrapper.
 
+#[cfg(feature = "process")]
+mod blocking;
 mod capabilities;
 #[cfg(feature = "process")]
 mod cgroups;
@@ -110,6 +112,9 @@ pub struct Sandbox(Arc<dyn ErasedBackend>);
 /// because a directory on the way is replaced meanwhile) is an error of the kind
 /// [`OutsideWorkspace`](crate::ErrorKind::OutsideWorkspace). Other failures of a file operation are of the kind
 /// [`Io`](crate::ErrorKind::Io); their messages contain no path except the requested one.
+///
+/// Futures are polled on the threads of a runtime, so work that blocks belongs on other threads. When the future of a write is
+/// dropped, the write should not take effect later.
 pub trait SandboxBackend: Send + Sync + 'static {
     /// Returns the URI that opens this sandbox again. It must not contain a credential, since callers may store it.
     fn uri(&self) -> &str;
@@ -133,9 +138,9 @@ pub trait SandboxBackend: Send + Sync + 'static {
     fn stat(&self, path: &str) -> impl Future<Output = Result<Option<DirEntry>>> + Send;
 
     /// Returns the file with output that was too much for memory, by the digest of that output.
-    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
+    fn spool_path(&self, digest: Digest) -> impl Future<Output = Result<Option<PathBuf>>> + Send {
         let _ = digest;
-        None
+        async { Ok(None) }
     }
 
     /// Returns the restrictions that are in force on this machine, after trying them.
@@ -223,8 +228,8 @@ impl Sandbox {
     }
 
     /// Returns the file with output that was too much for memory, by the digest of that output.
-    pub fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
-        self.0.spool_path(digest)
+    pub async fn spool_path(&self, digest: Digest) -> Result<Option<PathBuf>> {
+        self.0.spool_path(digest).await
     }
 
     /// Returns the restrictions that are in force on this machine, after trying them.
@@ -275,7 +280,7 @@ trait ErasedBackend: Send + Sync {
     fn write<'a>(&'a self, path: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, ()>;
     fn list<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Vec<DirEntry>>;
     fn stat<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Option<DirEntry>>;
-    fn spool_path(&self, digest: Digest) -> Option<PathBuf>;
+    fn spool_path(&self, digest: Digest) -> BoxFuture<'_, Option<PathBuf>>;
     fn capabilities(&self) -> BoxFuture<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
@@ -306,8 +311,8 @@ impl<B: SandboxBackend> ErasedBackend for B {
         Box::pin(SandboxBackend::stat(self, path))
     }
 
-    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
-        SandboxBackend::spool_path(self, digest)
+    fn spool_path(&self, digest: Digest) -> BoxFuture<'_, Option<PathBuf>> {
+        Box::pin(SandboxBackend::spool_path(self, digest))
     }
 
     fn capabilities(&self) -> BoxFuture<'_, Capabilities> {

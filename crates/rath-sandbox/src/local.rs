@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, Isolation, Network};
 use super::environment::environment;
 use super::limits::{ActiveLimits, Limits, PidScope};
@@ -39,7 +40,7 @@ pub struct Local {
     env: Vec<(String, String)>,
     max_output_bytes: u64,
     spool: Arc<Spool>,
-    opened: Mutex<Option<Arc<OpenLocal>>>,
+    opened: Arc<Mutex<Option<Arc<OpenLocal>>>>,
 }
 
 /// The parts of a local sandbox that exist from its first use on.
@@ -64,7 +65,7 @@ impl Local {
             env: Vec::new(),
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             spool: Arc::new(Spool::new(None)),
-            opened: Mutex::new(None),
+            opened: Arc::default(),
         };
         local.with_uri()
     }
@@ -132,9 +133,24 @@ impl Local {
         self
     }
 
+    /// Runs work on the open sandbox in the blocking pool. The first call opens the sandbox.
+    async fn with_open<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<OpenLocal>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (directory, limits, opened) = (self.directory.clone(), self.limits.clone(), self.opened.clone());
+        run_blocking(move || work(&OpenLocal::get_or_open(&opened, &directory, &limits)?)).await
+    }
+}
+
+impl OpenLocal {
     /// Opens the directory and sets up the limits, once.
-    fn open(&self) -> Result<Arc<OpenLocal>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+    fn get_or_open(
+        opened: &Mutex<Option<Arc<OpenLocal>>>,
+        directory: &Path,
+        limits: &Limits,
+    ) -> Result<Arc<OpenLocal>> {
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
@@ -145,7 +161,7 @@ impl Local {
             return Err(Error::new(ErrorKind::Unavailable, message)
                 .with_hint("`/proc` has to be mounted, by a kernel with CONFIG_PROC_CHILDREN"));
         }
-        let fresh = OpenLocal { root: Root::open(&self.directory)?, limits: self.limits.enforce(PidScope::Host)? };
+        let fresh = OpenLocal { root: Root::open(directory)?, limits: limits.enforce(PidScope::Host)? };
         Ok(opened.insert(Arc::new(fresh)).clone())
     }
 }
@@ -156,42 +172,49 @@ impl SandboxBackend for Local {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        let open = self.open()?;
+        let cwd = command.cwd.clone();
+        let (open, cwd) = self.with_open(move |open| Ok((open.clone(), open.root.open_directory(&cwd)?))).await?;
         let request = SpawnRequest {
             command,
             env: environment(std::env::vars_os(), self.env.iter().chain(&command.env)),
-            cwd: WorkingDir::Open(open.root.open_directory(&command.cwd)?),
+            cwd: WorkingDir::Open(cwd),
             rlimits: open.limits.rlimits.clone(),
             cgroups: open.limits.cgroups(),
             namespace: None,
             max_output_bytes: self.max_output_bytes,
-            spool: &self.spool,
+            spool: self.spool.clone(),
         };
         request.run(sink).await
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
-        self.open()?.root.read(path, range)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.read(&path, range)).await
     }
 
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.open()?.root.write(path, bytes)
+        let (path, bytes, cancel) = (path.to_owned(), bytes.to_owned(), CancelOnDrop::default());
+        let flag = cancel.flag();
+        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag)).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
-        self.open()?.root.list(path)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.list(&path)).await
     }
 
     async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
-        self.open()?.root.stat(path)
+        let path = path.to_owned();
+        self.with_open(move |open| open.root.stat(&path)).await
     }
 
-    fn spool_path(&self, digest: Digest) -> Option<PathBuf> {
-        self.spool.find(digest)
+    async fn spool_path(&self, digest: Digest) -> Result<Option<PathBuf>> {
+        let spool = self.spool.clone();
+        run_blocking(move || Ok(spool.find(digest))).await
     }
 
     async fn capabilities(&self) -> Result<Capabilities> {
-        let open = self.open()?;
+        let open = self.with_open(|open| Ok(open.clone())).await?;
         Ok(Capabilities {
             isolation: Isolation::None,
             network: Network::On,
@@ -215,7 +238,7 @@ impl SandboxBackend for Local {
             env: self.env.clone(),
             max_output_bytes: self.max_output_bytes,
             spool: self.spool.clone(),
-            opened: Mutex::new(None),
+            opened: Arc::default(),
         };
         Some(Sandbox::new(other.with_uri()))
     }

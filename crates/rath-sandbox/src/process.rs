@@ -36,7 +36,7 @@ pub(crate) struct SpawnRequest<'a> {
     pub(crate) namespace: Option<Arc<Namespace>>,
     /// The limit on the output, of both streams together.
     pub(crate) max_output_bytes: u64,
-    pub(crate) spool: &'a Spool,
+    pub(crate) spool: Arc<Spool>,
 }
 
 /// The directory that a command starts in.

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -27,6 +28,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Pipes, sockets and devices are refused before they are opened, and so is the directory [`RATH_DIR`], under any name. A
 /// hard link to a file outside can be read: its creator was able to read that file. Such a file is never written: a write
 /// replaces the directory entry with a new file.
+///
+/// All calls block.
 pub struct Root {
     /// The path of the directory when it was opened, without symlinks.
     path: PathBuf,
@@ -97,6 +100,11 @@ impl Root {
     /// A concurrent reader gets the old content or the new one, never a mixture. An existing file keeps its permissions
     /// and, where that is allowed, its owner. Other hard links to it keep the old content.
     pub fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.write_unless(path, bytes, &AtomicBool::new(false))
+    }
+
+    /// Writes a file as [`write`](Self::write) does, unless the flag is set before the new file gets its name.
+    pub(crate) fn write_unless(&self, path: &str, bytes: &[u8], is_cancelled: &AtomicBool) -> Result<()> {
         self.attempt("write", path, || match self.find_file(path)?.target {
             Target::Directory(_) => Err(Errno::ISDIR.into()),
             Target::Missing { .. } if requires_directory(path) => Err(Errno::ISDIR.into()),
@@ -109,7 +117,7 @@ impl Root {
                     Err(Errno::TXTBSY) => {}
                     Err(errno) => return Err(race_or_errno(errno)),
                 }
-                replace_file(directory.as_fd(), &name, bytes, Some(&stat))
+                replace_file(directory.as_fd(), &name, bytes, Some(&stat), is_cancelled)
             }
             Target::Missing { mut directory, mut names } => {
                 let name = names.pop().expect("a missing path has a name");
@@ -119,7 +127,7 @@ impl Root {
                         Err(errno) => return Err(errno.into()),
                     }
                 }
-                replace_file(directory.as_fd(), &name, bytes, None)
+                replace_file(directory.as_fd(), &name, bytes, None, is_cancelled)
             }
         })
     }
@@ -297,7 +305,13 @@ impl Drop for TempFile<'_> {
 }
 
 /// Writes a new file to a directory and renames it over the old one, if there is one.
-fn replace_file(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8], old: Option<&Stat>) -> Result<(), PathError> {
+fn replace_file(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    bytes: &[u8],
+    old: Option<&Stat>,
+    is_cancelled: &AtomicBool,
+) -> Result<(), PathError> {
     // The old file may be private, so the new one is until it has the permissions of the old one.
     let mut temp = TempFile::create(directory, Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 }))?;
     temp.file.write_all(bytes).map_err(to_errno)?;
@@ -308,6 +322,9 @@ fn replace_file(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8], old: Opti
             let _ = rustix::fs::fchown(&temp.file, Some(owner.0), Some(owner.1));
         }
         rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+    }
+    if is_cancelled.load(SeqCst) {
+        return Err(Errno::CANCELED.into());
     }
     rustix::fs::renameat(directory, &temp.name, directory, name)?;
     Ok(())
@@ -365,5 +382,24 @@ fn shorten(path: &str) -> String {
 impl std::fmt::Debug for Root {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Root").field(&self.path).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_write_leaves_everything_as_it_was() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = Root::open(directory.path()).expect("it is there");
+        root.write("there.txt", b"old").expect("it is written");
+        for path in ["there.txt", "new.txt"] {
+            root.write_unless(path, b"new", &AtomicBool::new(true)).expect_err("it is cancelled");
+        }
+        let names: Vec<_> = root.list(".").expect("a list").into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["there.txt"]);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1, "no temporary file is left");
+        assert_eq!(std::fs::read(directory.path().join("there.txt")).expect("a file"), b"old");
     }
 }

@@ -4,7 +4,9 @@
 //! use rath::Store;
 //! use rath_testkit::store::{StoreCase, conforms};
 //!
-//! conforms(&mut || StoreCase::lasting(Store::open("memory:").expect("a store")));
+//! let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+//! let mut open = || StoreCase::lasting(runtime.block_on(Store::open("memory:")).expect("a store"));
+//! conforms(&mut open);
 //! ```
 
 pub mod sandbox;

@@ -165,7 +165,8 @@ fn long_output(case: &SandboxCase) {
         assert!(!printed.tail.is_empty() && printed.head.len() + printed.tail.len() < all.len());
         assert_eq!(printed.spool_digest, Some(rath::sandbox::Digest::from_content(all.as_bytes())));
     }
-    if let Some(file) = output.stdout.spool_digest.and_then(|digest| case.sandbox.spool_path(digest)) {
+    let digest = output.stdout.spool_digest.expect("it is not all in memory");
+    if let Some(file) = wait(case.sandbox.spool_path(digest)).expect("it can be looked for") {
         assert_eq!(std::fs::read(file).expect("it is stored"), all.as_bytes());
     }
 }

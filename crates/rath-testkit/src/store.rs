@@ -53,13 +53,13 @@ const PROMISES: [Promise; 12] = [
 
 fn empty(case: &mut StoreCase) {
     let store = case.open();
-    assert!(store.list().expect("a list").is_empty());
+    assert!(wait(store.list()).expect("a list").is_empty());
     let unknown = Session::user("never recorded").id();
-    let error = store.read(unknown).expect_err("nobody recorded it");
+    let error = wait(store.read(unknown)).expect_err("nobody recorded it");
     assert_eq!(error.kind(), ErrorKind::NoSuchSession);
     let error = wait(store.resume(unknown)).expect_err("nobody recorded it");
     assert_eq!(error.kind(), ErrorKind::NoSuchSession);
-    assert!(store.check().expect("a check").damage.is_empty());
+    assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
 
 fn is_there_again(case: &mut StoreCase) {
@@ -79,7 +79,7 @@ fn is_there_again(case: &mut StoreCase) {
     let mut session = resumed.complete().expect("complete");
     session.push(Chunk::user("and now?"));
     wait(session.durable()).expect("durable");
-    assert_eq!(case.open().read(id).expect("it is there").session.head(), session.head());
+    assert_eq!(wait(case.open().read(id)).expect("it is there").session.head(), session.head());
 }
 
 fn forks(case: &mut StoreCase) {
@@ -93,17 +93,17 @@ fn forks(case: &mut StoreCase) {
         })
         .collect();
     let store = case.open();
-    let list = store.list().expect("a list");
+    let list = wait(store.list()).expect("a list");
     assert_eq!(list.len(), 9);
     assert!(list.iter().all(|listed| listed.family == session.id()));
     assert_eq!(list.iter().filter(|listed| listed.is_tip).count(), 8, "the first one is gone on from");
     for fork in &branches {
-        let found = store.read(fork.id()).expect("it is there");
+        let found = wait(store.read(fork.id())).expect("it is there");
         assert_eq!(found.session.head(), fork.head());
         assert_eq!(found.session.chunk_count(), 2);
     }
     // The question once, and a mark and an answer for each branch.
-    assert_eq!(store.check().expect("a check").steps, 1 + 2 * 8);
+    assert_eq!(wait(store.check()).expect("a check").steps, 1 + 2 * 8);
 }
 
 fn merges(case: &mut StoreCase) {
@@ -113,14 +113,14 @@ fn merges(case: &mut StoreCase) {
         fork.push(Chunk::assistant(name));
         fork
     };
-    let mut merged = answer("left").merge(&answer("right")).expect("nothing is open");
+    let mut merged = wait(answer("left").merge(&answer("right"))).expect("nothing is open");
     let mut aside = merged.aside("helper");
     aside.push(Chunk::user("look it up"));
     merged.keep_aside(&aside);
     // What was never recorded comes in with a merge.
-    let merged = merged.merge(&Session::user("from elsewhere")).expect("nothing is open");
+    let merged = wait(merged.merge(&Session::user("from elsewhere"))).expect("nothing is open");
     wait(merged.durable()).expect("durable");
-    let found = case.open().read(merged.id()).expect("it is there");
+    let found = wait(case.open().read(merged.id())).expect("it is there");
     assert_eq!(found.session.lineage().to_string(), merged.lineage().to_string());
     assert_eq!(found.session.chunk_count(), merged.chunk_count());
     assert!(found.damage.is_empty());
@@ -132,7 +132,7 @@ fn payloads(case: &mut StoreCase) {
     session.push(Chunk::user(long.as_str()));
     session.push(User::new("this").with_images(vec![Image::new("image/png", *b"\x89PNG\0\xff")]));
     wait(session.durable()).expect("durable");
-    let found = case.open().read(session.id()).expect("it is there").session;
+    let found = wait(case.open().read(session.id())).expect("it is there").session;
     let chunks: Vec<_> = found.chunks().collect();
     assert!(matches!(chunks[1], Chunk::User(user) if user.text.as_str() == Some(&long)));
     assert!(matches!(chunks[2], Chunk::User(user) if user.images[0].blob.data().is_some_and(|data| data.len() == 6)));
@@ -145,7 +145,7 @@ fn one_writer(case: &mut StoreCase) {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let who = format!("process {}", std::process::id());
     assert!(error.message().contains(&who), "{error}");
-    assert!(other.read(session.id()).is_ok(), "whoever only reads is in nobody's way");
+    assert!(wait(other.read(session.id())).is_ok(), "whoever only reads is in nobody's way");
     let id = session.id();
     drop(session);
     wait_until_released(&other, id);
@@ -163,7 +163,7 @@ fn two_handles(case: &mut StoreCase) {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let left = error.into_session().expect("it carries the session");
     assert_eq!(left.text(), Some("that way"), "nothing of it is lost");
-    assert_eq!(case.open().read(session.id()).expect("it is there").session.text(), Some("this way"));
+    assert_eq!(wait(case.open().read(session.id())).expect("it is there").session.text(), Some("this way"));
 }
 
 fn refused(case: &mut StoreCase) {
@@ -175,7 +175,7 @@ fn refused(case: &mut StoreCase) {
     let mut fork = wait(other.durable()).expect_err("it was not").into_session().expect("the session").fork();
     fork.push(Chunk::user("further"));
     wait(fork.durable()).expect("nobody else is on it");
-    let found = case.open().read(fork.id()).expect("it is there").session;
+    let found = wait(case.open().read(fork.id())).expect("it is there").session;
     assert_eq!((found.text(), found.chunk_count()), (Some("that way"), 3));
 }
 
@@ -213,11 +213,12 @@ fn twice(case: &mut StoreCase) {
     let first = wait(plain.clone().record(&case.open())).expect("recorded");
     drop(first);
     let store = case.open();
+    wait_until_released(&store, plain.id());
     let mut again = wait(plain.record(&store)).expect("recorded");
-    assert_eq!(store.check().expect("a check").steps, 2);
+    assert_eq!(wait(store.check()).expect("a check").steps, 2);
     again.push(Chunk::user("more"));
     wait(again.durable()).expect("durable");
-    assert_eq!(store.check().expect("a check").steps, 3);
+    assert_eq!(wait(store.check()).expect("a check").steps, 3);
     assert_eq!(only(&store).head, head(&again));
 }
 
@@ -229,14 +230,15 @@ fn forgets(case: &mut StoreCase) {
     let (id, newest) = (session.id(), head(&session));
     drop(session);
     let store = case.open();
+    wait_until_released(&store, id);
     wait(store.forget(id, step)).expect("it is there");
-    let found = store.read(id).expect("it is there");
+    let found = wait(store.read(id)).expect("it is there");
     assert!(found.damage.is_empty(), "{:?}", found.damage);
     assert_eq!(head(&found.session), newest, "the rest is as it was");
     let words = format!("{:?}", found.session.chunks().collect::<Vec<_>>());
     assert!(!words.contains("4711") && words.contains("myself"), "{words}");
-    assert!(store.check().expect("a check").damage.is_empty());
-    let listed = format!("{:?}", store.list().expect("a list"));
+    assert!(wait(store.check()).expect("a check").damage.is_empty());
+    let listed = format!("{:?}", wait(store.list()).expect("a list"));
     assert!(!listed.contains("4711"), "{listed}");
     assert!(wait(store.forget(id, StepId([0; 32]))).is_err(), "there is no such step");
     // What another session says as well stays there.
@@ -245,23 +247,25 @@ fn forgets(case: &mut StoreCase) {
         let session = recorded(case, &long);
         (session.id(), head(&session))
     });
-    wait(case.open().forget(one.0, one.1)).expect("nobody writes it");
     let store = case.open();
-    let said = |id| format!("{:?}", store.read(id).expect("it is there").session.chunks().collect::<Vec<_>>());
+    [one, other].iter().for_each(|(id, _)| wait_until_released(&store, *id));
+    wait(store.forget(one.0, one.1)).expect("nobody writes it");
+    let said = |id| format!("{:?}", wait(store.read(id)).expect("it is there").session.chunks().collect::<Vec<_>>());
     assert!(!said(one.0).contains("the same long words"));
     assert!(said(other.0).contains(&long), "it was another's");
-    assert!(store.check().expect("a check").damage.is_empty());
+    assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
 
 fn deletes(case: &mut StoreCase) {
     let gone = recorded(case, "to be deleted").id();
     let kept = recorded(case, "to be kept").id();
     let store = case.open();
+    [gone, kept].iter().for_each(|id| wait_until_released(&store, *id));
     wait(store.delete(gone)).expect("nobody writes it");
     wait(store.compact()).expect("there is room");
-    assert_eq!(store.read(gone).expect_err("it is gone").kind(), ErrorKind::NoSuchSession);
+    assert_eq!(wait(store.read(gone)).expect_err("it is gone").kind(), ErrorKind::NoSuchSession);
     assert_eq!(only(&store).branch, kept);
-    let check = store.check().expect("a check");
+    let check = wait(store.check()).expect("a check");
     assert!(check.damage.is_empty() && check.steps == 1, "{check:?}");
     assert!(wait(store.delete(gone)).is_err(), "it is gone already");
 }
@@ -276,7 +280,7 @@ fn recorded(case: &mut StoreCase, words: &str) -> Session {
 fn wait_until_released(store: &Store, branch: rath::BranchId) {
     let start = std::time::Instant::now();
     let is_held = |listed: &BranchSummary| listed.branch == branch && listed.holder.is_some();
-    while store.list().expect("a list").iter().any(is_held) {
+    while wait(store.list()).expect("a list").iter().any(is_held) {
         assert!(start.elapsed() < std::time::Duration::from_secs(120), "it is still held");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -288,7 +292,7 @@ fn head(session: &Session) -> StepId {
 
 /// The one branch that there is.
 fn only(store: &Store) -> BranchSummary {
-    let mut list = store.list().expect("a list");
+    let mut list = wait(store.list()).expect("a list");
     assert_eq!(list.len(), 1, "{list:?}");
     list.remove(0)
 }

@@ -13,9 +13,14 @@ fn in_folder(kind: &'static str) {
         // The folder lasts as long as the case.
         StoreCase::new(move || {
             let _ = &folder;
-            Store::open(&uri).expect("a store")
+            open(&uri)
         })
     });
+}
+
+fn open(uri: &str) -> Store {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(Store::open(uri)).expect("a store")
 }
 
 #[test]
@@ -30,7 +35,7 @@ fn jsonl_keeps_its_promises() {
 
 #[test]
 fn memory_keeps_its_promises() {
-    conforms(&mut || StoreCase::lasting(Store::open("memory:").expect("a store")));
+    conforms(&mut || StoreCase::lasting(open("memory:")));
 }
 
 /// An empty workspace for each promise.

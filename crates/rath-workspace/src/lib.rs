@@ -4,6 +4,8 @@
 //! [`Snapshot`] turns the files of the directory into a tree, and a [`TreeId`] names that tree from then on. Trees can
 //! be compared, merged, checked out, restored and searched, in any process and long after the directory has changed.
 //!
+//! All calls block: they read and write files on the current thread.
+//!
 //! ```
 //! use rath_workspace::{Labels, Objects, Workspace};
 //! # use std::fs;

@@ -10,6 +10,7 @@ use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Step, StepId};
 
+use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::session::Session;
 use crate::session::{Error, Result};
@@ -36,7 +37,14 @@ impl Session {
     ///
     /// An existing file is replaced and keeps its permissions; if the path is a symlink, its target is replaced. Steps and
     /// payloads that the session refers to and does not have are marked in the file as missing.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+    pub async fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (path, lineage) = (path.as_ref().to_owned(), self.with_opening().lineage());
+        let report = run_blocking(move || write_atomically(&path, &lineage)).await;
+        report.map(|_| ()).map_err(|error| error.with_session(self))
+    }
+
+    /// Writes the session to a file atomically, on the current thread. See [`save`](Session::save).
+    pub fn save_blocking(&self, path: impl AsRef<Path>) -> Result<()> {
         let report = write_atomically(path.as_ref(), &self.with_opening().lineage());
         report.map(|_| ()).map_err(|error| error.with_session(self))
     }
@@ -57,7 +65,13 @@ impl Session {
     /// The session knows only the forks that are in the file. Forks that were made from the same head before it was saved,
     /// or by another program that opened the file, are not counted: if two forks append exactly the same chunks, their steps
     /// have the same ids and count as one.
-    pub fn open(path: impl AsRef<Path>) -> Result<SessionFile> {
+    pub async fn open(path: impl AsRef<Path>) -> Result<SessionFile> {
+        let path = path.as_ref().to_owned();
+        run_blocking(move || Session::open_blocking(path)).await
+    }
+
+    /// Reads a session from a file, on the current thread. See [`open`](Session::open).
+    pub fn open_blocking(path: impl AsRef<Path>) -> Result<SessionFile> {
         let path = path.as_ref();
         let mut reader = Reader::new();
         let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
@@ -72,7 +86,13 @@ impl Session {
 }
 
 /// Checks a session file. The memory needed does not grow with the length of the file.
-pub fn verify(path: impl AsRef<Path>) -> Result<Report> {
+pub async fn verify(path: impl AsRef<Path>) -> Result<Report> {
+    let path = path.as_ref().to_owned();
+    run_blocking(move || verify_blocking(path)).await
+}
+
+/// Checks a session file, on the current thread. See [`verify`].
+pub fn verify_blocking(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
     let mut verifier = Verifier::new();
@@ -139,7 +159,13 @@ impl SalvageReport {
 ///
 /// The lineage is that of a damaged file, [`SessionFile::lineage`], or of a damaged session in a store,
 /// [`Store::pieces`](crate::Store::pieces). An existing file is not replaced.
-pub fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
+pub async fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
+    let (lineage, path) = (lineage.clone(), path.as_ref().to_owned());
+    run_blocking(move || salvage_blocking(&lineage, path)).await
+}
+
+/// Copies all steps of a lineage to a new file, on the current thread. See [`salvage`].
+pub fn salvage_blocking(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
     let path = path.as_ref();
     if path.symlink_metadata().is_ok() {
         let message = format!("cannot write {}: there is a file of that name", path.display());
@@ -149,7 +175,13 @@ pub fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageRepor
 }
 
 /// Checks an exported graph of sessions.
-pub fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
+pub async fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
+    let path = path.as_ref().to_owned();
+    run_blocking(move || verify_graph_blocking(path)).await
+}
+
+/// Checks an exported graph of sessions, on the current thread. See [`verify_graph`].
+pub fn verify_graph_blocking(path: impl AsRef<Path>) -> Result<GraphReport> {
     let path = path.as_ref();
     let export = std::fs::read(path).map_err(|error| io_error("read", path, error))?;
     Ok(graph::verify(&export))

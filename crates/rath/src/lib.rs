@@ -8,6 +8,7 @@
 // What only some parts use is there in every build, so that the parts stay free of conditions.
 #![cfg_attr(not(all(feature = "http", feature = "sandbox", feature = "sqlite")), allow(dead_code))]
 
+mod blocking;
 mod budget;
 mod cancel;
 mod error;
@@ -26,7 +27,9 @@ pub mod tool;
 pub use budget::{Budget, BudgetLimits};
 pub use cancel::Cancel;
 pub use error::ErrorKind;
-pub use file::{SalvageReport, SessionFile, salvage, verify, verify_graph};
+pub use file::{
+    SalvageReport, SessionFile, salvage, salvage_blocking, verify, verify_blocking, verify_graph, verify_graph_blocking,
+};
 pub use memory::Memory;
 pub use place::Place;
 pub use provider::Provider;

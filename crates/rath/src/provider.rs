@@ -148,8 +148,8 @@ impl Provider {
     ///
     /// Keys and everything else that is not in the URI come from the environment of the process: `OPENAI_API_KEY`,
     /// `OPENAI_BASE_URL`, `OPENAI_DEFAULT_MODEL`, and the same for `ANTHROPIC`. For other kinds see [`ProviderRegistry`].
-    pub fn open(uri: &str) -> Result<Self, ProviderError> {
-        ProviderRegistry::new().open(uri, &Env::process())
+    pub async fn open(uri: &str) -> Result<Self, ProviderError> {
+        ProviderRegistry::new().open(uri, &Env::process()).await
     }
 
     /// Creates a provider that is known from a record only.

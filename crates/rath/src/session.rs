@@ -51,7 +51,7 @@ pub use event::{Event, EventKind};
 pub use files::Bisected;
 pub(crate) use files::checked;
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
-pub(crate) use placement::{blocking, is_of_workspace};
+pub(crate) use placement::is_of_workspace;
 pub use recording::Divergence;
 pub(crate) use recording::{Replay, is_aside, recorded_failure};
 pub use resume::StoredSession;

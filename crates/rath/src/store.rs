@@ -27,6 +27,8 @@ use std::time::Duration;
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Parent, Step, StepId, StorageState, Timestamp, Totals};
 
+use crate::blocking::run_blocking;
+
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
@@ -40,15 +42,20 @@ pub(crate) use writer_thread::WriterThread;
 
 /// A place where sessions outlive their process.
 ///
+/// Clones are handles on the same store, and every session that is recorded in it holds one. When the last handle is dropped,
+/// the writer thread writes all that is queued and ends; [`close`](Store::close) waits for that.
+///
 /// ```
 /// use rath::prelude::*;
 ///
 /// # async fn example() -> Result<()> {
-/// let store = Store::open("memory:")?;
+/// let store = Store::open("memory:").await?;
 /// let mut session = Session::user("hello").record(&store).await?;
 /// session.push(Chunk::assistant("hi"));
 /// session.durable().await?;
-/// assert_eq!(store.read(session.id())?.session.text(), Some("hi"));
+/// assert_eq!(store.read(session.id()).await?.session.text(), Some("hi"));
+/// drop(session);
+/// store.close().await?;
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
@@ -59,8 +66,12 @@ pub struct Store(Arc<StoreInner>);
 struct StoreInner {
     backend: Arc<dyn StoreBackend>,
     rows: Arc<StepPlaces>,
-    writer_thread: Arc<WriterThread>,
+    /// Dropped after the backend: the writer thread is the last to drop that, which may touch the disk.
+    writer_thread: OpenWriter,
 }
+
+/// The writer thread of a store that is open. Dropping this tells the thread to end.
+struct OpenWriter(Arc<WriterThread>);
 
 /// The operations that the author of a store implements.
 ///
@@ -311,14 +322,14 @@ impl StepPlaces {
 
 impl Store {
     /// Opens the store that a URI names: `sqlite:PATH`, `jsonl:DIRECTORY` or `memory:`. For other kinds see [`Registry`].
-    pub fn open(uri: &str) -> Result<Self> {
-        Registry::new().open(uri)
+    pub async fn open(uri: &str) -> Result<Self> {
+        Registry::new().open(uri).await
     }
 
     /// Creates a store with this backend.
     pub fn new(backend: impl StoreBackend) -> Result<Self> {
         let (backend, rows): (Arc<dyn StoreBackend>, _) = (Arc::new(backend), Arc::new(StepPlaces::new()));
-        let writer_thread = WriterThread::start(backend.clone(), rows.clone())?;
+        let writer_thread = OpenWriter(WriterThread::start(backend.clone(), rows.clone())?);
         Ok(Store(Arc::new(StoreInner { backend, rows, writer_thread })))
     }
 
@@ -328,12 +339,12 @@ impl Store {
     }
 
     /// Lists all branches, in the order in which they began.
-    pub fn list(&self) -> Result<Vec<BranchSummary>> {
-        self.0.backend.list()
+    pub async fn list(&self) -> Result<Vec<BranchSummary>> {
+        self.call(|store| store.backend.list()).await
     }
 
     /// Finds a branch by its id, by a unique beginning or end of its id, or by a unique beginning of the id of its head.
-    pub fn find(&self, name: &str) -> Result<BranchId> {
+    pub async fn find(&self, name: &str) -> Result<BranchId> {
         if let Ok(branch) = name.parse::<BranchId>() {
             return Ok(branch);
         }
@@ -343,7 +354,7 @@ impl Store {
             !name.is_empty()
                 && (branch.starts_with(&name) || branch.ends_with(&name) || summary.head.to_string().starts_with(&name))
         };
-        let list = self.list()?;
+        let list = self.list().await?;
         let candidates: Vec<_> = list.iter().filter(matches).collect();
         match &candidates[..] {
             [one] => Ok(one.branch),
@@ -357,28 +368,45 @@ impl Store {
     }
 
     /// Returns all readable pieces of a session. Where damage splits the session, that is more than [`Store::read`] returns.
-    pub fn pieces(&self, branch: BranchId) -> Result<Lineage> {
-        Ok(Lineage::new(self.0.backend.pieces(branch, &self.0.rows)?))
+    pub async fn pieces(&self, branch: BranchId) -> Result<Lineage> {
+        Ok(Lineage::new(self.call(move |store| store.backend.pieces(branch, &store.rows)).await?))
     }
 
     /// Checks the whole store.
-    pub fn check(&self) -> Result<CheckReport> {
-        self.0.backend.check()
+    pub async fn check(&self) -> Result<CheckReport> {
+        self.call(|store| store.backend.check()).await
     }
 
     /// Erases the content of a step. The step keeps its place in the record, and the record still verifies.
     pub async fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
-        self.0.writer_thread.call(move |backend| backend.forget(branch, step)).await
+        self.0.writer_thread.0.call(move |backend| backend.forget(branch, step)).await
     }
 
     /// Deletes a session with all its branches, unless other sessions descend from them.
     pub async fn delete(&self, family: BranchId) -> Result<()> {
-        self.0.writer_thread.call(move |backend| backend.delete(family)).await
+        self.0.writer_thread.0.call(move |backend| backend.delete(family)).await
     }
 
     /// Frees space that is no longer used.
     pub async fn compact(&self) -> Result<FreedSpace> {
-        self.0.writer_thread.call(|backend| backend.compact()).await
+        self.0.writer_thread.0.call(|backend| backend.compact()).await
+    }
+
+    /// Gives up this handle, and completes when all that was queued is durable.
+    ///
+    /// With the last handle the store is closed: the call completes when all rights to append are released and the writer
+    /// thread has ended. Sessions that are recorded in the store hold it open, so drop them first. Fails if the store could not
+    /// be written.
+    pub async fn close(self) -> Result<()> {
+        let writer_thread = self.writer_thread().clone();
+        drop(self);
+        writer_thread.drained().await
+    }
+
+    /// Reads from the backend in the blocking pool.
+    async fn call<T: Send + 'static>(&self, call: impl FnOnce(&StoreInner) -> Result<T> + Send + 'static) -> Result<T> {
+        let store = self.0.clone();
+        run_blocking(move || call(&store)).await
     }
 
     pub(crate) fn rows(&self) -> &StepPlaces {
@@ -386,10 +414,10 @@ impl Store {
     }
 
     pub(crate) fn writer_thread(&self) -> &Arc<WriterThread> {
-        &self.0.writer_thread
+        &self.0.writer_thread.0
     }
 
-    /// Reads a branch and checks all steps that it descends from.
+    /// Reads a branch and checks all steps that it descends from. Blocks.
     pub(crate) fn read_branch(&self, branch: BranchId) -> Result<StoredBranch> {
         self.0.backend.read(branch, &self.0.rows)
     }
@@ -400,10 +428,10 @@ impl Store {
     }
 }
 
-impl Drop for StoreInner {
-    /// Blocks until all queued writes are durable.
+impl Drop for OpenWriter {
+    /// Tells the writer thread to end when its queue is empty. Does not wait for it.
     fn drop(&mut self) {
-        self.writer_thread.close();
+        self.0.finish_and_end();
     }
 }
 

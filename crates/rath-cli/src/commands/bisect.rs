@@ -5,7 +5,6 @@ use rath::view;
 use serde_json::json;
 
 use super::blame;
-use crate::agent;
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, StoreArg};
 
@@ -28,11 +27,11 @@ pub(crate) struct BisectArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &BisectArgs) -> CommandResult {
-    let loaded = sessions::read_at(&args.session, &args.store)?;
+pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let bisected = agent::block_on(async { Ok(loaded.session.bisect(&args.command).await?) })?;
+    let bisected = loaded.session.bisect(&args.command).await?;
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));
     let asked = step.and_then(view::find_call);

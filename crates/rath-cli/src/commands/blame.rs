@@ -30,15 +30,15 @@ pub(crate) struct BlameArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &BlameArgs) -> CommandResult {
-    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
+pub(crate) async fn run(args: &BlameArgs) -> CommandResult {
+    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
     let (path, wanted) = match args.path.rsplit_once(':').map(|(path, line)| (path, line.parse::<usize>())) {
         Some((path, Ok(line))) => (path, Some(line)),
         _ => (args.path.as_str(), None),
     };
-    let Some(blame) = loaded.session.blame(path)? else {
+    let Some(blame) = loaded.session.blame(path).await? else {
         let message = format!("there is no file `{path}` in session {}", loaded.name());
         let hint = "name it relative to the session's directory; ignored files are not recorded";
         return Err(Failure::new(message, hint));

@@ -29,8 +29,8 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &CheckArgs) -> CommandResult {
-    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store)?;
+pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
+    let loaded = sessions::read_or_newest(args.session.as_deref(), &args.store).await?;
     let exit = loaded.warn();
     let Some(command) = args.command.as_deref() else {
         list(args, &loaded.session)?;
@@ -48,14 +48,11 @@ pub(crate) fn run(args: &CheckArgs) -> CommandResult {
         let message = format!("session {} has no directory in which a check could run", loaded.name());
         return Err(Failure::new(message, "it was run with `--sandbox none`"));
     }
-    let session = agent::block_on(async {
-        let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
-        // Changed files are no obstacle: the changes are recorded before the check runs.
-        let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
-        let mut session = session.hiding(agent::secrets());
-        session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
-        Ok(session)
-    })?;
+    let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
+    // Changed files are no obstacle: the changes are recorded before the check runs.
+    let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
+    let mut session = session.hiding(agent::secrets());
+    session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;
     let passed = session.checks().list.get(command).is_some_and(|check| check.checked.verdict == Verdict::Passed);
     Ok(if passed { exit } else { Exit::Failure })

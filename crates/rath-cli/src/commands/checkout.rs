@@ -23,11 +23,11 @@ pub(crate) struct CheckoutArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &CheckoutArgs) -> CommandResult {
-    let loaded = sessions::read_at(&args.session, &args.store)?;
+pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
-    let files = loaded.session.checkout(&args.directory)?;
+    let files = loaded.session.checkout(&args.directory).await?;
     let step = loaded.session.head().map(|step| step.id());
     if args.json {
         let (tree, directory) = (loaded.session.tree(), &args.directory);

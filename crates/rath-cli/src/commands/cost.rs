@@ -24,12 +24,12 @@ pub(crate) struct CostArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &CostArgs) -> CommandResult {
+pub(crate) async fn run(args: &CostArgs) -> CommandResult {
     let prices = match &args.prices {
         None => Prices::list(),
         Some(path) => Prices::list().read(&read(path)?).map_err(|error| in_file(path, &error))?,
     };
-    let loaded = args.session.read()?;
+    let loaded = args.session.read().await?;
     let exit = loaded.warn();
     let cost = loaded.session.cost(&prices);
     let names = BranchNames::new(&loaded.lineage);

@@ -41,7 +41,7 @@ impl Workflow for Demo {
     async fn forward(&self, session: Session) -> Result<Session> {
         let session = self.writer.run(session).await?;
         let branches = [Branch::new("critic", &self.critic), Branch::new("checker", &self.checker)];
-        let session = fork_join(&session, branches).await.merge()?;
+        let session = fork_join(&session, branches).await.merge().await?;
         self.editor.run(session).await
     }
 }
@@ -58,10 +58,9 @@ fn demo() -> Result<Demo> {
     })
 }
 
-pub(crate) fn run(args: &DemoArgs) -> CommandResult {
+pub(crate) async fn run(args: &DemoArgs) -> CommandResult {
     let demo = demo()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let session = runtime.block_on(demo.run(Session::user("Say in at most ten words what a session is.")))?;
+    let session = demo.run(Session::user("Say in at most ten words what a session is.")).await?;
     output::text(|out| {
         writeln!(
             out,
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     })?;
     match &args.save {
         Some(path) => {
-            session.save(path)?;
+            session.save(path).await?;
             let path = output::quote(&path.display().to_string());
             anstream::eprintln!("\nsaved; try:");
             for command in ["log PATH", "show PATH head", "render PATH", "cost PATH", "verify PATH"] {

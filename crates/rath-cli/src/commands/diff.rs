@@ -27,11 +27,12 @@ pub(crate) struct DiffArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &DiffArgs) -> CommandResult {
-    let (from, to) = (sessions::read_at(&args.from, &args.store)?, sessions::read_at(&args.to, &args.store)?);
+pub(crate) async fn run(args: &DiffArgs) -> CommandResult {
+    let (from, to) =
+        (sessions::read_at(&args.from, &args.store).await?, sessions::read_at(&args.to, &args.store).await?);
     let exit = from.warn().max(to.warn());
     from.require_files().and_then(|()| to.require_files())?;
-    let changes = from.session.changes(&to.session)?;
+    let changes = from.session.changes(&to.session).await?;
     let compared = from.session.compare(&to.session);
     if args.json {
         let shared = compared.base.map(|step| step.id());
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &DiffArgs) -> CommandResult {
     if args.names {
         output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
     } else {
-        let text = from.session.patch(&to.session)?;
+        let text = from.session.patch(&to.session).await?;
         output::data(|out| out.write_all(text.as_bytes()))?;
     }
     Ok(exit)

@@ -38,15 +38,15 @@ enum ExportFormat {
     Atif,
 }
 
-pub(crate) fn run(args: &ExportArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let exit = loaded.warn();
     match (args.format, &args.output) {
         (ExportFormat::Graph, to) => {
             let ids = if args.canonical { Ids::Canonical } else { Ids::Original };
             write(graph::export(&loaded.lineage, ids).as_bytes(), to.as_deref())?;
         }
-        (ExportFormat::Bundle, Some(path)) => loaded.session.save(path)?,
+        (ExportFormat::Bundle, Some(path)) => loaded.session.save(path).await?,
         (ExportFormat::Bundle, None) => write(&loaded.session.to_bytes()?, None)?,
         (ExportFormat::Openrath, to) => write_foreign(openrath::write(&loaded.session), to.as_deref())?,
         (ExportFormat::Atif, to) => write_foreign(atif::write_priced(&loaded.session, &Prices::list()), to.as_deref())?,

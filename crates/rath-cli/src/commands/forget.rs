@@ -1,6 +1,5 @@
 //! `rath forget`: remove the text of a step for good.
 
-use crate::agent;
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, Source, StoredSessionArg};
 
@@ -13,12 +12,12 @@ pub(crate) struct ForgetArgs {
     step: String,
 }
 
-pub(crate) fn run(args: &ForgetArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &ForgetArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     loaded.warn();
     let step = loaded.find_step(&args.step)?.id();
     if let Source::Store(store, listed, _) = &loaded.source {
-        agent::block_on(async { store.forget(listed.branch, step).await.map_err(sessions::explain_held) })?;
+        store.forget(listed.branch, step).await.map_err(sessions::explain_held)?;
         anstream::eprintln!("the text of step {} is removed", output::short(&step));
     }
     Ok(Exit::Success)

@@ -29,8 +29,8 @@ pub(crate) struct ForkArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &ForkArgs) -> CommandResult {
-    let loaded = sessions::read_at(&args.session, &args.store)?;
+pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
+    let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     let (store, listed) = match &loaded.source {
         Source::Store(store, listed, _) => (store, listed),
@@ -42,10 +42,10 @@ pub(crate) fn run(args: &ForkArgs) -> CommandResult {
         Some(name) => loaded.session.fork_named(name),
         None => Session::fork(&loaded.session),
     };
-    let fork = agent::block_on(async { Ok(fork.record(store).await?) })?;
+    let fork = fork.record(store).await?;
     let is_newest = from == Some(listed.head);
     if is_newest {
-        warn_of_changes(store, &loaded, listed.branch)?;
+        warn_of_changes(store, &loaded, listed.branch).await?;
     }
     if args.json {
         let json = json!({"session": fork.id(), "from": from, "shared": shared, "tree": fork.tree()});
@@ -65,8 +65,8 @@ pub(crate) fn run(args: &ForkArgs) -> CommandResult {
 }
 
 /// Warns of files that changed since they were recorded: the fork has the recorded ones.
-fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId) -> Result<(), Failure> {
-    for difference in store.fork(branch)?.certificate().differences() {
+async fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId) -> Result<(), Failure> {
+    for difference in store.fork(branch).await?.certificate().differences() {
         if let Difference::Files { paths } = difference {
             let changes = agent::describe_paths(paths);
             output::warning(&printable(&format!(

@@ -2,7 +2,6 @@
 
 use rath::record::draw::count;
 
-use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
@@ -19,12 +18,12 @@ pub(crate) struct GcArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &GcArgs) -> CommandResult {
-    let store = args.store.open()?;
+pub(crate) async fn run(args: &GcArgs) -> CommandResult {
+    let store = args.store.open().await?;
     let mut deleted = Vec::new();
-    let list = if args.delete.is_empty() { Vec::new() } else { store.list()? };
+    let list = if args.delete.is_empty() { Vec::new() } else { store.list().await? };
     for name in &args.delete {
-        let branch = sessions::find_branch(&store, name, &args.store.option())?;
+        let branch = sessions::find_branch(&store, name, &args.store.option()).await?;
         let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
         if family != branch {
             let (own, whole) = (branch.short(), family.short());
@@ -34,12 +33,10 @@ pub(crate) fn run(args: &GcArgs) -> CommandResult {
         }
         deleted.push(family);
     }
-    let freed = agent::block_on(async {
-        for family in &deleted {
-            store.delete(*family).await.map_err(sessions::explain_held)?;
-        }
-        Ok(store.compact().await?)
-    })?;
+    for family in &deleted {
+        store.delete(*family).await.map_err(sessions::explain_held)?;
+    }
+    let freed = store.compact().await?;
     if args.json {
         let json = serde_json::json!({"deleted": deleted, "steps": freed.steps, "bytes": freed.bytes});
         output::data(|out| output::json_line(out, &json))?;

@@ -8,7 +8,6 @@ use rath::record::draw::count;
 use rath::record::lineage::Lineage;
 use rath::{BranchId, ErrorKind, Session, Store};
 
-use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
@@ -29,10 +28,10 @@ pub(crate) struct ImportArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &ImportArgs) -> CommandResult {
-    let (lineage, exit) = read(args)?;
-    let store = args.store.open_or_create()?;
-    let imported = agent::block_on(import_all(&store, &lineage))?;
+pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
+    let (lineage, exit) = read(args).await?;
+    let store = args.store.open_or_create().await?;
+    let imported = import_all(&store, &lineage).await?;
     let Some(branch) = imported.newest else {
         let message = format!("there are no steps in {}", args.file.display());
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
@@ -53,13 +52,13 @@ pub(crate) fn run(args: &ImportArgs) -> CommandResult {
 }
 
 /// Reads the file, in the format that it seems to have.
-fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
+async fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
     match ImportFormat::detect(&args.file) {
         ImportFormat::OpenRath => return read_foreign(openrath::read(&read_bytes(&args.file)?)?),
         ImportFormat::Atif => return read_foreign(atif::read(&read_bytes(&args.file)?)?),
         ImportFormat::Rath => {}
     }
-    let loaded = sessions::read_file(&args.file).map_err(|failure| failure.with_hint(FORMATS_HINT))?;
+    let loaded = sessions::read_file(&args.file).await.map_err(|failure| failure.with_hint(FORMATS_HINT))?;
     let exit = loaded.warn();
     if exit == Exit::Differs && !args.anyway {
         let (message, file) = (format!("{} is damaged", args.file.display()), args.file.display().to_string());
@@ -128,15 +127,17 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
     for pieces in pieces(lineage) {
         let branch = pieces[0].id();
         summary.newest = summary.newest.or(Some(branch));
-        if is_stored(store, branch, &pieces)? {
+        if is_stored(store, branch, &pieces).await? {
             continue;
         }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
-        whole.record(store).await.map_err(|error| match error.kind() {
-            ErrorKind::Conflict => explain_conflict(store, branch, error),
-            _ => error.into(),
-        })?;
+        match whole.record(store).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                return Err(explain_conflict(store, branch, error).await);
+            }
+            recorded => recorded?,
+        };
         summary.is_new = true;
     }
     Ok(summary)
@@ -145,8 +146,8 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
 /// Explains why a session that the store has with other steps cannot be imported.
 ///
 /// Either another process writes it now, or the file was made by another program from the same session.
-fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
-    if store.read(branch).is_ok_and(|read| read.summary.holder.is_none()) {
+async fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -> Failure {
+    if store.read(branch).await.is_ok_and(|read| read.summary.holder.is_none()) {
         let message = format!("session {} is in {} already, with other steps", branch.short(), store.uri());
         return Failure::new(message, "`--store` names another store to import it into");
     }
@@ -167,8 +168,8 @@ fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
 }
 
 /// Returns `true` if the store has all of a branch.
-fn is_stored(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
-    let stored = match store.read(branch) {
+async fn is_stored(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<bool, Failure> {
+    let stored = match store.read(branch).await {
         Ok(read) => read.session.lineage(),
         Err(error) if error.kind() == ErrorKind::NoSuchSession => return Ok(false),
         Err(error) => return Err(error.into()),

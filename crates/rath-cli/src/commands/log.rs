@@ -19,8 +19,8 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &LogArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &LogArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let lineage = &loaded.lineage;
     let names = BranchNames::new(lineage);
     let limit = args.limit.unwrap_or(usize::MAX);

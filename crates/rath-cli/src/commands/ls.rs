@@ -24,9 +24,9 @@ pub(crate) struct LsArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &LsArgs) -> CommandResult {
-    let store = args.store.open()?;
-    let mut list = store.list()?;
+pub(crate) async fn run(args: &LsArgs) -> CommandResult {
+    let store = args.store.open().await?;
+    let mut list = store.list().await?;
     list.retain(|listed| args.all || listed.is_tip);
     list.sort_by_key(|listed| listed.at);
     let mut holders = HolderCache::default();
@@ -35,17 +35,22 @@ pub(crate) fn run(args: &LsArgs) -> CommandResult {
             list.iter().try_for_each(|listed| output::json_line(out, &ListedJson::new(listed, &mut holders)))
         })?;
     } else {
-        output::text(|out| print(out, &store, &list, &mut holders))?;
+        let mut states = Vec::with_capacity(list.len());
+        for listed in &list {
+            states.push(state(&store, listed, &mut holders).await);
+        }
+        output::text(|out| print(out, &list, &states))?;
     }
     Ok(Exit::Success)
 }
 
-fn print(out: &mut dyn Write, store: &Store, list: &[BranchSummary], holders: &mut HolderCache) -> io::Result<()> {
+fn print(out: &mut dyn Write, list: &[BranchSummary], states: &[String]) -> io::Result<()> {
     let rows: Vec<_> = list
         .iter()
-        .map(|listed| {
+        .zip(states)
+        .map(|(listed, state)| {
             let Usage { input, output, .. } = listed.totals.usage;
-            (listed, output::grouped(input.saturating_add(output)), state(store, listed, holders))
+            (listed, output::grouped(input.saturating_add(output)), state)
         })
         .collect();
     let token_width = rows.iter().map(|(_, tokens, _)| tokens.len()).max().unwrap_or_default();
@@ -62,13 +67,13 @@ fn print(out: &mut dyn Write, store: &Store, list: &[BranchSummary], holders: &m
 }
 
 /// Describes how far a session is: running, done, or stopped before or during which call.
-fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache) -> String {
+async fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache) -> String {
     match (&listed.holder, listed.totals.pending) {
         (Some(holder), _) if holders.is_alive(holder) => format!("running in {holder}"),
         (_, PendingWork::Nothing) => "done".to_owned(),
         (_, PendingWork::Model) => "stopped, waiting for the model".to_owned(),
         // Only the steps know the call, and few sessions of a store are stopped at one.
-        (_, PendingWork::Tools { open }) => match next_call(store, listed) {
+        (_, PendingWork::Tools { open }) => match next_call(store, listed).await {
             Some((Progress::Unknown, call)) => format!("stopped during: {}", describe(&call)),
             Some((Progress::Denied { .. }, _)) => "stopped, waiting for the model".to_owned(),
             Some((_, call)) => format!("stopped before: {}", describe(&call)),
@@ -78,8 +83,8 @@ fn state(store: &Store, listed: &BranchSummary, holders: &mut HolderCache) -> St
 }
 
 /// Returns the call at which a session is stopped: the first that will run, or else a denied one.
-fn next_call(store: &Store, listed: &BranchSummary) -> Option<(Progress, Call)> {
-    let Next::RunTools(calls) = store.read(listed.branch).ok()?.session.next() else { return None };
+async fn next_call(store: &Store, listed: &BranchSummary) -> Option<(Progress, Call)> {
+    let Next::RunTools(calls) = store.read(listed.branch).await.ok()?.session.next() else { return None };
     let is_denied = |pending: &PendingCall| matches!(pending.progress, Progress::Denied { .. });
     calls.into_iter().min_by_key(is_denied).map(|pending| (pending.progress, pending.call))
 }

@@ -6,7 +6,6 @@ use rath::record::draw::{count, describe_effect, preview};
 use rath::store::Store;
 use serde_json::json;
 
-use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, LoadedSession, Source, StoreArg};
 
@@ -42,8 +41,9 @@ enum MergeStrategy {
     Concat,
 }
 
-pub(crate) fn run(args: &MergeArgs) -> CommandResult {
-    let (ours, theirs) = (sessions::read_at(&args.ours, &args.store)?, sessions::read_at(&args.theirs, &args.store)?);
+pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
+    let (ours, theirs) =
+        (sessions::read_at(&args.ours, &args.store).await?, sessions::read_at(&args.theirs, &args.store).await?);
     for loaded in [&ours, &theirs] {
         if loaded.warn() == Exit::Differs {
             return Err(loaded.damaged());
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &MergeArgs) -> CommandResult {
     }
     let store: Store = match &ours.source {
         Source::Store(store, ..) => store.clone(),
-        Source::File(..) => args.store.open_or_create()?,
+        Source::File(..) => args.store.open_or_create().await?,
     };
     for loaded in [&ours, &theirs] {
         args.require.iter().try_for_each(|check| require(loaded, check))?;
@@ -72,12 +72,9 @@ pub(crate) fn run(args: &MergeArgs) -> CommandResult {
         MergeStrategy::Ancestor => Strategy::Ancestor,
         MergeStrategy::Concat => Strategy::Concat,
     };
-    let (merged, written) = agent::block_on(async {
-        let merged = ours.merge_by(theirs, strategy)?.record(&store).await?;
-        let can_write = merged.conflicts().is_empty() && merged.tree().is_some();
-        let written = if can_write { merged.update_files().await } else { Ok(None) };
-        Ok((merged, written))
-    })?;
+    let merged = ours.merge_by(theirs, strategy).await?.record(&store).await?;
+    let can_write = merged.conflicts().is_empty() && merged.tree().is_some();
+    let written = if can_write { merged.update_files().await } else { Ok(None) };
     let conflicts = merged.conflicts();
     if args.json {
         let head = merged.head().map(|step| step.id());
@@ -88,7 +85,10 @@ pub(crate) fn run(args: &MergeArgs) -> CommandResult {
         });
         output::data(|out| output::json_line(out, &json))?;
     } else {
-        let changes = ours.tree().and(merged.tree()).map(|_| ours.changes(&merged)).transpose()?.unwrap_or_default();
+        let changes = match ours.tree().and(merged.tree()) {
+            Some(_) => ours.changes(&merged).await?,
+            None => Vec::new(),
+        };
         output::text(|out| {
             changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect)))?;
             conflicts

@@ -38,8 +38,8 @@ impl RenderTarget {
     }
 }
 
-pub(crate) fn run(args: &RenderArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &RenderArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let exit = loaded.warn();
     let step = match (&args.step, &args.to) {
         (Some(step), _) => loaded.find_step(step)?,

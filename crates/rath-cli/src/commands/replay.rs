@@ -45,12 +45,12 @@ pub(crate) struct ReplayArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &ReplayArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &ReplayArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let exit = loaded.warn();
     let result = match &args.from {
-        Some(step) => continue_from(args, &loaded, step)?,
-        None if args.tools => replay_tools(args, &loaded)?,
+        Some(step) => continue_from(args, &loaded, step).await?,
+        None if args.tools => replay_tools(args, &loaded).await?,
         None => rebuild(args, &loaded)?,
     };
     Ok(if exit == Exit::Success { result } else { exit })
@@ -79,7 +79,7 @@ fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
 }
 
 /// Runs the tools again. The model's answers are those of the record.
-fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
+async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
     let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create()?;
     let sandbox = match &args.sandbox {
@@ -87,7 +87,7 @@ fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
         None => Sandbox::local(&directory.0),
     };
     let session = loaded.session.clone().hiding(agent::secrets());
-    let replayed = agent::block_on(async {
+    let replayed = {
         let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
         let mut stop = pin!(tokio::signal::ctrl_c());
         let first = poll_fn(|cx| match replay.as_mut().poll(cx) {
@@ -97,8 +97,8 @@ fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
         // Dropping the replay ends the command that runs; the directory is removed with `directory`.
         let stopped =
             || Failure::new("the replay was interrupted", "nothing of it is stored").with_exit(Exit::Interrupted);
-        Ok(first.await.ok_or_else(stopped)??)
-    })?;
+        first.await.ok_or_else(stopped)??
+    };
     if args.json {
         let divergence = replayed.divergence.as_ref().map(|divergence| {
             json!({
@@ -155,7 +155,7 @@ fn recorded_agent(session: &Session) -> Result<Agent, Failure> {
 }
 
 /// Lets another model continue from an earlier step.
-fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) -> CommandResult {
+async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) -> CommandResult {
     let step = loaded.find_step(from)?;
     // If the step is an answer, the model is asked for it again.
     let step = match (step.chunk(), step.parents().first().and_then(|link| link.step())) {
@@ -163,32 +163,30 @@ fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) -> Comma
         _ => step,
     };
     let agent_args = AgentArgs::new(args.model.clone().unwrap_or_default(), args.system.clone(), args.sandbox.clone());
-    agent::block_on(async {
-        let mut session = loaded.session.at(step.id())?.hiding(agent::secrets());
-        let agent = agent_args.agent(Some(&session))?;
-        session = agent_args.place(session).await?;
-        if let Source::Store(store, ..) = &loaded.source {
-            session = session.record(store).await?;
+    let mut session = loaded.session.at(step.id())?.hiding(agent::secrets());
+    let agent = agent_args.agent(Some(&session)).await?;
+    session = agent_args.place(session).await?;
+    if let Source::Store(store, ..) = &loaded.source {
+        session = session.record(store).await?;
+    }
+    let outcome = agent_args.work(&agent, session).await;
+    let session = outcome.session().cloned();
+    let result = outcome.finish()?;
+    if let Some(other) = &session {
+        let comparison = loaded.session.compare(other);
+        output::text(|out| writeln!(out, "{}", printable(&comparison.to_string())))?;
+        if other.store().is_some() {
+            anstream::eprintln!("saved as {}", other.id().short());
         }
-        let outcome = agent_args.work(&agent, session).await;
-        let session = outcome.session().cloned();
-        let result = outcome.finish()?;
-        if let Some(other) = &session {
-            let comparison = loaded.session.compare(other);
-            output::text(|out| writeln!(out, "{}", printable(&comparison.to_string())))?;
-            if other.store().is_some() {
-                anstream::eprintln!("saved as {}", other.id().short());
-            }
+    }
+    result.map_err(|error| match (error.kind(), &loaded.source, &session) {
+        (ErrorKind::Cancelled | ErrorKind::Limit, Source::Store(..), Some(other)) => {
+            let resume = loaded.resume_other(other, &agent_args.options());
+            Failure::from(error).with_hint(format!("{resume} continues from there"))
         }
-        result.map_err(|error| match (error.kind(), &loaded.source, &session) {
-            (ErrorKind::Cancelled | ErrorKind::Limit, Source::Store(..), Some(other)) => {
-                let resume = loaded.resume_other(other, &agent_args.options());
-                Failure::from(error).with_hint(format!("{resume} continues from there"))
-            }
-            _ => error.into(),
-        })?;
-        Ok(Exit::Success)
-    })
+        _ => error.into(),
+    })?;
+    Ok(Exit::Success)
 }
 
 /// A new directory that is removed when it is dropped.

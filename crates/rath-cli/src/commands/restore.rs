@@ -4,7 +4,6 @@ use rath::record::draw::{count, describe_effect};
 use rath::record::{SHORT_ID_DIGITS, Step};
 use serde_json::json;
 
-use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, Source, StoreArg};
 
@@ -24,9 +23,9 @@ pub(crate) struct RestoreArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &RestoreArgs) -> CommandResult {
+pub(crate) async fn run(args: &RestoreArgs) -> CommandResult {
     let (name, step) = args.session.rsplit_once('@').unwrap_or((&args.session, "head"));
-    let loaded = sessions::read_at(name, &args.store)?;
+    let loaded = sessions::read_at(name, &args.store).await?;
     let step = loaded.find_step(step)?.id();
     let Source::Store(store, listed, _) = &loaded.source else {
         let message = format!("wanted a session in a store, found the file {}", loaded.name());
@@ -34,14 +33,11 @@ pub(crate) fn run(args: &RestoreArgs) -> CommandResult {
         let hint = format!("{checkout} writes its files to the directory files");
         return Err(Failure::new(message, hint).with_exit(Exit::Usage));
     };
-    sessions::read_at(&format!("{}@{step}", loaded.name()), &args.store)?.require_files()?;
-    let (session, effects) = agent::block_on(async {
-        let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
-        // The files may differ from the record: restoring them is the purpose of this command.
-        let mut session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
-        let effects = session.restore(step).await.map_err(|error| loaded.explain(error))?;
-        Ok((session, effects))
-    })?;
+    sessions::read_at(&format!("{}@{step}", loaded.name()), &args.store).await?.require_files()?;
+    let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
+    // The files may differ from the record: restoring them is the purpose of this command.
+    let mut session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
+    let effects = session.restore(step).await.map_err(|error| loaded.explain(error))?;
     // Changes by the user were recorded before they were undone.
     let new = session.as_record().newest_first().take_while(|step| step.id() != listed.head);
     let before = new.skip(usize::from(!effects.is_empty())).map(Step::id).next();

@@ -24,22 +24,20 @@ pub(crate) struct ResumeArgs {
     fork: bool,
 }
 
-pub(crate) fn run(args: &ResumeArgs) -> CommandResult {
-    let stored = args.session.find()?;
+pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
+    let stored = args.session.find().await?;
     let mode = if args.fork { ResumeMode::Fork } else { ResumeMode::SameBranch };
     let on_difference = if args.anyway { OnDifference::Continue } else { OnDifference::Refuse };
     let prompt = args.prompt.as_deref();
-    agent::block_on(async {
-        let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
-        let (branch, options) = (stored.branch.short(), args.agent.options());
-        let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
-        let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
-        let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
-        agent::push_prompt(&mut session, prompt, &example)?;
-        let session = args.agent.place(session).await?.record(&stored.store).await?;
-        if args.fork {
-            anstream::eprintln!("forked as {}", session.id().short());
-        }
-        args.agent.work(&agent, session).await.finish_stored(&args.agent, &stored.option)
-    })
+    let (agent, mut session) = args.agent.reopen(&stored, mode, on_difference, prompt).await?;
+    let (branch, options) = (stored.branch.short(), args.agent.options());
+    let flags = [(args.anyway, " --anyway"), (args.fork, " --fork")];
+    let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
+    agent::push_prompt(&mut session, prompt, &example)?;
+    let session = args.agent.place(session).await?.record(&stored.store).await?;
+    if args.fork {
+        anstream::eprintln!("forked as {}", session.id().short());
+    }
+    args.agent.work(&agent, session).await.finish_stored(&args.agent, &stored.option)
 }

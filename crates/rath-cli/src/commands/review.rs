@@ -49,8 +49,8 @@ pub(crate) struct ReviewArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &ReviewArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let decisions = args.decisions()?;
     if decisions.is_empty() {
         loaded.warn();
@@ -61,15 +61,15 @@ pub(crate) fn run(args: &ReviewArgs) -> CommandResult {
     }
     // All decisions are recorded, or none: they are tried on a copy first.
     let mut decided = loaded.session.fork();
-    decide(&mut decided, &decisions)?;
+    decide(&mut decided, &decisions).await?;
     let session = match &loaded.source {
         Source::File(path, _) => {
             let mut session = loaded.session.clone().hiding(agent::secrets());
-            decide(&mut session, &decisions)?;
-            session.save(path)?;
+            decide(&mut session, &decisions).await?;
+            session.save(path).await?;
             session
         }
-        Source::Store(store, listed, _) => agent::block_on(async {
+        Source::Store(store, listed, _) => {
             let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
             let is_damage = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
             let is_damaged = resumed.certificate().differences().iter().any(is_damage);
@@ -80,11 +80,11 @@ pub(crate) fn run(args: &ReviewArgs) -> CommandResult {
                 Ok(session) => session,
             }
             .hiding(agent::secrets());
-            decide(&mut session, &decisions)?;
+            decide(&mut session, &decisions).await?;
             session.durable().await?;
             write_files(&loaded, &session, &decisions).await?;
-            Ok(session)
-        })?,
+            session
+        }
     };
     anstream::eprintln!("{} recorded", count(decisions.len() as u64, "decision"));
     show(args, &loaded, &session)
@@ -150,18 +150,18 @@ async fn write_files(loaded: &LoadedSession, session: &Session, decisions: &[Dec
     Ok(())
 }
 
-fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
-    decisions.iter().try_for_each(|decision| {
+async fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<()> {
+    for decision in decisions {
         match decision {
             Decision::Approve(call) => session.approve(call.as_str()),
             Decision::Deny(call, reason) => session.deny(call.as_str(), reason.as_str()),
             Decision::Skip(call) => session.skip(call.as_str()),
             Decision::Result(call, output) => session.give_result(call.as_str(), output.as_str()),
-            Decision::Take(path, taken) => session.decide(path, *taken),
-            Decision::Edited(path, content) => session.decide_edited(path, content),
-        }
-        .map(|_| ())
-    })
+            Decision::Take(path, taken) => session.decide(path, *taken).await,
+            Decision::Edited(path, content) => session.decide_edited(path, content).await,
+        }?;
+    }
+    Ok(())
 }
 
 /// A tool call that is waiting for a decision.

@@ -64,14 +64,14 @@ impl std::str::FromStr for Destination {
     }
 }
 
-pub(crate) fn run(args: &RunArgs) -> CommandResult {
+pub(crate) async fn run(args: &RunArgs) -> CommandResult {
     match (&args.store, &args.session) {
-        (Destination::File(path), None) => run_in_file(args, path),
+        (Destination::File(path), None) => run_in_file(args, path).await,
         (Destination::File(_), Some(_)) => {
             let message = "`--session` names a session in a store, and a `file:` holds only one session";
             Err(Failure::new(message, "leave `--session` out, or name a store").with_exit(Exit::Usage))
         }
-        (Destination::Store(uri), session) => agent::block_on(run_in_store(args, uri, session.as_deref())),
+        (Destination::Store(uri), session) => run_in_store(args, uri, session.as_deref()).await,
     }
 }
 
@@ -79,15 +79,15 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
     let option = sessions::store_option(uri);
     let (agent, session, store) = match name {
         None => {
-            let agent = args.agent.agent(None)?;
+            let agent = args.agent.agent(None).await?;
             let mut session = Session::empty().hiding(agent::secrets());
             args.decide(&mut session)?;
             args.push_prompt(&mut session, &option)?;
-            (agent, session, sessions::open(uri, Create::IfMissing)?)
+            (agent, session, sessions::open(uri, Create::IfMissing).await?)
         }
         Some(name) => {
-            let store = sessions::open(uri, Create::Never)?;
-            let branch = sessions::find_branch(&store, name, &option)?;
+            let store = sessions::open(uri, Create::Never).await?;
+            let branch = sessions::find_branch(&store, name, &option).await?;
             let stored = StoredSession { branch, store, option: option.clone() };
             let (mode, prompt) = (ResumeMode::SameBranch, args.prompt.as_deref());
             let (agent, mut session) = args.agent.reopen(&stored, mode, OnDifference::Refuse, prompt).await?;
@@ -101,22 +101,24 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
     args.agent.work(&agent, session).await.finish_stored(&args.agent, &option)
 }
 
-fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
+async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     let option = format!(" --store {}", output::quote(&format!("file:{}", path.display())));
-    let agent = args.agent.agent(None)?;
+    let agent = args.agent.agent(None).await?;
     let mut session = match path.exists() {
         false => Session::empty(),
-        true => open(path)?,
+        true => open(path).await?,
     }
     .hiding(agent::secrets());
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
-    session = agent::block_on(args.agent.place(session))?;
+    session = args.agent.place(session).await?;
     // The session is saved before the agent starts: if that fails, nothing is run.
-    session.save(path)?;
-    let outcome = agent::block_on(async { Ok(args.agent.work(&agent, session).await) })?;
+    session.save(path).await?;
+    let outcome = args.agent.work(&agent, session).await;
     let waiting = outcome.session().and_then(waiting_call);
-    outcome.session().map_or(Ok(()), |session| session.save(path))?;
+    if let Some(session) = outcome.session() {
+        session.save(path).await?;
+    }
     match outcome.finish()? {
         Ok(_) => {
             let path = path.display().to_string();
@@ -127,8 +129,8 @@ fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     }
 }
 
-fn open(path: &Path) -> Result<Session, Failure> {
-    let loaded = sessions::read_file(path)?;
+async fn open(path: &Path) -> Result<Session, Failure> {
+    let loaded = sessions::read_file(path).await?;
     match loaded.warn() {
         // Saving the file again would lose what cannot be read.
         Exit::Differs => Err(loaded.damaged()),

@@ -8,7 +8,6 @@ use rath::store::Create;
 use rath::{SalvageReport, Session};
 
 use super::import;
-use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, SessionArg};
 
@@ -27,10 +26,10 @@ pub(crate) struct SalvageArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &SalvageArgs) -> CommandResult {
+pub(crate) async fn run(args: &SalvageArgs) -> CommandResult {
     let (lineage, damage) = match args.session.file() {
         Some(path) => {
-            let opened = Session::open(path)?;
+            let opened = Session::open(path).await?;
             let report = &opened.report;
             let mut damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
             damage.extend((report.unlisted > 0).then(|| format!("and {} more", report.unlisted)));
@@ -39,18 +38,18 @@ pub(crate) fn run(args: &SalvageArgs) -> CommandResult {
             (opened.lineage, damage)
         }
         None => {
-            let stored = args.session.find_in_store()?;
-            let damage = match stored.store.read(stored.branch) {
+            let stored = args.session.find_in_store().await?;
+            let damage = match stored.store.read(stored.branch).await {
                 Ok(read) => read.damage.iter().map(ToString::to_string).collect(),
                 Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message()],
                 Err(error) => return Err(error.into()),
             };
-            (stored.store.pieces(stored.branch)?, damage)
+            (stored.store.pieces(stored.branch).await?, damage)
         }
     };
     let copied = match is_store(&args.to) {
-        true => copy_to_store(&args.to, &lineage)?,
-        false => rath::salvage(&lineage, &args.to)?,
+        true => copy_to_store(&args.to, &lineage).await?,
+        false => rath::salvage(&lineage, &args.to).await?,
     };
     let is_whole = damage.is_empty() && copied.is_whole();
     if args.json {
@@ -80,8 +79,8 @@ fn is_store(name: &str) -> bool {
         && !Path::new(name).exists()
 }
 
-fn copy_to_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
-    let store = sessions::open(uri, Create::IfMissing)?;
-    agent::block_on(import::import_all(&store, lineage))?;
+async fn copy_to_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
+    let store = sessions::open(uri, Create::IfMissing).await?;
+    import::import_all(&store, lineage).await?;
     Ok(SalvageReport::new(lineage))
 }

@@ -25,8 +25,8 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &ShowArgs) -> CommandResult {
-    let loaded = args.session.read()?;
+pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
+    let loaded = args.session.read().await?;
     let exit = loaded.warn();
     let names = BranchNames::new(&loaded.lineage);
     let step = loaded.find_step(&args.step)?;

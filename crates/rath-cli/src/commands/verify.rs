@@ -24,20 +24,20 @@ pub(crate) struct VerifyArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &VerifyArgs) -> CommandResult {
+pub(crate) async fn run(args: &VerifyArgs) -> CommandResult {
     match args.session.as_deref() {
-        None => verify_store(args),
+        None => verify_store(args).await,
         Some(name) => match sessions::as_file(name) {
-            Some(path) if is_graph(path) => verify_graph(args, path),
-            Some(path) => verify_file(args, path),
-            None => verify_stored(args, name),
+            Some(path) if is_graph(path) => verify_graph(args, path).await,
+            Some(path) => verify_file(args, path).await,
+            None => verify_stored(args, name).await,
         },
     }
 }
 
 /// Checks everything in a store.
-fn verify_store(args: &VerifyArgs) -> CommandResult {
-    let check = args.store.open()?.check()?;
+async fn verify_store(args: &VerifyArgs) -> CommandResult {
+    let check = args.store.open().await?.check().await?;
     let (branches, steps) = (check.branches, check.steps);
     if args.json {
         let json = serde_json::json!({
@@ -54,8 +54,8 @@ fn verify_store(args: &VerifyArgs) -> CommandResult {
 }
 
 /// Checks one session in a store.
-fn verify_stored(args: &VerifyArgs, name: &str) -> CommandResult {
-    let loaded = sessions::read(name, &args.store)?;
+async fn verify_stored(args: &VerifyArgs, name: &str) -> CommandResult {
+    let loaded = sessions::read(name, &args.store).await?;
     let Source::Store(_, listed, damage) = &loaded.source else { return Ok(Exit::Success) };
     let steps = loaded.lineage.walk().len() as u64;
     if args.json {
@@ -92,8 +92,8 @@ fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
-    let report = rath::verify(path)?;
+async fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
+    let report = rath::verify(path).await?;
     let exit = if report.is_whole() { Exit::Success } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &session_json(&report)))?;
@@ -137,8 +137,8 @@ fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
     Ok(exit)
 }
 
-fn verify_graph(args: &VerifyArgs, path: &Path) -> CommandResult {
-    let report = rath::verify_graph(path)?;
+async fn verify_graph(args: &VerifyArgs, path: &Path) -> CommandResult {
+    let report = rath::verify_graph(path).await?;
     let exit = if report.problems.is_empty() { Exit::Success } else { Exit::Differs };
     if args.json {
         output::data(|out| output::json_line(out, &graph_json(&report)))?;

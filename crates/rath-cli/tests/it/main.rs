@@ -31,6 +31,10 @@ fn check(folder: &Path, args: &[&str], expected: Expect) {
     expected.assert_eq(&format!("{out}{err}exit {code}\n"));
 }
 
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+}
+
 /// Creates a directory with a session that was forked and merged.
 fn folder() -> rath_test_support::TempDir {
     let folder = rath_test_support::temp_dir();
@@ -41,7 +45,7 @@ fn folder() -> rath_test_support::TempDir {
     let mut critic = session.fork();
     critic.push(Chunk::calls([Call::new("c1", "search", r#"{"q":"Seine"}"#)]));
     critic.push(Chunk::result("c1", "a river \u{1b}[31m"));
-    poet.merge(&critic).expect("nothing is open").save(folder.path().join("s.rath")).expect("saved");
+    block_on(poet.merge(&critic)).expect("nothing is open").save_blocking(folder.path().join("s.rath")).expect("saved");
     folder
 }
 
@@ -283,7 +287,7 @@ fn data_arrives_to_the_byte_and_text_cannot_drive_the_terminal() {
     let odd = "del \u{7f} esc \u{1b}[2J csi \u{9b}2J turn \u{202e}abc";
     let mut session = Session::user(odd).to(Sandbox::local(odd)).fork_named(odd);
     session.push(Chunk::assistant(format!("{odd}\n").repeat(2_000)));
-    session.save(folder.path().join("s.rath")).expect("saved");
+    session.save_blocking(folder.path().join("s.rath")).expect("saved");
     let run = |args: &[&str]| printed(folder.path(), args);
     std::fs::write(folder.path().join("g.jsonl"), run(&["export", "s.rath"])).expect("written");
     assert!(run(&["verify", "g.jsonl"]).starts_with("intact"));
@@ -352,7 +356,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let folder = folder();
     let piped = |session: &Session| {
         let path = folder.path().join("piped.rath");
-        session.save(&path).expect("saved");
+        session.save_blocking(&path).expect("saved");
         let script = format!("cat piped.rath | '{}' verify /dev/stdin", env!("CARGO_BIN_EXE_rath"));
         let output = rath_test_support::program("sh")
             .args(["-c", &script])
@@ -372,7 +376,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
         fork.push(Chunk::user(nth.to_string()));
         fork
     });
-    let (code, out) = piped(&Session::merge_all(forks).expect("nothing is open"));
+    let (code, out) = piped(&block_on(Session::merge_all(forks)).expect("nothing is open"));
     assert_eq!(code, Some(1), "{out}");
     assert!(out.contains("hint: the check reads it more than once; save it to a file first"), "{out}");
 }
@@ -387,9 +391,8 @@ fn asked() -> rath_test_support::TempDir {
     session.push(Chunk::result("toolu_1", "a river"));
     let provider =
         Provider::from(Script::of([r#"{"text":"A river.","usage":{"input":30,"output":3}}"#]).expect("a script"));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let session = runtime.block_on(provider.ask(session).into_future()).expect("it is answered");
-    session.save(folder.path().join("s.rath")).expect("saved");
+    let session = block_on(provider.ask(session).into_future()).expect("it is answered");
+    session.save_blocking(folder.path().join("s.rath")).expect("saved");
     folder
 }
 
@@ -761,7 +764,7 @@ fn run_saves_the_session_even_if_its_output_cannot_be_written() {
         .output()
         .expect("rath runs");
     assert_eq!(output.status.code(), Some(1));
-    let session = Session::open(folder.path().join("s.rath")).expect("a session").session;
+    let session = Session::open_blocking(folder.path().join("s.rath")).expect("a session").session;
     assert_eq!(session.text(), Some("It says hello."));
 }
 
@@ -771,7 +774,7 @@ fn an_interrupted_call_waits_for_a_decision() {
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
     session.push(rath::chunk::ToolStarted::new("c1"));
-    session.save(folder.path().join("s.rath")).expect("saved");
+    session.save_blocking(folder.path().join("s.rath")).expect("saved");
     let model = ["run", "--model", "script:script.jsonl", "--sandbox", "local:work", "--store", "file:s.rath"];
     check(
         folder.path(),

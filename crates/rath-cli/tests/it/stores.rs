@@ -451,6 +451,23 @@ fn decisions_are_recorded_all_or_none_and_reach_the_model() {
 }
 
 #[test]
+fn a_command_that_fails_gives_the_session_back() {
+    for_each_store(LOOK, |fixture| {
+        let id = asked(fixture);
+        let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
+        fixture.write("work/a.txt", "changed since\n");
+        assert_eq!(fixture.code(&resume), 3);
+        let restore = format!("{id}@head");
+        assert_eq!(fixture.code(&["restore", &restore]), 0);
+        fixture.script(r#"{"error": {"kind": "key"}}"#);
+        assert_eq!(fixture.code(&resume), 1);
+        for listed in fixture.json(&["ls", "--all", "--json"]) {
+            assert!(listed["written_by"].is_null(), "{listed}");
+        }
+    });
+}
+
+#[test]
 fn damage_is_listed_and_the_rest_is_copied() {
     for_each_store(LOOK, |fixture| {
         let id = asked(fixture);
@@ -686,7 +703,7 @@ fn the_undamaged_part_of_a_file_is_imported_with_anyway() {
         let mut session = Session::user("one");
         session.push(Chunk::assistant("two"));
         session.push(Chunk::user("three"));
-        session.save(fixture.path("s.rath")).expect("saved");
+        session.save_blocking(fixture.path("s.rath")).expect("saved");
         replace(&fixture.path("s.rath"), "two", "tow");
         assert_eq!(fixture.code(&["import", "s.rath"]), 3);
         assert!(!fixture.path("s").exists() && !fixture.path("s.db").exists(), "nothing is made");
@@ -950,7 +967,7 @@ fn decisions_on_a_file_are_saved_in_it() {
     let mut session = Session::user("go").to(Sandbox::local("work"));
     session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command": "echo again"}"#)]));
     session.push(rath::chunk::ToolStarted::new("c1"));
-    session.save(folder.path().join("s.rath")).expect("saved");
+    session.save_blocking(folder.path().join("s.rath")).expect("saved");
     assert_eq!(crate::rath(folder.path(), &["review", "s.rath"]).status.code(), Some(4));
     let check = |args: &[&str], expected| crate::check(folder.path(), args, expected);
     check(

@@ -481,10 +481,13 @@ fn missing_files_are_explained() {
         "#]],
         );
         std::fs::rename(fixture.path("work"), fixture.path("gone")).expect("moved");
-        fixture.check(&["check", "true", "--session", &id], &expect![[r#"
+        fixture.check(
+            &["check", "true", "--session", &id],
+            &expect![[r#"
             ! error: tools cannot run at local:work: cannot work in `work`: No such file or directory (os error 2)
             ! hint: `rath resume S2 'Go on.' --model script:FILE --anyway --store STORE` continues (this is recorded)
             exit 3
-        "#]]);
+        "#]],
+        );
     });
 }

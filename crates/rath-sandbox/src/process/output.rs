@@ -1,17 +1,26 @@
 //! Capturing the output of a command: head and tail in memory, and all of it in a file if it is long.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::CapturedStream;
+use crate::blocking::drop_on_pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
 
 /// The size in bytes of the head and of the tail that stay in memory. Output of up to twice this size has no file.
 const HEAD_BYTES: usize = 256 * 1024;
+
+/// The size in bytes of the output that waits for the disk. A command that prints more waits as well.
+const MAX_PENDING_BYTES: usize = 1024 * 1024;
 
 /// A directory for output that is too much for memory. Each file is named by the digest of its content.
 #[derive(Debug)]
@@ -19,8 +28,12 @@ pub(crate) struct Spool {
     /// The directory that the user chose.
     chosen: Option<PathBuf>,
     /// The temporary directory, created at the first use if the user chose none.
-    temporary: OnceLock<PathBuf>,
+    temporary: OnceLock<TempDir>,
 }
+
+/// A directory that is removed on drop.
+#[derive(Debug)]
+struct TempDir(PathBuf);
 
 impl Spool {
     /// Creates a spool in a directory that stays, or in a temporary one that is removed on drop.
@@ -28,39 +41,40 @@ impl Spool {
         Spool { chosen, temporary: OnceLock::new() }
     }
 
-    /// Returns the file with this digest, if there is one.
+    /// Returns the file with this digest, if there is one. Blocks.
     pub(crate) fn find(&self, digest: Digest) -> Option<PathBuf> {
-        let directory = self.temporary.get().or(self.chosen.as_ref())?;
+        let directory = self.temporary.get().map(|temporary| &temporary.0).or(self.chosen.as_ref())?;
         Some(directory.join(digest.to_string())).filter(|file| file.is_file())
     }
 
-    /// Returns the directory, and creates it if it is missing.
+    /// Returns the directory, and creates it if it is missing. Blocks.
     fn directory(&self) -> std::io::Result<&Path> {
         if let Some(chosen) = &self.chosen {
             std::fs::create_dir_all(chosen)?;
             return Ok(chosen);
         }
         if let Some(temporary) = self.temporary.get() {
-            return Ok(temporary);
+            return Ok(&temporary.0);
         }
         let created = std::env::temp_dir().join(format!("rath-spool-{}", uuid::Uuid::now_v7()));
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&created)?;
-        if let Err(second) = self.temporary.set(created) {
-            // Another command has just created one.
-            let _ = std::fs::remove_dir(second);
-        }
-        Ok(self.temporary.get().expect("it was just set"))
+        // If another command has just created one, this one is removed.
+        Ok(&self.temporary.get_or_init(|| TempDir(created)).0)
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Some(temporary) = self.temporary.get() {
-            let _ = std::fs::remove_dir_all(temporary);
-        }
+        self.temporary.take().into_iter().for_each(drop_on_pool);
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -72,21 +86,19 @@ pub(super) struct StreamCapture {
     /// The last [`HEAD_BYTES`], and up to as many bytes before them, which are dropped later.
     tail: Vec<u8>,
     total_bytes: u64,
-    file: Option<SpoolFile>,
+    file: Option<SpoolWriter>,
 }
 
 impl StreamCapture {
-    pub(super) fn push(&mut self, chunk: &[u8], spool: &Spool) -> Result<()> {
+    pub(super) fn push(&mut self, chunk: &[u8], spool: &Arc<Spool>) {
         self.total_bytes += chunk.len() as u64;
         if let Some(file) = &mut self.file {
-            file.write(chunk).map_err(cannot_store)?;
+            file.pending.extend_from_slice(chunk);
             self.push_tail(chunk);
         } else if self.head.len() + chunk.len() <= 2 * HEAD_BYTES {
             self.head.extend_from_slice(chunk);
         } else {
-            let mut file = SpoolFile::create(spool).map_err(cannot_store)?;
-            file.write(&self.head).and_then(|()| file.write(chunk)).map_err(cannot_store)?;
-            self.file = Some(file);
+            self.file = Some(SpoolWriter::new(spool.clone(), [&self.head, chunk].concat()));
             let rest = self.head.split_off(HEAD_BYTES.min(self.head.len()));
             let room = HEAD_BYTES - self.head.len();
             let (head, tail) = chunk.split_at(room.min(chunk.len()));
@@ -94,7 +106,6 @@ impl StreamCapture {
             self.push_tail(&rest);
             self.push_tail(tail);
         }
-        Ok(())
     }
 
     fn push_tail(&mut self, chunk: &[u8]) {
@@ -104,11 +115,98 @@ impl StreamCapture {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<CapturedStream> {
-        let spool_digest = self.file.take().map(|file| file.finish().map_err(cannot_store)).transpose()?;
+    /// Passes output on to the disk. Ready when there is room for more.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.file {
+            Some(file) => file.poll_written(cx, MAX_PENDING_BYTES).map_err(cannot_store),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(super) async fn finish(mut self) -> Result<CapturedStream> {
+        let spool_digest = match self.file.take() {
+            Some(file) => Some(file.finish().await.map_err(cannot_store)?),
+            None => None,
+        };
         self.tail.drain(..self.tail.len().saturating_sub(HEAD_BYTES));
         self.head.shrink_to_fit();
         Ok(CapturedStream { head: self.head, tail: self.tail, total_bytes: self.total_bytes, spool_digest })
+    }
+}
+
+/// A file that the blocking pool writes, one write at a time.
+struct SpoolWriter {
+    /// The output that no write has taken yet.
+    pending: Vec<u8>,
+    state: SpoolState,
+}
+
+enum SpoolState {
+    New(Arc<Spool>),
+    Idle(SpoolFile),
+    Writing(JoinHandle<std::io::Result<SpoolFile>>),
+    Ended,
+}
+
+impl SpoolWriter {
+    fn new(spool: Arc<Spool>, pending: Vec<u8>) -> Self {
+        SpoolWriter { pending, state: SpoolState::New(spool) }
+    }
+
+    /// Starts and ends writes. Ready when fewer than `max_pending` bytes wait for a write, and none if that is 0.
+    fn poll_written(&mut self, cx: &mut Context<'_>, max_pending: usize) -> Poll<std::io::Result<()>> {
+        loop {
+            self.state = match std::mem::replace(&mut self.state, SpoolState::Ended) {
+                SpoolState::Writing(mut write) => match Pin::new(&mut write).poll(cx) {
+                    Poll::Ready(file) => SpoolState::Idle(file??),
+                    Poll::Pending => {
+                        self.state = SpoolState::Writing(write);
+                        let has_room = self.pending.len() < max_pending;
+                        return if has_room { Poll::Ready(Ok(())) } else { Poll::Pending };
+                    }
+                },
+                state if self.pending.is_empty() => {
+                    self.state = state;
+                    return Poll::Ready(Ok(()));
+                }
+                state => {
+                    let bytes = std::mem::take(&mut self.pending);
+                    SpoolState::Writing(spawn_blocking(move || state.write(&bytes)))
+                }
+            }
+        }
+    }
+
+    /// Writes the rest, and gives the file its name.
+    async fn finish(mut self) -> std::io::Result<Digest> {
+        poll_fn(|cx| self.poll_written(cx, 0)).await?;
+        let state = std::mem::replace(&mut self.state, SpoolState::Ended);
+        spawn_blocking(move || state.open()?.finish()).await?
+    }
+}
+
+impl Drop for SpoolWriter {
+    fn drop(&mut self) {
+        if let SpoolState::Idle(file) = std::mem::replace(&mut self.state, SpoolState::Ended) {
+            drop_on_pool(file);
+        }
+    }
+}
+
+impl SpoolState {
+    /// Returns the file, and creates it if there is none. Blocks.
+    fn open(self) -> std::io::Result<SpoolFile> {
+        match self {
+            SpoolState::New(spool) => SpoolFile::create(&spool),
+            SpoolState::Idle(file) => Ok(file),
+            SpoolState::Writing(_) | SpoolState::Ended => Err(std::io::Error::other("an earlier write failed")),
+        }
+    }
+
+    fn write(self, bytes: &[u8]) -> std::io::Result<SpoolFile> {
+        let mut file = self.open()?;
+        file.write(bytes)?;
+        Ok(file)
     }
 }
 
@@ -121,7 +219,7 @@ struct SpoolFile {
     file: File,
     directory: PathBuf,
     path: PathBuf,
-    hasher: blake3::Hasher,
+    hasher: Box<blake3::Hasher>,
 }
 
 impl SpoolFile {
@@ -133,7 +231,7 @@ impl SpoolFile {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(SpoolFile { file: options.open(&path)?, directory, path, hasher: blake3::Hasher::new() })
+        Ok(SpoolFile { file: options.open(&path)?, directory, path, hasher: Box::default() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -159,8 +257,8 @@ impl Drop for SpoolFile {
 mod tests {
     use super::*;
 
-    #[test]
-    fn output_is_held_whole_or_as_head_and_tail_and_a_file() {
+    #[tokio::test]
+    async fn output_is_held_whole_or_as_head_and_tail_and_a_file() {
         let bytes: Vec<u8> = (0..5 * HEAD_BYTES).map(|nth| (nth % 251) as u8).collect();
         for (length, chunk) in
             [(0, 1), (1, 1), (HEAD_BYTES, 7_777), (2 * HEAD_BYTES, 65_536), (2 * HEAD_BYTES + 1, 65_536)]
@@ -171,12 +269,13 @@ mod tests {
                 )
         {
             let all = &bytes[..length];
-            let spool = Spool::new(None);
+            let spool = Arc::new(Spool::new(None));
             let mut capture = StreamCapture::default();
             for chunk in all.chunks(chunk) {
-                capture.push(chunk, &spool).expect("there is room");
+                capture.push(chunk, &spool);
+                poll_fn(|cx| capture.poll_room(cx)).await.expect("there is room");
             }
-            let captured = capture.finish().expect("there is room");
+            let captured = capture.finish().await.expect("there is room");
             assert_eq!(captured.total_bytes, length as u64);
             if length <= 2 * HEAD_BYTES {
                 assert_eq!((&*captured.head, captured.tail.len(), captured.spool_digest), (all, 0, None), "{length}");
@@ -188,7 +287,8 @@ mod tests {
             assert_eq!(digest, Digest::from_content(all));
             let file = spool.find(digest).expect("it is stored");
             assert_eq!(std::fs::read(&file).expect("it is there"), all);
-            drop(spool);
+            // Here there is no runtime that could take over the removal.
+            std::thread::spawn(move || drop(spool)).join().expect("it is removed");
             assert!(!file.exists(), "the directory was temporary");
         }
     }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ impl SpawnRequest<'_> {
         let mut running = RunningCommand::start(&self)?;
         let mut timeout = pin!(tokio::time::sleep(self.command.timeout.min(MAX_TIMEOUT)));
         poll_fn(|cx| running.poll(cx, timeout.as_mut(), sink)).await?;
-        running.finish(self.command, sink)
+        running.finish(self.command, sink).await
     }
 }
 
@@ -49,7 +50,7 @@ struct RunningCommand<'a> {
     /// The reason why the command was killed, if it was.
     stopped: Option<ExitStatus>,
     buffer: Vec<u8>,
-    spool: &'a Spool,
+    spool: Arc<Spool>,
 }
 
 /// The part of stdin that is not written yet.
@@ -102,7 +103,7 @@ impl<'a> RunningCommand<'a> {
             remaining_output_bytes: request.max_output_bytes,
             stopped: None,
             buffer: vec![0; READ_BYTES],
-            spool: request.spool,
+            spool: request.spool.clone(),
         })
     }
 
@@ -154,9 +155,11 @@ impl<'a> RunningCommand<'a> {
                 Stream::Stderr => &mut self.err,
             };
             let Some(open) = pipe else { return Ok(()) };
+            // While the disk is behind, the command waits.
+            let Poll::Ready(()) = self.captures[stream as usize].poll_room(cx)? else { return Ok(()) };
             let Poll::Ready(Ok(mut ready)) = open.poll_read_ready(cx) else { return Ok(()) };
             match ready.try_io(|pipe| Ok(rustix::io::read(pipe.get_ref(), &mut self.buffer)?)) {
-                Ok(Ok(read @ 1..)) => self.capture(stream, read, sink)?,
+                Ok(Ok(read @ 1..)) => self.capture(stream, read, sink),
                 Err(_) => {}
                 Ok(_) => *pipe = None,
             }
@@ -167,22 +170,21 @@ impl<'a> RunningCommand<'a> {
     }
 
     /// Captures the first `read` bytes of the buffer, up to the output limit.
-    fn capture(&mut self, stream: Stream, read: usize, sink: &mut Sink<'_>) -> Result<()> {
+    fn capture(&mut self, stream: Stream, read: usize, sink: &mut Sink<'_>) {
         let allowed = usize::try_from(self.remaining_output_bytes).map_or(read, |max| read.min(max));
         self.remaining_output_bytes -= allowed as u64;
         let chunk = &self.buffer[..allowed];
         if allowed > 0 {
-            self.captures[stream as usize].push(chunk, self.spool)?;
+            self.captures[stream as usize].push(chunk, &self.spool);
             sink(stream, chunk);
         }
         if allowed < read {
             self.stop(ExitStatus::TooMuchOutput);
         }
-        Ok(())
     }
 
     /// Returns the output, after all processes have ended.
-    fn finish(mut self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+    async fn finish(mut self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let pipe = match stream {
                 Stream::Stdout => self.out.take(),
@@ -191,16 +193,17 @@ impl<'a> RunningCommand<'a> {
             // Only what is in the pipe now: a process outside may have been given the other end, and keep it open.
             while let (Some(pipe), None) = (&pipe, self.stopped) {
                 match rustix::io::read(pipe.get_ref(), &mut self.buffer) {
-                    Ok(read @ 1..) => self.capture(stream, read, sink)?,
+                    Ok(read @ 1..) => self.capture(stream, read, sink),
                     _ => break,
                 }
+                poll_fn(|cx| self.captures[stream as usize].poll_room(cx)).await?;
             }
         }
         let status = self.supervisor.finish().map_err(|failure| explain(command, failure))?;
-        let [stdout, stderr] = self.captures.map(StreamCapture::finish);
+        let [stdout, stderr] = self.captures;
         // Without a status, the supervisor was killed from outside.
         let status = self.stopped.or(status).unwrap_or(ExitStatus::Signal(9));
-        Ok(Output { status, stdout: stdout?, stderr: stderr? })
+        Ok(Output { status, stdout: stdout.finish().await?, stderr: stderr.finish().await? })
     }
 }
 

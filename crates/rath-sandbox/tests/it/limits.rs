@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Isolated, Local, Output, Sandbox};
 
 use super::{count_marked, mark, printed, run, sh};
 use crate::block_on;
@@ -120,7 +120,7 @@ fn long_output_is_cut_off_and_takes_little_memory() {
         let output = sh(&sandbox, "head -c 1G /dev/zero");
         assert_eq!((output.status, output.stdout.total_bytes), (ExitStatus::TooMuchOutput, 256 << 20));
         assert!(output.stdout.head.capacity() + output.stdout.tail.capacity() < 2 << 20);
-        let file = sandbox.spool_path(output.stdout.spool_digest.expect("it is spooled")).expect("it is here");
+        let file = spooled_file(&sandbox, &output);
         assert_eq!(file.metadata().expect("a file").len(), 256 << 20);
         assert_eq!(printed(&sh(&sandbox, "echo still here")), "still here\n");
         drop(sandbox);
@@ -137,7 +137,7 @@ fn spooled_output_stays_in_a_chosen_directory() {
         (output.status, output.stdout.total_bytes + output.stderr.total_bytes),
         (ExitStatus::TooMuchOutput, 1 << 20)
     );
-    let file = sandbox.spool_path(output.stdout.spool_digest.expect("it is spooled")).expect("it is here");
+    let file = spooled_file(&sandbox, &output);
     drop(sandbox);
     assert_eq!(file.metadata().expect("a file").len(), 1 << 20);
     let all: Vec<_> = std::fs::read_dir(spool.path().join("deep/er")).expect("a directory").flatten().collect();
@@ -189,4 +189,10 @@ fn a_limit_above_that_of_the_program_has_no_effect_and_zero_is_an_error() {
     assert_eq!(sh(&sandbox, "echo x > file").status, ExitStatus::Exit(0));
     let error = Sandbox::open("local:./?processes=0").expect_err("nothing could run");
     assert_eq!(error.kind(), rath_sandbox::ErrorKind::Config);
+}
+
+/// Returns the file with the output of a command.
+fn spooled_file(sandbox: &Sandbox, output: &Output) -> PathBuf {
+    let digest = output.stdout.spool_digest.expect("it is spooled");
+    block_on(sandbox.spool_path(digest)).expect("it can be looked for").expect("it is here")
 }

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod alone;
+mod files;
 mod limits;
 mod uri;
 mod walls;

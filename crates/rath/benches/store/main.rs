@@ -336,13 +336,14 @@ fn lists(table: &mut Table) {
                 let recorded = (0..1_000).map(|one| Session::user(format!("question {one} of {nth}")).record(&store));
                 futures_util::future::try_join_all(recorded).await.expect("recorded");
             }
+            store.close().await.expect("closed");
         });
     };
     fill(Store::new(sqlite(folder.path())).expect("a store"));
     fill(Store::new(Plain::open(folder.path(), PAGE_SIZES[0])).expect("a store"));
     let ours = Store::new(sqlite(folder.path())).expect("a store");
     let plain = Store::new(Plain::open(folder.path(), PAGE_SIZES[0])).expect("a store");
-    let list = |store: &Store| cpu_time(|| assert_eq!(store.list().expect("a list").len(), SESSIONS));
+    let list = |store: &Store| cpu_time(|| assert_eq!(runtime.block_on(store.list()).expect("a list").len(), SESSIONS));
     let taken = (0..20).map(|_| (list(&ours), list(&plain)));
     let (ours, plain): (Vec<Duration>, Vec<Duration>) = taken.unzip();
     let least = |times: &[Duration]| times.iter().min().copied().unwrap_or_default().as_secs_f64();
@@ -378,7 +379,7 @@ fn opens(table: &mut Table) {
             let mut cpu = Duration::ZERO;
             let peak = peak(|| {
                 cpu = cpu_time(|| {
-                    let found = fresh.read(id).expect("found");
+                    let found = runtime.block_on(fresh.read(id)).expect("found");
                     assert_eq!(found.session.chunk_count(), steps + 1);
                     assert!(found.session.text().is_some());
                 });

@@ -24,7 +24,7 @@ use crate::session::{Error, ProgressTracker, Result, Session};
 /// # async fn example(session: Session, writer: Agent, critic: Agent) -> Result<Session> {
 /// let branches = [Branch::new("writer", &writer), Branch::new("critic", &critic)];
 /// let results = fork_join(&session, branches).max_concurrent(8).await;
-/// let session = results.merge()?; // the work of branches that failed is kept aside
+/// let session = results.merge().await?; // the work of branches that failed is kept aside
 /// # Ok(session)
 /// # }
 /// ```
@@ -120,16 +120,16 @@ impl BranchResults {
     /// Merges the branches that succeeded, in order, and keeps the work of those that failed aside.
     ///
     /// Fails only if all of them failed; the error carries the session with the work of all of them aside.
-    pub fn merge(self) -> Result<Session> {
-        self.merge_with(Failures::Allowed)
+    pub async fn merge(self) -> Result<Session> {
+        self.merge_with(Failures::Allowed).await
     }
 
     /// Merges all branches, and fails if one of them failed. The error carries the merged session.
-    pub fn merge_strict(self) -> Result<Session> {
-        self.merge_with(Failures::Refused)
+    pub async fn merge_strict(self) -> Result<Session> {
+        self.merge_with(Failures::Refused).await
     }
 
-    fn merge_with(self, failures: Failures) -> Result<Session> {
+    async fn merge_with(self, failures: Failures) -> Result<Session> {
         let BranchResults { session, branches } = self;
         let (count, mut good, mut bad) = (branches.len(), vec![session.clone()], Vec::new());
         for (name, branch) in branches {
@@ -146,7 +146,7 @@ impl BranchResults {
             }
         }
         let none_is_good = good.len() == 1 && !bad.is_empty();
-        let mut merged = match Session::merge_all(good.iter().cloned()) {
+        let mut merged = match Session::merge_all(good.clone()).await {
             Ok(merged) => merged,
             Err(error) => {
                 let mut session = session;

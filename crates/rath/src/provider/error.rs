@@ -53,6 +53,12 @@ pub enum RetryAdvice {
     OtherKey,
 }
 
+impl From<std::io::Error> for ProviderError {
+    fn from(error: std::io::Error) -> Self {
+        ProviderError::wrap(ProviderErrorKind::Io, error)
+    }
+}
+
 impl ProviderError {
     /// Sets when to try again. Without this, the kind decides: a temporary one is tried again later, others never.
     pub fn with_retry(mut self, advice: RetryAdvice) -> Self {

@@ -8,6 +8,7 @@ use super::error::{ProviderError, ProviderErrorKind};
 #[cfg(feature = "http")]
 use super::{Anthropic, OpenAi};
 use super::{Provider, Script};
+use crate::blocking::run_blocking;
 
 /// The kinds of provider that a URI can name.
 ///
@@ -15,11 +16,12 @@ use super::{Provider, Script};
 /// use rath::prelude::*;
 /// use rath::provider::{Env, ProviderRegistry};
 ///
-/// # fn main() -> Result<()> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
 /// let registry = ProviderRegistry::new().kind("house", |model, _env| {
 ///     Ok(OpenAi::new(model).base_url("http://127.0.0.1:8080/v1")?.into())
 /// });
-/// let provider = registry.open("house:qwen3", &Env::process())?;
+/// let provider = registry.open("house:qwen3", &Env::process()).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -33,8 +35,8 @@ type OpenProvider = dyn Fn(&str, &Env) -> Result<Provider, ProviderError> + Send
 impl ProviderRegistry {
     /// Creates a registry with the built-in kinds: `openai`, `anthropic`, `script`.
     pub fn new() -> Self {
-        let registry =
-            ProviderRegistry { kinds: BTreeMap::new() }.kind("script", |file, _| Ok(Script::read(file)?.into()));
+        let registry = ProviderRegistry { kinds: BTreeMap::new() }
+            .kind("script", |file, _| Ok(Script::read_blocking(file)?.into()));
         #[cfg(feature = "http")]
         let registry = registry
             .kind("openai", |model, env| Ok(OpenAi::from_env(model, env)?.into()))
@@ -42,7 +44,7 @@ impl ProviderRegistry {
         registry
     }
 
-    /// Adds a kind. `open` gets the part of the URI after the colon.
+    /// Adds a kind. `open` gets the part of the URI after the colon, and runs on a thread that may block.
     pub fn kind(
         mut self,
         name: impl Into<String>,
@@ -53,7 +55,7 @@ impl ProviderRegistry {
     }
 
     /// Opens the provider that a URI names.
-    pub fn open(&self, uri: &str, env: &Env) -> Result<Provider, ProviderError> {
+    pub async fn open(&self, uri: &str, env: &Env) -> Result<Provider, ProviderError> {
         let setup_error = |message: String| ProviderError::new(ProviderErrorKind::Setup, message);
         let known = || self.kinds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         // A kind without a model means its default model.
@@ -64,7 +66,8 @@ impl ProviderRegistry {
                 let message = format!("wanted a provider such as `{kind}:MODEL`, found `{uri}`");
                 return Err(setup_error(message).with_hint(format!("write `{kind}:{model}`")));
             }
-            return open(rest, env);
+            let (open, rest, env) = (open.clone(), rest.to_owned(), env.clone());
+            return run_blocking(move || open(&rest, &env)).await;
         }
         if !uri.contains(':') {
             let hint = format!("write the kind of provider, a colon, and the model; kinds: {}", known());

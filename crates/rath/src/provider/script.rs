@@ -102,8 +102,8 @@ enum OneOrMany {
 }
 
 impl Script {
-    /// Reads a script from a file.
-    pub fn read(file: impl AsRef<Path>) -> Result<Self, ProviderError> {
+    /// Reads a script from a file, on the current thread. [`Provider::open`](super::Provider::open) reads it on another.
+    pub fn read_blocking(file: impl AsRef<Path>) -> Result<Self, ProviderError> {
         let file = file.as_ref();
         if file.as_os_str().is_empty() {
             return Err(

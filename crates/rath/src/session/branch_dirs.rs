@@ -13,6 +13,7 @@ use rath_record::chunk::{Chunk, Effect, Observed, Tree};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::versions::{self, Versions};
+use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::session::{Error, Result};
@@ -83,6 +84,13 @@ impl BranchDirs {
         let dir = self.create(request)?;
         *assigned = Some(dir.clone());
         Ok(dir)
+    }
+
+    /// Returns the directory of a branch if it has one already. Does not block.
+    pub(crate) fn assigned(&self, branch: BranchId) -> Option<Arc<BranchDir>> {
+        let slot = self.state().by_branch.get(&branch).cloned()?;
+        // A lock that is held means that the directory is being created.
+        slot.try_lock().ok()?.clone()
     }
 
     /// Returns the stored versions of the files; none if the sandbox is not a directory of this machine.
@@ -355,6 +363,13 @@ impl BranchDir {
 
     fn tracked(&self) -> Option<MutexGuard<'_, TrackedDir>> {
         self.tracked.as_ref().map(|tracked| tracked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Closes the workspace, which writes its index, on the blocking pool.
+impl Drop for BranchDir {
+    fn drop(&mut self) {
+        self.tracked.take().into_iter().for_each(drop_on_pool);
     }
 }
 

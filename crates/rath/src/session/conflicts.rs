@@ -15,42 +15,42 @@ impl Session {
 
     /// Decides a conflict: takes the version of one side, or the text with conflict markers that the merge left.
     ///
-    /// [`decide_edited`](Session::decide_edited) takes content of your own. Blocks on the disk.
-    pub fn decide(&mut self, path: &str, taken: Resolution) -> Result<StepId> {
-        self.record_decision(path, taken, None)
+    /// [`decide_edited`](Session::decide_edited) takes content of your own.
+    pub async fn decide(&mut self, path: &str, taken: Resolution) -> Result<StepId> {
+        self.record_decision(path, taken, None).await
     }
 
-    /// Decides a conflict with new content for the file. Blocks on the disk.
-    pub fn decide_edited(&mut self, path: &str, content: &[u8]) -> Result<StepId> {
-        self.record_decision(path, Resolution::Edited, Some(content))
+    /// Decides a conflict with new content for the file.
+    pub async fn decide_edited(&mut self, path: &str, content: &[u8]) -> Result<StepId> {
+        self.record_decision(path, Resolution::Edited, Some(content)).await
     }
 
-    fn record_decision(&mut self, path: &str, taken: Resolution, content: Option<&[u8]>) -> Result<StepId> {
+    async fn record_decision(&mut self, path: &str, taken: Resolution, content: Option<&[u8]>) -> Result<StepId> {
         let open = self.conflicts();
-        let Some(conflict) = open.iter().find(|conflict| conflict.path == path) else {
+        let Some(conflict) = open.iter().find(|conflict| conflict.path == path).copied().cloned() else {
             let names = open.iter().map(|conflict| format!("`{}`", conflict.path)).collect::<Vec<_>>().join(", ");
             let hint =
                 if names.is_empty() { "no conflict is open".to_owned() } else { format!("open conflicts: {names}") };
             let message = format!("no open conflict in `{path}`");
             return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
         };
-        let before = self.known_tree()?;
-        let versions = self.versions()?;
-        let tree = match (taken, content) {
-            (Resolution::Markers, _) => before.clone(),
-            (Resolution::Ours, _) => versions.with_version(&before, conflict, conflict.ours.as_ref())?,
-            (Resolution::Theirs, _) => versions.with_version(&before, conflict, conflict.theirs.as_ref())?,
-            (Resolution::Edited, Some(content)) => versions.with_content(&before, conflict, content)?,
-            (Resolution::Edited, None) => {
-                let message = format!("no content given for `{path}`");
-                return Err(Error::new(ErrorKind::Approval, message)
-                    .with_hint("use `session.decide_edited(path, content)`")
-                    .with_session(self));
-            }
-        };
-        let effects = versions.diff(Some(&before), &tree)?;
-        let path = conflict.path.clone();
-        self.sync_versions()?;
+        let (before, path, content) = (self.known_tree()?, conflict.path.clone(), content.map(<[u8]>::to_vec));
+        let decided = self.with_versions(move |session, versions| {
+            let tree = match (taken, content) {
+                (Resolution::Markers, _) => before.clone(),
+                (Resolution::Ours, _) => versions.with_version(&before, &conflict, conflict.ours.as_ref())?,
+                (Resolution::Theirs, _) => versions.with_version(&before, &conflict, conflict.theirs.as_ref())?,
+                (Resolution::Edited, Some(content)) => versions.with_content(&before, &conflict, &content)?,
+                (Resolution::Edited, None) => {
+                    let message = format!("no content given for `{}`", conflict.path);
+                    return Err(Error::new(ErrorKind::Approval, message)
+                        .with_hint("use `session.decide_edited(path, content)`"));
+                }
+            };
+            let effects = versions.diff(Some(&before), &tree)?;
+            session.sync_versions().map(|()| (tree, effects))
+        });
+        let (tree, effects) = decided.await?;
         Ok(self.push(Decided::new(path, taken, tree).with_effects(effects)))
     }
 

@@ -45,12 +45,21 @@ impl Error {
         self
     }
 
-    /// Adds the session as it was when the operation failed. Secrets of that session are removed from the message.
+    /// Adds the session as it was when the operation failed. Secrets of that session are removed from the message, the hint and
+    /// the errors behind this one.
     pub fn with_session(mut self, session: &Session) -> Self {
-        for text in [Some(&mut self.0.details.message), self.0.details.hint.as_mut()].into_iter().flatten() {
-            if let Some(hidden) = session.secrets().hide(text) {
+        let (details, secrets) = (&mut self.0.details, session.secrets());
+        for text in [Some(&mut details.message), details.hint.as_mut()].into_iter().flatten() {
+            if let Some(hidden) = secrets.hide(text) {
                 *text = hidden;
             }
+        }
+        if let Some(source) = &details.source
+            && let Some(hidden) = secrets.hide(&chain(&**source))
+        {
+            // The texts of others cannot be changed: one error with all of them takes their place.
+            let kind = source.downcast_ref::<std::io::Error>().map_or(std::io::ErrorKind::Other, |error| error.kind());
+            details.source = Some(Box::new(std::io::Error::new(kind, hidden)));
         }
         self.0.session = Some(session.clone());
         self

@@ -7,12 +7,13 @@ use rath_record::chunk::{Checked, Effect, Observed, Tree, Verdict};
 use rath_record::view::{self, Freshness};
 use rath_record::{Record, StepId};
 
+use super::Session;
 use super::blame::{self, Blame};
-use super::{Session, blocking};
+use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
-use crate::sandbox::{self, Command, ExitStatus};
+use crate::sandbox::{self, Command, ExitStatus, Sandbox};
 use crate::session::{Error, Result};
-use crate::workspace::{self, Bisect};
+use crate::workspace::{self, Bisect, TempCheckout};
 
 /// The result of a bisection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,24 +34,26 @@ impl Session {
         view::tree(self.as_record())
     }
 
-    /// Returns the changes from the files of this session to those of another. Blocks on the disk.
-    pub fn changes(&self, other: &Session) -> Result<Vec<Effect>> {
+    /// Returns the changes from the files of this session to those of another.
+    pub async fn changes(&self, other: &Session) -> Result<Vec<Effect>> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.versions()?.diff(Some(&ours), &theirs).map_err(|error| error.with_session(self))
+        self.with_versions(move |_, versions| versions.diff(Some(&ours), &theirs)).await
     }
 
-    /// Returns the changes from the files of this session to those of another as a patch that `git apply` takes. Blocks on the
-    /// disk.
-    pub fn patch(&self, other: &Session) -> Result<String> {
+    /// Returns the changes from the files of this session to those of another as a patch that `git apply` takes.
+    pub async fn patch(&self, other: &Session) -> Result<String> {
         let (ours, theirs) = (self.known_tree()?, other.known_tree()?);
-        self.versions()?.patch(&ours, &theirs).map_err(|error| error.with_session(self))
+        self.with_versions(move |_, versions| versions.patch(&ours, &theirs)).await
     }
 
-    /// Writes the session's files to a new or empty directory, and returns their number. Blocks on the disk.
-    pub fn checkout(&self, into: impl AsRef<Path>) -> Result<u64> {
-        let (tree, versions) = (self.known_tree()?, self.versions()?);
-        let written = versions.checkout(&tree, into.as_ref()).and_then(|()| versions.files(&tree));
-        written.map(|files| files.len() as u64).map_err(|error| error.with_session(self))
+    /// Writes the session's files to a new or empty directory, and returns their number.
+    pub async fn checkout(&self, into: impl AsRef<Path>) -> Result<u64> {
+        let (tree, into) = (self.known_tree()?, into.as_ref().to_owned());
+        let written = self.with_versions(move |_, versions| {
+            versions.checkout(&tree, &into)?;
+            versions.files(&tree)
+        });
+        Ok(written.await?.len() as u64)
     }
 
     /// Makes the files in the session's directory equal to those of an earlier step, and returns the changes.
@@ -73,13 +76,13 @@ impl Session {
     /// None if the session works outside this machine, or in an overlay that is mounted only while it is in use.
     pub async fn update_files(&self) -> Result<Option<PathBuf>> {
         self.refuse_conflicts()?;
-        Ok(self.prepare_dir().await?.permanent_path().map(Path::to_owned))
+        self.with_dir(|_, dir| Ok(dir.permanent_path().map(Path::to_owned))).await
     }
 
-    /// Returns the step that wrote each line of a file; none if there is no such file. Blocks on the disk.
-    pub fn blame(&self, path: &str) -> Result<Option<Blame>> {
-        let plain = path.trim_start_matches("./");
-        blame::blame(self.as_record(), &self.versions()?, plain).map_err(|error| error.with_session(self))
+    /// Returns the step that wrote each line of a file; none if there is no such file.
+    pub async fn blame(&self, path: &str) -> Result<Option<Blame>> {
+        let plain = path.trim_start_matches("./").to_owned();
+        self.with_versions(move |session, versions| blame::blame(session.as_record(), versions, &plain)).await
     }
 
     /// Finds the first step after which a command fails, by a binary search over the recorded trees.
@@ -89,7 +92,6 @@ impl Session {
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         let trees = view::trees(self.as_record());
         let leading = trees.history();
-        let (versions, branch_dirs) = (self.versions()?, self.branch_dirs()?);
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
         // A tree that occurs twice is tried once.
         let mut seen: HashMap<&Tree, workspace::Verdict> = HashMap::new();
@@ -98,14 +100,8 @@ impl Session {
             let verdict = match seen.get(tree) {
                 Some(verdict) => *verdict,
                 None => {
-                    let (versions, tree) = (versions.clone(), tree.clone());
-                    let checkout = blocking(move || versions.temp_checkout(&tree)).await?;
-                    let sandbox = branch_dirs.sandbox().with_directory(checkout.path()).ok_or_else(|| {
-                        let message =
-                            format!("the sandbox {} cannot work in another directory", branch_dirs.sandbox().uri());
-                        Error::new(ErrorKind::Place, message).with_session(self)
-                    })?;
-                    let ran = sandbox.run(&Command::argv(argv.iter().cloned())).await?;
+                    let checkout = self.check_out(tree.clone()).await?;
+                    let ran = checkout.sandbox.run(&Command::argv(argv.iter().cloned())).await?;
                     if ran.status == ExitStatus::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
                 }
             };
@@ -116,13 +112,26 @@ impl Session {
         Ok(Bisected { step, trees: leading.len() as u64, runs: seen.len() as u64 })
     }
 
+    /// Writes a tree to a temporary directory.
+    async fn check_out(&self, tree: Tree) -> Result<TreeSandbox> {
+        self.with_versions(move |session, versions| {
+            let (directory, here) = (versions.temp_checkout(&tree)?, session.branch_dirs()?);
+            let sandbox = here.sandbox().with_directory(directory.path()).ok_or_else(|| {
+                let message = format!("the sandbox {} cannot work in another directory", here.sandbox().uri());
+                Error::new(ErrorKind::Place, message)
+            })?;
+            Ok(TreeSandbox { sandbox, directory: Some(directory) })
+        })
+        .await
+    }
+
     /// Runs a command as a check, and records its verdict, the tree that it saw and the paths that it depends on.
     ///
     /// `inputs` are files and directories; the check depends on all files if there are none.
     pub async fn check(&mut self, command: &str, inputs: &[String]) -> Result<Verdict> {
         self.refuse_conflicts()?;
         self.observe().await?;
-        self.require_inputs(inputs)?;
+        self.require_inputs(inputs).await?;
         let dir = self.prepare_dir().await?;
         let ran = dir.sandbox().run(&Command::shell(command)).await;
         let checked = checked(command, inputs, self.tree(), &ran);
@@ -135,9 +144,9 @@ impl Session {
     }
 
     /// Fails if an input of a check does not exist: the check would never become stale.
-    fn require_inputs(&self, inputs: &[String]) -> Result<()> {
+    async fn require_inputs(&self, inputs: &[String]) -> Result<()> {
         let Some(tree) = self.tree().filter(|_| !inputs.is_empty()) else { return Ok(()) };
-        let files = self.versions()?.files(&tree)?;
+        let files = self.with_versions(move |_, versions| versions.files(&tree)).await?;
         match inputs.iter().find(|input| !files.iter().any(|file| view::covers(input, &file.path))) {
             None => Ok(()),
             Some(input) => Err(Error::new(
@@ -162,6 +171,19 @@ impl Session {
         Err(Error::new(ErrorKind::Check, message)
             .with_hint("run the check with `session.check(..)`")
             .with_session(self))
+    }
+}
+
+/// A sandbox over a temporary directory with the files of a tree.
+struct TreeSandbox {
+    sandbox: Sandbox,
+    directory: Option<TempCheckout>,
+}
+
+/// Removes the directory, on the blocking pool.
+impl Drop for TreeSandbox {
+    fn drop(&mut self) {
+        self.directory.take().into_iter().for_each(drop_on_pool);
     }
 }
 

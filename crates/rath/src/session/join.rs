@@ -17,30 +17,30 @@ impl Session {
     /// either has a call without a result. [`merge_all`](Session::merge_all) merges many.
     ///
     /// Files are merged as git merges them. Conflicts are recorded with both versions, and block the session until each is
-    /// [decided](Session::decide). Blocks on the disk if the sessions have files.
-    pub fn merge(&self, theirs: &Session) -> Result<Self> {
-        self.merge_by(theirs, Strategy::Ancestor)
+    /// [decided](Session::decide). Sessions without files are merged at once, on the current thread.
+    pub async fn merge(&self, theirs: &Session) -> Result<Self> {
+        self.merge_by(theirs, Strategy::Ancestor).await
     }
 
     /// Merges two sessions by a given strategy.
-    pub fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
+    pub async fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         if let Some(place) = self.place_after_merge(theirs) {
             // The result stays in this place, whatever place the other session was in.
             let here = |tree: Option<Tree>| Placed::new(place.to_string()).with_tree(tree);
             let ours = self.fork().with(here(self.tree()));
-            let mut merged = ours.merge_records(theirs, strategy)?;
+            let mut merged = ours.merge_records(theirs, strategy).await?;
             let tree = merged.tree();
             merged.push(here(tree));
             merged.live.place = self.live.place.merged(self, theirs);
             return Ok(merged);
         }
-        self.merge_records(theirs, strategy)
+        self.merge_records(theirs, strategy).await
     }
 
-    fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
+    async fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = SessionBranch::new();
         let Forked { nth, from, .. } = self.fork_chunk(None);
-        let step = self.merge_files(theirs, strategy)?.with_nth(nth).with_from(from);
+        let step = self.merge_files(theirs, strategy).await?.with_nth(nth).with_from(from);
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
@@ -76,15 +76,18 @@ impl Session {
     }
 
     /// Merges many sessions, in order. Views are the same as after merging one by one, at a far lower cost.
-    pub fn merge_all(sessions: impl IntoIterator<Item = Session>) -> Result<Self> {
+    pub async fn merge_all(sessions: impl IntoIterator<Item = Session>) -> Result<Self> {
         // By pairs: each step is compared log2(n) times instead of n times.
         let mut sessions: Vec<_> = sessions.into_iter().collect();
         while sessions.len() > 1 {
-            let pairs = sessions.chunks(2).map(|pair| match pair {
-                [ours, theirs] => ours.merge(theirs),
-                rest => Ok(rest[0].clone()),
-            });
-            sessions = pairs.collect::<Result<_>>()?;
+            let mut merged = Vec::with_capacity(sessions.len().div_ceil(2));
+            for pair in sessions.chunks(2) {
+                merged.push(match pair {
+                    [ours, theirs] => ours.merge(theirs).await?,
+                    rest => rest[0].clone(),
+                });
+            }
+            sessions = merged;
         }
         Ok(sessions.pop().unwrap_or_else(Session::empty))
     }

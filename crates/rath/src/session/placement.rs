@@ -9,6 +9,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, DirRequest};
 use super::versions::{self, Versions};
+use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::Sandbox;
@@ -119,7 +120,7 @@ impl Session {
     }
 
     /// Runs `work` on the session's directory in the blocking pool, then makes new versions durable.
-    pub(super) async fn with_dir<T: Send + 'static>(
+    pub(crate) async fn with_dir<T: Send + 'static>(
         &self,
         work: impl FnOnce(&BranchDirs, Arc<BranchDir>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -128,7 +129,35 @@ impl Session {
             let done = work(&*session.branch_dirs()?, session.branch_dir()?)?;
             session.sync_versions().map(|()| done)
         };
-        blocking(work).await.map_err(|error| error.with_session(self))
+        run_blocking(work).await.map_err(|error| error.with_session(self))
+    }
+
+    /// Runs `work` on the stored versions of the session's files in the blocking pool.
+    pub(super) async fn with_versions<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Session, &Versions) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let session = self.quiet();
+        let work = move || work(&session, &session.versions()?);
+        run_blocking(work).await.map_err(|error: Error| error.with_session(self))
+    }
+
+    /// Returns the sandbox over the directory of this branch. The directory of a fork is created here.
+    pub(crate) async fn branch_sandbox(&self) -> Result<Sandbox> {
+        if let Some(dir) = self.assigned_dir() {
+            return Ok(dir.sandbox().clone());
+        }
+        let session = self.quiet();
+        run_blocking(move || session.branch_dir().map(|dir| dir.sandbox().clone())).await
+    }
+
+    /// Returns the directory of this branch if it has one already. Does not block.
+    fn assigned_dir(&self) -> Option<Arc<BranchDir>> {
+        match &self.live.place.within {
+            Some(session) => session.assigned_dir(),
+            None if self.replaying().is_some() => None,
+            None => self.live.place.branch_dirs.get()?.assigned(self.branch.id),
+        }
     }
 
     /// Makes stored versions durable before a step that names them is recorded in a store.
@@ -145,7 +174,7 @@ impl Session {
             return Ok(());
         }
         let session = self.quiet();
-        blocking(move || session.sync_versions()).await.map_err(|error| error.with_session(self))
+        run_blocking(move || session.sync_versions()).await.map_err(|error| error.with_session(self))
     }
 
     /// Returns the directory of this branch, created in the blocking pool if need be.
@@ -156,22 +185,23 @@ impl Session {
     /// Returns the part of a change that one of several parallel calls made: the tree with that part alone, and its effects.
     ///
     /// The given effects were collected whenever one of the calls ended, so they may name files that were temporary.
-    pub(crate) fn changes_of_call(
+    pub(crate) async fn changes_of_call(
         &self,
-        before: &Tree,
-        after: &Tree,
-        effects: &[Effect],
+        before: Tree,
+        after: Tree,
+        effects: Vec<Effect>,
     ) -> Result<(Tree, Vec<Effect>)> {
-        let versions = self.versions()?;
-        let tree = versions.with_changes(before, after, effects)?;
-        let mut changes = versions::untracked(effects);
-        let tracked = versions.diff(Some(before), &tree)?;
-        let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
-        let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
-        changes.extend(tracked);
-        changes.sort_by(|one, other| one.path.cmp(&other.path));
-        self.sync_versions()?;
-        Ok((tree, changes))
+        self.with_versions(move |session, versions| {
+            let tree = versions.with_changes(&before, &after, &effects)?;
+            let mut changes = versions::untracked(&effects);
+            let tracked = versions.diff(Some(&before), &tree)?;
+            let is_new = |effect: &Effect| !changes.iter().any(|known| known.path == effect.path);
+            let tracked: Vec<_> = tracked.into_iter().filter(is_new).collect();
+            changes.extend(tracked);
+            changes.sort_by(|one, other| one.path.cmp(&other.path));
+            session.sync_versions().map(|()| (tree, changes))
+        })
+        .await
     }
 
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record made.
@@ -220,8 +250,8 @@ impl Session {
         (here != there && theirs.tree().is_some()).then_some(here)
     }
 
-    /// Merges the files of two sessions, and returns the step that records it. Blocks.
-    pub(super) fn merge_files(&self, theirs: &Session, strategy: Strategy) -> Result<Merged> {
+    /// Merges the files of two sessions, and returns the step that records it.
+    pub(super) async fn merge_files(&self, theirs: &Session, strategy: Strategy) -> Result<Merged> {
         let plain = Merged::from(strategy);
         let (Some(our_head), Some(their_head)) = (self.head(), theirs.head()) else { return Ok(plain) };
         if strategy == Strategy::Aside {
@@ -236,7 +266,20 @@ impl Session {
         if base_tree.as_ref() == Some(&their_tree) {
             return Ok(plain.with_tree(self.tree()));
         }
-        let versions = self.versions()?;
+        let theirs = theirs.quiet();
+        self.with_versions(move |ours, versions| ours.merge_trees(versions, &theirs, base_tree, their_tree, plain))
+            .await
+    }
+
+    /// Merges the trees of two sessions, and adds the result to the step that records it. Blocks.
+    fn merge_trees(
+        &self,
+        versions: &Versions,
+        theirs: &Session,
+        base_tree: Option<Tree>,
+        their_tree: Tree,
+        plain: Merged,
+    ) -> Result<Merged> {
         // The first tree of theirs is the base if the two never had a tree in common, as when they worked in different places.
         let their_first = || view::trees(theirs.as_record()).list.first().map(|first| first.tree.clone());
         if self.place() != theirs.place() {
@@ -289,9 +332,4 @@ fn fork_point(ours: &Step, theirs: &Step) -> Option<Step> {
 /// Returns true for chunks that record an observation of the workspace.
 pub(crate) fn is_of_workspace(chunk: &Chunk) -> bool {
     matches!(chunk, Chunk::Observed(_) | Chunk::Checked(_))
-}
-
-/// Runs `work` in the pool for blocking work.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(Error::other)?
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use rath_record::lineage::{self, Lineage};
 use rath_record::{BranchId, Parent, Step, StepId, StorageState};
 
-use super::resume::run_blocking;
 use super::{Error, Result, Session};
+use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::store::{
     BranchSummary, BranchWriter, BranchWriterState, FIRST_EPOCH, StepPlaces, Store, StoreError, Write, WriteRight,
@@ -281,7 +281,7 @@ async fn read_places(store: &Store, summaries: &[BranchSummary]) -> Result<HashM
     run_blocking(move || {
         let mut places = HashMap::new();
         for branch in branches {
-            let stored = store.read(branch)?.session.lineage();
+            let stored = Lineage::new(store.read_branch(branch)?.head);
             places.extend(stored.walk().into_iter().map(|step| (step.id(), store.rows().lookup_step(step))));
         }
         Ok(places)

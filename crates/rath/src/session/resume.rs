@@ -4,8 +4,8 @@ use rath_record::{BranchId, Record};
 
 use super::certificate::Resumed;
 use super::recorder::Recorder;
-use super::{Error, Result, Session};
-use crate::error::ErrorKind;
+use super::{Result, Session};
+use crate::blocking::run_blocking;
 use crate::store::{BranchSummary, Damage, Store, StoredBranch, has_message};
 
 /// A session as it was read from a store.
@@ -21,10 +21,9 @@ pub struct StoredSession {
 
 impl Store {
     /// Reads a session, as far as it is readable. Steps that are appended to it are not recorded.
-    pub fn read(&self, branch: BranchId) -> Result<StoredSession> {
-        let StoredBranch { summary, head, damage } = self.read_branch(branch)?;
-        let record = head.map(Record::at).unwrap_or_default();
-        Ok(StoredSession { session: Session::resume(record), summary, damage })
+    pub async fn read(&self, branch: BranchId) -> Result<StoredSession> {
+        let store = self.clone();
+        Ok(StoredSession::new(run_blocking(move || store.read_branch(branch)).await?))
     }
 
     /// Opens a session to continue it. Until the session is dropped, no other handle can append to it.
@@ -36,12 +35,12 @@ impl Store {
         // is done.
         let (branch_writer, left_open_by) = self.writer_thread().claim(branch).await?;
         let store = self.clone();
-        let (resumed, summary, has_title) = run_blocking(move || {
-            let stored = store.read(branch)?;
+        let read = move || -> Result<_> {
+            let stored = StoredSession::new(store.read_branch(branch)?);
             let (summary, has_title) = (stored.summary.clone(), has_message(branch, stored.session.head()));
             Ok((Resumed::new(stored, left_open_by), summary, has_title))
-        })
-        .await?;
+        };
+        let (resumed, summary, has_title) = run_blocking(read).await?;
         branch_writer.set_head(summary.head, has_title);
         Ok(resumed.recorded_by(Recorder::resumed(self, summary.family, branch_writer)))
     }
@@ -49,13 +48,15 @@ impl Store {
     /// Opens a session as a fork that continues from its newest step, even while another handle writes the session.
     ///
     /// The fork is not recorded before [`Session::record`] is called.
-    pub fn fork(&self, branch: BranchId) -> Result<Resumed> {
-        Ok(Resumed::new(self.read(branch)?, None).forked())
+    pub async fn fork(&self, branch: BranchId) -> Result<Resumed> {
+        let stored = self.read(branch).await?;
+        run_blocking(move || Ok(Resumed::new(stored, None).forked())).await
     }
 }
 
-/// Runs work that touches the disk on a thread where it may block.
-pub(super) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let result = tokio::task::spawn_blocking(work).await;
-    result.map_err(|error| Error::wrap(ErrorKind::Other, error))?
+impl StoredSession {
+    fn new(StoredBranch { summary, head, damage }: StoredBranch) -> Self {
+        let record = head.map(Record::at).unwrap_or_default();
+        StoredSession { session: Session::resume(record), summary, damage }
+    }
 }

@@ -25,6 +25,12 @@ plane_error! {
     }
 }
 
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        StoreError::wrap(StoreErrorKind::Store, error)
+    }
+}
+
 impl StoreError {
     /// Returns an error with the same kind, text and hint, for another caller.
     pub(crate) fn duplicate(&self) -> Self {

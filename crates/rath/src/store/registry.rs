@@ -5,6 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "sqlite")]
 use super::Sqlite;
 use super::{Jsonl, Store};
+use crate::blocking::run_blocking;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 type StoreOpener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
@@ -23,8 +24,11 @@ pub enum Create {
 /// ```
 /// use rath::store::Registry;
 ///
-/// let error = Registry::new().open("sqlight:rath.db").unwrap_err();
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let error = Registry::new().open("sqlight:rath.db").await.unwrap_err();
 /// assert_eq!(error.message(), "unknown kind of store `sqlight`; known: sqlite, jsonl, memory");
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct Registry {
@@ -43,7 +47,7 @@ impl Registry {
         registry
     }
 
-    /// Adds a kind. `open` gets the part of the URI after the colon.
+    /// Adds a kind. `open` gets the part of the URI after the colon, and runs on a thread that may block.
     pub fn with(mut self, scheme: &str, open: impl Fn(&str, Create) -> Result<Store> + Send + Sync + 'static) -> Self {
         self.kinds.retain(|(known, _)| known != scheme);
         self.kinds.push((scheme.to_owned(), Arc::new(open)));
@@ -51,18 +55,21 @@ impl Registry {
     }
 
     /// Opens the store that a URI names, and creates it if it does not exist.
-    pub fn open(&self, uri: &str) -> Result<Store> {
-        self.open_as(uri, Create::IfMissing)
+    pub async fn open(&self, uri: &str) -> Result<Store> {
+        self.open_as(uri, Create::IfMissing).await
     }
 
     /// Opens the store that a URI names.
-    pub fn open_as(&self, uri: &str, create: Create) -> Result<Store> {
+    pub async fn open_as(&self, uri: &str, create: Create) -> Result<Store> {
         let Some((scheme, rest)) = uri.split_once(':') else {
             return Err(StoreError::new(StoreErrorKind::Store, format_args!("wanted a store, found `{uri}`"))
                 .with_hint("write the kind of store, a colon, and where: `sqlite:.rath/rath.db`"));
         };
         match self.kinds.iter().find(|(known, _)| known == scheme) {
-            Some((_, open)) => open(rest, create),
+            Some((_, open)) => {
+                let (open, rest) = (open.clone(), rest.to_owned());
+                run_blocking(move || open(&rest, create)).await
+            }
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
                 let message = format!("unknown kind of store `{scheme}`; known: {known}");

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rath_record::{BranchId, StorageState};
@@ -18,6 +18,9 @@ use super::{Holder, StepPlaces, StoreBackend, Write};
 /// The number of writes in one group.
 const MAX_GROUP_WRITES: usize = 4096;
 
+/// The number that is reached when the thread has ended.
+const END: u64 = u64::MAX;
+
 /// The time without writes after which the backend is told that it is idle.
 const IDLE_BEFORE_HOUSEKEEPING: Duration = Duration::from_millis(250);
 
@@ -29,7 +32,6 @@ pub(crate) struct WriterThread {
     /// Signalled when jobs are done.
     jobs_done: Condvar,
     holder: Arc<Holder>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -44,7 +46,12 @@ struct WriterQueue {
     is_idle: bool,
     /// The number of branches that this process holds.
     held_branches: u64,
+    /// True if the last handle on the store is gone: the thread ends when the queue is empty.
     is_closing: bool,
+    /// True if the thread has ended, and has dropped the backend.
+    has_ended: bool,
+    /// The reason why nothing further is written.
+    failure: Option<StoreError>,
 }
 
 /// The state of the work that is done between writes.
@@ -71,14 +78,19 @@ impl WriterThread {
             job_added: Condvar::new(),
             jobs_done: Condvar::new(),
             holder: Arc::new(Holder::this_process()),
-            thread: Mutex::default(),
         });
         let on_thread = writer.clone();
-        let work = move || on_thread.work(&*backend, &rows);
-        let thread = thread::Builder::new().name("rath store".to_owned()).spawn(work);
-        let cannot = |error| StoreError::new(StoreErrorKind::Store, "cannot start the writer thread").because(error);
-        *writer.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread.map_err(cannot)?);
-        Ok(writer)
+        let work = move || {
+            // Whatever goes wrong, those who wait for the end are told of it.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_thread.work(&*backend, &rows)));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop((backend, rows))));
+            on_thread.end();
+        };
+        // The thread is not joined: `drained` tells when it has ended.
+        match thread::Builder::new().name("rath store".to_owned()).spawn(work) {
+            Ok(_) => Ok(writer),
+            Err(error) => Err(StoreError::new(StoreErrorKind::Store, "cannot start the writer thread").because(error)),
+        }
     }
 
     /// Returns the holder of all rights that this thread writes by.
@@ -128,7 +140,7 @@ impl WriterThread {
 
     pub(crate) fn poll_wait(&self, number: u64, context: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.lock();
-        if queue.done >= number {
+        if queue.done >= number || queue.has_ended {
             return Poll::Ready(());
         }
         // A task that polls again before the job is done is woken once.
@@ -142,18 +154,41 @@ impl WriterThread {
     /// Blocks until all jobs up to a number are done.
     pub(crate) fn wait(&self, number: u64) {
         let queue = self.lock();
-        drop(self.jobs_done.wait_while(queue, |queue| queue.done < number).unwrap_or_else(PoisonError::into_inner));
+        drop(
+            self.jobs_done
+                .wait_while(queue, |queue| queue.done < number && !queue.has_ended)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
-    /// Accepts no further jobs, and blocks until all queued writes are durable.
-    pub(super) fn close(&self) {
+    /// Tells the thread to end when the queue is empty. Does not wait.
+    pub(super) fn finish_and_end(&self) {
         self.lock().is_closing = true;
         self.job_added.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A job may hold the last handle on the store: then the thread itself drops that handle, and cannot join itself.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-            let _ = thread.join();
+    }
+
+    /// Completes when all that is queued now is done; after the last handle on the store was dropped, when the thread has
+    /// ended. Returns the failure after which nothing was written, if there was one.
+    pub(super) async fn drained(&self) -> Result<()> {
+        let number = {
+            let queue = self.lock();
+            if queue.is_closing { END } else { queue.newest }
+        };
+        self.wait_async(number).await;
+        match &self.lock().failure {
+            Some(error) => Err(error.duplicate()),
+            None => Ok(()),
         }
+    }
+
+    /// Reports that the thread has ended.
+    fn end(&self) {
+        let mut queue = self.lock();
+        queue.has_ended = true;
+        let woken = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        self.jobs_done.notify_all();
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     fn push(&self, job: WriterJob) -> u64 {
@@ -192,6 +227,9 @@ impl WriterThread {
                 }
             }
             batch.commit(backend, rows, &mut failure);
+            if let Some(error) = &failure {
+                self.lock().failure.get_or_insert_with(|| error.duplicate());
+            }
             self.finish(number);
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
+use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::flow::{Run, module_name};
 use crate::sandbox::{Root, Sandbox};
@@ -78,20 +79,23 @@ impl ToolCx {
     }
 
     /// Returns the sandbox that the session's tools run in, for files and commands.
-    pub fn sandbox(&self) -> Result<Sandbox> {
-        self.session.branch_dir().map(|dir| dir.sandbox().clone())
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        self.session.branch_sandbox().await
     }
 
     /// Resolves a path in the session's workspace, which has to be a directory on this machine.
     ///
     /// The path is relative to the workspace and may not leave it, by `..` or by a symlink. A file that is replaced by a
     /// symlink after this check is not noticed; the methods of [`ToolCx::sandbox`] are safe against that.
-    pub fn path(&self, path: &str) -> Result<PathBuf> {
-        let sandbox = self.sandbox()?;
-        let elsewhere =
-            || Error::new(ErrorKind::Place, format_args!("{} is not a directory on this machine", sandbox.uri()));
-        let root = Root::open(sandbox.directory().ok_or_else(elsewhere)?)?;
-        Ok(root.path().join(root.resolve(path)?))
+    pub async fn path(&self, path: &str) -> Result<PathBuf> {
+        let (sandbox, path) = (self.sandbox().await?, path.to_owned());
+        run_blocking(move || {
+            let elsewhere =
+                || Error::new(ErrorKind::Place, format_args!("{} is not a directory on this machine", sandbox.uri()));
+            let root = Root::open(sandbox.directory().ok_or_else(elsewhere)?)?;
+            Ok(root.path().join(root.resolve(&path)?))
+        })
+        .await
     }
 
     /// Adds the result of a check, which is recorded before the result of the call.

@@ -23,6 +23,7 @@ use super::context::CallKey;
 use super::output::truncate;
 use super::schedule::{TouchSet, normalize_path};
 use super::{Nature, OUTPUT_LIMIT, Output, ToolCx, ToolHandle, Touch};
+use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::sandbox::Root;
 use crate::session::{Error, EventKind, Result, Session, stop_reason, within_limits};
@@ -61,7 +62,7 @@ pub(crate) async fn run_calls(
     round.prepare(session).await;
     let mut running = FuturesUnordered::new();
     loop {
-        round.append(session);
+        round.append(session).await;
         // No call starts after the limit is reached.
         if let Some(reason) = stop_reason(session) {
             while let Some(Some((nth, outcome))) = running.next().now_or_never() {
@@ -71,12 +72,12 @@ pub(crate) async fn run_calls(
             if let Some(nth) = round.first_writer() {
                 round.snapshot_after(session, nth).await?;
             }
-            round.abort(session);
-            round.files.save_progress(session);
+            round.abort(session).await;
+            round.files.save_progress(session).await?;
             return Err(reason.record(session));
         }
         round.snapshot_before(session).await?;
-        let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len()));
+        let started = round.start(session, toolbox.max_concurrent.saturating_sub(running.len())).await?;
         // The start of a call is durable before the call runs: otherwise a crash could leave an effect that is not recorded.
         if !started.is_empty() {
             session.durable().await?;
@@ -85,7 +86,7 @@ pub(crate) async fn run_calls(
             running.push(make_call(nth, ready, cx));
         }
         if running.is_empty() {
-            round.files.save_progress(session);
+            round.files.save_progress(session).await?;
             return Ok(round.visibility);
         }
         // If a limit ends the wait, the next turn of the loop handles it.
@@ -370,9 +371,10 @@ impl Round {
     }
 
     /// Starts up to `limit` calls that do not conflict with an earlier call.
-    fn start(&mut self, session: &mut Session, limit: usize) -> Vec<(usize, ReadyCall, Arc<ToolCx>)> {
+    async fn start(&mut self, session: &mut Session, limit: usize) -> Result<Vec<(usize, ReadyCall, Arc<ToolCx>)>> {
         let mut started = Vec::new();
         let mut earlier = TouchSet::default();
+        self.resolve_new_touches().await?;
         let root = self.files.root();
         for (nth, slot) in self.slots.iter_mut().enumerate() {
             match &mut slot.state {
@@ -381,15 +383,11 @@ impl Round {
                     if started.len() == limit {
                         break;
                     }
-                    let resolve = || match &ready.touches[..] {
-                        [] => Vec::new(),
-                        touches => resolve(touches, root),
-                    };
-                    let (known, mut resolved) = touches.take().unwrap_or_else(|| (self.changes, resolve()));
+                    let (known, mut resolved) = touches.take().unwrap_or_default();
                     let mut waits = earlier.conflicts(&resolved);
                     // Paths are resolved again only if the call could start now.
                     if !waits && known != self.changes {
-                        resolved = resolve();
+                        resolved = resolve(vec![ready.touches.clone()], root).await?.remove(0);
                         waits = earlier.conflicts(&resolved);
                     }
                     earlier.add(&resolved);
@@ -417,7 +415,22 @@ impl Round {
                 CallState::Ended { .. } | CallState::Appended => {}
             }
         }
-        started
+        Ok(started)
+    }
+
+    /// Resolves the touches of all calls that wait and were not looked at before.
+    async fn resolve_new_touches(&mut self) -> Result<()> {
+        let wanted = |slot: &CallSlot| match &slot.state {
+            CallState::Waiting { ready, touches: None } => Some(ready.touches.clone()),
+            _ => None,
+        };
+        let resolved = resolve(self.slots.iter().filter_map(wanted).collect(), self.files.root()).await?;
+        let unresolved = self.slots.iter_mut().filter_map(|slot| match &mut slot.state {
+            CallState::Waiting { touches: touches @ None, .. } => Some(touches),
+            _ => None,
+        });
+        unresolved.zip(resolved).for_each(|(touches, resolved)| *touches = Some((self.changes, resolved)));
+        Ok(())
     }
 
     fn finish(&mut self, session: &Session, nth: usize, mut outcome: CallOutcome) {
@@ -438,10 +451,10 @@ impl Round {
     }
 
     /// Appends the results up to the first call that has not ended.
-    fn append(&mut self, session: &mut Session) {
+    async fn append(&mut self, session: &mut Session) {
         while let Some(slot) = self.slots.get_mut(self.appended) {
             let CallState::Ended { .. } = slot.state else { return };
-            self.visibility = slot.append(session, self.visibility, &mut self.files);
+            self.visibility = slot.append(session, self.visibility, &mut self.files).await;
             self.appended += 1;
         }
     }
@@ -450,7 +463,7 @@ impl Round {
     ///
     /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
     /// is a call that was not started.
-    fn abort(&mut self, session: &mut Session) {
+    async fn abort(&mut self, session: &mut Session) {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         for slot in &mut self.slots[self.appended..] {
             if let CallState::Running { cx, nature, effects, .. } = &mut slot.state {
@@ -465,7 +478,7 @@ impl Round {
                 slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
             }
             if let CallState::Ended { .. } = slot.state {
-                self.visibility = slot.append(session, self.visibility, &mut self.files);
+                self.visibility = slot.append(session, self.visibility, &mut self.files).await;
             }
         }
     }
@@ -473,9 +486,16 @@ impl Round {
 
 impl CallSlot {
     /// Appends the result of the call, and returns the visibility of all outputs up to this one.
-    fn append(&mut self, session: &mut Session, before: OutputVisibility, files: &mut RoundFiles) -> OutputVisibility {
+    async fn append(
+        &mut self,
+        session: &mut Session,
+        before: OutputVisibility,
+        files: &mut RoundFiles,
+    ) -> OutputVisibility {
         let ended = std::mem::replace(&mut self.state, CallState::Appended);
         let CallState::Ended { outcome, cx, changes } = ended else { return before };
+        // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
+        let changes = files.own_changes(session, changes).await;
         cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
         cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
         // Secrets are removed before the text is cut: half a key would not be recognised.
@@ -483,13 +503,23 @@ impl CallSlot {
         let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
         let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
         let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output).with_whole(whole);
-        session.push(files.add_changes(session, result, changes));
+        session.push(match changes {
+            Some((tree, effects)) => result.with_effects(effects).with_tree(tree),
+            None => result,
+        });
         visibility
     }
 }
 
-/// Replaces the paths of touches by their canonical names.
-fn resolve(touches: &[Touch], root: Option<&Root>) -> Vec<Touch> {
-    let name = |path: &str| root.and_then(|root| root.canonical_name(path)).unwrap_or_else(|| normalize_path(path));
-    touches.iter().map(|touch| touch.resolved(name)).collect()
+/// Replaces the paths of the touches of each call by their canonical names.
+async fn resolve(touches: Vec<Vec<Touch>>, root: Option<&Arc<Root>>) -> Result<Vec<Vec<Touch>>> {
+    let has_paths = touches.iter().flatten().any(Touch::is_of_path);
+    let resolve = move |root: Option<&Root>| -> Vec<Vec<Touch>> {
+        let name = |path: &str| root.and_then(|root| root.canonical_name(path)).unwrap_or_else(|| normalize_path(path));
+        touches.iter().map(|touches| touches.iter().map(|touch| touch.resolved(name)).collect()).collect()
+    };
+    match root.filter(|_| has_paths).cloned() {
+        Some(root) => run_blocking(move || Ok(resolve(Some(&root)))).await,
+        None => Ok(resolve(None)),
+    }
 }

@@ -81,6 +81,11 @@ impl Touch {
             }
     }
 
+    /// Returns true if this is the touch of a path.
+    pub(super) fn is_of_path(&self) -> bool {
+        matches!(self.resource, Resource::Path(_))
+    }
+
     /// Replaces the path, if there is one, by its canonical name.
     pub(super) fn resolved(&self, resolve: impl Fn(&str) -> String) -> Self {
         let resource = match &self.resource {

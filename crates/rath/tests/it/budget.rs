@@ -7,7 +7,7 @@ use rath::prelude::*;
 use rath::provider::Price;
 use rath::{Usage, provider::Money, provider::Prices, turn::Next};
 
-use crate::support::block_on;
+use crate::support::{block_on, now};
 
 const TURN: &str = r#"{"text":"ok","usage":{"input":100,"output":50}}"#;
 
@@ -69,7 +69,7 @@ fn forks_of_any_depth_share_one_budget() {
     let (a, b) = (root.fork(), root.fork().fork().detach());
     let a = block_on(provider.ask(a).into_future()).expect("it is within");
     let b = block_on(provider.ask(b).into_future()).expect("it is within");
-    let merged = a.merge(&b).expect("they can be merged");
+    let merged = now(a.merge(&b)).expect("they can be merged");
     assert_eq!(merged.budget().expect("it is inherited").spent_turns(), 2);
     let (answered, _) = until_stopped(merged, &provider);
     assert_eq!(answered, 3);
@@ -107,7 +107,7 @@ fn a_merge_keeps_the_budget_and_the_depth_of_our_side() {
     let mut session = Session::user("hi").within(Budget::new().depth(1));
     for _ in 0..5 {
         let fork = block_on(provider.ask(session.fork()).into_future()).expect("it lies one fork deep");
-        session = session.merge(&fork).expect("nothing is open");
+        session = now(session.merge(&fork)).expect("nothing is open");
         session.push(Chunk::user("again"));
     }
     // The budget may be on either side, and either side may be the result.
@@ -116,7 +116,7 @@ fn a_merge_keeps_the_budget_and_the_depth_of_our_side() {
     onwards.push(Chunk::assistant("hello"));
     let limited = free.clone().within(Budget::new().turns(1));
     for merged in [limited.merge(&onwards), onwards.merge(&limited), Session::empty().merge(&limited)] {
-        assert!(merged.expect("nothing is open").budget().is_some());
+        assert!(block_on(merged).expect("nothing is open").budget().is_some());
     }
 }
 
@@ -154,8 +154,8 @@ fn a_stopped_session_continues_with_a_higher_limit() {
     // Another budget after the session was saved: earlier usage counts.
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("session.rath");
-    stopped.save(&path).expect("it can be saved");
-    let opened = Session::open(&path).expect("it can be opened").session.within(Budget::new().tokens(290));
+    stopped.save_blocking(&path).expect("it can be saved");
+    let opened = Session::open_blocking(&path).expect("it can be opened").session.within(Budget::new().tokens(290));
     assert_eq!(opened.budget().expect("it has one").spent_tokens(), 150);
     let (answered, error) = until_stopped(opened, &provider);
     assert_eq!(answered, 1, "{error}");
@@ -191,7 +191,7 @@ fn cost_is_a_view_and_counts_each_call_once() {
         fork.push(Chunk::user("go on"));
         block_on(provider.ask(fork).into_future()).expect("it is answered")
     };
-    let merged = fork("a").merge(&fork("b")).expect("they can be merged");
+    let merged = now(fork("a").merge(&fork("b"))).expect("they can be merged");
     let prices = Prices::none().set("script:script", Price::new(1000.0, 2000.0));
     let cost = merged.cost(&prices);
     assert_eq!(cost.total, Money::dollars(0.6));

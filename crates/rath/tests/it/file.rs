@@ -3,7 +3,9 @@
 use rath::prelude::*;
 use rath::record::codec::Ending;
 use rath::{Usage, record::graph::Ids};
-use rath::{verify, verify_graph};
+use rath::{verify_blocking, verify_graph_blocking};
+
+use crate::support::now;
 
 fn temporary_directory() -> rath_test_support::TempDir {
     rath_test_support::temp_dir()
@@ -17,10 +19,10 @@ fn an_opened_session_continues_at_its_head() {
     session.push_with_usage(Chunk::assistant("hello"), Usage::new(10, 2));
     let mut fork = session.fork_named("fork");
     fork.push(Chunk::user("in the fork"));
-    fork.save(&path).expect("saved");
-    assert!(verify(&path).expect("read").is_whole());
+    fork.save_blocking(&path).expect("saved");
+    assert!(verify_blocking(&path).expect("read").is_whole());
 
-    let mut opened = Session::open(&path).expect("opened").session;
+    let mut opened = Session::open_blocking(&path).expect("opened").session;
     assert_eq!(opened.lineage().to_string(), fork.lineage().to_string());
     assert_eq!((opened.id(), opened.usage()), (fork.id(), fork.usage()));
     opened.push(Chunk::assistant("on"));
@@ -37,10 +39,13 @@ fn equal_forks_are_counted_apart_after_opening() {
         fork.push_with_usage(Chunk::assistant("same"), Usage::new(10, 1));
         fork
     };
-    answer(session.fork()).merge(&answer(session.fork())).expect("nothing is open").save(&path).expect("saved");
-    let opened = Session::open(&path).expect("opened").session;
+    now(answer(session.fork()).merge(&answer(session.fork())))
+        .expect("nothing is open")
+        .save_blocking(&path)
+        .expect("saved");
+    let opened = Session::open_blocking(&path).expect("opened").session;
     let again = opened.at(session.head().expect("a step").id()).expect("a step");
-    assert_eq!(answer(again).merge(&opened).expect("nothing is open").usage(), Usage::new(30, 3));
+    assert_eq!(now(answer(again).merge(&opened)).expect("nothing is open").usage(), Usage::new(30, 3));
 }
 
 #[test]
@@ -48,8 +53,8 @@ fn an_untouched_fork_is_still_a_fork_when_it_is_opened() {
     let directory = temporary_directory();
     let path = directory.path().join("session.rath");
     let fork = Session::user("hi").fork();
-    fork.save(&path).expect("saved");
-    let opened = Session::open(&path).expect("opened").session;
+    fork.save_blocking(&path).expect("saved");
+    let opened = Session::open_blocking(&path).expect("opened").session;
     assert_eq!((opened.id(), opened.chunk_count()), (fork.id(), 1));
 }
 
@@ -60,19 +65,19 @@ fn a_damaged_file_gives_its_undamaged_steps_and_a_report() {
     let mut session = Session::user("one");
     session.push(Chunk::user("two"));
     session.push(Chunk::user("three"));
-    session.save(&path).expect("saved");
+    session.save_blocking(&path).expect("saved");
     let mut bytes = std::fs::read(&path).expect("read");
     let at = String::from_utf8_lossy(&bytes).find("two").expect("the second step");
     bytes[at] ^= 1;
     std::fs::write(&path, &bytes).expect("written");
-    let opened = Session::open(&path).expect("opened");
+    let opened = Session::open_blocking(&path).expect("opened");
     assert_eq!(opened.report.damage.len(), 2);
     assert_eq!(opened.session.chunks().count(), 1, "the line is split at the lost row");
     assert_eq!(opened.lineage.walk().len(), 2, "the step before the lost one is read too");
     assert_eq!(opened.lineage.missing().len(), 1);
 
     std::fs::write(&path, &bytes[..at]).expect("written");
-    let opened = Session::open(&path).expect("opened");
+    let opened = Session::open_blocking(&path).expect("opened");
     assert!(matches!(opened.report.ending, Ending::Cut { .. }));
     assert_eq!(opened.session.chunk_count(), 1);
 }
@@ -81,15 +86,16 @@ fn a_damaged_file_gives_its_undamaged_steps_and_a_report() {
 fn saving_replaces_a_file_atomically() {
     let directory = temporary_directory();
     let path = directory.path().join("session.rath");
-    Session::user("old").save(&path).expect("saved");
-    Session::user("new").save(&path).expect("saved");
-    assert_eq!(Session::open(&path).expect("opened").session.chunks().next(), Some(&Chunk::user("new")));
+    Session::user("old").save_blocking(&path).expect("saved");
+    Session::user("new").save_blocking(&path).expect("saved");
+    assert_eq!(Session::open_blocking(&path).expect("opened").session.chunks().next(), Some(&Chunk::user("new")));
     assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1, "no temporary file is left");
 
-    let error = Session::user("x").save(directory.path().join("no/such/directory/file")).expect_err("no directory");
+    let error =
+        Session::user("x").save_blocking(directory.path().join("no/such/directory/file")).expect_err("no directory");
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.session().is_some());
-    let error = Session::user("x").save(directory.path()).expect_err("a directory");
+    let error = Session::user("x").save_blocking(directory.path()).expect_err("a directory");
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(directory.path().is_dir());
 }
@@ -99,10 +105,10 @@ fn another_file_is_refused_with_a_clear_error() {
     let directory = temporary_directory();
     let path = directory.path().join("README.md");
     std::fs::write(&path, "# not a session\n").expect("written");
-    let error = Session::open(&path).expect_err("not a session");
+    let error = Session::open_blocking(&path).expect_err("not a session");
     assert_eq!(error.kind(), ErrorKind::Format);
     assert!(format!("{error:?}").contains("README.md: not a rath session file"), "{error}");
-    assert_eq!(Session::open(directory.path().join("none")).expect_err("no file").kind(), ErrorKind::Io);
+    assert_eq!(Session::open_blocking(directory.path().join("none")).expect_err("no file").kind(), ErrorKind::Io);
 }
 
 #[test]
@@ -110,7 +116,7 @@ fn an_exported_graph_verifies() {
     let directory = temporary_directory();
     let path = directory.path().join("graph.jsonl");
     std::fs::write(&path, Session::user("hi").fork().export(Ids::Original)).expect("written");
-    let report = verify_graph(&path).expect("read");
+    let report = verify_graph_blocking(&path).expect("read");
     assert_eq!((report.rows, report.problems.len()), (2, 0));
 }
 
@@ -123,16 +129,16 @@ fn saving_keeps_permissions_and_follows_links() {
     std::fs::write(&path, "").expect("written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
     std::os::unix::fs::symlink(&path, &link).expect("linked");
-    Session::user("hi").save(&link).expect("saved");
+    Session::user("hi").save_blocking(&link).expect("saved");
     assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
-    assert!(verify(&path).expect("read").is_whole());
+    assert!(verify_blocking(&path).expect("read").is_whole());
     std::fs::remove_file(&path).expect("removed");
-    Session::user("hi").save(&link).expect("saved through a link to nothing");
+    Session::user("hi").save_blocking(&link).expect("saved through a link to nothing");
     assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink());
-    assert!(verify(&path).expect("read").is_whole());
+    assert!(verify_blocking(&path).expect("read").is_whole());
     let long = directory.path().join("x".repeat(250));
-    Session::user("hi").save(long).expect("saved under a long name");
+    Session::user("hi").save_blocking(long).expect("saved under a long name");
 }
 
 #[test]
@@ -143,10 +149,10 @@ fn concurrent_saves_to_one_path_leave_a_whole_file() {
         for nth in 0..4 {
             let path = &path;
             scope.spawn(move || {
-                (0..20).for_each(|_| Session::user(nth.to_string()).save(path).expect("saved"));
+                (0..20).for_each(|_| Session::user(nth.to_string()).save_blocking(path).expect("saved"));
             });
         }
     });
-    assert!(verify(&path).expect("read").is_whole());
+    assert!(verify_blocking(&path).expect("read").is_whole());
     assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1);
 }

@@ -14,7 +14,7 @@ use rath::view;
 use rath::view::Freshness;
 use serde_json::json;
 
-use crate::support::{block_on, folder, log, put, script, worker};
+use crate::support::{block_on, close, folder, log, put, script, worker};
 
 /// What is in a folder, but for rath's own.
 fn files(root: &Path) -> String {
@@ -82,7 +82,7 @@ fn what_a_call_changes_is_on_the_record_whatever_changed_it() {
     let first = view::trees(session.as_record()).list[0].step.id();
     let before = session.at(first).expect("a step");
     let checkout = rath_test_support::temp_dir();
-    before.checkout(checkout.path().join("then")).expect("checked out");
+    block_on(before.checkout(checkout.path().join("then"))).expect("checked out");
     expect![[r#"
         .gitignore: *.log|
         a.txt: one|two|
@@ -119,7 +119,7 @@ fn forks_work_in_directories_of_their_own_and_a_merge_brings_their_files_togethe
         shared.txt: 1|2|3|4|5|6|7|8|9|
         start.txt: start|"#]]
     .assert_eq(&files(folder.path()));
-    let merged = left.merge(&right).expect("merged");
+    let merged = block_on(left.merge(&right)).expect("merged");
     assert!(merged.conflicts().is_empty());
     let merged = work(merged, &[&["echo end > end.txt"]]);
     let found = files(folder.path());
@@ -133,9 +133,9 @@ fn forks_work_in_directories_of_their_own_and_a_merge_brings_their_files_togethe
     .assert_eq(&found);
     // The branch that everything left from goes on by itself, with what it had.
     let alone = work(session, &[&["ls > names.txt"]]);
-    assert_eq!(alone.blame("names.txt").expect("objects").expect("a file").lines.len(), 4);
+    assert_eq!(block_on(alone.blame("names.txt")).expect("objects").expect("a file").lines.len(), 4);
     assert!(!folder.path().join("names.txt").exists());
-    assert!(merged.blame("names.txt").expect("objects").is_none());
+    assert!(block_on(merged.blame("names.txt")).expect("objects").is_none());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     let session = work(placed(&folder), &[&["true"]]);
     let ours = work(session.fork(), &[&["echo ours > a.txt; echo ours > b.txt"]]);
     let theirs = work(session.fork(), &[&["echo theirs > a.txt; rm b.txt"]]);
-    let mut merged = ours.merge(&theirs).expect("merged");
+    let mut merged = block_on(ours.merge(&theirs)).expect("merged");
     let paths: Vec<_> = merged.conflicts().iter().map(|conflict| conflict.path.clone()).collect();
     assert_eq!(paths, ["a.txt", "b.txt"]);
     let mut again = merged.clone();
@@ -152,19 +152,19 @@ fn what_two_branches_changed_in_one_place_waits_for_a_decision() {
     let error = block_on(worker::<[&str; 0], _>(&[]).run(again)).expect_err("undecided");
     assert_eq!(error.kind(), ErrorKind::Approval);
     expect!["files are in conflict: `a.txt` (content), `b.txt` (modified and deleted)"].assert_eq(&error.message());
-    assert!(merged.decide("c.txt", Resolution::Ours).is_err());
+    assert!(block_on(merged.decide("c.txt", Resolution::Ours)).is_err());
     let mut other = merged.clone();
-    merged.decide("a.txt", Resolution::Theirs).expect("decided");
-    merged.decide("b.txt", Resolution::Ours).expect("decided");
+    block_on(merged.decide("a.txt", Resolution::Theirs)).expect("decided");
+    block_on(merged.decide("b.txt", Resolution::Ours)).expect("decided");
     let merged = work(merged, &[&["true"]]);
     expect![[r#"
         a.txt: theirs|
         b.txt: ours|"#]]
     .assert_eq(&files(folder.path()));
-    other.decide_edited("a.txt", b"both\n").expect("decided");
-    other.decide("b.txt", Resolution::Theirs).expect("decided");
+    block_on(other.decide_edited("a.txt", b"both\n")).expect("decided");
+    block_on(other.decide("b.txt", Resolution::Theirs)).expect("decided");
     let out = rath_test_support::temp_dir();
-    other.checkout(out.path().join("other")).expect("checked out");
+    block_on(other.checkout(out.path().join("other"))).expect("checked out");
     expect!["a.txt: both|"].assert_eq(&files(&out.path().join("other")));
     assert!(merged.tree() != other.tree());
 }
@@ -174,7 +174,7 @@ fn a_fork_in_another_sandbox_brings_its_files_when_it_is_merged() {
     let (here, there) = (folder(&[("a.txt", "a\n")]), folder(&[("x.txt", "x\n")]));
     let session = work(placed(&here), &[&["echo b > b.txt"]]);
     let fork = work(session.fork().to(Sandbox::local(there.path())), &[&["echo y > y.txt"]]);
-    let merged = work(session.merge(&fork).expect("merged"), &[&["true"]]);
+    let merged = work(block_on(session.merge(&fork)).expect("merged"), &[&["true"]]);
     assert!(merged.conflicts().is_empty());
     expect![[r#"
         b.txt: b|
@@ -190,7 +190,7 @@ fn every_line_knows_the_call_that_wrote_it() {
     put(folder.path(), "b.txt", "zero\none\n2\nthree\nfour\n");
     let mut session = work(session, &[&["true"]]);
     block_on(session.check("test -s b.txt", &[])).expect("a check");
-    let blame = session.blame("b.txt").expect("objects").expect("a file");
+    let blame = block_on(session.blame("b.txt")).expect("objects").expect("a file");
     let lines = blame.lines.iter().map(|line| {
         let who = match &line.origin {
             Origin::Before => "before".to_owned(),
@@ -268,7 +268,7 @@ fn calls_that_write_side_by_side_are_told_apart_by_what_they_touch() {
     let expected: String = (0..8).map(|nth| format!("tool_result: +{nth}.txt\n")).collect();
     assert_eq!(effects(&session), expected);
     for nth in 0..8 {
-        let blame = session.blame(&format!("{nth}.txt")).expect("objects").expect("a file");
+        let blame = block_on(session.blame(&format!("{nth}.txt"))).expect("objects").expect("a file");
         let Origin::Call(author) = &blame.lines[0].origin else { panic!("{:?}", blame.lines[0]) };
         assert!(author.call.arguments.to_string().contains(&format!("{nth}.txt")), "{author:?}");
     }
@@ -294,7 +294,7 @@ fn a_regression_that_came_in_by_a_merge_is_found_where_it_was_made() {
     let session = work(placed(&folder), &[&["echo 1 > a.txt"]]);
     let ours = work(session.fork(), &[&["echo x > x.txt"], &["echo y > y.txt"]]);
     let theirs = work(session.fork(), &[&["echo p > p.txt"], &["touch broken"], &["echo q > q.txt"]]);
-    let merged = work(ours.merge(&theirs).expect("merged"), &[&["echo z > z.txt"]]);
+    let merged = work(block_on(ours.merge(&theirs)).expect("merged"), &[&["echo z > z.txt"]]);
     let argv = ["test", "!", "-e", "broken"].map(str::to_owned);
     let found = block_on(merged.bisect(&argv)).expect("a search");
     let step = merged.as_record().find(found.step.expect("found")).expect("a step");
@@ -307,12 +307,13 @@ fn a_regression_that_came_in_by_a_merge_is_found_where_it_was_made() {
 fn a_session_that_is_opened_again_says_which_files_are_not_as_they_were_left() {
     let (folder, kept) = (folder(&[("a.txt", "one\n"), (".gitignore", "*.log\n")]), folder(&[]));
     let uri = format!("sqlite:{}", kept.path().join("s.db").display());
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let session = block_on(placed(&folder).record(&store)).expect("recorded");
     let id = work(session, &[&["echo two > a.txt; echo b > b.txt"]]).id();
-    drop(store);
+    close((), store);
 
-    let resume = || block_on(Store::open(&uri).expect("a store").resume(id)).expect("a session");
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let resume = || block_on(store.resume(id)).expect("a session");
     assert_eq!(resume().certificate().to_string(), "nothing has changed");
     put(folder.path(), "a.txt", "mine\n");
     put(folder.path(), "c.txt", "mine\n");

@@ -4,7 +4,7 @@ use expect_test::expect;
 use rath::prelude::*;
 use rath::{Usage, chunk::Call, turn::Next};
 
-use crate::support::{block_on, log, script};
+use crate::support::{block_on, log, now, script};
 
 /// Writes.
 #[derive(Clone, Module)]
@@ -227,7 +227,7 @@ fn two_agents_work_concurrently_and_are_merged() {
     let session = Session::user("go");
     let merged = block_on(async {
         let (ours, theirs) = tokio::try_join!(writer.run(session.fork()), critic.run(session.fork()))?;
-        ours.merge(&theirs)
+        ours.merge(&theirs).await
     });
     expect![[r#"
         user: go
@@ -297,7 +297,7 @@ fn a_branch_that_fails_does_not_lose_the_others() {
     let session = Session::user("go");
     let joined = block_on(async { fork_join(&session, branches()).max_concurrent(3).await });
     assert!(joined.branches[3].1.is_err());
-    let merged = joined.merge().expect("seven branches");
+    let merged = now(joined.merge()).expect("seven branches");
     let answers: Vec<_> = merged.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).collect();
     assert_eq!(answers.len(), 7);
     assert_eq!(merged.usage(), Usage::new(70, 7));
@@ -324,7 +324,7 @@ fn if_all_branches_fail_the_error_carries_the_work_of_all() {
     let agent = Agent::new("Go.", &script([r#"{"error": {"status": 400, "message": "no"}}"#; 2]));
     let session = Session::user("go");
     let branches = [Branch::new("one", &agent), Branch::new("two", &agent)];
-    let error = block_on(async { fork_join(&session, branches).await }).merge().expect_err("both fail");
+    let error = now(block_on(async { fork_join(&session, branches).await }).merge()).expect_err("both fail");
     assert_eq!(format!("{error:?}"), "2 of 2 branches failed: `one`: no (400); `two`: no (400)");
     let session = error.into_session().expect("a session");
     assert_eq!(log(&session), "user: go\n");
@@ -483,7 +483,7 @@ fn an_error_carries_the_session_with_the_work_before_it() {
         async fn forward(&self, session: Session) -> Result<Session> {
             let session = self.agent.run(session).await?;
             let branches = [Branch::new("one", &self.agent), Branch::new("two", &self.agent)];
-            let session = fork_join(&session, branches).await.merge()?;
+            let session = fork_join(&session, branches).await.merge().await?;
             if self.asks {
                 self.helper.run(Session::user("a question beside it")).await?;
             }
@@ -519,7 +519,7 @@ fn a_branch_that_panics_or_ends_within_a_turn_does_not_lose_the_others() {
     };
     let branches = || [Branch::new("good", &good), Branch::new("panics", &panics), Branch::new("open", &open)];
     let joined = block_on(async { fork_join(&Session::user("go"), branches()).await });
-    let session = joined.merge().expect("one is good");
+    let session = now(joined.merge()).expect("one is good");
     assert_eq!(session.text(), Some("a"));
     let lineage = session.lineage().to_string();
     assert!(lineage.contains("before the panic") && lineage.contains("calls tool"), "{lineage}");
@@ -531,7 +531,7 @@ fn a_branch_that_panics_or_ends_within_a_turn_does_not_lose_the_others() {
         Ok(session)
     };
     let joined = block_on(async { fork_join(&base, [Branch::new("one", &note), Branch::new("two", &note)]).await });
-    let session = joined.merge().expect_err("a call is open").into_session().expect("a session");
+    let session = now(joined.merge()).expect_err("a call is open").into_session().expect("a session");
     assert_eq!(session.lineage().to_string().matches("done beside it").count(), 2);
 }
 
@@ -644,7 +644,7 @@ fn usage_is_the_sum_of_all_calls_over_stages_forks_and_merges() {
                 fork
             };
             let (ours, theirs) = (self.worker.run(fork("ours")).await?, self.worker.run(fork("theirs")).await?);
-            self.compressor.run(ours.merge(&theirs)?).await
+            self.compressor.run(ours.merge(&theirs).await?).await
         }
     }
     let mut total = Usage::default();

@@ -12,6 +12,8 @@ use rath::turn::Next;
 use rath::view::{CallResult, Message};
 use rath::{Text, Usage, chunk::Json};
 
+use crate::support::now;
+
 /// Prints the messages that a model sees, with author, time and usage, one line each. No format may lose any of it.
 pub(crate) fn visible_state(session: &Session) -> String {
     let view = session.messages();
@@ -115,6 +117,6 @@ pub(crate) fn sessions() -> Vec<(&'static str, Session)> {
     list.push(("a fork", fork.clone()));
     list.push(("an untouched fork", chat.fork()));
     chat.push(Chunk::user("meanwhile"));
-    list.push(("a merge", chat.merge(&fork).expect("merged")));
+    list.push(("a merge", now(chat.merge(&fork)).expect("merged")));
     list
 }

@@ -47,7 +47,7 @@ fn sessions_in_a_large_workspace_work_side_by_side_in_every_sandbox() {
                 objects.read(session.tree().expect("a tree").0.parse().expect("a tree id"), path).expect("readable");
             found.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
         };
-        let merged = ours.merge(&theirs).expect("merged").merge(&session).expect("merged");
+        let merged = block_on(block_on(ours.merge(&theirs)).expect("merged").merge(&session)).expect("merged");
         let merged = work(&merged, "true");
         assert!(merged.conflicts().is_empty());
         let found = ["d3/300.txt", "d5/500.txt", "d7/700.txt", "d4.moved/400.txt"].map(|path| read(&merged, path));

@@ -8,6 +8,8 @@ use rath::record::graph;
 use rath::record::graph::Ids;
 use rath::{Chunk, Session, StepId, Usage};
 
+use crate::support::now;
+
 #[derive(Clone, Debug)]
 enum Act {
     Answer(usize),
@@ -76,7 +78,7 @@ proptest! {
                 }
                 Act::Merge(ours, theirs) => {
                     let (ours, theirs) = (pick(ours), pick(theirs));
-                    let session = ours.session.merge(&theirs.session).expect("nothing is open");
+                    let session = now(ours.session.merge(&theirs.session)).expect("nothing is open");
                     let calls: BTreeSet<_> = ours.calls.into_iter().chain(theirs.calls).collect();
                     Known { session, calls: calls.into_iter().collect() }
                 }
@@ -89,9 +91,9 @@ proptest! {
                     if pool.iter().filter(holds).count() > 1 {
                         continue;
                     }
-                    pool[at].session.save(&path).expect("saved");
+                    pool[at].session.save_blocking(&path).expect("saved");
                     let canonical = pool[at].session.export(Ids::Canonical);
-                    pool[at].session = Session::open(&path).expect("opened").session;
+                    pool[at].session = Session::open_blocking(&path).expect("opened").session;
                     prop_assert_eq!(pool[at].session.export(Ids::Canonical), canonical);
                     continue;
                 }

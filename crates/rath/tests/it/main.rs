@@ -1,5 +1,7 @@
 //! What a session promises.
 
+#[cfg(target_os = "linux")]
+mod blocking;
 mod budget;
 #[cfg(unix)]
 mod builtin;

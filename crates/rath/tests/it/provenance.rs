@@ -166,7 +166,7 @@ impl Story {
     /// That every line of every file has the author that it names.
     fn check_authors(&self, line: &Line) {
         for (path, content) in texts(&line.state) {
-            let blame = line.session.blame(&recorded(path)).expect("versions").expect("a file");
+            let blame = block_on(line.session.blame(&recorded(path))).expect("versions").expect("a file");
             let texts: Vec<_> = blame.lines.iter().map(|line| line.text.as_bytes()).collect();
             assert_eq!(texts, lines(content).collect::<Vec<_>>(), "the lines of {}", shown(path));
             for found in &blame.lines {
@@ -193,7 +193,7 @@ impl Story {
         let (some, more) = (1 + self.chance.below(3), 1 + self.chance.below(3));
         let ours = self.go_on(ours, some);
         let theirs = self.go_on(theirs, more);
-        let session = ours.session.merge(&theirs.session).expect("merged");
+        let session = block_on(ours.session.merge(&theirs.session)).expect("merged");
         if !session.conflicts().is_empty() {
             self.script.push("-- in conflict".to_owned());
             return if self.chance.below(2) == 0 { ours } else { line };
@@ -211,7 +211,7 @@ impl Story {
 /// The files of a session, as they are elsewhere.
 fn checked_out(session: &Session) -> State {
     let out = rath_test_support::temp_dir();
-    session.checkout(out.path().join("out")).expect("checked out");
+    block_on(session.checkout(out.path().join("out"))).expect("checked out");
     kept(&walk(&out.path().join("out")))
 }
 

@@ -314,7 +314,7 @@ fn a_key_is_never_shown() {
         let session = error.session().expect("it is kept");
         let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
-        session.save(&path).expect("it can be saved");
+        session.save_blocking(&path).expect("it can be saved");
         shown += &format!("{error}{error:?}{session}{}", session.lineage());
         shown += &std::fs::read_to_string(path).expect("it can be read");
         assert!(!shown.contains(KEY), "{shown}");
@@ -518,7 +518,7 @@ fn it_must_be_the_models_turn() {
 
 #[test]
 fn a_provider_is_opened_by_its_uri_and_the_environment() {
-    let open = |uri: &str, env: Env| match ProviderRegistry::new().open(uri, &env) {
+    let open = |uri: &str, env: Env| match block_on(ProviderRegistry::new().open(uri, &env)) {
         Ok(provider) => provider.identity().to_string(),
         Err(error) => format!("{error:?}"),
     };

@@ -17,7 +17,7 @@ use rath::{Usage, turn::Next};
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};
-use crate::support::block_on;
+use crate::support::{block_on, now};
 
 /// A provider of either shape that gives a preset answer.
 struct PresetBackend {
@@ -247,7 +247,7 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
                 // Steps that their side hides are hidden after the merge, which changes the beginning of the request.
                 let hides = theirs.session.chunks().any(|chunk| matches!(chunk, Chunk::Compressed(_)));
                 let has_instructions = ours.session.messages().instructions.is_some();
-                if let Ok(session) = ours.session.merge(&theirs.session) {
+                if let Ok(session) = now(ours.session.merge(&theirs.session)) {
                     // A merge that adds nothing to their side is their side.
                     let fast_forward = session.head() == theirs.session.head();
                     let parent = if fast_forward { theirs } else { ours };
@@ -263,8 +263,8 @@ fn run(actions: &[Action]) -> Result<(), TestCaseError> {
             Action::Reopen(at) => {
                 let branch = &mut pool[index(at)];
                 let path = folder.path().join("session.rath");
-                branch.session.save(&path).expect("it can be saved");
-                branch.session = Session::open(&path).expect("it can be opened").session;
+                branch.session.save_blocking(&path).expect("it can be saved");
+                branch.session = Session::open_blocking(&path).expect("it can be opened").session;
             }
             Action::Ask(at, model, which) => {
                 let model = model % 4;
@@ -409,7 +409,7 @@ fn a_forecast_counts_the_tokens_that_were_sent_before() {
         other.push(Chunk::user("other"));
         let (other, _) = models.ask(model, other, answer.clone()).expect("it is asked");
         let (ours, _) = models.ask(model, more, answer.clone()).expect("it is asked");
-        let mut merged = ours.merge(&other).expect("nothing is open");
+        let mut merged = now(ours.merge(&other)).expect("nothing is open");
         merged.push(Chunk::user("both"));
         assert_eq!(forecast(&merged).after, ours.head().map(|head| head.id()));
 

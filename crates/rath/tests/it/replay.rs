@@ -13,7 +13,7 @@ use rath::{chunk::Call, chunk::Finish};
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};
-use crate::support::{block_on, script};
+use crate::support::{block_on, now, script};
 
 /// A model that must not be asked.
 struct Mute {
@@ -205,7 +205,7 @@ fn a_session_without_a_program_is_accepted() {
     let mut critic = session.fork_named("critic");
     critic.push(Chunk::user("Is that right?"));
     critic.push_with_usage(Chunk::assistant("It is, since Roman times."), Usage::new(25, 7));
-    let merged = poet.merge(&critic).expect("a merge");
+    let merged = now(poet.merge(&critic)).expect("a merge");
     exact(&merged, &empty);
     // The second.
     let provider = says(&["The Seine.", "The Tiber."]);
@@ -277,7 +277,7 @@ struct Both {
 impl Workflow for Both {
     async fn forward(&self, session: Session) -> Result<Session> {
         let branches = [Branch::new("writer", &self.writer), Branch::new("critic", &self.critic)];
-        fork_join(&session, branches).await.merge()
+        fork_join(&session, branches).await.merge().await
     }
 }
 
@@ -311,7 +311,7 @@ fn forks_that_were_made_outside_the_program() {
     // Run on a fork without steps of its own.
     let (ours, theirs) = (run(&agent, base.fork()), run(&agent, base.fork_named("other")));
     exact(&ours, &silent);
-    exact(&ours.merge(&theirs).expect("a merge"), &silent);
+    exact(&now(ours.merge(&theirs)).expect("a merge"), &silent);
     // Run from an earlier step.
     let asked = ours.as_record().steps()[0].id();
     let mut again = ours.at(asked).expect("a step");
@@ -1113,7 +1113,7 @@ fn abandoned_work_is_abandoned_again() {
                 failed.map_err(|error| if self.keeps { Error::other(error.message()) } else { error })
             };
             let (ours, theirs) = tokio::try_join!(self.slow.run(session.fork()), failing)?;
-            ours.merge(&theirs)
+            ours.merge(&theirs).await
         }
     }
     let race = |provider: &Provider, keeps| {

@@ -166,8 +166,8 @@ pub(crate) enum Then {
 fn check_whole(session: &Session, wanted: &str) {
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("left.rath");
-    session.save(&path).expect("a file");
-    let opened = Session::open(&path).expect("a file of ours");
+    session.save_blocking(&path).expect("a file");
+    let opened = Session::open_blocking(&path).expect("a file of ours");
     assert!(opened.report.is_whole(), "{:?}", opened.report);
     Model::provider().request(session).expect("a request");
     let all = all();
@@ -606,11 +606,11 @@ fn every_step_is_an_event_forks_and_merges_included() {
         let agent = agent.clone();
         async move {
             let branches = [Branch::new("one", &agent as &dyn Run), Branch::new("two", &agent)];
-            let session = fork_join(&session, branches).await.merge()?;
+            let session = fork_join(&session, branches).await.merge().await?;
             // `theirs` has all steps of `ours`, and no listener.
             let mut theirs = Session::resume(session.as_record().clone());
             theirs.push(Chunk::user("and?"));
-            agent.run(session.merge(&theirs)?).await
+            agent.run(session.merge(&theirs).await?).await
         }
     };
     let (told, session) = block_on(async {
@@ -700,7 +700,7 @@ fn facts_survive_merges_and_folds() {
         agent.remember(&mut ours, "Tom likes whales.").await.expect("remembered");
         agent.remember(&mut theirs, "Tom hates boats.").await.expect("remembered");
         agent.commit(&mut theirs).await.expect("committed");
-        let mut merged = ours.merge(&theirs).expect("a merge");
+        let mut merged = ours.merge(&theirs).await.expect("a merge");
         agent.commit(&mut merged).await.expect("committed");
         assert_eq!(memory.recall("Who is Tom?", 9).await.expect("found").len(), 2);
         // An entry that was recalled and then hidden by a fold is recalled again.

@@ -163,7 +163,7 @@ fn a_script_is_read_from_a_file_and_named_without_its_path() {
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("demo.jsonl");
     std::fs::write(&path, "{\"text\":\"hello\"}\n").expect("it can be written");
-    let provider = Provider::open(&format!("script:{}", path.display())).expect("it is a script");
+    let provider = block_on(Provider::open(&format!("script:{}", path.display()))).expect("it is a script");
     let session = ask(&provider, Session::user("hi")).expect("it is answered");
     assert_eq!(session.text(), Some("hello"));
     let request = session.request(session.head().expect("it answered").id()).expect("it can be rebuilt");

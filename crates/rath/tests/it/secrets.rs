@@ -10,7 +10,7 @@ use rath::secrets::AddOutcome;
 use rath::{Event, chunk::Assistant, chunk::Json, provider::Retry};
 
 use crate::server::{Reply, TestServer};
-use crate::support::{block_on, script};
+use crate::support::{block_on, now, script};
 
 /// Replaces every number in braces by that many random letters and digits, so that this file contains no whole key.
 fn expand(text: &str) -> String {
@@ -358,7 +358,7 @@ fn no_key_is_recorded_sent_or_shown() {
 
         let folder = rath_test_support::temp_dir();
         let path = folder.path().join("session.rath");
-        session.save(&path).expect("it can be saved");
+        session.save_blocking(&path).expect("it can be saved");
         let saved = std::fs::read_to_string(&path).expect("it can be read");
         let requests: Vec<String> = server.requests().into_iter().map(|request| request.body).collect();
         let events = events.lock().expect("no thread panics").clone();
@@ -380,7 +380,7 @@ fn no_key_is_recorded_sent_or_shown() {
         );
 
         // A record with hidden secrets is undamaged, and its requests can be rebuilt.
-        let opened = Session::open(&path).expect("it can be opened");
+        let opened = Session::open_blocking(&path).expect("it can be opened");
         assert!(opened.report.damage.is_empty(), "{:?}", opened.report);
         let answers = opened.session.as_record().steps();
         let answers: Vec<_> = answers.iter().filter(|step| matches!(step.chunk(), Chunk::Assistant(_))).collect();
@@ -419,10 +419,26 @@ fn forks_asides_and_merges_hide_what_their_session_hides() {
         assert_eq!(recorded(session), "[secret RED], blue moon");
     }
     let mut blue = Session::user("ho").hiding(hiding("BLUE", "blue moon"));
-    assert_eq!(recorded(red.merge(&blue).expect("nothing is open")), "[secret RED], [secret BLUE]");
+    assert_eq!(recorded(now(red.merge(&blue)).expect("nothing is open")), "[secret RED], [secret BLUE]");
     blue.keep_aside(&red);
     assert_eq!(recorded(blue), "[secret RED], [secret BLUE]");
     assert_eq!(recorded(Session::user("hi")), "red herring, blue moon");
+}
+
+#[test]
+fn an_error_hides_secrets_in_everything_that_it_prints() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.add("RED", "red herring"), AddOutcome::Added);
+    let session = Session::user("hi").hiding(secrets);
+    let io = |text: &str| std::io::Error::new(std::io::ErrorKind::TimedOut, text.to_owned());
+    let nested = Error::new(ErrorKind::Io, "cannot fish").because(io("no red herring here"));
+    let error = Error::new(ErrorKind::Store, "lost a red herring").with_hint("buy a red herring").because(nested);
+    let error = error.with_session(&session);
+    let shown = "lost a [secret RED]: cannot fish: no [secret RED] here";
+    assert_eq!(format!("{error:?}"), format!("{shown}\nhint: buy a [secret RED]"));
+    assert_eq!(error.message(), shown);
+    let error = Error::from(io("red herring")).with_session(&session);
+    assert_eq!((error.message(), error.is_temporary()), ("[secret RED]".to_owned(), true));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use rath::prelude::*;
 use rath::record::graph;
 use rath::{Usage, chunk::Call, chunk::Strategy, record::graph::Ids};
 
+use crate::support::now;
+
 fn calls(id: &str) -> Chunk {
     Chunk::calls([Call::new(id, "ls", "{}")])
 }
@@ -25,7 +27,7 @@ pub(crate) fn program() -> Session {
     two.push(Chunk::user("two"));
     let mut apart = session.detach();
     apart.push(Chunk::note("apart"));
-    let mut merged = one.merge(&two).expect("nothing is open").merge(&apart).expect("nothing is open");
+    let mut merged = now(now(one.merge(&two)).expect("nothing is open").merge(&apart)).expect("nothing is open");
     merged.push_with_usage(Chunk::assistant("done"), Usage::new(20, 5));
     merged
 }
@@ -53,18 +55,19 @@ fn nothing_done_to_a_fork_is_visible_in_its_parent() {
 #[test]
 fn a_fork_that_does_nothing_leaves_no_trace() {
     let session = program();
-    let merged = session.fork().fork().merge(&session.fork()).expect("nothing is open");
+    let merged = now(session.fork().fork().merge(&session.fork())).expect("nothing is open");
     assert_eq!(merged.head(), session.head());
 
     let mut ten = Session::empty();
     (0..10).for_each(|_| _ = ten.push(Chunk::user("row")));
     for _ in 0..10 {
-        ten = ten.fork().merge(&ten.fork()).expect("nothing is open");
+        ten = now(ten.fork().merge(&ten.fork())).expect("nothing is open");
     }
     assert_eq!(ten.as_record().steps().len(), 10);
 
     let forks: Vec<_> = (0..16).map(|_| session.fork()).collect();
-    let all = forks.iter().skip(1).try_fold(forks[0].clone(), |all, fork| all.merge(fork)).expect("nothing is open");
+    let all =
+        forks.iter().skip(1).try_fold(forks[0].clone(), |all, fork| now(all.merge(fork))).expect("nothing is open");
     assert_eq!(all.head(), session.head());
 }
 
@@ -75,12 +78,12 @@ fn twins_that_do_the_same_are_still_two() {
         fork.push_with_usage(Chunk::assistant("same"), Usage::new(10, 1));
         fork
     };
-    let merged = answer(session.fork()).merge(&answer(session.fork())).expect("nothing is open");
+    let merged = now(answer(session.fork()).merge(&answer(session.fork()))).expect("nothing is open");
     assert_eq!((merged.usage(), merged.chunk_count()), (Usage::new(20, 2), 3));
     // Also when one is the fork of an untouched fork, or goes on from an earlier step.
     let head = session.head().expect("a step").id();
-    let merged = answer(session.fork().fork()).merge(&answer(session.fork())).expect("nothing is open");
-    let merged = merged.merge(&answer(session.at(head).expect("a step"))).expect("nothing is open");
+    let merged = now(answer(session.fork().fork()).merge(&answer(session.fork()))).expect("nothing is open");
+    let merged = now(merged.merge(&answer(session.at(head).expect("a step")))).expect("nothing is open");
     assert_eq!(merged.usage(), Usage::new(30, 3));
 }
 
@@ -91,14 +94,14 @@ fn merging_with_an_open_call_is_refused_and_nothing_is_lost() {
     open.push(calls("call_7"));
     let mut other = session.fork();
     other.push(Chunk::user("meanwhile"));
-    let error = other.merge(&open).expect_err("a call is open");
+    let error = now(other.merge(&open)).expect_err("a call is open");
     assert_eq!(error.kind(), ErrorKind::Merge);
     let told = format!("{error:?}");
     assert!(told.contains("their side has a call without a result: `call_7` (ls)"), "{told}");
     assert!(told.contains("\nhint: record the call's result"), "{told}");
     assert_eq!(error.session().map(Session::head), Some(other.head()));
     open.push(result("call_7"));
-    assert!(other.merge(&open).is_ok());
+    assert!(now(other.merge(&open)).is_ok());
 }
 
 #[test]
@@ -118,10 +121,10 @@ fn at_goes_on_from_an_earlier_step() {
 #[test]
 fn concatenation_is_there_for_those_who_ask() {
     let session = Session::user("hi");
-    let mut twice = session.merge_by(&session, Strategy::Concat).expect("short");
+    let mut twice = now(session.merge_by(&session, Strategy::Concat)).expect("short");
     assert_eq!(twice.chunks().collect::<Vec<_>>(), [&Chunk::user("hi"), &Chunk::user("hi")]);
     let error = loop {
-        match twice.merge_by(&twice, Strategy::Concat) {
+        match now(twice.merge_by(&twice, Strategy::Concat)) {
             Ok(longer) => twice = longer,
             Err(error) => break error,
         }
@@ -200,11 +203,11 @@ fn merging_many_shows_what_merging_them_in_turn_shows() {
         });
         forks.collect::<Vec<_>>()
     };
-    let all = Session::merge_all(forks()).expect("nothing is open");
-    let in_turn = forks().iter().try_fold(session.fork(), |all, fork| all.merge(fork)).expect("nothing is open");
+    let all = now(Session::merge_all(forks())).expect("nothing is open");
+    let in_turn = forks().iter().try_fold(session.fork(), |all, fork| now(all.merge(fork))).expect("nothing is open");
     assert_eq!(all.chunks().collect::<Vec<_>>(), in_turn.chunks().collect::<Vec<_>>());
     assert_eq!((all.usage(), all.chunk_count()), (Usage::new(37, 37), 38));
-    assert_eq!(Session::merge_all([]).expect("nothing").head(), None);
+    assert_eq!(now(Session::merge_all([])).expect("nothing").head(), None);
 }
 
 #[test]

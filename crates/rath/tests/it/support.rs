@@ -13,6 +13,12 @@ pub(crate) fn block_on<T>(work: impl IntoFuture<Output = T>) -> T {
     runtime.expect("a runtime starts").block_on(work.into_future())
 }
 
+/// Drops the sessions that hold a store, and waits until the store is closed.
+pub(crate) fn close<T>(sessions: T, store: Store) {
+    drop(sessions);
+    block_on(store.close()).expect("it is closed");
+}
+
 /// A provider that plays these turns.
 pub(crate) fn script<T: AsRef<str>>(turns: impl IntoIterator<Item = T>) -> Provider {
     Script::of(turns).expect("a script").into()
@@ -47,4 +53,10 @@ pub(crate) fn log(session: &Session) -> String {
     let steps = session.as_record().steps();
     let told = steps.iter().filter(|step| !step.chunk().is_marker()).map(|step| format!("{}\n", draw::headline(step)));
     told.collect()
+}
+
+/// The result of work that has nothing to wait for, such as merging sessions without files.
+#[track_caller]
+pub(crate) fn now<T>(work: impl Future<Output = T>) -> T {
+    futures_util::FutureExt::now_or_never(work).expect("it waits for nothing")
 }

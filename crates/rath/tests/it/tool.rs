@@ -204,8 +204,8 @@ fn a_long_output_survives_a_file_by_its_digest() {
     let (session, _) = results(|provider| Agent::new("Say much.", provider).tool(much), &[("much", "")]);
     let folder = rath_test_support::temp_dir();
     let path = folder.path().join("much.rath");
-    session.save(&path).expect("a file");
-    let opened = Session::open(&path).expect("a file of ours");
+    session.save_blocking(&path).expect("a file");
+    let opened = Session::open_blocking(&path).expect("a file of ours");
     assert!(opened.report.is_whole());
     let whole = tool_results(&opened.session)[0].whole.as_ref();
     assert_eq!(whole.expect("the whole output").as_str().map(str::len), Some(100_000));
@@ -290,7 +290,7 @@ async fn slow_write(cx: &ToolCx, path: String, text: String) -> Result<String> {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
-    std::fs::write(cx.path(&path)?, &text).map_err(|error| Error::new(ErrorKind::Io, error))?;
+    std::fs::write(cx.path(&path).await?, &text).map_err(|error| Error::new(ErrorKind::Io, error))?;
     Ok(String::new())
 }
 
@@ -414,8 +414,8 @@ fn two_calls_that_need_approval_need_two_decisions() {
         let error = block_on(agent.run(session)).expect_err("a decision is missing");
         assert_eq!(error.kind(), ErrorKind::Approval);
         let message = format!("{error:?}");
-        error.into_session().expect("the session").save(&path).expect("a file");
-        (Session::open(&path).expect("a file").session, message)
+        error.into_session().expect("the session").save_blocking(&path).expect("a file");
+        (Session::open_blocking(&path).expect("a file").session, message)
     };
     let (mut session, message) = stop(Session::user("go"));
     expect![[r#"
@@ -691,7 +691,7 @@ fn all_work_of_a_sub_agent_is_kept_aside_and_counted() {
             let branches = [Branch::new("x", &inner as &dyn Run), Branch::new("y", &inner)];
             let mut asked = session.clone();
             asked.push(Chunk::user("and?"));
-            fork_join(&asked, branches).await.merge()
+            fork_join(&asked, branches).await.merge().await
         }
     };
     let agent = Agent::new("Outer.", &provider).delegate("help", forks);

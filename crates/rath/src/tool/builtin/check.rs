@@ -42,7 +42,7 @@ impl Tool for Check {
         let inputs: Vec<String> = arguments["inputs"].as_array().into_iter().flatten().filter_map(name).collect();
         let command = text(&arguments, "command");
         let mut sink = |_, printed: &[u8]| cx.output(String::from_utf8_lossy(printed));
-        let result = cx.sandbox()?.run_streaming(&Command::shell(command), &mut sink).await;
+        let result = cx.sandbox().await?.run_streaming(&Command::shell(command), &mut sink).await;
         let checked = checked(command, &inputs, cx.session().tree(), &result);
         let verdict = match checked.verdict {
             Verdict::Passed => "passed",

@@ -23,7 +23,7 @@ pub(super) async fn run(cx: &ToolCx, command: &Command) -> Result<sandbox::Outpu
         let text: Vec<_> = waiting.drain(..whole).collect();
         cx.output(String::from_utf8_lossy(&text));
     };
-    Ok(cx.sandbox()?.run_streaming(command, &mut sink).await?)
+    Ok(cx.sandbox().await?.run_streaming(command, &mut sink).await?)
 }
 
 /// Returns the output for the model: stdout, then stderr. A command that failed is an error that begins with how it ended.

@@ -44,7 +44,7 @@ impl Tool for EditFile {
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let mode = if arguments["all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
         let (path, old, new) = (text(&arguments, "path"), text(&arguments, "old"), text(&arguments, "new"));
-        edit(&cx.sandbox()?, path, old, new, mode).await
+        edit(&cx.sandbox().await?, path, old, new, mode).await
     }
 }
 

@@ -32,7 +32,7 @@ impl Tool for FileExists {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let entry = cx.sandbox()?.stat(text(&arguments, "path")).await?;
+        let entry = cx.sandbox().await?.stat(text(&arguments, "path")).await?;
         let Some(entry) = entry else { return Ok("no".into()) };
         Ok(match entry.kind {
             FileKind::File => format!("yes, a file of {} bytes", entry.bytes),

@@ -45,7 +45,7 @@ impl Tool for ListFiles {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let sandbox = cx.sandbox()?;
+        let sandbox = cx.sandbox().await?;
         let depth = arguments["depth"].as_u64().unwrap_or(1).min(MAX_DEPTH);
         let mut waiting = VecDeque::from([Directory::open(&sandbox, text(&arguments, "path")).await]);
         let (mut shown, mut left_out) = (Vec::new(), 0);

@@ -42,7 +42,7 @@ impl Tool for ReadFile {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let (sandbox, path) = (cx.sandbox()?, text(&arguments, "path"));
+        let (sandbox, path) = (cx.sandbox().await?, text(&arguments, "path"));
         let (from, lines) = (arguments["from_line"].as_u64(), arguments["lines"].as_u64());
         let text = match (from, lines) {
             (None, None) => read_whole(&sandbox, path).await?,

@@ -102,7 +102,7 @@ async fn installed_languages(cx: &ToolCx) -> Result<Vec<&'static str>> {
         format!("for program in {programs}; do command -v $program >/dev/null 2>&1 && echo {name}; done\n")
     };
     let look = Command::shell(&LANGUAGES.iter().map(look).collect::<String>());
-    let ran = cx.sandbox()?.run(&look).await?;
+    let ran = cx.sandbox().await?.run(&look).await?;
     let printed = String::from_utf8_lossy(&ran.stdout.head).into_owned();
     Ok(LANGUAGES
         .iter()

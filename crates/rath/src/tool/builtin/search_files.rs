@@ -70,7 +70,7 @@ impl Tool for SearchFiles {
         let pattern = RegexBuilder::new(text(&arguments, "pattern")).size_limit(MAX_PATTERN_BYTES).build();
         let pattern = pattern.map_err(|error| Error::new(ErrorKind::Arguments, format_args!("`pattern`: {error}")))?;
         let mut search = FileSearch {
-            sandbox: cx.sandbox()?,
+            sandbox: cx.sandbox().await?,
             pattern,
             filter: PathFilter::new(text(&arguments, "glob"))?,
             context: context as usize,

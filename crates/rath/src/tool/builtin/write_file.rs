@@ -32,7 +32,7 @@ impl Tool for WriteFile {
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
         let (path, bytes) = (text(&arguments, "path"), text(&arguments, "text").as_bytes());
-        cx.sandbox()?.write(path, bytes).await?;
+        cx.sandbox().await?.write(path, bytes).await?;
         Ok(format!("wrote {} bytes", bytes.len()).into())
     }
 }

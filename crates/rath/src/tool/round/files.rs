@@ -6,9 +6,10 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use rath_record::Step;
-use rath_record::chunk::{Change, Effect, ToolResult, Tree};
+use rath_record::chunk::{Change, Effect, Tree};
 
 use super::{CallState, Round};
+use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
 use crate::session::BranchDir;
 use crate::session::{Result, Session};
@@ -20,7 +21,7 @@ use crate::workspace;
 pub(super) struct RoundFiles {
     /// The directory that the calls work in.
     dir: Option<Arc<BranchDir>>,
-    root: Option<Root>,
+    root: Option<Arc<Root>>,
     /// The tree after the results that are appended.
     recorded: Option<Tree>,
     /// The tree that was seen last.
@@ -33,13 +34,19 @@ pub(super) struct RoundFiles {
 
 impl RoundFiles {
     /// Returns the directory whose symlinks decide which paths are the same file.
-    pub(super) fn root(&self) -> Option<&Root> {
+    pub(super) fn root(&self) -> Option<&Arc<Root>> {
         self.root.as_ref()
     }
 
     /// Saves the head of the branch that works in the directory.
-    pub(super) fn save_progress(&self, session: &Session) {
-        self.dir.iter().for_each(|dir| dir.set_head(session.head().map(Step::id)));
+    pub(super) async fn save_progress(&self, session: &Session) -> Result<()> {
+        let Some(dir) = self.dir.clone() else { return Ok(()) };
+        let head = session.head().map(Step::id);
+        run_blocking(move || {
+            dir.set_head(head);
+            Ok(())
+        })
+        .await
     }
 
     /// Returns the changes of a call that ends now.
@@ -47,22 +54,21 @@ impl RoundFiles {
         self.seen.clone().map(|tree| FileChanges { effects, tree })
     }
 
-    /// Adds the changes of a call to its result.
-    pub(super) fn add_changes(
+    /// Returns the part of the changes that a call made itself: the tree with that part alone, and its effects.
+    pub(super) async fn own_changes(
         &mut self,
         session: &Session,
-        result: ToolResult,
         changes: Option<FileChanges>,
-    ) -> ToolResult {
-        let Some(FileChanges { mut effects, tree }) = changes else { return result };
+    ) -> Option<(Option<Tree>, Vec<Effect>)> {
+        let FileChanges { mut effects, tree } = changes?;
         let mut tree = Some(tree);
         if let (Some(before), Some(after), true) = (&self.recorded, &tree, self.has_concurrent_writers) {
             // The changes of calls that ran at the same time belong to the results of those calls.
-            let own = session.changes_of_call(before, after, &effects).ok();
+            let own = session.changes_of_call(before.clone(), after.clone(), effects.clone()).await.ok();
             (tree, effects) = own.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
         }
         self.recorded = tree.clone();
-        result.with_effects(effects).with_tree(tree)
+        Some((tree, effects))
     }
 }
 
@@ -83,9 +89,11 @@ impl Round {
         });
         if is_needed && session.place().is_some() {
             // Tools that need no place run without one; the others report the error.
-            self.files.dir = session.prepare_dir().await.ok();
-            let directory = self.files.dir.as_ref().and_then(|dir| dir.sandbox().directory());
-            self.files.root = directory.and_then(|directory| Root::open(directory).ok());
+            let opened = session.with_dir(|_, dir| {
+                let root = dir.sandbox().directory().and_then(|directory| Root::open(directory).ok());
+                Ok((dir, root.map(Arc::new)))
+            });
+            (self.files.dir, self.files.root) = opened.await.map_or((None, None), |(dir, root)| (Some(dir), root));
         }
     }
 

@@ -162,7 +162,7 @@ impl Tool for Stages {
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let sandbox = cx.sandbox()?;
+        let sandbox = cx.sandbox().await?;
         let dir = sandbox.directory().expect("a directory");
         let at = |value: &Value| value.as_str().map(|text| dir.join(path(text.as_bytes())));
         for stage in arguments["stages"].as_array().into_iter().flatten() {

@@ -50,7 +50,8 @@ fn told(session: &Session) -> String {
         let now = session.at(at.step.id()).expect("a step");
         let drawn = |effects: &[Effect]| effects.iter().map(draw::describe_effect).collect::<Vec<_>>().join(" ");
         let effects = drawn(at.step.chunk().effects());
-        let differs = before.map(|before: Session| drawn(&before.changes(&now).expect("versions"))).unwrap_or_default();
+        let differs =
+            before.map(|before: Session| drawn(&block_on(before.changes(&now)).expect("versions"))).unwrap_or_default();
         if !effects.is_empty() || !differs.is_empty() {
             let also = if effects == differs { String::new() } else { format!(" (the tree: {differs})") };
             told.push_str(&format!("{}: {effects}{also}\n", at.step.chunk().kind()));
@@ -171,7 +172,7 @@ fn nobody_hides_behind_a_name_of_ours() {
 
 /// Who wrote each line of a file, by the call's arguments.
 fn blame(session: &Session, path: &str) -> String {
-    let blame = session.blame(path).expect("versions").expect("a file");
+    let blame = block_on(session.blame(path)).expect("versions").expect("a file");
     let line = |line: &rath::Line| match &line.origin {
         Origin::Call(author) => format!("{}: {}\n", line.text, author.call.arguments),
         other => format!("{}: {other:?}\n", line.text),
@@ -201,7 +202,7 @@ fn a_copy_that_a_fork_made_stays_its_work_when_the_original_is_gone_and_the_fork
     let session = work(Session::user("go").to(Sandbox::local(folder.path())), &[&[sh("true")]]);
     let ours = work(session.fork(), &[&[sh("echo ours > ours.txt")]]);
     let theirs = work(session.fork(), &[&[sh("cp a.txt copy.txt")], &[sh("rm a.txt")]]);
-    let merged = ours.merge(&theirs).expect("merged");
+    let merged = block_on(ours.merge(&theirs)).expect("merged");
     expect![[r#"
         one: {"command":"cp a.txt copy.txt"}
         two: {"command":"cp a.txt copy.txt"}

@@ -9,7 +9,7 @@ use rath::store::Store;
 
 use super::common::{All, uri};
 use super::words;
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 /// Everything in the files of a folder.
 fn bytes(folder: &Path) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn push(session: &mut Session, words: &str) -> StepId {
 }
 
 fn said(store: &Store, branch: BranchId) -> Vec<String> {
-    let found = store.read(branch).expect("it is there");
+    let found = block_on(store.read(branch)).expect("it is there");
     assert_eq!(found.damage, []);
     found.session.chunks().map(words).collect()
 }
@@ -39,15 +39,17 @@ fn what_is_forgotten_stands_in_no_file() {
     let uri = uri("sqlite", folder.path());
     let long = "sesame, ".repeat(3_000);
     let (branch, steps) = {
-        let store = Store::open(&uri).expect("a store");
+        let store = block_on(Store::open(&uri)).expect("a store");
         let mut session = block_on(Session::user("my number is 4711").record(&store)).expect("recorded");
         let first = session.head().expect("a step").id();
         let steps = [first, push(&mut session, "a"), push(&mut session, &long), push(&mut session, "the last one")];
-        (session.id(), steps)
+        let branch = session.id();
+        close(session, store);
+        (branch, steps)
     };
     let is_there = |words: &str| contains(folder.path(), words);
     assert!(is_there("4711") && is_there("sesame, sesame"));
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     // Nobody writes it, and others are written meanwhile.
     let mut other = block_on(Session::user("another").record(&store)).expect("recorded");
     for step in &steps[..3] {
@@ -58,10 +60,10 @@ fn what_is_forgotten_stands_in_no_file() {
     push(&mut other, "goes on");
     let mut session = block_on(store.resume(branch)).expect("resumed").complete().expect("complete");
     push(&mut session, "and on");
-    drop((session, other, store));
-    let store = Store::open(&uri).expect("a store");
+    close((session, other), store);
+    let store = block_on(Store::open(&uri)).expect("a store");
     assert_eq!(said(&store, branch)[3..], ["the last one", "and on"]);
-    let all = All::of(&store).expect("all of it");
+    let all = block_on(All::of(&store)).expect("all of it");
     assert_eq!((all.damage, all.steps.len()), (vec![], 7));
 }
 
@@ -69,7 +71,7 @@ fn what_is_forgotten_stands_in_no_file() {
 fn whoever_writes_goes_on_when_others_write_the_store_anew() {
     let folder = rath_test_support::temp_dir();
     let uri = uri("sqlite", folder.path());
-    let [one, other] = [(); 2].map(|()| Store::open(&uri).expect("a store"));
+    let [one, other] = [(); 2].map(|()| block_on(Store::open(&uri)).expect("a store"));
     let mut kept = block_on(Session::user("kept").record(&one)).expect("recorded");
     let mut lines = vec!["kept".to_owned()];
     let mut steps = 1;
@@ -82,7 +84,7 @@ fn whoever_writes_goes_on_when_others_write_the_store_anew() {
             push(&mut kept, &lines[lines.len() - 1]);
             steps += 1;
         }
-        let found = one.read(kept.id()).expect("it is there").session;
+        let found = block_on(one.read(kept.id())).expect("it is there").session;
         let id = gone.id();
         drop(gone);
         block_on(other.delete(id)).expect("deleted");
@@ -93,7 +95,7 @@ fn whoever_writes_goes_on_when_others_write_the_store_anew() {
         assert_eq!(found.chunks().map(words).collect::<Vec<_>>(), lines);
         for store in [&one, &other] {
             assert_eq!(said(store, kept.id()), lines);
-            let check = store.check().expect("a check");
+            let check = block_on(store.check()).expect("a check");
             assert_eq!((check.damage, check.steps), (vec![], steps));
         }
         lines.push(format!("after {round}"));
@@ -105,5 +107,5 @@ fn whoever_writes_goes_on_when_others_write_the_store_anew() {
         steps += 2;
     }
     drop((one, other));
-    assert_eq!(said(&Store::open(&uri).expect("a store"), kept.id()), lines);
+    assert_eq!(said(&block_on(Store::open(&uri)).expect("a store"), kept.id()), lines);
 }

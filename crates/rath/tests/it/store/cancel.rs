@@ -8,7 +8,7 @@ use rath::prelude::*;
 use rath::store::Store;
 
 use super::common::{KINDS, child as again, setting, uri};
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 /// Waits until the store has done all that was queued, and what that queued in turn.
 async fn drain(store: &Store) {
@@ -49,16 +49,16 @@ fn a_dropped_resume_leaves_the_session_free() {
     for kind in KINDS {
         let folder = rath_test_support::temp_dir();
         let uri = uri(kind, folder.path());
-        let store = Store::open(&uri).expect("a store");
+        let store = block_on(Store::open(&uri)).expect("a store");
         let branch = block_on(async { Session::user("hello").record(&store).await.expect("recorded").id() });
         for answer in [Answer::Late, Answer::Unread] {
             for polls in 1.. {
                 let is_ready = block_on(drop_resume(&store, branch, polls, answer));
                 block_on(drain(&store));
-                let other = Store::open(&uri).expect("another handle");
+                let other = block_on(Store::open(&uri)).expect("another handle");
                 let resumed = block_on(other.resume(branch));
                 drop(resumed.unwrap_or_else(|error| panic!("{kind}, {polls} polls, another handle: {error:?}")));
-                drop(other);
+                close((), other);
                 let settings = [("RATH_STORE", &*uri), ("RATH_BRANCH", &branch.to_string())];
                 let ended = again("store::cancel::child", &settings).output().expect("it runs");
                 assert!(ended.status.success(), "{kind}, {polls} polls, another process");
@@ -76,7 +76,7 @@ fn a_dropped_resume_leaves_the_session_free() {
 #[ignore = "what the tests here start"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let branch = setting("RATH_BRANCH").parse().expect("a branch");
-    drop(block_on(store.resume(branch)).expect("it is free"));
+    close(block_on(store.resume(branch)).expect("it is free"), store);
 }

@@ -68,11 +68,11 @@ pub(crate) struct All {
 }
 
 impl All {
-    pub(crate) fn of(store: &Store) -> Result<Self> {
-        let list = store.list()?;
-        let (mut steps, mut damage) = (HashMap::new(), store.check()?.damage);
+    pub(crate) async fn of(store: &Store) -> Result<Self> {
+        let list = store.list().await?;
+        let (mut steps, mut damage) = (HashMap::new(), store.check().await?.damage);
         for listed in &list {
-            let found = store.read(listed.branch)?;
+            let found = store.read(listed.branch).await?;
             damage.extend(found.damage);
             if found.session.head().map(Step::id) != Some(listed.head) {
                 let what = "its newest step cannot be read".to_owned();

@@ -12,7 +12,7 @@ use rath::{BranchId, store};
 use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::common::{child as again, exhaustive, setting, uri};
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 /// A session with every kind of thing: its branches, the one that joins the others last.
 async fn write(store: &Store) -> Result<Vec<Session>> {
@@ -27,7 +27,7 @@ async fn write(store: &Store) -> Result<Vec<Session>> {
     left.push(Chunk::calls([Call::new("c1", "look", "{}")]));
     left.push(Chunk::result("c1", "seen"));
     right.push(Chunk::user("on the right"));
-    let mut joined = left.merge(&right)?;
+    let mut joined = left.merge(&right).await?;
     joined.push(Chunk::assistant("both"));
     let all = vec![session, left, right, aside, joined];
     for session in &all {
@@ -71,9 +71,11 @@ fn steps(session: &Session) -> Vec<String> {
 
 impl Said {
     fn by(store: &Store) -> Self {
-        let list = store.list().expect("a list");
-        let branches =
-            list.iter().map(|it| (it.branch, steps(&store.read(it.branch).expect("it is read").session))).collect();
+        let list = block_on(store.list()).expect("a list");
+        let branches = list
+            .iter()
+            .map(|it| (it.branch, steps(&block_on(store.read(it.branch)).expect("it is read").session)))
+            .collect();
         Said { list: list.iter().map(row).collect(), branches }
     }
 }
@@ -84,11 +86,11 @@ impl Said {
 fn check(uri: &str, before: &Said, main: BranchId, harm: Harm) -> Result<bool, String> {
     // Where the end is missing, that its writer did not close it is all that can be known; and a store of no bytes is new.
     let (cut, empty) = (matches!(harm, Harm::Cut(_)), matches!(harm, Harm::Cut(0)));
-    let Ok(store) = Registry::new().open_as(uri, store::Create::Never) else { return Ok(true) };
+    let Ok(store) = block_on_one(Registry::new().open_as(uri, store::Create::Never)) else { return Ok(true) };
     let mut told = false;
-    let damaged = store.check().map_or(true, |check| !check.damage.is_empty());
+    let damaged = block_on_one(store.check()).map_or(true, |check| !check.damage.is_empty());
     told |= damaged;
-    match store.list() {
+    match block_on_one(store.list()) {
         Err(_) => told = true,
         Ok(list) => {
             let list: Vec<_> = list.iter().map(row).collect();
@@ -99,7 +101,7 @@ fn check(uri: &str, before: &Said, main: BranchId, harm: Harm) -> Result<bool, S
         }
     }
     for (branch, steps_before) in &before.branches {
-        match store.read(*branch) {
+        match block_on_one(store.read(*branch)) {
             Err(_) => told = true,
             Ok(found) if !found.damage.is_empty() => told = true,
             Ok(found) if steps(&found.session) == *steps_before => {}
@@ -206,7 +208,7 @@ fn flips(bytes: &[u8], stride: usize) -> Vec<Harm> {
 #[ignore = "what the tests here start"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let sessions = block_on(write(&store)).expect("it is written");
     std::fs::write(setting("RATH_MAIN"), main_of(&sessions).to_string()).expect("a file");
     // As if it were killed: nothing is closed.
@@ -218,8 +220,13 @@ fn closed(kind: &str) -> (rath_test_support::TempDir, Said, BranchId) {
     let folder = folder();
     std::fs::write(folder.path().join("root"), "").expect("a file");
     let uri = uri(kind, folder.path());
-    let main = block_on(async { main_of(&write(&Store::open(&uri).expect("a store")).await.expect("it is written")) });
-    let said = Said::by(&Store::open(&uri).expect("a store"));
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let sessions = block_on(write(&store)).expect("it is written");
+    let main = main_of(&sessions);
+    close(sessions, store);
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let said = Said::by(&store);
+    close((), store);
     assert!(said.list.iter().all(|row| row.ends_with("false")), "{}", said.list.join("\n"));
     (folder, said, main)
 }
@@ -268,7 +275,7 @@ fn a_log_that_is_cut_or_changed_anywhere_says_so() {
     for (path, bytes) in &files {
         std::fs::write(copy.path().join(path.file_name().expect("a name")), bytes).expect("a file");
     }
-    let said = Said::by(&Store::open(&self::uri("sqlite", copy.path())).expect("a store"));
+    let said = Said::by(&block_on(Store::open(&self::uri("sqlite", copy.path()))).expect("a store"));
     assert!(said.list.iter().any(|row| row.ends_with("true")), "{}", said.list.join("\n"));
     // Nothing of it stands in the database yet.
     harm("sqlite", "-steps", &files, &said, main, |bytes| places(bytes.len(), 13).map(Harm::Cut).collect());
@@ -288,8 +295,8 @@ fn together(files: &[(&str, &Path)]) -> (rath_test_support::TempDir, String) {
 }
 
 fn add(uri: &str, words: &str) {
-    let store = Store::open(uri).expect("a store");
-    block_on(Session::user(words).record(&store)).expect("recorded");
+    let store = block_on(Store::open(uri)).expect("a store");
+    close(block_on(Session::user(words).record(&store)).expect("recorded"), store);
 }
 
 #[test]
@@ -306,20 +313,22 @@ fn a_database_and_steps_that_do_not_belong_together_say_so() {
     copy(one, before);
     add(&uri("sqlite", one), "second");
     copy(one, compacted);
-    block_on(async { Store::open(&uri("sqlite", compacted)).expect("a store").compact().await }).expect("compacted");
+    let store = block_on(Store::open(&uri("sqlite", compacted))).expect("a store");
+    block_on(store.compact()).expect("compacted");
+    close((), store);
     let (database, steps) = (|of: &Path| of.join("store"), |of: &Path| of.join("store-steps"));
     let check = |name: &str, files: &[(&str, PathBuf)], wanted: &str| {
         let files: Vec<_> = files.iter().map(|(name, from)| (*name, from.as_path())).collect();
         for create in [store::Create::Never, store::Create::IfMissing] {
             let (_folder, uri) = together(&files);
-            let told = match Registry::new().open_as(&uri, create) {
+            let told = match block_on(Registry::new().open_as(&uri, create)) {
                 Err(error) => error.message(),
                 Ok(store) => {
-                    let damage = store.check().map(|check| check.damage).expect("a check");
+                    let damage = block_on(store.check()).map(|check| check.damage).expect("a check");
                     let told = damage.first().map(ToString::to_string);
                     let written = block_on(Session::user("more").record(&store));
                     assert!(written.is_err() || told.is_none(), "{name}: it was written to");
-                    told.unwrap_or_else(|| format!("{} sessions", store.list().expect("a list").len()))
+                    told.unwrap_or_else(|| format!("{} sessions", block_on(store.list()).expect("a list").len()))
                 }
             };
             let wanted = if files.len() == 1 && create == store::Create::Never { "" } else { wanted };
@@ -341,7 +350,7 @@ fn a_database_and_steps_that_do_not_belong_together_say_so() {
 fn what_a_crash_leaves_of_a_group_is_cut_and_no_damage() {
     let home = folder();
     let uri = uri("sqlite", home.path());
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let [database, copy, steps] = ["store", "copy", "store-steps"].map(|name| home.path().join(name));
     // One that reflects nothing, however long this takes.
     std::fs::copy(&database, &copy).expect("a copy");
@@ -356,16 +365,16 @@ fn what_a_crash_leaves_of_a_group_is_cut_and_no_damage() {
     let check = |name: &str, steps: &[u8], chunks: u64, damaged: bool| {
         let (folder, uri) = together(&[("store", &copy)]);
         std::fs::write(folder.path().join("store-steps"), steps).expect("a file");
-        let store = Store::open(&uri).expect("a store");
-        let found = store.read(session.id()).expect("it is there");
+        let store = block_on(Store::open(&uri)).expect("a store");
+        let found = block_on(store.read(session.id())).expect("it is there");
         assert_eq!((found.session.chunk_count(), found.damage.is_empty()), (chunks, !damaged), "{name}");
-        assert_eq!(store.check().expect("a check").damage.is_empty(), !damaged, "{name}");
+        assert_eq!(block_on(store.check()).expect("a check").damage.is_empty(), !damaged, "{name}");
         // Whatever was left is written over.
         let added = block_on(Session::user("after it").record(&store)).expect("recorded");
         drop(store);
-        let store = Store::open(&uri).expect("a store");
-        assert_eq!(store.read(added.id()).expect("it is there").session.chunk_count(), 1, "{name}");
-        assert_eq!(store.check().expect("a check").damage.is_empty(), !damaged, "{name}");
+        let store = block_on(Store::open(&uri)).expect("a store");
+        assert_eq!(block_on(store.read(added.id())).expect("it is there").session.chunk_count(), 1, "{name}");
+        assert_eq!(block_on(store.check()).expect("a check").damage.is_empty(), !damaged, "{name}");
     };
     check("all of it", &whole, 3, false);
     for length in [before + 1, before + 39, before + 40, before + 100, whole.len() - 1] {

@@ -35,7 +35,7 @@ async fn write(store: &Store) -> Result<()> {
     fork.push(Chunk::user("in the fork"));
     kept(&fork).await?;
     session.push(Chunk::user("three"));
-    let joined = session.merge(&fork)?;
+    let joined = session.merge(&fork).await?;
     kept(&joined).await?;
     note(&format!("main {}", joined.id()));
     let branch = joined.id();
@@ -62,7 +62,7 @@ fn child() {
         let kind = format!("{:?}", error.kind()).to_lowercase();
         note(&format!("error {kind} {}", error.message().replace('\n', " ")));
     };
-    let store = match Store::open(&uri) {
+    let store = match block_on(Store::open(&uri)) {
         Ok(store) => store,
         Err(error) => return told(error.into()),
     };
@@ -81,7 +81,8 @@ fn child() {
             }
         }
     });
-    drop(store);
+    // A write that failed was told before.
+    let _ = block_on(store.close());
     note("over");
 }
 
@@ -154,8 +155,8 @@ fn fault(kind: &str, library: &Path, fault: &[(&str, &str)]) -> (bool, Vec<Strin
 /// Opens what is left without faults.
 fn left(uri: &str, notes: &[String], good: bool) -> Result<(), String> {
     let told = |error: Error| format!("what is left: {error}");
-    let store = Store::open(uri).map_err(Error::from).map_err(told)?;
-    let all = All::of(&store).map_err(told)?;
+    let store = block_on(Store::open(uri)).map_err(Error::from).map_err(told)?;
+    let all = block_on(All::of(&store)).map_err(told)?;
     if let Some(damage) = all.damage.first() {
         return Err(format!("damaged: {damage}"));
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::common::{All, Chance, KINDS, append_line, child as again, lines, setting, uri};
 use crate::shape::check_shape;
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 /// How many answers end a session.
 const ANSWERS: usize = 44;
@@ -144,7 +144,7 @@ async fn said(session: &mut Session, words: &str) -> Result<()> {
 /// What the child does: it goes on with the session that the most was said in, forks it and joins it now and then.
 async fn work(store: &Store) -> Result<()> {
     let agent = agent();
-    let list = store.list()?;
+    let list = store.list().await?;
     let mut session = match list.iter().max_by_key(|listed| listed.totals.chunks) {
         Some(listed) => store.resume(listed.branch).await?.to_decide()?,
         None => Session::user("begin").record(store).await?,
@@ -163,7 +163,7 @@ async fn work(store: &Store) -> Result<()> {
             said(&mut left, "on the left").await?;
             said(&mut right, "on the right").await?;
             let (left, right) = tokio::try_join!(run(&agent, left), run(&agent, right))?;
-            session = left.merge(&right)?;
+            session = left.merge(&right).await?;
         }
         said(&mut session, "go on").await?;
     }
@@ -173,8 +173,9 @@ async fn work(store: &Store) -> Result<()> {
 #[ignore = "what a_process_that_is_killed_.. starts"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     block_on(work(&store)).expect("the work is done");
+    close((), store);
 }
 
 /// What must be zero, and how much was looked at.
@@ -245,11 +246,11 @@ impl Stage {
 
     /// Compares what the store says with what others saw.
     fn check(&mut self, counts: &mut Counts, chance: &mut Chance) {
-        let store = match Store::open(&self.uri) {
+        let store = match block_on(Store::open(&self.uri)) {
             Ok(store) => store,
             Err(error) => return counts.wrong(3, error),
         };
-        let all = match All::of(&store) {
+        let all = match block_on(All::of(&store)) {
             Ok(all) => all,
             Err(error) => return counts.wrong(3, error),
         };
@@ -263,10 +264,11 @@ impl Stage {
         counts.effects += (effects.len() - self.seen_effects) as u64;
         (self.seen_acks, self.seen_effects) = (acks.len(), effects.len());
         if let Some(longest) = all.longest() {
-            let behind = store.read(longest.branch).expect("it was read before").session;
+            let behind = block_on(store.read(longest.branch)).expect("it was read before").session;
             self.answers = behind.chunks().filter(|chunk| matches!(chunk, Chunk::Assistant(_))).count();
             block_on(decide(&store, longest.branch, counts, chance)).unwrap_or_else(|error| counts.wrong(3, error));
         }
+        close(all, store);
     }
 }
 

@@ -11,7 +11,7 @@ use rath::store::{Create, Sqlite, Store};
 
 use super::common::{Chance, exhaustive};
 use super::stores;
-use crate::support::block_on;
+use crate::support::{block_on, close, now};
 
 #[test]
 fn what_a_store_gives_back_is_what_was_in_memory() {
@@ -34,7 +34,7 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn new(seed: u64, open: &'a dyn Fn() -> Store) -> Self {
-        let (store, elsewhere) = (open(), Store::open("memory:").expect("a store"));
+        let (store, elsewhere) = (open(), block_on(Store::open("memory:")).expect("a store"));
         let live = vec![block_on(Session::user("begin").record(&store)).expect("recorded")];
         Program { chance: Chance(seed), seed, open, store, elsewhere, live, is_reopened: false }
     }
@@ -68,7 +68,7 @@ impl<'a> Program<'a> {
                 let steps: Vec<_> = session.lineage().walk().into_iter().map(Step::id).collect();
                 session.at(steps[self.chance.below(steps.len() as u64) as usize]).expect("it is a step of it")
             }
-            8 | 9 => self.live[at].merge(&self.live[other]).expect("no call is open"),
+            8 | 9 => now(self.live[at].merge(&self.live[other])).expect("no call is open"),
             10 => {
                 let mut aside = session.aside(format!("aside {nth}"));
                 aside.push(Chunk::user("beside it"));
@@ -87,11 +87,11 @@ impl<'a> Program<'a> {
                     1 => block_on(plain.record(&self.elsewhere)).expect("recorded"),
                     _ => plain,
                 };
-                self.live[at].merge(&plain).expect("no call is open")
+                now(self.live[at].merge(&plain)).expect("no call is open")
             }
             14 => {
                 block_on(session.durable()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
-                let Ok(found) = self.store.read(session.id()) else { return };
+                let Ok(found) = block_on(self.store.read(session.id())) else { return };
                 block_on(found.session.fork_named(format!("read {nth}")).record(&self.store)).expect("recorded")
             }
             _ => {
@@ -99,9 +99,9 @@ impl<'a> Program<'a> {
                 let mut away = block_on(session.fork().record(&self.elsewhere)).expect("recorded");
                 away.push(Chunk::user("elsewhere"));
                 block_on(away.durable()).expect("durable");
-                let found = self.elsewhere.read(away.id()).expect("it is there").session;
+                let found = block_on(self.elsewhere.read(away.id())).expect("it is there").session;
                 assert_eq!(told(&found), told(&away), "seed {}", self.seed);
-                session.merge(&found).expect("no call is open")
+                now(session.merge(&found)).expect("no call is open")
             }
         };
         self.live.push(new);
@@ -141,22 +141,23 @@ impl<'a> Program<'a> {
             block_on(session.durable()).unwrap_or_else(|error| panic!("seed {seed}, {}: {error}", store.uri()));
             said.extend(session.lineage().walk().into_iter().map(Step::id));
             if has_own_steps(session) {
-                let found = store.read(session.id()).expect("it is there");
+                let found = block_on(store.read(session.id())).expect("it is there");
                 assert!(found.damage.is_empty(), "seed {seed}: {:?}", found.damage);
                 assert_eq!(told(&found.session), told(session), "seed {seed}");
             }
         }
         for pair in self.live.windows(2).filter(|pair| pair.iter().all(has_own_steps)) {
-            let found = |session: &Session| store.read(session.id()).expect("it is there").session;
+            let found = |session: &Session| block_on(store.read(session.id())).expect("it is there").session;
             let plain = |session: &Session| Session::resume(session.as_record().clone());
-            let merged = |of: &dyn Fn(&Session) -> Session| of(&pair[0]).merge(&of(&pair[1])).expect("no call is open");
+            let merged =
+                |of: &dyn Fn(&Session) -> Session| now(of(&pair[0]).merge(&of(&pair[1]))).expect("no call is open");
             assert_eq!(told(&merged(&found)), told(&merged(&plain)), "seed {seed}");
         }
-        let check = store.check().expect("a check");
+        let check = block_on(store.check()).expect("a check");
         assert!(check.damage.is_empty(), "seed {seed}: {:?}", check.damage);
         let mut kept = HashSet::new();
-        for listed in store.list().expect("a list") {
-            let found = store.read(listed.branch).expect("it is there").session;
+        for listed in block_on(store.list()).expect("a list") {
+            let found = block_on(store.read(listed.branch)).expect("it is there").session;
             assert_eq!(found.head().map(Step::id), Some(listed.head), "seed {seed}");
             kept.extend(found.lineage().walk().into_iter().map(Step::id));
         }
@@ -193,10 +194,10 @@ fn a_branch_stays_where_it_is_when_whoever_was_refused_goes_on_as_a_fork() {
         fork.push(Chunk::user("further"));
         block_on(fork.durable()).expect("durable");
         let id = session.id();
-        assert_eq!(open().read(id).expect("it is there").session.head(), session.head());
+        assert_eq!(block_on(open().read(id)).expect("it is there").session.head(), session.head());
         session.push(Chunk::user("on"));
         block_on(session.durable()).expect("durable");
-        drop((session, other, fork, store));
+        close((session, other, fork), store);
         let session = block_on(open().resume(id)).expect("resumed").complete().expect("as it was left");
         assert_eq!((session.text(), session.chunk_count()), (Some("this"), 3));
     });
@@ -208,9 +209,9 @@ fn what_comes_in_unrecorded_and_stands_for_both_is_kept() {
         let (store, plain) = (open(), Session::user("one"));
         let mut longer = plain.clone();
         longer.push(Chunk::assistant("two"));
-        let merged = block_on(plain.record(&store)).expect("recorded").merge(&longer).expect("no call is open");
+        let merged = now(block_on(plain.record(&store)).expect("recorded").merge(&longer)).expect("no call is open");
         block_on(merged.durable()).expect("durable");
-        assert_eq!(store.read(merged.id()).expect("it is there").session.text(), Some("two"));
+        assert_eq!(block_on(store.read(merged.id())).expect("it is there").session.text(), Some("two"));
     });
 }
 
@@ -222,13 +223,14 @@ fn what_was_deleted_after_it_was_read_is_written_again_or_refused() {
             ["gone", "live"].map(|words| block_on(Session::user(words).record(&store)).expect("recorded"));
         let id = gone.id();
         drop(gone);
-        let found = store.read(id).expect("it is there").session;
+        let found = block_on(store.read(id)).expect("it is there").session;
         block_on(store.delete(id)).expect("nobody writes it");
         block_on(store.compact()).expect("there is room");
-        let error = block_on(live.merge(&found).expect("no call is open").durable()).expect_err("half of it is gone");
-        assert!(error.message().contains("is not kept"), "{error}");
+        let error =
+            block_on(now(live.merge(&found)).expect("no call is open").durable()).expect_err("half of it is gone");
+        assert!(error.message().contains("is not in the store"), "{error}");
         let again = block_on(found.fork().record(&store)).expect("recorded");
-        let found = store.read(again.id()).expect("it is there");
+        let found = block_on(store.read(again.id())).expect("it is there");
         assert_eq!((found.session.chunks().count(), found.damage.len()), (1, 0));
     });
 }
@@ -258,18 +260,18 @@ fn two_forks_that_begin_alike_are_two_branches() {
         let store = open();
         let session = block_on(Session::user("one").record(&store)).expect("recorded");
         let [mut first, mut second] = [(); 2].map(|()| {
-            let found = store.read(session.id()).expect("it is there").session;
+            let found = block_on(store.read(session.id())).expect("it is there").session;
             block_on(found.fork().record(&store)).expect("recorded")
         });
         assert_eq!(first.head(), second.head(), "nobody could know of the other");
         for fork in [&first, &second] {
-            assert_eq!(store.read(fork.id()).expect("it is there").session.head(), fork.head());
+            assert_eq!(block_on(store.read(fork.id())).expect("it is there").session.head(), fork.head());
         }
         first.push(Chunk::assistant("this"));
         second.push(Chunk::assistant("that"));
         for fork in [&first, &second] {
             block_on(fork.durable()).expect("durable");
-            assert_eq!(open().read(fork.id()).expect("it is there").session.text(), fork.text());
+            assert_eq!(block_on(open().read(fork.id())).expect("it is there").session.text(), fork.text());
         }
     });
 }

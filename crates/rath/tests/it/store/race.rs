@@ -9,7 +9,7 @@ use rath::store::{Create, Sqlite, Store};
 use rath::{BranchId, store};
 
 use super::common::{Chance, KINDS, append_line, child as again, exhaustive, lines, setting, uri};
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 fn path(path: &Path) -> String {
     path.to_str().expect("UTF-8").to_owned()
@@ -35,7 +35,7 @@ async fn compete(store: &Store, branch: BranchId, name: &str, until: Instant) ->
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 note(format!("refused {}", error.message()));
                 if chance.below(20) == 0 {
-                    let mut fork = store.read(branch)?.session.fork().record(store).await?;
+                    let mut fork = store.read(branch).await?.session.fork().record(store).await?;
                     let step = fork.push(Chunk::user(format!("{name} by itself")));
                     fork.durable().await?;
                     note(format!("forked {step}"));
@@ -54,17 +54,18 @@ fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
     let until = Instant::now() + Duration::from_millis(setting("RATH_TIME").parse().expect("a number"));
     let branch = setting("RATH_BRANCH").parse().expect("a branch");
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     block_on(compete(&store, branch, &setting("RATH_NAME"), until)).expect("nothing else goes wrong");
+    close((), store);
 }
 
 fn race(kind: &str, time: Duration) {
     let folder = rath_test_support::temp_dir();
     let uri = uri(kind, folder.path());
-    let branch = block_on(async {
-        let store = Store::open(&uri).expect("a store");
-        Session::user("begin").record(&store).await.expect("recorded").id()
-    });
+    let store = block_on(Store::open(&uri)).expect("a store");
+    let session = block_on(Session::user("begin").record(&store)).expect("recorded");
+    let branch = session.id();
+    close(session, store);
     let (branch_name, time) = (branch.to_string(), time.as_millis().to_string());
     let names = ["left", "right"];
     let notes = names.map(|name| path(&folder.path().join(name)));
@@ -83,9 +84,9 @@ fn race(kind: &str, time: Duration) {
         let output = child.wait_with_output().expect("it ends");
         assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    let store = Store::open(&uri).expect("a store");
-    assert_eq!(store.check().expect("checked").damage, []);
-    let session = store.read(branch).expect("it is read").session;
+    let store = block_on(Store::open(&uri)).expect("a store");
+    assert_eq!(block_on(store.check()).expect("checked").damage, []);
+    let session = block_on(store.read(branch)).expect("it is read").session;
     let steps = session.as_record().steps();
     // One straight line, in which everyone who had the right stands in one piece.
     let mut seen: HashSet<String> = HashSet::new();
@@ -102,7 +103,7 @@ fn race(kind: &str, time: Duration) {
         last = (right.to_owned(), number);
     }
     let on_line: HashSet<String> = steps.iter().map(|step| step.id().to_string()).collect();
-    let list = store.list().expect("a list");
+    let list = block_on(store.list()).expect("a list");
     let heads: HashSet<String> = list.iter().map(|listed| listed.head.to_string()).collect();
     let (mut kept, mut refused, mut forked) = (0, 0, 0);
     for (nth, notes) in notes.iter().enumerate() {
@@ -215,9 +216,9 @@ fn sleep_past_a_lease(lease: Duration) -> Option<()> {
     session.push(Chunk::user("still mine"));
     block_on(session.durable()).expect("durable");
     drop(session);
-    let said: Vec<_> = store.read(branch).expect("it is read").session.chunks().map(super::words).collect();
+    let said: Vec<_> = block_on(store.read(branch)).expect("it is read").session.chunks().map(super::words).collect();
     assert_eq!(said, ["begin", "mine now", "still mine"]);
-    let check = store.check().expect("checked");
+    let check = block_on(store.check()).expect("checked");
     assert_eq!((check.damage, check.steps), (vec![], 5));
     Some(())
 }
@@ -226,7 +227,7 @@ fn sleep_past_a_lease(lease: Duration) -> Option<()> {
 #[ignore = "what the tests here start"]
 fn dying() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let session = block_on(Session::user("begin").record(&store)).expect("recorded");
     append_line(setting("RATH_NOTES"), &session.id().to_string());
     // Nothing is closed.
@@ -242,7 +243,7 @@ fn what_the_dead_held_is_free_at_once() {
         let mut child = again("store::race::dying", &settings).spawn().expect("it starts");
         assert!(child.wait().expect("it ends").success());
         let branch: BranchId = lines(&notes)[0].parse().expect("a branch");
-        let store = Store::open(&uri).expect("a store");
+        let store = block_on(Store::open(&uri)).expect("a store");
         let resumed = block_on(store.resume(branch)).expect("it is free");
         let left_by = resumed.certificate().left_open_by().map(|holder: &store::Holder| holder.pid);
         assert_eq!(left_by, Some(child.id()), "{kind}");

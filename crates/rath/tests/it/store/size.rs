@@ -8,7 +8,7 @@ use rath::prelude::*;
 use rath::store::Store;
 
 use super::common::{KINDS, child as again, exhaustive, setting, uri};
-use crate::support::block_on;
+use crate::support::{block_on, close};
 
 /// So many bytes of words that are never the same.
 fn words(name: &str, bytes: usize) -> String {
@@ -47,9 +47,11 @@ async fn check(kind: &str, name: &str, write: impl AsyncFn(&Store) -> Result<Ses
     std::fs::create_dir(&below).expect("a folder");
     let file = folder.path().join("one.rath");
     {
-        let store = Store::open(&uri(kind, &below)).expect("a store");
+        let store = Store::open(&uri(kind, &below)).await.expect("a store");
         let session = write(&store).await.expect("it is written");
-        session.save(&file).expect("saved");
+        session.save_blocking(&file).expect("saved");
+        drop(session);
+        store.close().await.expect("it is closed");
     }
     let (taken, once) = (bytes(&below), bytes(&file));
     let most = once + once / 10 + if kind == "sqlite" { 64 * 1024 } else { 0 };
@@ -95,7 +97,7 @@ fn a_store_takes_no_more_room_than_every_step_once() {
                     say(&mut fork, 100 + nth);
                     fork
                 });
-                let all = Session::merge_all(forks)?;
+                let all = Session::merge_all(forks).await?;
                 all.durable().await?;
                 Ok(all)
             })
@@ -106,7 +108,7 @@ fn a_store_takes_no_more_room_than_every_step_once() {
                     let (mut left, mut right) = (session.fork(), session.fork());
                     say(&mut left, 10 * nth);
                     say(&mut right, 10 * nth + 1);
-                    session = left.merge(&right)?;
+                    session = left.merge(&right).await?;
                     let mut aside = session.aside("helper");
                     say(&mut aside, 10 * nth + 2);
                     session.keep_aside(&aside);
@@ -130,13 +132,14 @@ fn peak() -> u64 {
 #[ignore = "what the test here starts"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    let store = Store::open(&uri).expect("a store");
+    let store = block_on(Store::open(&uri)).expect("a store");
     let branch = setting("RATH_BRANCH").parse().expect("a branch");
     let mut session = block_on(store.resume(branch)).expect("resumed").complete().expect("complete");
     assert_eq!(session.as_record().newest_first().take(10).count(), 10);
     session.push(Chunk::user("one more"));
     block_on(session.durable()).expect("durable");
     std::fs::write(setting("RATH_PEAK"), peak().to_string()).expect("a file");
+    close(session, store);
 }
 
 #[cfg(target_os = "linux")]
@@ -147,7 +150,7 @@ fn a_long_session_is_opened_in_the_memory_of_a_short_one() {
         let folder = rath_test_support::temp_dir();
         let uri = uri("sqlite", folder.path());
         let branch = block_on(async {
-            let store = Store::open(&uri).expect("a store");
+            let store = Store::open(&uri).await.expect("a store");
             let mut session = Session::user("begin").record(&store).await.expect("recorded");
             for nth in 1..steps {
                 session.push(Chunk::user(format!("{nth}: what was said here is not long, and there is much of it")));
@@ -156,7 +159,10 @@ fn a_long_session_is_opened_in_the_memory_of_a_short_one() {
                 }
             }
             session.durable().await.expect("durable");
-            session.id()
+            let branch = session.id();
+            drop(session);
+            store.close().await.expect("it is closed");
+            branch
         });
         let peak = folder.path().join("peak").to_str().expect("UTF-8").to_owned();
         let settings = [("RATH_STORE", &*uri), ("RATH_BRANCH", &branch.to_string()), ("RATH_PEAK", &peak)];
