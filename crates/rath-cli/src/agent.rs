@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use anstyle::Style;
+use rath::chunk::Outcome;
 use rath::prelude::*;
 use rath::record::draw::{self, count, preview, printable};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 use rath::tool::builtin;
+use rath::turn::Next;
 use rath::{Certificate, Difference, Resumed, ToolChange};
-use rath::{Event, StepId, Text, Usage, chunk::Outcome, turn::Next, view};
+use rath::{Event, StepId, Text, Usage, view};
 use serde_json::json;
 
 use crate::json::StepJson;

@@ -1,10 +1,11 @@
 //! The promises that every store keeps.
 
 use rath::Difference;
+use rath::StepId;
+use rath::chunk::Call;
 use rath::chunk::{Image, ToolStarted, User};
 use rath::prelude::*;
 use rath::store::BranchSummary;
-use rath::{StepId, chunk::Call};
 
 /// An empty store for one promise, which can be opened again and again.
 pub struct StoreCase(Box<dyn FnMut() -> Store>);

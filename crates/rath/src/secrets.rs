@@ -21,7 +21,8 @@ use known::KnownValues;
 /// in URLs. Values that were added are hidden too, literally and as they are written in JSON, URLs and Base64.
 ///
 /// ```
-/// use rath::{Secrets, secrets::AddOutcome};
+/// use rath::secrets::AddOutcome;
+/// use rath::Secrets;
 ///
 /// let mut secrets = Secrets::default();
 /// assert_eq!(secrets.add("DB_PASSWORD", "correct horse"), AddOutcome::Added);

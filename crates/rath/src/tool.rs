@@ -39,7 +39,8 @@ use crate::session::{Error, Result};
 ///
 /// ```
 /// use rath::prelude::*;
-/// use rath::{chunk::ToolSpec, tool::Output};
+/// use rath::chunk::ToolSpec;
+/// use rath::tool::Output;
 /// use rath::tool::Touch;
 /// use serde_json::{Value, json};
 ///

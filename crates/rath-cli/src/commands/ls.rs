@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use rath::Usage;
+use rath::chunk::Call;
 use rath::record::draw::{count, preview};
 use rath::record::{BranchId, StepId};
 use rath::store::{BranchSummary, Holder, Store};
 use rath::turn::{Next, PendingCall, PendingWork, Progress};
-use rath::{Usage, chunk::Call};
 
 use crate::output::{self, BRANCH, CommandResult, Exit};
 use crate::sessions::StoreArg;

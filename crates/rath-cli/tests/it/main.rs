@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::Output;
 
 use expect_test::{Expect, expect};
+use rath::Usage;
+use rath::chunk::Call;
 use rath::prelude::*;
-use rath::{Usage, chunk::Call};
 
 fn rath(folder: &Path, args: &[&str]) -> Output {
     rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use rath::Usage;
 use rath::prelude::*;
 use rath::provider::Price;
-use rath::{Usage, provider::Money, provider::Prices, turn::Next};
+use rath::provider::{Money, Prices};
+use rath::turn::Next;
 
 use crate::support::{block_on, now};
 

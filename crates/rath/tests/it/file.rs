@@ -1,8 +1,9 @@
 //! Session files.
 
+use rath::Usage;
 use rath::prelude::*;
 use rath::record::codec::Ending;
-use rath::{Usage, record::graph::Ids};
+use rath::record::graph::Ids;
 use rath::{verify_blocking, verify_graph_blocking};
 
 use crate::support::now;

@@ -1,8 +1,10 @@
 //! Workflows: their trees, their paths, and the sessions that they return.
 
 use expect_test::expect;
+use rath::Usage;
+use rath::chunk::Call;
 use rath::prelude::*;
-use rath::{Usage, chunk::Call, turn::Next};
+use rath::turn::Next;
 
 use crate::support::{block_on, log, now, script};
 

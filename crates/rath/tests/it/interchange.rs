@@ -4,13 +4,14 @@ mod atif;
 mod openrath;
 
 use rath::Session;
+use rath::chunk::Json;
 use rath::chunk::{
     Assistant, Call, Chunk, Denied, Finish, Identity, Instructions, Outcome, ToolResult, ToolSpec, ToolStarted,
 };
 use rath::record::draw;
 use rath::turn::Next;
 use rath::view::{CallResult, Message};
-use rath::{Text, Usage, chunk::Json};
+use rath::{Text, Usage};
 
 use crate::support::now;
 

@@ -6,8 +6,10 @@ use expect_test::{Expect, expect};
 use rath::chunk::Call;
 use rath::chunk::{Finish, Image};
 use rath::prelude::*;
+use rath::provider::Retry;
 use rath::provider::{Env, ProviderRegistry, Timeouts};
-use rath::{StepId, Usage, provider::Retry, turn::Next};
+use rath::turn::Next;
+use rath::{StepId, Usage};
 
 use crate::server::{AfterBody, Reply, TestServer};
 use crate::support::block_on;

@@ -5,10 +5,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use rath::Usage;
 use rath::chunk::{Assistant, Finish, Instructions, Json, ToolSpec};
 use rath::prelude::*;
 use rath::provider::{ProviderError, Retry, Timeouts};
-use rath::{Usage, turn::Next};
+use rath::turn::Next;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, Command};
 

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
+use rath::Usage;
 use rath::chunk::{
     Call, Compressed, Finish, Identity, Image, Instructions, Json, MemoryEvent, RecalledEntry, ToolSpec,
 };
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::view;
-use rath::{Usage, turn::Next};
+use rath::turn::Next;
 use serde_json::Value;
 
 use crate::shape::{MEMORY, OUTPUT, check_shape};

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use expect_test::{Expect, expect};
+use rath::Usage;
+use rath::chunk::{Call, Finish};
+use rath::chunk::{Identity, ToolSpec};
 use rath::memory::{MemoryBackend, MemoryError, MemoryErrorKind};
 use rath::prelude::*;
+use rath::provider::Retry;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::Record;
-use rath::{Usage, chunk::Identity, chunk::ToolSpec, provider::Retry, tool::Output, turn::Next};
-use rath::{chunk::Call, chunk::Finish};
+use rath::tool::Output;
+use rath::turn::Next;
 use serde_json::{Value, json};
 
 use crate::running::{All, Then, all, at_every_moment, poll};

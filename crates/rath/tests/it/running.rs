@@ -6,13 +6,15 @@ use std::task::{Context, Poll, Waker};
 
 use expect_test::expect;
 use futures_util::Stream;
+use rath::Usage;
 use rath::chunk::Identity;
+use rath::chunk::{Call, Finish};
 use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::Shell;
+use rath::turn::Next;
 use rath::turn::Progress;
-use rath::{Usage, chunk::Call, chunk::Finish, turn::Next};
 use serde_json::{Value, json};
 
 use crate::support::{block_on, log, script};

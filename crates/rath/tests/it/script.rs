@@ -1,8 +1,9 @@
 //! The scripted provider.
 
 use expect_test::{Expect, expect};
+use rath::Usage;
 use rath::prelude::*;
-use rath::{Usage, provider::Retry};
+use rath::provider::Retry;
 
 use crate::support::block_on;
 

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
+use rath::Event;
+use rath::chunk::{Assistant, Json};
 use rath::prelude::*;
+use rath::provider::Retry;
 use rath::secrets::AddOutcome;
-use rath::{Event, chunk::Assistant, chunk::Json, provider::Retry};
 
 use crate::server::{Reply, TestServer};
 use crate::support::{block_on, now, script};

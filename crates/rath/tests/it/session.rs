@@ -1,9 +1,11 @@
 //! A session is a value.
 
 use expect_test::expect;
+use rath::Usage;
+use rath::chunk::{Call, Strategy};
 use rath::prelude::*;
 use rath::record::graph;
-use rath::{Usage, chunk::Call, chunk::Strategy, record::graph::Ids};
+use rath::record::graph::Ids;
 
 use crate::support::now;
 

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use expect_test::{Expect, expect};
 use rath::chunk::ToolSpec;
+use rath::chunk::{Call, ToolResult};
 use rath::prelude::*;
+use rath::tool::Output;
 use rath::tool::builtin::{ListFiles, ReadFile, Shell, WriteFile};
 use rath::tool::{Nature, Touch};
-use rath::{Text, Usage, chunk::Call, chunk::ToolResult, tool::Output, turn::Next};
+use rath::turn::Next;
+use rath::{Text, Usage};
 use serde_json::{Value, json};
 
 use crate::support::{block_on, log, script};

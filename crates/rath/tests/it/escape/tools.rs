@@ -1,8 +1,8 @@
 //! Every path in a call of every tool that takes one, by an agent, in every kind of sandbox.
 
+use rath::chunk::{Call, Outcome};
 use rath::prelude::*;
 use rath::tool::builtin;
-use rath::{chunk::Call, chunk::Outcome};
 use serde_json::{Value, json};
 
 use super::*;

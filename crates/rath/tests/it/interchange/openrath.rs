@@ -2,9 +2,10 @@
 
 use expect_test::{Expect, expect};
 use rath::StepId;
+use rath::Usage;
+use rath::chunk::{Call, Image};
 use rath::interchange::openrath::{read, write};
 use rath::prelude::*;
-use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::{log, next, sessions, visible_state};
 

@@ -4,12 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rath::Usage;
 use rath::chunk::ToolSpec;
+use rath::chunk::{Call, Finish, Identity};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::tool::builtin::{EditFile, RunCode, Shell, WriteFile};
 use rath::tool::{Output, Touch};
-use rath::{Usage, chunk::Call, chunk::Finish, chunk::Identity};
 use serde_json::{Value, json};
 
 use super::observer::{State, path, walk};

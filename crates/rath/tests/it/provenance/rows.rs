@@ -7,7 +7,8 @@ use rath::Origin;
 use rath::chunk::Effect;
 use rath::prelude::*;
 use rath::record::draw;
-use rath::{turn::Next, view};
+use rath::turn::Next;
+use rath::view;
 use serde_json::{Value, json};
 
 use super::model::agent_of;

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rath::Usage;
 use rath::chunk::User;
+use rath::chunk::{Call, Image};
 use rath::prelude::*;
 use rath::store::{BranchSummary, Registry, Store};
 use rath::{BranchId, store};
-use rath::{Usage, chunk::Call, chunk::Image};
 
 use super::common::{child as again, exhaustive, setting, uri};
 use crate::support::{block_on, close};

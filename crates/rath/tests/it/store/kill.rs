@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rath::Difference;
+use rath::chunk::{Call, Finish, Identity};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
 use rath::record::{Digest, Record, Step};
 use rath::store::Store;
+use rath::turn::Next;
 use rath::turn::Progress;
-use rath::{Event, Usage, chunk::Call, chunk::Finish, chunk::Identity, turn::Next};
+use rath::{Event, Usage};
 use serde_json::{Value, json};
 
 use super::common::{All, Chance, KINDS, append_line, child as again, lines, setting, uri};
