@@ -1,5 +1,6 @@
 //! Rename detection: finds new files that were deleted under another name, with git's rules and thresholds.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -373,10 +374,12 @@ impl RenameQuery {
         }
     }
 
-    /// Returns the most frequent new place of each directory so far.
+    /// Returns the most frequent new place of each directory so far. Of equally frequent ones, the first by name is chosen.
     fn likely_moves(&self) -> HashMap<Vec<u8>, Vec<u8>> {
-        let best =
-            |counts: &HashMap<Vec<u8>, usize>| counts.iter().max_by_key(|(_, count)| **count).map(|(to, _)| to.clone());
+        let best = |counts: &HashMap<Vec<u8>, usize>| {
+            let frequent = counts.iter().max_by_key(|(to, count)| (**count, Reverse(*to)))?;
+            Some(frequent.0.clone())
+        };
         self.counts.iter().filter_map(|(from, counts)| Some((from.clone(), best(counts)?))).collect()
     }
 }
