@@ -37,8 +37,10 @@ impl Objects {
             };
             let (old, new) = (self.side(before, &from)?, self.side(after, &path)?);
             let is_link = |side: &PatchSide| side.as_ref().is_some_and(|file| file.mode == Mode::Link);
-            if old.is_some() && new.is_some() && is_link(&old) != is_link(&new) {
-                // Git describes a file that becomes a link as a deletion and a creation.
+            let is_renamed_link = from != path && is_link(&old);
+            if old.is_some() && new.is_some() && (is_link(&old) != is_link(&new) || is_renamed_link) {
+                // Git describes a file that becomes a link as a deletion and a creation. A renamed link is described in the
+                // same way: a rename does not say that it is a link, and git then creates no file below its old path.
                 write(&mut text, (&from, &old), (&from, &None));
                 write(&mut text, (&path, &None), (&path, &new));
             } else {
