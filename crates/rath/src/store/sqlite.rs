@@ -110,7 +110,8 @@ impl Sqlite {
         let is_read_only = writer.is_readonly("main")?;
         let reader = schema::connect(file, Access::ReadWrite)?;
         schema::check_header(&reader, file, uri)?;
-        let reason = StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: the file is read-only"));
+        let reason =
+            StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: the file is read-only"));
         let [writer, reader] = [writer, reader].map(|connection| Arc::new(Mutex::new(connection)));
         Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer, reader, is_read_only.then_some(reason)))
     }

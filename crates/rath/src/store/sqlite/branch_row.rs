@@ -33,7 +33,12 @@ pub(super) struct BranchRow {
 
 impl BranchRow {
     /// Creates the row of a new branch that is closed.
-    pub(super) fn new(b: i64, (id, family): (BranchId, BranchId), (place, head): (u64, &Step), title: Arc<str>) -> Self {
+    pub(super) fn new(
+        b: i64,
+        (id, family): (BranchId, BranchId),
+        (place, head): (u64, &Step),
+        title: Arc<str>,
+    ) -> Self {
         let (head_id, at, totals) = (head.id(), head.stamp().at, head.encode_totals());
         BranchRow { b, id, family, head: place, head_id, followed: 0, writer: 0, epoch: 0, at, totals, title }
     }
@@ -68,7 +73,8 @@ impl BranchRow {
     /// Finds a branch; the inner error means that the seal of the row does not match.
     pub(super) fn find(connection: &Connection, id: BranchId) -> rusqlite::Result<Option<Result<Self>>> {
         let sql = "SELECT b, id, family, title, state FROM branches WHERE id = ?";
-        let found = connection.prepare_cached(sql)?.query_row([&id.0[..]], |row| Ok(BranchRow::read(row))).optional()?;
+        let found =
+            connection.prepare_cached(sql)?.query_row([&id.0[..]], |row| Ok(BranchRow::read(row))).optional()?;
         Ok(found.map(|row| row.filter(|row| row.id == id).ok_or_else(|| changed(id))))
     }
 

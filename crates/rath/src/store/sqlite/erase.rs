@@ -106,11 +106,7 @@ impl Sqlite {
 }
 
 /// Erases payloads that no step refers to, except the step at `place`.
-fn erase_payloads(
-    transaction: &Transaction<'_>,
-    mut digests: Vec<Digest>,
-    place: u64,
-) -> Result<(), TransactionError> {
+fn erase_payloads(transaction: &Transaction<'_>, mut digests: Vec<Digest>, place: u64) -> Result<(), TransactionError> {
     if digests.is_empty() {
         return Ok(());
     }

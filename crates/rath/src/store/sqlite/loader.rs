@@ -26,7 +26,11 @@ pub(super) struct StepLoader {
 }
 
 impl StepLoader {
-    pub(super) fn new(connection: &Arc<Mutex<Connection>>, rows: &Arc<StepPlaces>, scan: Option<PageScan>) -> Arc<Self> {
+    pub(super) fn new(
+        connection: &Arc<Mutex<Connection>>,
+        rows: &Arc<StepPlaces>,
+        scan: Option<PageScan>,
+    ) -> Arc<Self> {
         let (connection, rows) = (connection.clone(), rows.clone());
         Arc::new_cyclic(|own| StepLoader { connection, rows, scan, own: own.clone() })
     }

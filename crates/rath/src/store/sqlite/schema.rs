@@ -184,6 +184,9 @@ pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> R
         && has_tables(connection)?
         && has_whole_file(connection, path)?;
     if !is_good {
+        if let Some((found, wanted)) = missing_bytes(path) {
+            return Err(truncated(uri, found, wanted).into());
+        }
         let message = "is damaged: its header or the definitions of its tables were changed".to_owned();
         return Err(error(StoreErrorKind::Damaged, message).into());
     }

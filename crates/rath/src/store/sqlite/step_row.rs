@@ -73,7 +73,8 @@ impl StepRow {
 
     /// Decodes a row, and checks its seal and its id.
     pub(super) fn decode(place: u64, head: &[u8], json: &[u8]) -> Result<Self, RowFault> {
-        let fields = unseal(place, head).ok_or_else(|| RowFault::new("the row was changed: its seal does not match"))?;
+        let fields =
+            unseal(place, head).ok_or_else(|| RowFault::new("the row was changed: its seal does not match"))?;
         let row = StepRow::decode_fields(place, fields, json);
         row.ok_or_else(|| RowFault::new("the row cannot be read"))?
     }

@@ -287,7 +287,11 @@ impl Transaction<'_> {
     }
 
     /// Appends to one branch. The outer error is of the store, the inner one is for the writer of this branch.
-    pub(super) fn append(&mut self, write: &PreparedWrite<'_>, rows: &StepPlaces) -> Result<Result<()>, TransactionError> {
+    pub(super) fn append(
+        &mut self,
+        write: &PreparedWrite<'_>,
+        rows: &StepPlaces,
+    ) -> Result<Result<()>, TransactionError> {
         // All checks come before the first change.
         match self.refusal(write, rows) {
             Ok(None) => {}
@@ -323,7 +327,11 @@ impl Transaction<'_> {
     }
 
     /// Returns the reason why a write is refused, if there is one.
-    fn refusal(&mut self, write: &PreparedWrite<'_>, rows: &StepPlaces) -> Result<Option<StoreError>, TransactionError> {
+    fn refusal(
+        &mut self,
+        write: &PreparedWrite<'_>,
+        rows: &StepPlaces,
+    ) -> Result<Option<StoreError>, TransactionError> {
         let PreparedWrite { write, json, .. } = write;
         let (own, newest) = (self.writer.own, self.writer.newest_step);
         let row = self.branch(write.branch)?;
