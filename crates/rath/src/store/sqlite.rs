@@ -186,7 +186,7 @@ impl StoreBackend for Sqlite {
     }
 
     fn idle(&self) -> Result<()> {
-        self.checkpoint("PASSIVE").map(|_| ())
+        self.checkpoint(Duration::ZERO).map(|_| ())
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
@@ -244,7 +244,7 @@ impl StoreBackend for Sqlite {
             && let Some(path) = &self.path
         {
             // The scan reads the database, and not its WAL.
-            let _ = self.checkpoint("PASSIVE");
+            let _ = self.checkpoint(Duration::ZERO);
             let found = PageScan::new(path).map_err(|error| failed(&self.uri, "read", error))?;
             pieces.add_scan(&found, &relatives);
             scan = Some(found);

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, StepId};
@@ -15,6 +16,7 @@ use super::super::holder::now;
 use super::super::title::from_text;
 use super::branch_row::BranchRow;
 use super::scan::{self, BRANCHES, STEPS};
+use super::schema::LOCK_TIMEOUT;
 use super::transaction::{Transaction, TransactionError};
 use super::{Sqlite, check, payload, schema};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
@@ -59,7 +61,7 @@ impl Sqlite {
     }
 
     pub(super) fn compact_all(&self) -> Result<FreedSpace> {
-        self.checkpoint("TRUNCATE")?;
+        self.checkpoint(LOCK_TIMEOUT)?;
         let before = self.size();
         let steps = self.write_transaction(|transaction| {
             let (places, digests) = check::referenced(transaction.connection)?;
@@ -84,7 +86,7 @@ impl Sqlite {
             let vacuum = connection.execute_batch("VACUUM");
             vacuum.map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "compact", error))?;
         }
-        if self.checkpoint("TRUNCATE")? {
+        if self.checkpoint(LOCK_TIMEOUT)? {
             let message = format!("{} is being read, and its WAL still holds what was removed", self.uri);
             let error = StoreError::new(StoreErrorKind::Conflict, message);
             return Err(error.with_hint("do it again when no other process reads it"));
@@ -92,12 +94,19 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Moves the WAL into the database. Returns true if a reader prevented part of it.
-    pub(super) fn checkpoint(&self, mode: &str) -> Result<bool> {
+    /// Moves the WAL into the database and empties it. Returns true if another connection prevented part of it for `timeout`.
+    ///
+    /// A WAL that was moved and not emptied would be read again after a crash.
+    pub(super) fn checkpoint(&self, timeout: Duration) -> Result<bool> {
         let writer = self.writer();
         let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get(0));
-        moved.map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "write to", error))
+        let checkpoint = || {
+            connection.busy_timeout(timeout)?;
+            let is_busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            connection.busy_timeout(LOCK_TIMEOUT)?;
+            is_busy
+        };
+        checkpoint().map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "write to", error))
     }
 
     fn size(&self) -> u64 {

@@ -21,7 +21,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// The length of the WAL at which a commit moves it into the database, in pages: 64 MiB.
 const WAL_PAGES: usize = (64 << 20) / PAGE_BYTES;
 /// The time to wait for the lock of another process, which may have been stopped while it holds the lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 const TABLES: &str = "
 CREATE TABLE steps(
@@ -233,8 +233,11 @@ pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusq
         Some(NotADatabase) => StoreError::new(StoreErrorKind::Format, not_a_database(uri)),
         Some(DatabaseCorrupt) => match path.and_then(missing_bytes) {
             Some((found, wanted)) => truncated(uri, found, wanted),
-            None => StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"))
-                .with_hint("`rath salvage` copies what is good"),
+            None => {
+                let damaged = StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"));
+                // Nothing can be copied from a file that cannot be opened.
+                if action == "open" { damaged } else { damaged.with_hint("`rath salvage` copies what is good") }
+            }
         },
         Some(DatabaseBusy) => {
             StoreError::new(StoreErrorKind::Store, format_args!("cannot use {uri}: another process keeps it locked"))

@@ -423,7 +423,8 @@ fn a_file_that_cannot_be_opened_says_why() {
     let changed = |at: usize, to: &[u8]| [&whole[..at], to, &whole[at + to.len()..]].concat();
     assert_eq!(told(&changed(0, b"sqlite")), "sqlite:PATH is not a database, or its beginning is damaged");
     let header = "sqlite:PATH is damaged: its header or the definitions of its tables were changed";
-    for (at, to) in [(20, &[8][..]), (31, &[3]), (52, &[0, 0, 0, 9])] {
+    let pages = (length / 4096) as u8 - 1;
+    for (at, to) in [(20, &[8][..]), (31, &[pages]), (52, &[0, 0, 0, 9])] {
         assert_eq!(told(&changed(at, to)), header, "byte {at}");
     }
     let version = |version: u8| told(&changed(60, &[0, 0, 0, version]));
