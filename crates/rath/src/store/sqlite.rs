@@ -39,7 +39,7 @@ use self::loader::StepLoader;
 use self::prepared::PreparedWrite;
 use self::salvage::PageScan;
 use self::schema::Access;
-use self::transaction::{SqliteWriter, TransactionError, renew, writer_of};
+use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{
@@ -157,18 +157,6 @@ impl Sqlite {
         read().map_err(|error| error.describe(&self.uri, self.path.as_deref(), "read"))
     }
 
-    /// Returns the row of a branch, and its entry in the list.
-    fn find(
-        &self,
-        connection: &Connection,
-        branch: BranchId,
-    ) -> Result<Option<(BranchRow, BranchSummary)>, TransactionError> {
-        let Some(row) = BranchRow::find_anyhow(connection, branch)?.transpose()? else { return Ok(None) };
-        let holder = writer_of(connection, row.writer)?.map(|(holder, _)| holder);
-        let summary = row.summary(holder);
-        Ok(Some((row, summary)))
-    }
-
     fn no_such(&self, branch: BranchId) -> StoreError {
         StoreError::new(StoreErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
@@ -217,13 +205,17 @@ impl StoreBackend for Sqlite {
     }
 
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
-        self.read_transaction(|connection| Ok(self.find(connection, branch)?.map(|(_, summary)| summary)))
+        self.read_transaction(|connection| {
+            // By the index alone: nearly every new session is looked for first.
+            let row = BranchRow::find(connection, branch)?.transpose()?;
+            Ok(row.map(|row| row.summary(connection)).transpose()?)
+        })
     }
 
     fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let (row, summary, damage) = self.read_transaction(|connection| {
-            let (row, summary) = self.find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
-            let damage = check::branch(connection, &row)?;
+            let row = BranchRow::find_anyhow(connection, branch)?.ok_or_else(|| self.no_such(branch))??;
+            let (summary, damage) = (row.summary(connection)?, check::branch(connection, &row)?);
             Ok((row, summary, damage))
         })?;
         let head = StepLoader::new(&self.reader, rows, None).fetch(row.head, row.head_id);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use rath_record::{BranchId, Seal, Step, StepId, Timestamp, Totals};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::{BranchSummary, Holder};
+use super::super::BranchSummary;
 use super::scan::{self, BRANCHES};
 use super::step_row::{FieldReader, SEAL_BYTES};
+use super::transaction::writer_of;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The state of a branch.
@@ -123,8 +124,9 @@ impl BranchRow {
         Some((b, writer, summary))
     }
 
-    pub(super) fn summary(&self, holder: Option<Holder>) -> BranchSummary {
-        BranchSummary {
+    /// Returns the entry of the branch in the list.
+    pub(super) fn summary(&self, connection: &Connection) -> rusqlite::Result<BranchSummary> {
+        Ok(BranchSummary {
             branch: self.id,
             family: self.family,
             head: self.head_id,
@@ -132,8 +134,8 @@ impl BranchRow {
             title: self.title.clone(),
             at: self.at,
             is_tip: self.followed != self.head,
-            holder: holder.map(Arc::new),
-        }
+            holder: writer_of(connection, self.writer)?.map(|(holder, _)| Arc::new(holder)),
+        })
     }
 }
 
