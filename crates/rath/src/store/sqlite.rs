@@ -67,19 +67,20 @@ impl Sqlite {
             let error = StoreError::new(StoreErrorKind::Store, "no file is named");
             return Err(error.with_hint("write `sqlite:.rath/rath.db`"));
         }
-        let file = Path::new(path);
+        // SQLite gives a meaning of its own to some relative paths.
+        let file = &std::path::absolute(path).map_err(|error| failed(&uri, "open", error))?;
         if file.is_dir() {
             let message = format!("wanted a file for {uri}, found a directory");
-            let hint = format!("write `sqlite:{}`", file.join("rath.db").display());
+            let hint = format!("write `sqlite:{}`", Path::new(path).join("rath.db").display());
             return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(hint));
         }
         let is_there = file.exists();
-        if is_there {
-            schema::check_beginning(file, &uri, create)?;
-        } else if create == Create::Never {
-            return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                .with_hint("`rath run` makes one; `--store` names another"));
-        } else {
+        schema::check_files(file, &uri, create)?;
+        if !is_there {
+            if create == Create::Never {
+                return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
+                    .with_hint("`rath run` makes one; `--store` names another"));
+            }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
         let reason = match Sqlite::open_for_writing(&uri, file) {
@@ -101,15 +102,12 @@ impl Sqlite {
 
     fn open_for_writing(uri: &str, file: &Path) -> Result<Self, TransactionError> {
         let writer = schema::connect(file, Access::ReadWrite)?;
-        let is_new = !schema::check_header(&writer, file, uri)?;
+        schema::check_header(&writer, file, uri)?;
         schema::prepare(&writer)?;
-        if is_new {
-            // The name of the file is durable before its content is. SQLite does not guarantee that.
-            sync_parent(file).map_err(|error| failed(uri, "write to", error))?;
-        }
+        // The name of the file is durable before its content is. SQLite does not guarantee that.
+        sync_parent(file).map_err(|error| failed(uri, "write to", error))?;
         let is_read_only = writer.is_readonly("main")?;
         let reader = schema::connect(file, Access::ReadWrite)?;
-        schema::check_header(&reader, file, uri)?;
         let reason =
             StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: the file is read-only"));
         let [writer, reader] = [writer, reader].map(|connection| Arc::new(Mutex::new(connection)));
@@ -119,7 +117,7 @@ impl Sqlite {
     /// Creates a store that lasts as long as the handle.
     pub fn in_memory() -> Result<Self> {
         let uri = "memory:".to_owned();
-        let connection = schema::connect(Path::new(":memory:"), Access::ReadWrite).and_then(|connection| {
+        let connection = schema::in_memory().and_then(|connection| {
             schema::prepare(&connection)?;
             Ok(Arc::new(Mutex::new(connection)))
         });

@@ -19,7 +19,7 @@ const APPLICATION: i64 = 0x7261_7468;
 /// The size of a page, in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
 /// The length of the WAL at which a commit moves it into the database, in pages: 64 MiB.
-const WAL_PAGES: usize = (64 << 20) / PAGE_BYTES;
+const WAL_PAGES: i64 = (64 << 20) / PAGE_BYTES as i64;
 /// The time to wait for the lock of another process, which may have been stopped while it holds the lock.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -75,6 +75,15 @@ pub(super) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
             Connection::open_with_flags(immutable_uri(path), flags)?
         }
     };
+    set_up(connection)
+}
+
+/// Opens a database in memory.
+pub(super) fn in_memory() -> rusqlite::Result<Connection> {
+    Connection::open_in_memory().and_then(set_up)
+}
+
+fn set_up(connection: Connection) -> rusqlite::Result<Connection> {
     connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
     // In KiB: enough for the list of a hundred thousand sessions.
@@ -110,7 +119,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     }
     // Acknowledged means durable: the WAL is synced with every transaction.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES.cast_signed() as i64)?;
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
     if number(connection, "PRAGMA user_version")? != 0 {
         return Ok(());
     }
@@ -135,8 +144,17 @@ pub(super) fn open_for_reading(uri: &str, path: &Path, access: Access) -> Result
     Ok(connection)
 }
 
-/// Checks the beginning of a file before SQLite opens it.
-pub(super) fn check_beginning(path: &Path, uri: &str, create: Create) -> Result<()> {
+/// Checks the beginning of a file, if it exists, before SQLite opens it.
+pub(super) fn check_files(path: &Path, uri: &str, create: Create) -> Result<()> {
+    // SQLite would delete the WAL.
+    if length(path) == 0 && length(&wal_path(path)) > 0 {
+        let message =
+            format!("{uri} is missing or empty, and the file that ends in `-wal` beside it holds its newest steps");
+        return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint("put the database back beside it"));
+    }
+    if !path.exists() {
+        return Ok(());
+    }
     let mut header = Vec::new();
     let read = File::open(path).and_then(|file| file.take(100).read_to_end(&mut header));
     read.map_err(|error| failed(uri, "read", error))?;
@@ -152,15 +170,15 @@ pub(super) fn check_beginning(path: &Path, uri: &str, create: Create) -> Result<
 
 /// Checks that a database is a store of this version, before anything is written to it.
 ///
-/// Returns false if the database is empty. The fields of the header that decide how pages are read and allocated have one value
+/// A database without tables is accepted. The fields of the header that decide how pages are read and allocated have one value
 /// in every store: with another one, SQLite would overwrite pages that are in use.
-pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> Result<bool, TransactionError> {
+pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> Result<(), TransactionError> {
     let (application, version) =
         (number(connection, "PRAGMA application_id")?, number(connection, "PRAGMA user_version")?);
     let error = |kind, message: String| StoreError::new(kind, format_args!("{uri} {message}"));
     if application != APPLICATION {
         if number(connection, "SELECT count(*) FROM sqlite_schema")? == 0 {
-            return Ok(false);
+            return Ok(());
         }
         return Err(error(StoreErrorKind::Format, "is a database of something else".to_owned()).into());
     }
@@ -190,7 +208,7 @@ pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> R
         let message = "is damaged: its header or the definitions of its tables were changed".to_owned();
         return Err(error(StoreErrorKind::Damaged, message).into());
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Returns true if the tables are those of a store, each with a root page of its own.

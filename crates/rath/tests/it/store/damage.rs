@@ -410,7 +410,7 @@ fn a_file_that_cannot_be_opened_says_why() {
     let told = |bytes: &[u8]| {
         std::fs::write(&path, bytes).expect("a file");
         let error = Store::open(&uri("sqlite", folder.path())).expect_err("it is not whole");
-        assert!(!error.hint().unwrap_or_default().contains("-wal"), "{error}");
+        assert!(!error.hint().unwrap_or_default().contains("wal"), "{error}");
         error.message().replace(&path.display().to_string(), "PATH")
     };
     let length = whole.len();
@@ -430,7 +430,11 @@ fn a_file_that_cannot_be_opened_says_why() {
     let version = |version: u8| told(&changed(60, &[0, 0, 0, version]));
     assert_eq!(version(1), "sqlite:PATH has version 1, which kept its steps in a second file and was never released");
     assert_eq!(version(3), "sqlite:PATH has version 3; this program reads version 2");
+    std::fs::write(folder.path().join("store-wal"), "the newest").expect("a file");
+    assert!(told(b"").ends_with("holds its newest steps"));
     std::fs::remove_file(&path).expect("removed");
+    assert!(Store::open(&uri("sqlite", folder.path())).is_err());
+    assert!(folder.path().join("store-wal").exists(), "it is not deleted");
     std::fs::create_dir(&path).expect("a folder");
     let error = Store::open(&uri("sqlite", folder.path())).expect_err("it is a directory");
     assert!(error.message().ends_with("found a directory"), "{error}");
