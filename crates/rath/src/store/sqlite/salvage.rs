@@ -40,10 +40,8 @@ impl PageScan {
             // The kind of the page and the number of its cells may be damaged too, so every two bytes may point to a cell.
             for pointer in page[start + LEAF_HEADER_BYTES..].chunks_exact(2) {
                 let offset = usize::from(u16::from_be_bytes([pointer[0], pointer[1]]));
-                if offset < LEAF_HEADER_BYTES || offset >= PAGE_BYTES {
-                    break;
-                }
-                if let Some((place, head, _)) = read_cell(&mut file, &page, offset)
+                if offset >= LEAF_HEADER_BYTES
+                    && let Some((place, head, _)) = read_cell(&mut file, &page, offset)
                     && step_and_branch(place, &head).is_some()
                 {
                     cells.insert(place, (number, offset));
