@@ -212,7 +212,7 @@ impl StoreBackend for Sqlite {
 
     fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
         let (row, summary, damage) = self.read_transaction(|connection| {
-            let row = BranchRow::find_anyhow(connection, branch)?.ok_or_else(|| self.no_such(branch))??;
+            let row = BranchRow::find_or_scan(connection, branch)?.ok_or_else(|| self.no_such(branch))??;
             let (summary, damage) = (row.summary(connection)?, check::branch(connection, &row)?);
             Ok((row, summary, damage))
         })?;
@@ -222,7 +222,7 @@ impl StoreBackend for Sqlite {
 
     fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
         let (mut pieces, relatives) = self.read_transaction(|connection| {
-            let row = BranchRow::find_anyhow(connection, branch).ok().flatten().and_then(Result::ok);
+            let row = BranchRow::find_or_scan(connection, branch).ok().flatten().and_then(Result::ok);
             let mut relatives = HashSet::from([branch]);
             if let Some(row) = &row {
                 relatives.extend(BranchRow::of_family(connection, row.family).unwrap_or_default());

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::super::BranchSummary;
 use super::scan::{self, BRANCHES};
 use super::step_row::{FieldReader, SEAL_BYTES};
-use super::transaction::writer_of;
+use super::transaction::holder_of;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The state of a branch.
@@ -80,7 +80,7 @@ impl BranchRow {
     }
 
     /// Finds a branch, without the index if the index does not lead to an undamaged row.
-    pub(super) fn find_anyhow(connection: &Connection, id: BranchId) -> rusqlite::Result<Option<Result<Self>>> {
+    pub(super) fn find_or_scan(connection: &Connection, id: BranchId) -> rusqlite::Result<Option<Result<Self>>> {
         let found = BranchRow::find(connection, id);
         if let Ok(Some(Ok(_))) = &found {
             return found;
@@ -134,7 +134,7 @@ impl BranchRow {
             title: self.title.clone(),
             at: self.at,
             is_tip: self.followed != self.head,
-            holder: writer_of(connection, self.writer)?.map(|(holder, _)| Arc::new(holder)),
+            holder: holder_of(connection, self.writer)?,
         })
     }
 }

@@ -13,7 +13,7 @@ use super::salvage::PageScan;
 use super::scan::{self, BRANCHES, STEPS};
 use super::schema::{self, number};
 use super::step_row::{RowFault, StepRow};
-use super::transaction::{TransactionError, writer_of};
+use super::transaction::{TransactionError, holder_of};
 use crate::store::error::{StoreError, StoreErrorKind};
 
 /// The number of damaged places that are reported.
@@ -114,6 +114,9 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
         }
         (found, highest) = (found + 1, b);
     })?;
+    // Deleted branches leave their steps until the store is compacted.
+    let since_deletion = number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'");
+    let since_deletion = since_deletion.unwrap_or(i64::MAX);
     let mut unlisted: HashSet<BranchId> = HashSet::new();
     let mut ids = IdsAtHand { connection, ids: HashMap::new() };
     scan::each_row(connection, STEPS, |place, row| {
@@ -122,7 +125,7 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
         let checked = match row {
             Ok(row) => row.parents.iter().try_for_each(|parent| ids.check(&mut checking, *parent)).and_then(|()| {
                 ids.add(place, row.id);
-                if !known.contains(&row.stamp.branch) {
+                if place > since_deletion.cast_unsigned() && !known.contains(&row.stamp.branch) {
                     unlisted.insert(row.stamp.branch);
                 }
                 checking.row(connection, &row)
@@ -147,11 +150,8 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
         Ok(missing) => add_table(format!("{found} rows are there, and {} should be", found + missing)),
         Err(error) => add_table(format!("the rows cannot be counted: {error}")),
     }
-    // Deleted branches leave their steps until the store is compacted.
-    if number(connection, "SELECT count(*) FROM counts WHERE name = 'branches'").is_ok_and(|count| count == 0) {
-        for branch in unlisted {
-            add_table(format!("there are steps of the session {}, and no row", branch.short()));
-        }
+    for branch in unlisted {
+        add_table(format!("there are steps of the session {}, and no row", branch.short()));
     }
     let whole = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
     let whole: String = whole.unwrap_or_else(|error| error.to_string());
@@ -215,7 +215,7 @@ pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, Transa
     let mut holders = HashMap::new();
     for (nth, writer) in writers {
         if let std::collections::hash_map::Entry::Vacant(entry) = holders.entry(writer) {
-            entry.insert(writer_of(connection, writer)?.map(|(holder, _)| Arc::new(holder)));
+            entry.insert(holder_of(connection, writer)?);
         }
         list[nth].holder = holders.get(&writer).cloned().flatten();
     }

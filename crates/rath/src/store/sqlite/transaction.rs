@@ -220,7 +220,8 @@ impl Transaction<'_> {
             self.writer.known.remove(branch);
             self.writer.held.remove(branch);
         }
-        Ok(schema::count(self.connection, "branches", self.writer.newest_branch)?)
+        schema::count(self.connection, "branches", self.writer.newest_branch)?;
+        Ok(schema::count(self.connection, "steps", self.writer.newest_step.cast_signed())?)
     }
 
     /// Deletes the steps for which `is_kept` returns false. Returns the number of deleted steps.
@@ -430,8 +431,17 @@ pub(super) fn renew(connection: &Connection, writer: u64, holder: &Holder, lease
     connection.prepare_cached(sql)?.execute(params![writer.cast_signed(), holder.to_json(), expires]).map(|_| ())
 }
 
+/// Returns the holder of a branch for a reader, who reads on if the table of writers is damaged.
+pub(super) fn holder_of(connection: &Connection, writer: u64) -> rusqlite::Result<Option<Arc<Holder>>> {
+    match writer_of(connection, writer) {
+        Ok(writer) => Ok(writer.map(|(holder, _)| Arc::new(holder))),
+        Err(error) if scan::is_damage(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns a writer, and the time at which its lease expires.
-pub(super) fn writer_of(connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
+fn writer_of(connection: &Connection, writer: u64) -> rusqlite::Result<Option<(Holder, i64)>> {
     if writer == 0 {
         return Ok(None);
     }

@@ -400,6 +400,17 @@ fn what_is_deleted_on_purpose_is_not_missed() {
         assert!(store.list().expect("a list").iter().any(|listed| listed.branch == added));
     }
     assert_eq!(store.list().expect("a list").len(), 6);
+    drop(store);
+    // A row that is deleted otherwise is missed all the same.
+    for sql in ["DELETE FROM branches WHERE b = 4", "DELETE FROM branches WHERE b = (SELECT max(b) FROM branches)"] {
+        let (_folder, uri) = together(&files(folder.path()));
+        let database = rusqlite::Connection::open(uri.trim_start_matches("sqlite:")).expect("a database");
+        assert_eq!(database.execute(sql, []).expect("deleted"), 1, "{sql}");
+        drop(database);
+        let store = Store::open(&uri).expect("a store");
+        let damage = store.check().expect("a check").damage;
+        assert!(damage.iter().any(|damage| damage.place == "table branches"), "{sql}: {damage:?}");
+    }
 }
 
 #[test]
