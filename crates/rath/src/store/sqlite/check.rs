@@ -1,7 +1,6 @@
 //! Checking steps and branches, listing branches, and finding the readable pieces of a session.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use rath_record::{BranchId, Digest, StepId};
 use rusqlite::{Connection, OptionalExtension};
@@ -92,60 +91,11 @@ pub(super) fn branch(connection: &Connection, branch: &BranchRow) -> rusqlite::R
 /// Checks the whole store.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
     let mut checking = CheckProgress::default();
-    let (mut heads, mut known) = (Vec::new(), HashSet::new());
-    let (mut found, mut highest, mut failed) = (0, 0, Ok(()));
-    scan::each_row(connection, BRANCHES, |b, row| {
-        let place = format!("row {b} of the branches");
-        match row.map(BranchRow::read) {
-            Err(error) => return checking.add(place, None, RowFault::unreadable(error).what),
-            Ok(None) => checking.add(place, None, "the row of the branch was changed: its seal does not match"),
-            Ok(Some(row)) => {
-                heads.push((row.head, row.head_id));
-                known.insert(row.id);
-                match branch_number(connection, row.id) {
-                    Ok(indexed) if indexed == Some(b) => {}
-                    Ok(_) => checking.add(place, None, "the index does not lead to the row"),
-                    Err(error) if scan::is_damage(&error) => {
-                        checking.add(place, None, format!("the index cannot be read: {error}"));
-                    }
-                    Err(error) => failed = Err(error),
-                }
-            }
-        }
-        (found, highest) = (found + 1, b);
-    })?;
-    // Deleted branches leave their steps until the store is compacted.
-    let since_deletion = number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'");
-    let since_deletion = since_deletion.unwrap_or(i64::MAX);
-    let mut unlisted: HashSet<BranchId> = HashSet::new();
-    let mut ids = IdsAtHand { connection, ids: HashMap::new() };
-    scan::each_row(connection, STEPS, |place, row| {
-        let place = place.cast_unsigned();
-        let row = row.map_err(RowFault::unreadable).and_then(|row| scan::decode(place, row));
-        let checked = match row {
-            Ok(row) => row.parents.iter().try_for_each(|parent| ids.check(&mut checking, *parent)).and_then(|()| {
-                ids.add(place, row.id);
-                if place > since_deletion.cast_unsigned() && !known.contains(&row.stamp.branch) {
-                    unlisted.insert(row.stamp.branch);
-                }
-                checking.row(connection, &row)
-            }),
-            Err(RowFault { step, what }) => {
-                checking.add_step(place, step, what);
-                Ok(())
-            }
-        };
-        if failed.is_ok() {
-            failed = checked;
-        }
-    })?;
-    failed?;
-    heads.into_iter().try_for_each(|(head, id)| ids.check(&mut checking, (id, head)))?;
-    // A row that several others refer to is reported once.
-    let mut seen: HashSet<(String, Option<StepId>)> = HashSet::new();
-    checking.damage.retain(|damage| seen.insert((damage.place.clone(), damage.step)));
+    let branches = check_branches(connection, &mut checking)?;
+    let unlisted = check_steps(connection, &mut checking, &branches)?;
     let mut add_table = |what: String| checking.add("table branches".to_owned(), None, what);
-    match schema::missing_branches(connection, found, highest) {
+    let found = branches.rows;
+    match schema::missing_branches(connection, found, branches.highest) {
         Ok(0) => {}
         Ok(missing) => add_table(format!("{found} rows are there, and {} should be", found + missing)),
         Err(error) => add_table(format!("the rows cannot be counted: {error}")),
@@ -159,6 +109,78 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
         checking.add("the file".to_owned(), None, whole);
     }
     Ok(CheckReport { branches: found.unsigned_abs(), steps: checking.steps, damage: checking.damage })
+}
+
+/// The branches that a check has found.
+#[derive(Default)]
+struct CheckedBranches {
+    /// The number of rows, undamaged or not, and the highest rowid.
+    rows: i64,
+    highest: i64,
+    ids: HashSet<BranchId>,
+    heads: Vec<(StepId, u64)>,
+}
+
+/// Checks the rows of all branches, and that the index leads to them.
+fn check_branches(connection: &Connection, checking: &mut CheckProgress) -> rusqlite::Result<CheckedBranches> {
+    let (mut branches, mut failed) = (CheckedBranches::default(), Ok(()));
+    scan::each_row(connection, BRANCHES, |b, row| {
+        let place = format!("row {b} of the branches");
+        let row = match row.map(BranchRow::read) {
+            Err(error) => return checking.add(place, None, RowFault::unreadable(error).what),
+            Ok(row) => row,
+        };
+        (branches.rows, branches.highest) = (branches.rows + 1, b);
+        let Some(row) = row else {
+            return checking.add(place, None, "the row of the branch was changed: its seal does not match");
+        };
+        branches.heads.push((row.head_id, row.head));
+        branches.ids.insert(row.id);
+        match branch_number(connection, row.id) {
+            Ok(indexed) if indexed == Some(b) => {}
+            Ok(_) => checking.add(place, None, "the index does not lead to the row"),
+            Err(error) if scan::is_damage(&error) => {
+                checking.add(place, None, format!("the index cannot be read: {error}"));
+            }
+            Err(error) => failed = Err(error),
+        }
+    })?;
+    failed.map(|()| branches)
+}
+
+/// Checks the rows of all steps, and that rows refer to the right ones. Returns the branches that have steps and are not listed.
+fn check_steps(
+    connection: &Connection,
+    checking: &mut CheckProgress,
+    branches: &CheckedBranches,
+) -> rusqlite::Result<HashSet<BranchId>> {
+    // Deleted branches leave their steps until the store is compacted.
+    let last_deletion = number(connection, "SELECT coalesce(sum(newest), 0) FROM counts WHERE name = 'steps'");
+    let last_deletion = last_deletion.unwrap_or(i64::MAX);
+    let (mut unlisted, mut failed) = (HashSet::new(), Ok(()));
+    let mut ids = IdsAtHand { connection, ids: HashMap::new() };
+    let mut check = |checking: &mut CheckProgress, row: &StepRow| {
+        row.parents.iter().try_for_each(|parent| ids.check(checking, *parent))?;
+        ids.add(row.place, row.id);
+        if row.place.cast_signed() > last_deletion && !branches.ids.contains(&row.stamp.branch) {
+            unlisted.insert(row.stamp.branch);
+        }
+        checking.row(connection, row)
+    };
+    scan::each_row(connection, STEPS, |place, row| {
+        let place = place.cast_unsigned();
+        match row.map_err(RowFault::unreadable).and_then(|row| scan::decode(place, row)) {
+            Ok(row) if failed.is_ok() => failed = check(checking, &row),
+            Ok(_) => {}
+            Err(RowFault { step, what }) => checking.add_step(place, step, what),
+        }
+    })?;
+    failed?;
+    branches.heads.iter().try_for_each(|head| ids.check(checking, *head))?;
+    // A row that several others refer to is reported once.
+    let mut seen: HashSet<(String, Option<StepId>)> = HashSet::new();
+    checking.damage.retain(|damage| seen.insert((damage.place.clone(), damage.step)));
+    Ok(unlisted)
 }
 
 /// Returns the number of a branch according to the index.
