@@ -104,14 +104,18 @@ impl Sqlite {
         let writer = schema::connect(file, Access::ReadWrite)?;
         schema::check_header(&writer, file, uri)?;
         schema::prepare(&writer)?;
-        // The name of the file is durable before its content is. SQLite does not guarantee that.
-        sync_parent(file).map_err(|error| failed(uri, "write to", error))?;
-        let is_read_only = writer.is_readonly("main")?;
         let reader = schema::connect(file, Access::ReadWrite)?;
-        let reason =
-            StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: the file is read-only"));
+        let mut broken = None;
+        if writer.is_readonly("main")? {
+            let message = format!("cannot write to {uri}: the file is read-only");
+            broken = Some(StoreError::new(StoreErrorKind::Store, message));
+        }
+        // The name of the file is durable before its content is. SQLite does not guarantee that.
+        if let Err(error) = sync_parent(file) {
+            broken.get_or_insert(failed(uri, "write to", error));
+        }
         let [writer, reader] = [writer, reader].map(|connection| Arc::new(Mutex::new(connection)));
-        Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer, reader, is_read_only.then_some(reason)))
+        Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer, reader, broken))
     }
 
     /// Creates a store that lasts as long as the handle.
