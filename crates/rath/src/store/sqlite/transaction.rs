@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rath_record::{BranchId, Parent, Step, StorageState};
 use rusqlite::ErrorCode::{DiskFull, SystemIoFailure};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::super::holder::now;
 use super::super::{
@@ -93,7 +93,7 @@ impl SqliteWriter {
             known: HashMap::new(),
             newest_step: 0,
             newest_branch: 0,
-            data_version: -1,
+            data_version: UNKNOWN_DATA_VERSION,
             held: HashSet::new(),
             own: None,
             broken,
@@ -117,12 +117,7 @@ impl Sqlite {
         let own = writer.own;
         let done = commit(&mut writer, &connection, self.lease, work);
         done.map_err(|error| {
-            // Where SQLite could not roll back by itself. If this fails too, closing the connection does it.
-            if !connection.is_autocommit() {
-                let _ = connection.execute_batch("ROLLBACK");
-            }
             writer.own = own;
-            writer.data_version = -1;
             let is_fatal = error.is_fatal();
             let error = error.describe(&self.uri, self.path.as_deref(), "write to");
             if is_fatal {
@@ -139,20 +134,25 @@ fn commit<T>(
     lease: Duration,
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
-    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    // Rolled back when it is dropped without a commit.
+    let immediate = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let data_version = schema::number(connection, "PRAGMA data_version")?;
-    if writer.data_version != data_version {
+    // Until the commit, the rows in memory may differ from the database.
+    if std::mem::replace(&mut writer.data_version, UNKNOWN_DATA_VERSION) != data_version {
         writer.known.clear();
         writer.newest_step = schema::newest(connection, "steps")?.cast_unsigned();
         writer.newest_branch = schema::newest(connection, "branches")?;
-        writer.data_version = data_version;
     }
     let mut transaction = Transaction { connection, writer, lease, changed: Vec::new() };
     let done = work(&mut transaction)?;
     transaction.save()?;
-    connection.prepare_cached("COMMIT")?.execute([])?;
+    immediate.commit()?;
+    writer.data_version = data_version;
     Ok(done)
 }
+
+/// A number that SQLite gives to no state of a database.
+const UNKNOWN_DATA_VERSION: i64 = -1;
 
 /// A transaction that writes. No other connection writes until it ends.
 pub(super) struct Transaction<'a> {
