@@ -163,10 +163,11 @@ impl Fixture {
         replaced
     }
 
-    /// Replaces the first occurrence of `from` in the files of the store.
+    /// Replaces `from` in the files of the store.
     pub(crate) fn damage(&self, from: &str, to: &str) {
         let path = match self.store.split_once(':') {
-            Some(("sqlite", path)) => self.path(&format!("{path}-steps")),
+            // No process has the store open: there is no WAL.
+            Some(("sqlite", path)) => self.path(path),
             _ => {
                 let mut files = std::fs::read_dir(self.path("s")).expect("a folder");
                 files.next().expect("a session").expect("a session").path()
@@ -226,10 +227,13 @@ fn replace_times(text: &str) -> String {
     replaced + rest
 }
 
-/// Replaces the first occurrence of `from` in a file by `to`, which has the same length.
+/// Replaces every occurrence of `from` in a file by `to`, which has the same length: a database may have copies in unused space.
 pub(crate) fn replace(path: &Path, from: &str, to: &str) {
     let mut bytes = std::fs::read(path).expect("read");
-    let at = bytes.windows(from.len()).position(|it| it == from.as_bytes()).expect("it is there");
-    bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(from.as_bytes())).collect();
+    assert!(!places.is_empty(), "`{from}` is there");
+    for at in places {
+        bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+    }
     std::fs::write(path, bytes).expect("written");
 }

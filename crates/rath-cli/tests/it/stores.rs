@@ -896,7 +896,8 @@ fn a_file_that_is_no_store_is_left_unchanged() {
     check(
         &["ls", "--store", "sqlite:work"],
         expect![[r#"
-            ! error: cannot read sqlite:work: unable to open database file: work: Error code 14: unable to open database file
+            ! error: wanted a file for sqlite:work, found a directory
+            ! hint: write `sqlite:work/rath.db`
             exit 1
         "#]],
     );

@@ -1,40 +1,45 @@
-//! A store in a SQLite database and a log beside it.
+//! A store in a SQLite database: one file, which any SQLite tool can open.
 //!
-//! All steps are appended to the log, with the changes to their branches: a group of a thousand sessions is one write and one
-//! sync. The log is authoritative. The database is an index of the log that any SQLite tool can open: it holds the state of
-//! every branch, and payloads that are too long for an entry. The database is brought up to date when the store is idle, and
-//! before it is read.
+//! Every step, every branch and every long text or picture is a row. A group of writes is one transaction, so nothing can be half
+//! there, and it is durable when it is reported: SQLite writes and syncs its WAL with every transaction. The right by which a branch
+//! is appended to, and its newest step, are compared inside the transaction.
 //!
-//! There is no index by id; a step is found through its children, which hold its place. Every entry has a seal, because nothing
-//! else detects a changed byte.
+//! There is no index of steps by id; a step is found through its children, which hold its place. Every row has a seal or is named by
+//! its digest, because SQLite detects damage to its own structure only: a changed byte is found and located, and what is undamaged
+//! stays readable.
+//!
+//! The limit of this is SQLite's own: its WAL is read up to the first frame whose checksum does not match, and what follows counts as
+//! a transaction that was not finished. If the disk changes a byte in the middle of a WAL after a crash, the transactions behind that
+//! byte are lost, and the store is as it was before them. The WAL is therefore moved into the database whenever the store is idle,
+//! and when it is closed.
 
-mod branch;
-mod change;
-mod entry;
-mod index;
-mod log;
-mod log_reader;
-mod rewrite;
+mod branch_row;
+mod check;
+mod erase;
+mod loader;
+mod payload;
+mod prepared;
+mod salvage;
+mod scan;
 mod schema;
+mod step_row;
 mod transaction;
-mod wal;
-mod walk;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rath_record::{BranchId, Step, StepId, StepSource};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
-use self::branch::BranchRow;
-use self::change::{SqliteWriter, TransactionError};
-use self::index::BranchIndex;
-use self::log::{Log, log_path};
-use self::log_reader::FIRST_PLACE;
-use self::transaction::expiry;
-use self::walk::{ReadHandles, StepLoader};
+use self::branch_row::BranchRow;
+use self::check::Pieces;
+use self::loader::StepLoader;
+use self::prepared::PreparedWrite;
+use self::salvage::PageScan;
+use self::schema::Access;
+use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{
@@ -43,111 +48,95 @@ use super::{
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// The number of bytes by which the database may be behind the log while the store is busy.
-const MAX_BYTES_BEHIND_LOG: u64 = 64 << 20;
-
-/// A store in a SQLite database and a log beside it.
+/// A store in a SQLite database.
 pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,
     writer: Mutex<SqliteWriter>,
-    source: Arc<ReadHandles>,
+    reader: Arc<Mutex<Connection>>,
     lease: Duration,
 }
 
 impl Sqlite {
-    /// Opens the files, and creates them and their directory if `create` allows that.
+    /// Opens the file, and creates it and its directory if `create` allows that.
+    ///
+    /// A file that cannot be written to is opened for reading.
     pub fn open(path: &str, create: Create) -> Result<Self> {
         let uri = format!("sqlite:{path}");
         if path.is_empty() {
-            return Err(
-                StoreError::new(StoreErrorKind::Store, "no file is named").with_hint("write `sqlite:.rath/rath.db`")
-            );
+            let error = StoreError::new(StoreErrorKind::Store, "no file is named");
+            return Err(error.with_hint("write `sqlite:.rath/rath.db`"));
         }
-        let file = Path::new(path);
-        if !file.exists() {
+        // SQLite gives a meaning of its own to some relative paths.
+        let file = &std::path::absolute(path).map_err(|error| failed(&uri, "open", error))?;
+        if file.is_dir() {
+            let message = format!("wanted a file for {uri}, found a directory");
+            let hint = format!("write `sqlite:{}`", Path::new(path).join("rath.db").display());
+            return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(hint));
+        }
+        let is_there = file.exists();
+        schema::check_files(file, &uri, create)?;
+        if !is_there {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
                     .with_hint("`rath run` makes one; `--store` names another"));
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
-        // A database has a header of 100 bytes: a shorter file was cut. An empty file may never have been written.
-        let length = std::fs::metadata(file).map_or(0, |file| file.len());
-        if (1..100).contains(&length) || (length == 0 && file.exists() && create == Create::Never) {
-            let message = format!("{uri} is damaged: it was cut off at its beginning, and holds nothing");
-            return Err(StoreError::new(StoreErrorKind::Damaged, message));
-        }
-        wal::check(file).map_err(|error| failed(&uri, "read", error))??;
-        let make_log = || {
-            let made = Log::create(&log_path(file), uuid::Uuid::now_v7().into_bytes());
-            // The name of the log is durable before a database refers to it.
-            let made = made.and_then(|made| sync_parent(file).map(|()| made));
-            let made = made.map_err(|error| failed(&uri, "write to", error))?;
-            made.map(|log| log.store()).ok_or_else(|| change::missing_database(&log_path(file)))
-        };
-        let open = || -> rusqlite::Result<_> {
-            let writer = Connection::open(file)?;
-            if schema::is_foreign(&writer)? {
-                return Ok(Err(schema::foreign_database(&uri)));
+        let reason = match Sqlite::open_for_writing(&uri, file) {
+            Ok(opened) => return Ok(opened),
+            Err(TransactionError::Sqlite(error)) if is_there && schema::is_unwritable(&error) => {
+                failed(&uri, "write to", error)
             }
-            if let Err(error) = schema::prepare(&writer, make_log)? {
-                return Ok(Err(error));
-            }
-            let reader = Connection::open(file)?;
-            schema::settings(&reader)?;
-            Ok(Ok((writer, reader)))
+            Err(error) => return Err(error.describe(&uri, Some(file), "open")),
         };
-        let (writer, reader) = open().map_err(|error| schema::describe(&uri, error))??;
-        schema::check_version(&reader, &uri)?;
-        // The names of both files are durable before their content is. SQLite does not guarantee that.
-        sync_parent(file).map_err(|error| failed(&uri, "write to", error))?;
-        let opened = change::open_log(file, &reader).and_then(|(log, about)| Ok((log.end()?, log, about)));
-        let (end, log, about) = opened.map_err(|error| error.describe(&uri, "read"))?;
-        let mut store = Sqlite::with(uri, Some(file.to_owned()), writer, Some(reader), (log, about.reflected));
-        if end < about.reflected {
-            let writer = store.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-            writer.broken = Some(schema::truncated_log(about.reflected - end));
+        let read_only = [Access::ReadOnly, Access::Immutable];
+        match read_only.into_iter().find_map(|access| schema::open_for_reading(&uri, file, access).ok()) {
+            Some(reader) => {
+                let reader = Arc::new(Mutex::new(reader));
+                Ok(Sqlite::new(uri, Some(file.to_owned()), reader.clone(), reader, Some(reason)))
+            }
+            None => Err(reason),
         }
-        Ok(store)
+    }
+
+    fn open_for_writing(uri: &str, file: &Path) -> Result<Self, TransactionError> {
+        let writer = schema::connect(file, Access::ReadWrite)?;
+        schema::check_header(&writer, file, uri)?;
+        schema::prepare(&writer)?;
+        let reader = schema::connect(file, Access::ReadWrite)?;
+        let mut broken = None;
+        if writer.is_readonly("main")? {
+            let message = format!("cannot write to {uri}: the file is read-only");
+            broken = Some(StoreError::new(StoreErrorKind::Store, message));
+        }
+        // The name of the file is durable before its content is. SQLite does not guarantee that.
+        if let Err(error) = sync_parent(file) {
+            broken.get_or_insert(failed(uri, "write to", error));
+        }
+        let [writer, reader] = [writer, reader].map(|connection| Arc::new(Mutex::new(connection)));
+        Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer, reader, broken))
     }
 
     /// Creates a store that lasts as long as the handle.
     pub fn in_memory() -> Result<Self> {
         let uri = "memory:".to_owned();
-        let log = Log::in_memory(uuid::Uuid::now_v7().into_bytes());
-        let connection = Connection::open_in_memory().and_then(|connection| {
-            let prepared = schema::prepare(&connection, || Ok(log.store()))?;
-            Ok(prepared.map(|()| connection))
+        let connection = schema::in_memory().and_then(|connection| {
+            schema::prepare(&connection)?;
+            Ok(Arc::new(Mutex::new(connection)))
         });
-        let connection = connection.map_err(|error| failed(&uri, "open", error))??;
-        Ok(Sqlite::with(uri, None, connection, None, (log, FIRST_PLACE)))
+        let connection = connection.map_err(|error| failed(&uri, "open", error))?;
+        Ok(Sqlite::new(uri, None, connection.clone(), connection, None))
     }
 
-    fn with(
+    fn new(
         uri: String,
         path: Option<PathBuf>,
-        writer: Connection,
-        reader: Option<Connection>,
-        (log, reflected): (Log, u64),
+        writer: Arc<Mutex<Connection>>,
+        reader: Arc<Mutex<Connection>>,
+        broken: Option<StoreError>,
     ) -> Self {
-        let (connection, log) = (Arc::new(Mutex::new(writer)), Arc::new(log));
-        let reader = reader.map_or_else(|| connection.clone(), |reader| Arc::new(Mutex::new(reader)));
-        Sqlite {
-            uri,
-            path,
-            source: Arc::new(ReadHandles { connection: reader, log: RwLock::new(log.clone()) }),
-            writer: Mutex::new(SqliteWriter {
-                connection,
-                log,
-                index: BranchIndex::new(reflected),
-                held: HashSet::new(),
-                own: None,
-                group: Vec::new(),
-                broken: None,
-            }),
-            lease: LEASE,
-        }
+        Sqlite { uri, path, writer: Mutex::new(SqliteWriter::new(writer, broken)), reader, lease: LEASE }
     }
 
     /// Sets the time for which a writer counts as alive after its last renewal. The default is 30 seconds.
@@ -156,21 +145,18 @@ impl Sqlite {
         self
     }
 
-    fn reader(&self) -> MutexGuard<'_, Connection> {
-        self.source.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writer(&self) -> MutexGuard<'_, SqliteWriter> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads from the database after bringing it up to date.
-    fn reading<T>(&self, work: impl FnOnce(&Connection, &Log) -> Result<T, TransactionError>) -> Result<T> {
-        self.flush_index()?;
+    /// Runs a transaction that reads.
+    fn read_transaction<T>(&self, work: impl FnOnce(&Connection) -> Result<T, TransactionError>) -> Result<T> {
+        let connection = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let read = || {
-            let connection = self.reader();
-            // One read transaction: another process may be writing.
             let moment = connection.unchecked_transaction()?;
-            schema::log_state(&moment)?;
-            work(&moment, &*self.current_log(&moment)?)
+            work(&moment)
         };
-        read().map_err(|error| error.describe(&self.uri, "read"))
+        read().map_err(|error| error.describe(&self.uri, self.path.as_deref(), "read"))
     }
 
     fn no_such(&self, branch: BranchId) -> StoreError {
@@ -185,28 +171,12 @@ impl StoreBackend for Sqlite {
     }
 
     fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
-        self.write_transaction(|transaction| {
-            let mut answers = Vec::with_capacity(group.len());
-            for write in group {
-                answers.push(transaction.append(write, rows)?);
-            }
-            if transaction.index.bytes_behind_log() > MAX_BYTES_BEHIND_LOG {
-                // The group is appended before the index is flushed.
-                transaction.finish()?;
-                transaction.begin();
-                // The group is durable already; a failed flush is repeated later, unless the disk failed.
-                transaction
-                    .index
-                    .flush(transaction.connection, *transaction.own)
-                    .or_else(TransactionError::if_fatal)?;
-            }
-            Ok(answers)
-        })
+        let group: Vec<_> = group.iter().map(|write| PreparedWrite::new(write, rows)).collect();
+        self.write_transaction(|transaction| group.iter().map(|write| transaction.append(write, rows)).collect())
     }
 
     fn idle(&self) -> Result<()> {
-        self.flush_index()?;
-        self.checkpoint_passive()
+        self.checkpoint(Duration::ZERO).map(|_| ())
     }
 
     fn claim(&self, branch: BranchId, holder: &Holder) -> Result<u64> {
@@ -226,56 +196,63 @@ impl StoreBackend for Sqlite {
     }
 
     fn renew(&self, holder: &Holder) -> Result<()> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer();
         let Some(own) = writer.own else { return Ok(()) };
         let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let sql = "INSERT INTO writers(w, who, expires) VALUES (?, ?, ?)
-                   ON CONFLICT(w) DO UPDATE SET expires = excluded.expires";
-        let renewed = connection.execute(sql, params![own.cast_signed(), holder.to_json(), expiry(self.lease)]);
-        renewed.map(|_| ()).map_err(|error| failed(&self.uri, "write to", error))
+        renew(&connection, own, holder, self.lease).map_err(|error| failed(&self.uri, "write to", error))
     }
 
     fn list(&self) -> Result<Vec<BranchSummary>> {
-        self.reading(|connection, _| walk::list(connection))
+        self.read_transaction(check::list)
     }
 
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
-        self.read_transaction(|transaction| transaction.summary(branch).map(|found| found.map(|(_, summary)| summary)))
+        self.read_transaction(|connection| {
+            // By the index alone: nearly every new session is looked for first.
+            let row = BranchRow::find(connection, branch)?.transpose()?;
+            Ok(row.map(|row| row.summary(connection)).transpose()?)
+        })
     }
 
     fn read(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<StoredBranch> {
-        let found = self.read_transaction(|transaction| {
-            // Unreadable places go to the database, where every reader finds them.
-            if transaction.index.has_unreadable() {
-                transaction.index.flush(transaction.connection, *transaction.own)?;
-            }
-            transaction.summary(branch)
+        let (row, summary, damage) = self.read_transaction(|connection| {
+            let row = BranchRow::find_or_scan(connection, branch)?.ok_or_else(|| self.no_such(branch))??;
+            let (summary, damage) = (row.summary(connection)?, check::branch(connection, &row)?);
+            Ok((row, summary, damage))
         })?;
-        let (row, summary) = found.ok_or_else(|| self.no_such(branch))?;
-        let checked = {
-            let connection = self.reader();
-            self.current_log(&connection).and_then(|log| walk::check(&connection, &log, &row))
-        };
-        let damage = checked.map_err(|error| error.describe(&self.uri, "read"))?;
-        let head = StepLoader::new(self.source.clone(), rows.clone()).fetch(row.head, row.head_id);
+        let head = StepLoader::new(&self.reader, rows, None).fetch(row.head, row.head_id);
         Ok(StoredBranch { summary, head, damage })
     }
 
     fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
-        let heads = self.reading(|connection, log| {
-            let row = BranchRow::find(connection, branch)?.ok_or_else(|| self.no_such(branch))?;
+        let (mut pieces, relatives) = self.read_transaction(|connection| {
+            let row = BranchRow::find_or_scan(connection, branch).ok().flatten().and_then(Result::ok);
             let mut relatives = HashSet::from([branch]);
-            if let Ok(row) = &row {
-                relatives.extend(BranchRow::of_family(connection, row.family)?);
+            if let Some(row) = &row {
+                relatives.extend(BranchRow::of_family(connection, row.family).unwrap_or_default());
             }
-            walk::pieces(log, row.ok().map(|row| row.head), &relatives)
+            Ok((Pieces::read(connection, row.map(|row| row.head), &relatives)?, relatives))
         })?;
-        let library = StepLoader::new(self.source.clone(), rows.clone());
-        Ok(heads.into_iter().filter_map(|(place, id)| library.fetch(place, id)).collect())
+        let mut scan = None;
+        if pieces.is_damaged
+            && let Some(path) = &self.path
+        {
+            // The scan reads the database, and not its WAL.
+            let _ = self.checkpoint(Duration::ZERO);
+            let found = PageScan::new(path).map_err(|error| failed(&self.uri, "read", error))?;
+            pieces.add_scan(&found, &relatives);
+            scan = Some(found);
+        }
+        let heads = pieces.heads();
+        if heads.is_empty() {
+            return Err(self.no_such(branch));
+        }
+        let loader = StepLoader::new(&self.reader, rows, scan);
+        Ok(heads.into_iter().filter_map(|(place, id)| loader.fetch(place, id)).collect())
     }
 
     fn check(&self) -> Result<CheckReport> {
-        self.reading(walk::check_all)
+        self.read_transaction(|connection| Ok(check::all(connection)?))
     }
 
     fn forget(&self, branch: BranchId, step: StepId) -> Result<()> {
@@ -284,29 +261,20 @@ impl StoreBackend for Sqlite {
 
     fn delete(&self, family: BranchId) -> Result<()> {
         self.write_transaction(|transaction| {
-            transaction.index.flush(transaction.connection, *transaction.own)?;
             let branches = BranchRow::of_family(transaction.connection, family)?;
             if branches.is_empty() {
                 return Err(self.no_such(family).into());
             }
             for branch in &branches {
-                if let Some(row) = transaction.index.get(transaction.connection, *branch)?.cloned() {
+                if let Some(row) = transaction.branch(*branch)?.cloned() {
                     transaction.refuse_if_held(&row)?;
                 }
             }
-            branches.into_iter().for_each(|branch| transaction.remove(branch));
-            Ok(())
+            transaction.remove(&branches)
         })
     }
 
     fn compact(&self) -> Result<FreedSpace> {
         self.compact_all()
-    }
-}
-
-/// Brings the database up to date before the files are closed.
-impl Drop for Sqlite {
-    fn drop(&mut self) {
-        let _ = self.flush_index();
     }
 }

@@ -55,7 +55,7 @@ fn steps_on_both_sides_of_a_damaged_row_are_found() {
         let id = session.id();
         close(session, store);
         let file = match kind {
-            "sqlite" => folder.path().join("store-steps"),
+            "sqlite" => folder.path().join("store"),
             _ => folder.path().join(format!("store/{id}.jsonl")),
         };
         std::fs::write(&file, replaced(std::fs::read(&file).expect("read"), "two", "tow")).expect("written");

@@ -1,147 +1,110 @@
-//! The tables of the database, and the checks that a file is a store.
+//! The tables of the database, the settings of a connection, and the checks that a file is a store.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rath_record::Seal;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::super::failed;
-use super::change::TransactionError;
-use super::log_reader::FIRST_PLACE;
+use super::super::registry::Create;
+use super::transaction::TransactionError;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// The application id in the header of the file: `rath` in ASCII.
 const APPLICATION: i64 = 0x7261_7468;
+/// The size of a page, in bytes.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// The length of the WAL at which a commit moves it into the database, in pages: 64 MiB.
+const WAL_PAGES: i64 = (64 << 20) / PAGE_BYTES as i64;
+/// The time to wait for the lock of another process, which may have been stopped while it holds the lock.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS about(
-    one INTEGER PRIMARY KEY,   -- there is one row
-    store BLOB NOT NULL,       -- which store it is, as its log says as well
-    reflected INTEGER NOT NULL, -- the place in the log up to which all is said here
-    seal BLOB NOT NULL
+CREATE TABLE steps(
+    s INTEGER PRIMARY KEY,     -- a step comes after its parents
+    head BLOB NOT NULL,        -- its id, its parents and its stamp, with a seal
+    json BLOB NOT NULL         -- its chunk
 );
-CREATE TABLE IF NOT EXISTS payloads(
-    p INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,
-    is_text INTEGER NOT NULL,
-    data BLOB                  -- nothing, if it was to be forgotten
-);
-CREATE TABLE IF NOT EXISTS branches(
+CREATE TABLE branches(
     b INTEGER PRIMARY KEY,
-    id BLOB NOT NULL UNIQUE,
+    id BLOB NOT NULL,
     family BLOB NOT NULL,      -- the branch that the session began with
     title TEXT NOT NULL,
-    state BLOB NOT NULL        -- its newest step, who writes it, its totals; and a seal over all of the row
+    state BLOB NOT NULL        -- its newest step, its writer and its totals, with a seal over the whole row
 );
-CREATE TABLE IF NOT EXISTS writers(
-    w INTEGER PRIMARY KEY,     -- the place in the log that says so
+CREATE UNIQUE INDEX branch_ids ON branches(id);
+CREATE TABLE payloads(
+    p INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL,
+    state BLOB NOT NULL,       -- text, bytes or erased, with a seal
+    data BLOB NOT NULL
+);
+CREATE UNIQUE INDEX payload_digests ON payloads(digest);
+CREATE TABLE writers(
+    w INTEGER PRIMARY KEY,
     who TEXT NOT NULL,
-    expires INTEGER NOT NULL
+    expires INTEGER NOT NULL   -- in microseconds since 1970
 );
-CREATE TABLE IF NOT EXISTS counted(
-    name TEXT PRIMARY KEY,     -- of which table, when rows were last taken out on purpose,
-    rows INTEGER NOT NULL,     -- how many were left,
-    newest INTEGER NOT NULL    -- and the highest of them
-);
-CREATE TABLE IF NOT EXISTS wounds(
-    place INTEGER PRIMARY KEY  -- in the log, of what could not be read when it was to be said here
+CREATE TABLE counts(
+    name TEXT PRIMARY KEY,     -- of a table, when rows were last deleted on purpose
+    rows INTEGER NOT NULL,     -- the number of rows that were left
+    newest INTEGER NOT NULL    -- the highest rowid until then
 );
 ";
 
-/// Creates the tables, if they do not exist, after creating the log.
-pub(super) fn prepare(connection: &Connection, log: impl FnOnce() -> Result<[u8; 16]>) -> rusqlite::Result<Result<()>> {
-    settings(connection)?;
-    let version = || connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
-    if version()? != 0 {
-        return Ok(Ok(()));
-    }
-    let made = rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have created them meanwhile.
-    if version()? != 0 {
-        return Ok(Ok(()));
-    }
-    let store = match log() {
-        Ok(store) => store,
-        Err(error) => return Ok(Err(error)),
+/// The ways to open a database, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    ReadWrite,
+    ReadOnly,
+    /// Without locks and without a WAL: for a directory that cannot be written to.
+    Immutable,
+}
+
+/// Opens a connection.
+pub(super) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
+    let connection = match access {
+        Access::ReadWrite => Connection::open(path)?,
+        Access::ReadOnly => Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?,
+        Access::Immutable => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(immutable_uri(path), flags)?
+        }
     };
-    connection.execute_batch(TABLES)?;
-    let about = LogState { store, reflected: FIRST_PLACE };
-    connection.execute(
-        "INSERT INTO about(one, store, reflected, seal) VALUES (1, ?, ?, ?)",
-        params![&about.store[..], about.reflected.cast_signed(), &about.sealed()[..]],
-    )?;
-    connection.pragma_update(None, "user_version", VERSION)?;
-    connection.pragma_update(None, "application_id", APPLICATION)?;
-    made.commit()?;
-    // The id of the store must survive the loss of SQLite's own log.
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    Ok(Ok(()))
+    set_up(connection)
 }
 
-/// The state of the log as the database knows it.
-#[derive(Clone, Copy)]
-pub(super) struct LogState {
-    /// The id of the store.
-    pub(super) store: [u8; 16],
-    /// The place up to which the database reflects the log.
-    pub(super) reflected: u64,
+/// Opens a database in memory.
+pub(super) fn in_memory() -> rusqlite::Result<Connection> {
+    Connection::open_in_memory().and_then(set_up)
 }
 
-impl LogState {
-    fn sealed(self) -> [u8; 16] {
-        let mut bytes = [0; 24];
-        bytes[..16].copy_from_slice(&self.store);
-        bytes[16..].copy_from_slice(&self.reflected.to_le_bytes());
-        Seal::compute(&bytes).0
-    }
-}
-
-pub(super) fn log_state(connection: &Connection) -> Result<LogState, TransactionError> {
-    let mut statement = connection.prepare_cached("SELECT store, reflected, seal FROM about WHERE one = 1")?;
-    let about = statement.query_row([], |row| {
-        let read = || {
-            let store = row.get_ref(0).ok()?.as_blob().ok()?.try_into().ok()?;
-            let about = LogState { store, reflected: row.get::<_, i64>(1).ok()?.cast_unsigned() };
-            (about.sealed() == row.get_ref(2).ok()?.as_blob().ok()?).then_some(about)
-        };
-        Ok(read())
-    });
-    let about = about.optional()?.flatten();
-    let changed = || {
-        StoreError::new(
-            StoreErrorKind::Damaged,
-            "what the database says of its log was changed: its seal does not match",
-        )
-    };
-    about.ok_or_else(|| TransactionError::Store(changed()))
-}
-
-/// Notes that the database reflects the log up to a place.
-pub(super) fn reflect(connection: &Connection, reflected: u64) -> Result<(), TransactionError> {
-    let about = LogState { reflected, ..log_state(connection)? };
-    let mut statement = connection.prepare_cached("UPDATE about SET reflected = ?, seal = ? WHERE one = 1")?;
-    statement.execute(params![reflected.cast_signed(), &about.sealed()[..]])?;
-    Ok(())
-}
-
-/// Creates the error for a log that was truncated.
-pub(super) fn truncated_log(missing: u64) -> StoreError {
-    let message = format!("the log of the store was cut: its last {missing} bytes are missing");
-    StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
-}
-
-/// Returns true if a database has tables of another program. Such a file is not changed.
-pub(super) fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    Ok(number("PRAGMA application_id")? != APPLICATION && number("SELECT count(*) FROM sqlite_master")? > 0)
-}
-
-/// Sets the options of a connection.
-pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::from_secs(20))?;
+fn set_up(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
+    // In KiB: enough for the list of a hundred thousand sessions.
+    connection.pragma_update(None, "cache_size", -65536)?;
+    Ok(connection)
+}
+
+/// Returns the URI by which SQLite opens a file that does not change.
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Prepares a connection for writing, and creates the tables in an empty database.
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     // The statement is run to its end: the switch happens after its one row was read, and can fail then.
     let mut mode = String::new();
     let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
@@ -149,81 +112,211 @@ pub(super) fn settings(connection: &Connection) -> rusqlite::Result<()> {
     while let Some(row) = answer.next()? {
         mode = row.get(0)?;
     }
-    // Where SQLite cannot create its log, it continues without one and reports no error.
+    // Where SQLite cannot create its WAL, it continues without one and reports no error.
     if !matches!(&*mode, "wal" | "memory") {
         let failed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
-        return Err(rusqlite::Error::SqliteFailure(failed, Some("it cannot be switched to its log".to_owned())));
+        return Err(rusqlite::Error::SqliteFailure(failed, Some("it cannot be switched to a WAL".to_owned())));
     }
-    // Acknowledged means durable: the log is synced with every transaction.
+    // Acknowledged means durable: the WAL is synced with every transaction.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // Deleted data is overwritten.
-    connection.pragma_update(None, "secure_delete", "ON")?;
-    // The store decides when to run a checkpoint.
-    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // In KiB: enough for the list of a hundred thousand sessions.
-    connection.pragma_update(None, "cache_size", -65536)?;
-    // After a reset the log is truncated behind its first transaction: that tells an unfinished transaction from damage.
-    connection.pragma_update_and_check(None, "journal_size_limit", 0, |_| Ok(()))?;
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
+    if number(connection, "PRAGMA user_version")? != 0 {
+        return Ok(());
+    }
+    let create = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    // Another process may have created them meanwhile.
+    if number(connection, "SELECT count(*) FROM sqlite_schema")? == 0 {
+        connection.execute_batch(TABLES)?;
+        connection.pragma_update(None, "user_version", VERSION)?;
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+    }
+    create.commit()
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_for_reading(uri: &str, path: &Path, access: Access) -> Result<Connection, TransactionError> {
+    // Without its WAL, a database may be older than the store.
+    if access == Access::Immutable && length(&wal_path(path)) > 0 {
+        return Err(StoreError::new(StoreErrorKind::Store, format_args!("cannot read {uri}: it has a WAL")).into());
+    }
+    let connection = connect(path, access)?;
+    check_header(&connection, path, uri)?;
+    Ok(connection)
+}
+
+/// Checks the beginning of a file, if it exists, before SQLite opens it.
+pub(super) fn check_files(path: &Path, uri: &str, create: Create) -> Result<()> {
+    // SQLite would delete the WAL.
+    if length(path) == 0 && length(&wal_path(path)) > 0 {
+        let message =
+            format!("{uri} is missing or empty, and the file that ends in `-wal` beside it holds its newest steps");
+        return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint("put the database back beside it"));
+    }
+    if !path.exists() {
+        return Ok(());
+    }
+    let mut header = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(100).read_to_end(&mut header));
+    read.map_err(|error| failed(uri, "read", error))?;
+    // An empty file may never have been written.
+    if (1..100).contains(&header.len()) || (header.is_empty() && create == Create::Never) {
+        return Err(truncated(uri, header.len() as u64, 100));
+    }
+    if !header.is_empty() && !header.starts_with(b"SQLite format 3\0") {
+        return Err(StoreError::new(StoreErrorKind::Format, not_a_database(uri)));
+    }
     Ok(())
 }
 
-pub(super) fn check_version(connection: &Connection, uri: &str) -> Result<()> {
-    let number = |pragma: &str| connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
-    let version = number("user_version").map_err(|error| describe(uri, error))?;
-    let application = number("application_id").map_err(|error| describe(uri, error))?;
+/// Checks that a database is a store of this version, before anything is written to it.
+///
+/// A database without tables is accepted. The fields of the header that decide how pages are read and allocated have one value
+/// in every store: with another one, SQLite would overwrite pages that are in use.
+pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> Result<(), TransactionError> {
+    let (application, version) =
+        (number(connection, "PRAGMA application_id")?, number(connection, "PRAGMA user_version")?);
+    let error = |kind, message: String| StoreError::new(kind, format_args!("{uri} {message}"));
     if application != APPLICATION {
-        return Err(foreign_database(uri));
+        if number(connection, "SELECT count(*) FROM sqlite_schema")? == 0 {
+            return Ok(());
+        }
+        return Err(error(StoreErrorKind::Format, "is a database of something else".to_owned()).into());
     }
-    let tables = tables(connection).map_err(|error| describe(uri, error))?;
-    let wanted = Connection::open_in_memory().and_then(|fresh| {
-        fresh.execute_batch(TABLES)?;
-        self::tables(&fresh)
-    });
-    if version == VERSION && tables != wanted.map_err(|error| describe(uri, error))? {
-        let message = format!("{uri} is damaged: what it says of its tables was changed");
-        return Err(StoreError::new(StoreErrorKind::Damaged, message));
+    if version == 1 {
+        let message = "has version 1, which kept its steps in a second file and was never released".to_owned();
+        return Err(error(StoreErrorKind::Format, message).with_hint("record in another store").into());
     }
-    if version != VERSION {
-        let message = format!("{uri} has version {version}; this program reads version {VERSION}");
-        return Err(StoreError::new(StoreErrorKind::Format, message).with_hint("open it with a newer rath"));
+    if version > VERSION {
+        let message = format!("has version {version}; this program reads version {VERSION}");
+        return Err(error(StoreErrorKind::Format, message).with_hint("open it with a newer rath").into());
+    }
+    let mut header = [0; 24];
+    let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok();
+    let fields = [(header[16], header[17]), (header[20], header[21]), (header[22], header[23])];
+    let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
+    let is_good = version == VERSION
+        && encoding == "UTF-8"
+        && number(connection, "PRAGMA auto_vacuum")? == 0
+        && is_read
+        && fields == [((PAGE_BYTES >> 8) as u8, 0), (0, 64), (32, 32)]
+        && has_tables(connection)?
+        && has_whole_file(connection, path)?;
+    if !is_good {
+        if let Some((found, wanted)) = missing_bytes(path) {
+            return Err(truncated(uri, found, wanted).into());
+        }
+        let message = "is damaged: its header or the definitions of its tables were changed".to_owned();
+        return Err(error(StoreErrorKind::Damaged, message).into());
     }
     Ok(())
 }
 
-/// Creates the error for a database of another program.
-pub(super) fn foreign_database(uri: &str) -> StoreError {
-    StoreError::new(StoreErrorKind::Format, format_args!("{uri} is a database of something else"))
+/// Returns true if the tables are those of a store, each with a root page of its own.
+fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {
+    let tables = |connection: &Connection| -> rusqlite::Result<Vec<(String, Option<String>)>> {
+        let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
+        connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    };
+    let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(TABLES)?;
+    let twice = number(connection, "SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema")?;
+    Ok(twice == 0 && tables(connection)? == tables(&fresh)?)
 }
 
-/// Returns the names and definitions of all tables.
-fn tables(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
-    let sql = "SELECT name, sql FROM sqlite_schema ORDER BY name";
-    connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+/// Returns true if the number of pages in the header is that of the file. With a WAL, the header is in the WAL.
+fn has_whole_file(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
+    // While a transaction reads the file without a WAL, no checkpoint changes it.
+    let moment = connection.unchecked_transaction()?;
+    number(&moment, "SELECT count(*) FROM sqlite_schema")?;
+    let pages = number(&moment, "PRAGMA page_count")?;
+    let (wal, file) = (length(&wal_path(path)), length(path));
+    Ok(wal > 0 || file == pages.cast_unsigned() * PAGE_BYTES as u64)
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
+}
+
+/// Returns the path of the WAL of a database.
+fn wal_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
 }
 
 /// Makes an error that names the store from an error of SQLite.
-pub(super) fn describe(uri: &str, error: rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, NotADatabase};
     match error.sqlite_error_code() {
-        Some(NotADatabase) => StoreError::new(
-            StoreErrorKind::Format,
-            format_args!("{uri} is not a database, or its beginning is damaged"),
-        ),
-        Some(DatabaseCorrupt) => StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"))
-            .with_hint("`rath salvage` copies what is good"),
-        _ => failed(uri, "read", error),
+        Some(NotADatabase) => StoreError::new(StoreErrorKind::Format, not_a_database(uri)),
+        Some(DatabaseCorrupt) => match path.and_then(missing_bytes) {
+            Some((found, wanted)) => truncated(uri, found, wanted),
+            None => {
+                let damaged = StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"));
+                // Nothing can be copied from a file that cannot be opened.
+                if action == "open" { damaged } else { damaged.with_hint("`rath salvage` copies what is good") }
+            }
+        },
+        Some(DatabaseBusy) => {
+            StoreError::new(StoreErrorKind::Store, format_args!("cannot use {uri}: another process keeps it locked"))
+                .with_hint("see whether a process that writes to it was stopped")
+        }
+        _ => failed(uri, action, error),
     }
 }
 
-/// Notes the number of branches after a deletion.
-pub(super) fn count(connection: &Connection) -> rusqlite::Result<()> {
-    let sql = "REPLACE INTO counted(name, rows, newest) SELECT 'branches', count(*), coalesce(max(b), 0) FROM branches";
-    connection.execute(sql, []).map(|_| ())
+/// Returns true if a database may be readable although it could not be opened for writing.
+pub(super) fn is_unwritable(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    let codes = [CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+}
+
+/// Returns the length of a file and the length that its header says, if the file is too short.
+fn missing_bytes(path: &Path) -> Option<(u64, u64)> {
+    let mut header = [0; 100];
+    let mut file = File::open(path).ok()?;
+    file.read_exact(&mut header).ok()?;
+    let pages = u32::from_be_bytes(header[28..32].try_into().ok()?);
+    let (found, wanted) = (file.metadata().ok()?.len(), u64::from(pages) * PAGE_BYTES as u64);
+    (found < wanted).then_some((found, wanted))
+}
+
+fn truncated(uri: &str, found: u64, wanted: u64) -> StoreError {
+    let message = format!("{uri} is damaged: the file was cut off, and {found} of at least {wanted} bytes are there");
+    StoreError::new(StoreErrorKind::Damaged, message)
+}
+
+fn not_a_database(uri: &str) -> String {
+    format!("{uri} is not a database, or its beginning is damaged")
+}
+
+/// Runs a query that returns one number.
+pub(super) fn number(connection: &Connection, sql: &str) -> rusqlite::Result<i64> {
+    connection.prepare_cached(sql)?.query_row([], |row| row.get(0))
+}
+
+/// Notes how many rows a table has after rows were deleted on purpose, and the highest rowid that it ever had.
+pub(super) fn count(connection: &Connection, table: &str, newest: i64) -> rusqlite::Result<()> {
+    let sql = format!("REPLACE INTO counts(name, rows, newest) SELECT ?, count(*), ? FROM {table}");
+    connection.execute(&sql, params![table, newest]).map(|_| ())
+}
+
+/// Returns the highest rowid that a table ever had.
+pub(super) fn newest(connection: &Connection, table: &str) -> rusqlite::Result<i64> {
+    let sql = format!(
+        "SELECT max((SELECT coalesce(max(rowid), 0) FROM {table}),
+                    (SELECT coalesce(max(newest), 0) FROM counts WHERE name = '{table}'))"
+    );
+    number(connection, &sql)
 }
 
 /// Returns the number of missing branches. Since the last count, every branch has the next number.
-pub(super) fn missing(connection: &Connection, found: i64, highest: i64) -> rusqlite::Result<i64> {
-    let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counted WHERE name = 'branches'";
+pub(super) fn missing_branches(connection: &Connection, found: i64, highest: i64) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(sum(rows), 0), coalesce(sum(newest), 0) FROM counts WHERE name = 'branches'";
     let (rows, newest): (i64, i64) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows + (highest - newest) - found)
+    // A damaged page may lose rows in the table or in its index.
+    let indexed = number(connection, "SELECT count(*) FROM branches INDEXED BY branch_ids")?;
+    let missing = rows + highest.max(newest) - newest - found;
+    Ok(if missing == 0 { indexed - found } else { missing })
 }

@@ -86,6 +86,19 @@ fn child() {
     note("over");
 }
 
+#[test]
+#[ignore = "what the tests here start"]
+fn reader() {
+    let Ok(uri) = std::env::var("RATH_STORE") else { return };
+    let store = block_on(Store::open(&uri)).expect("it can be read");
+    let all = block_on(All::of(&store)).expect("all of it");
+    assert_eq!((all.damage, all.steps.len()), (vec![], 2));
+    let mut session = block_on(Session::user("more").record(&store)).expect_err("there is no room").into_session();
+    session.iter_mut().for_each(|session| _ = session.push(Chunk::user("and more")));
+    assert_eq!(session.map(|session| session.chunk_count()), Some(2), "the session is not lost");
+    assert_eq!(block_on(All::of(&store)).expect("all of it").steps.len(), 2);
+}
+
 /// The library, if there is a compiler for it.
 fn library(folder: &Path) -> Option<PathBuf> {
     let made = folder.join("faults.so");
@@ -106,6 +119,45 @@ fn library(folder: &Path) -> Option<PathBuf> {
     }
 }
 
+/// Starts a child below a library that makes calls fail in one folder.
+fn faulty(test: &str, library: &Path, settings: &[(&str, &str)]) -> std::process::Output {
+    // The loader takes a space for the end of a path: the library is named from its own folder.
+    let (home, name) = (library.parent().expect("a folder"), library.file_name().expect("a name"));
+    let preload = format!("./{}", name.to_str().expect("UTF-8"));
+    let settings = [&[("LD_PRELOAD", &*preload)], settings].concat();
+    again(test, &settings).current_dir(home).output().expect("it ends")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_store_on_a_full_disk_is_read() {
+    let folder = rath_test_support::temp_dir();
+    let Some(library) = library(folder.path()) else { return };
+    for kind in KINDS {
+        let root = rath_test_support::temp_dir();
+        let below = root.path().canonicalize().expect("a folder");
+        let uri = uri(kind, &below);
+        let mut session =
+            block_on(Session::user("one").record(&block_on(Store::open(&uri)).expect("a store"))).expect("recorded");
+        session.push(Chunk::user("two"));
+        block_on(session.durable()).expect("durable");
+        drop(session);
+        let below = below.to_str().expect("UTF-8");
+        for fault in [("full", "0"), ("enospc", "1"), ("eio", "1")] {
+            let settings = [
+                ("RATH_STORE", &*uri),
+                ("RATH_FAULT_DIR", below),
+                ("RATH_FAULT_KIND", fault.0),
+                ("RATH_FAULT_BYTES", "0"),
+                ("RATH_FAULT_AT", fault.1),
+                ("RATH_FAULT_ON", "1"),
+            ];
+            let output = faulty("store::faults::reader", &library, &settings);
+            assert!(output.status.success(), "{kind} {fault:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 /// Runs the child with one fault. Gives whether it came to pass, and what is wrong with what is left.
 fn fault(kind: &str, library: &Path, fault: &[(&str, &str)]) -> (bool, Vec<String>) {
     let folder = rath_test_support::temp_dir();
@@ -116,18 +168,14 @@ fn fault(kind: &str, library: &Path, fault: &[(&str, &str)]) -> (bool, Vec<Strin
     let uri = uri(kind, &below);
     let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let (below, notes_path) = (path(&below), path(&notes));
-    // The loader takes a space for the end of a path: the library is named from its own folder.
-    let (home, name) = (library.parent().expect("a folder"), library.file_name().expect("a name"));
-    let preload = format!("./{}", name.to_str().expect("UTF-8"));
     let mut settings = vec![
-        ("LD_PRELOAD", &*preload),
         ("RATH_STORE", &*uri),
         ("RATH_NOTES", &*notes_path),
         ("RATH_FAULT_DIR", &*below),
         ("RATH_FAULT_LOG", &*notes_path),
     ];
     settings.extend(fault);
-    let output = again("store::faults::child", &settings).current_dir(home).output().expect("it ends");
+    let output = faulty("store::faults::child", library, &settings);
     let notes = lines(&notes);
     let fired = notes.iter().position(|line| line.starts_with("fault "));
     let mut wrong = Vec::new();

@@ -1,0 +1,150 @@
+//! Erasing the content of a step, and freeing space.
+//!
+//! SQLite leaves parts of deleted and moved rows in its pages. `VACUUM` writes all pages anew, and a checkpoint that truncates the
+//! WAL leaves no copy there.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use rath_record::chunk::Chunk;
+use rath_record::{BranchId, Digest, StepId};
+use rusqlite::params;
+
+use super::super::FreedSpace;
+use super::super::holder::now;
+use super::super::title::from_text;
+use super::branch_row::BranchRow;
+use super::scan::{self, BRANCHES, STEPS};
+use super::schema::LOCK_TIMEOUT;
+use super::transaction::{Transaction, TransactionError};
+use super::{Sqlite, check, payload, schema};
+use crate::store::error::{Result, StoreError, StoreErrorKind};
+
+/// The time for which a writer is listed after its lease has expired, in microseconds.
+const WRITER_RETENTION_MICROS: i64 = 24 * 3600 * 1_000_000;
+
+impl Sqlite {
+    pub(super) fn forget_step(&self, branch: BranchId, step: StepId) -> Result<()> {
+        self.write_transaction(|transaction| {
+            let row = transaction.branch(branch)?.cloned().ok_or_else(|| self.no_such(branch))?;
+            transaction.refuse_if_held(&row)?;
+            let mut found = None;
+            scan::walk_back(transaction.connection, [row.head], |_, row| {
+                found = found.take().or(row.ok().filter(|row| row.id == step));
+            })?;
+            let Some(mut found) = found else {
+                let message = format!("no step {} in the session {}", step.short(), branch.short());
+                return Err(StoreError::new(StoreErrorKind::NoSuchStep, message).into());
+            };
+            let chunk = Chunk::decode(&found.json).map_err(|error| StoreError::new(StoreErrorKind::Store, error))?;
+            erase_payloads(transaction, chunk.payload_digests(), found.place)?;
+            // The title in the list must not keep the erased text.
+            if let Chunk::User(user) = &chunk
+                && let Some(title) = from_text(&user.text)
+            {
+                for relative in BranchRow::of_family(transaction.connection, row.family)? {
+                    if transaction.branch(relative)?.is_some_and(|row| row.title == title) {
+                        transaction.change(relative, |row| row.title = "[forgotten]".into())?;
+                    }
+                }
+            }
+            found.withheld.get_or_insert_with(|| Digest::compute(found.json.as_bytes()));
+            let mut json = Vec::new();
+            chunk.redacted().encode(&mut json);
+            found.json = String::from_utf8(json).expect("JSON is UTF-8");
+            let values = params![found.encode(), found.json.as_bytes(), found.place.cast_signed()];
+            transaction.connection.execute("UPDATE steps SET head = ?, json = ? WHERE s = ?", values)?;
+            Ok(())
+        })?;
+        self.vacuum()
+    }
+
+    pub(super) fn compact_all(&self) -> Result<FreedSpace> {
+        self.checkpoint(LOCK_TIMEOUT)?;
+        let before = self.size();
+        let steps = self.write_transaction(|transaction| {
+            let (places, digests) = check::referenced(transaction.connection)?;
+            let mut next = places.into_iter().peekable();
+            let removed = transaction.remove_steps(|place| {
+                while next.next_if(|kept| *kept < place).is_some() {}
+                next.peek() == Some(&place)
+            })?;
+            payload::sweep(transaction.connection, &digests)?;
+            sweep_writers(transaction)?;
+            Ok(removed)
+        })?;
+        self.vacuum()?;
+        Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps })
+    }
+
+    /// Writes all pages anew, and moves them into the database.
+    fn vacuum(&self) -> Result<()> {
+        {
+            let writer = self.writer();
+            let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            let vacuum = connection.execute_batch("VACUUM");
+            vacuum.map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "compact", error))?;
+        }
+        if self.checkpoint(LOCK_TIMEOUT)? {
+            let message = format!("{} is being read, and its WAL still holds what was removed", self.uri);
+            let error = StoreError::new(StoreErrorKind::Conflict, message);
+            return Err(error.with_hint("do it again when no other process reads it"));
+        }
+        Ok(())
+    }
+
+    /// Moves the WAL into the database and empties it. Returns true if another connection prevented part of it for `timeout`.
+    ///
+    /// A WAL that was moved and not emptied would be read again after a crash.
+    pub(super) fn checkpoint(&self, timeout: Duration) -> Result<bool> {
+        let writer = self.writer();
+        let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let checkpoint = || {
+            connection.busy_timeout(timeout)?;
+            let is_busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            connection.busy_timeout(LOCK_TIMEOUT)?;
+            is_busy
+        };
+        checkpoint().map_err(|error| schema::describe(&self.uri, self.path.as_deref(), "write to", error))
+    }
+
+    fn size(&self) -> u64 {
+        self.path.as_deref().map_or(0, |path| std::fs::metadata(path).map_or(0, |file| file.len()))
+    }
+}
+
+/// Erases payloads that no step refers to, except the step at `place`.
+fn erase_payloads(transaction: &Transaction<'_>, mut digests: Vec<Digest>, place: u64) -> Result<(), TransactionError> {
+    if digests.is_empty() {
+        return Ok(());
+    }
+    // An unreadable step that refers to the payload too does not keep it.
+    scan::each_row(transaction.connection, STEPS, |at, row| {
+        if let Ok(row) = row
+            && at.cast_unsigned() != place
+        {
+            let json = row.get_ref(2).ok().and_then(|json| json.as_blob().ok()).unwrap_or_default();
+            digests.retain(|digest| memchr::memmem::find(json, digest.to_string().as_bytes()).is_none());
+        }
+    })?;
+    digests.into_iter().try_for_each(|digest| payload::erase(transaction.connection, digest))?;
+    Ok(())
+}
+
+/// Deletes writers of no branch whose lease expired long ago.
+fn sweep_writers(transaction: &Transaction<'_>) -> Result<(), TransactionError> {
+    let mut writers = HashSet::new();
+    scan::each_row(transaction.connection, BRANCHES, |_, row| {
+        writers.extend(row.ok().and_then(BranchRow::read).map(|row| row.writer.cast_signed()));
+    })?;
+    let old: Vec<i64> = transaction
+        .connection
+        .prepare("SELECT w FROM writers WHERE expires < ?")?
+        .query_map([now().saturating_sub(WRITER_RETENTION_MICROS)], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for old in old.into_iter().filter(|old| !writers.contains(old)) {
+        transaction.connection.execute("DELETE FROM writers WHERE w = ?", [old])?;
+    }
+    Ok(())
+}
