@@ -97,6 +97,10 @@ mod changes;
 mod checkout;
 mod dir;
 mod dir_node;
+#[cfg(unix)]
+mod disk;
+#[cfg(not(unix))]
+#[path = "disk_unsupported.rs"]
 mod disk;
 mod edit;
 mod error;
@@ -106,6 +110,7 @@ mod ignore;
 mod index;
 mod limits;
 mod lines;
+mod listing;
 mod merge;
 mod objects;
 #[cfg(target_os = "linux")]
@@ -136,13 +141,13 @@ pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::batch::Batch;
 use self::checkout::CopySource;
 use self::dir::{Dir, EntryKind};
+use self::disk::Handle;
 use self::index::IndexKey;
 use self::limits::SnapshotLimits;
 use self::overlay::OverlayMount;
@@ -331,11 +336,11 @@ impl Workspace {
 
     /// Returns the key that an index of this workspace has.
     fn index_key(&self) -> Result<IndexKey> {
-        let root = disk::stat_fd(&self.open_root()?).map_err(std::io::Error::from)?;
+        let root = disk::stat_open(&self.open_root()?)?;
         Ok(IndexKey { objects: self.objects.identity(), root: root.inode, max_file_size: self.max_file_size })
     }
 
-    fn open_root(&self) -> Result<OwnedFd> {
+    fn open_root(&self) -> Result<Handle> {
         disk::open_root(&self.root).map_err(|error| objects::io_error(&self.root, "open the workspace", error))
     }
 }

@@ -245,8 +245,7 @@ impl Jsonl {
         let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
         let file = made.map_err(|error| self.io_error("write to", error))?;
         file.try_lock().map_err(|error| self.io_error("lock", error.into()))?;
-        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| self.io_error("write to", error))?;
+        super::sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
         let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
         Ok(OpenFile { file, encoder, held, branches, elsewhere, dirty: true })
@@ -383,7 +382,7 @@ impl Jsonl {
             file.write_all(&encoder.finish())?;
             file.sync_all()?;
             std::fs::rename(&beside, &path)?;
-            File::open(&self.folder)?.sync_all()
+            super::sync_folder(&self.folder)
         };
         write().map_err(|error| {
             let _ = std::fs::remove_file(&beside);
