@@ -28,7 +28,7 @@
 //!
 //! # Guarantees
 //!
-//! There are two kinds of sandbox. Both run commands on Linux only.
+//! There are two kinds of sandbox. Both run commands on Linux only: see [platforms](#platforms).
 //!
 //! | | `local:` ([`Local`]) | `isolated:` ([`Isolated`]) |
 //! |---|---|---|
@@ -48,6 +48,18 @@
 //! The walls are those of the Linux kernel, which all commands share: a bug in the kernel is a way out. `isolated` does not
 //! limit the use of the disk, and does not hide the programs and the configuration of the machine.
 //!
+//! # Platforms
+//!
+//! | | Linux | other Unix | elsewhere |
+//! |---|---|---|---|
+//! | types and traits for backends, [`Registry`] | yes | yes | yes |
+//! | `local:` and [`Root`]: files | yes | yes | error: needs Unix |
+//! | `local:`: commands and limits | yes | error: needs Linux | error: needs Unix |
+//! | `isolated:` | yes | error: needs Linux | error: needs Linux |
+//!
+//! The errors are of the kind [`Unavailable`](ErrorKind::Unavailable). Other Unix systems return them at the first use of a
+//! sandbox; elsewhere [`Sandbox::open`] returns them, and the builders [`Local`] and [`Isolated`] do not exist.
+//!
 //! # Backends
 //!
 //! A sandbox of another kind, such as a container or a remote machine, implements [`SandboxBackend`]. [`Registry`] adds its
@@ -57,7 +69,7 @@
 //! `unsafe` code is in two places: `process`, which clones processes, and `isolated`, which makes system calls that have no
 //! safe wrapper.
 
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod blocking;
 mod capabilities;
 #[cfg(all(unix, feature = "process"))]

@@ -88,6 +88,12 @@
 //!
 //! A directory with more than 1,000,000 names that are not ignored, or with more than 8 GiB in files that have to be read at
 //! once, is rejected: it is more likely `/` or a home directory than a project.
+//!
+//! # Platforms
+//!
+//! Versions need Unix: elsewhere [`Objects::open`] returns an error of the kind [`ErrorKind::Directory`]. [`IgnoreRules`],
+//! [`Bisect`] and paths work everywhere. Forks by overlay mount and files that share blocks need Linux; other Unix systems
+//! copy files.
 
 mod batch;
 mod bisect;
@@ -383,7 +389,7 @@ impl Snapshot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
