@@ -38,6 +38,13 @@ impl Error {
         Error(Box::new(Details { kind, message: message.to_string(), hint: None, source: None }))
     }
 
+    /// Creates the error for a part of this crate that only another platform has.
+    #[cfg_attr(unix, allow(dead_code, reason = "Linux has all parts, and other Unix systems all but commands"))]
+    pub(crate) fn needs_platform(part: impl fmt::Display, platform: &str) -> Self {
+        let message = format!("{part} needs {platform}; this is {}", std::env::consts::OS);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
     /// Adds advice for the person who can act.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());

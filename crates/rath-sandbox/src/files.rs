@@ -1,6 +1,23 @@
-//! Byte ranges, directory entries and digests of the file operations.
+//! Byte ranges, directory entries, digests and reserved names of the file operations.
 
+use std::ffi::OsStr;
 use std::fmt;
+
+/// The name of the directory in a workspace that is reserved for rath.
+///
+/// File operations and isolated commands cannot reach it.
+pub const RATH_DIR: &str = ".rath";
+
+/// The beginning of the names of temporary files. A UUID and `.tmp` follow.
+pub(crate) const TEMP_FILE_PREFIX: &str = ".rath-";
+
+/// Returns true if a name is that of a temporary file of [`Root::write`](crate::Root::write).
+pub fn is_temporary_name(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.len() == TEMP_FILE_PREFIX.len() + 36
+        && name.starts_with(TEMP_FILE_PREFIX.as_bytes())
+        && name.ends_with(b".tmp")
+}
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

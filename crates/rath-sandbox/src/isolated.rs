@@ -281,8 +281,7 @@ impl IsolatedOptions {
 
     #[cfg(not(target_os = "linux"))]
     fn open(&self) -> Result<OpenIsolated> {
-        Err(Error::new(ErrorKind::Unavailable, "cannot isolate commands on this machine: this needs Linux")
-            .with_hint("`local:` runs commands without isolation"))
+        Err(Error::needs_platform("a sandbox `isolated:`", "Linux"))
     }
 
     #[cfg(target_os = "linux")]

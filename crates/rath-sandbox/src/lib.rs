@@ -28,7 +28,7 @@
 //!
 //! # Guarantees
 //!
-//! There are two kinds of sandbox. Both run commands on Linux only.
+//! There are two kinds of sandbox. Both run commands on Linux only: see [platforms](#platforms).
 //!
 //! | | `local:` ([`Local`]) | `isolated:` ([`Isolated`]) |
 //! |---|---|---|
@@ -48,6 +48,18 @@
 //! The walls are those of the Linux kernel, which all commands share: a bug in the kernel is a way out. `isolated` does not
 //! limit the use of the disk, and does not hide the programs and the configuration of the machine.
 //!
+//! # Platforms
+//!
+//! | | Linux | other Unix | elsewhere |
+//! |---|---|---|---|
+//! | types and traits for backends, [`Registry`] | yes | yes | yes |
+//! | `local:` and [`Root`]: files | yes | yes | error: needs Unix |
+//! | `local:`: commands and limits | yes | error: needs Linux | error: needs Unix |
+//! | `isolated:` | yes | error: needs Linux | error: needs Linux |
+//!
+//! The errors are of the kind [`Unavailable`](ErrorKind::Unavailable). Other Unix systems return them at the first use of a
+//! sandbox; elsewhere [`Sandbox::open`] returns them, and the builders [`Local`] and [`Isolated`] do not exist.
+//!
 //! # Backends
 //!
 //! A sandbox of another kind, such as a container or a remote machine, implements [`SandboxBackend`]. [`Registry`] adds its
@@ -57,41 +69,47 @@
 //! `unsafe` code is in two places: `process`, which clones processes, and `isolated`, which makes system calls that have no
 //! safe wrapper.
 
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod blocking;
 mod capabilities;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod cgroups;
 mod command;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod environment;
 mod error;
 mod files;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod isolated;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod limits;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 mod local;
-#[cfg(feature = "process")]
+#[cfg(all(not(unix), feature = "process"))]
+mod local_unsupported;
+#[cfg(all(unix, feature = "process"))]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;
 mod registry;
+#[cfg(unix)]
 mod root;
-#[cfg(feature = "process")]
+#[cfg(not(unix))]
+#[path = "root_unsupported.rs"]
+mod root;
+#[cfg(all(unix, feature = "process"))]
 mod uri;
 
 pub use self::capabilities::{Capabilities, HostAccess, Isolation, Limit, Mechanism, Network};
 pub use self::command::{CapturedStream, Command, ExitStatus, Output, Sink, Stream};
 pub use self::error::{Error, ErrorKind, Result};
-pub use self::files::{ByteRange, Digest, DirEntry, FileKind};
-#[cfg(feature = "process")]
+pub use self::files::{ByteRange, Digest, DirEntry, FileKind, RATH_DIR, is_temporary_name};
+#[cfg(all(unix, feature = "process"))]
 pub use self::isolated::Isolated;
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 pub use self::local::Local;
 pub use self::registry::Registry;
-pub use self::root::{RATH_DIR, Root, is_temporary_name};
+pub use self::root::Root;
 
 use std::fmt;
 use std::future::Future;
@@ -171,13 +189,13 @@ impl Sandbox {
     }
 
     /// Creates a sandbox that runs commands as ordinary processes of the user. See [`Local`] for its settings.
-    #[cfg(feature = "process")]
+    #[cfg(all(unix, feature = "process"))]
     pub fn local(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Local::new(directory))
     }
 
     /// Creates a sandbox that runs commands in namespaces of their own. See [`Isolated`] for its settings.
-    #[cfg(feature = "process")]
+    #[cfg(all(unix, feature = "process"))]
     pub fn isolated(directory: impl Into<PathBuf>) -> Self {
         Sandbox::new(Isolated::new(directory))
     }
@@ -250,14 +268,14 @@ impl Sandbox {
     }
 }
 
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 impl From<Local> for Sandbox {
     fn from(local: Local) -> Self {
         Sandbox::new(local)
     }
 }
 
-#[cfg(feature = "process")]
+#[cfg(all(unix, feature = "process"))]
 impl From<Isolated> for Sandbox {
     fn from(isolated: Isolated) -> Self {
         Sandbox::new(isolated)

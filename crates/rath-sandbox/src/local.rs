@@ -12,10 +12,9 @@ use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::root::Root;
 use super::uri::{UriOptions, UriWriter};
 use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
-use crate::error::Error;
-#[cfg(target_os = "linux")]
-use crate::error::ErrorKind;
 use crate::error::Result;
+#[cfg(target_os = "linux")]
+use crate::error::{Error, ErrorKind};
 use crate::files::Digest;
 
 /// A sandbox that runs commands as ordinary processes of the user.

@@ -52,7 +52,6 @@ impl SpawnRequest<'_> {
     /// Fails: only on Linux can all processes of a command be found and ended.
     pub(crate) async fn run(self, _: &mut super::Sink<'_>) -> crate::Result<super::Output> {
         let name = self.command.argv.first().cloned().unwrap_or_default();
-        let message = format!("cannot run `{name}` on this machine: sandboxes run commands on Linux only");
-        Err(crate::Error::new(crate::ErrorKind::Unavailable, message))
+        Err(crate::Error::needs_platform(format_args!("running `{name}`"), "Linux"))
     }
 }

@@ -23,7 +23,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a registry of the built-in kinds: `local` and `isolated`.
+    /// Creates a registry of the built-in kinds: `local` and `isolated`. It is empty on platforms other than Unix, and
+    /// without the feature `process`.
     pub fn new() -> Self {
         let registry = Registry { kinds: Vec::new() };
         #[cfg(all(unix, feature = "process"))]
@@ -48,6 +49,8 @@ impl Registry {
         };
         match self.kinds.iter().find(|(known, _)| known == scheme) {
             Some((_, open)) => open(rest),
+            None if !cfg!(unix) && scheme == "local" => Err(Error::needs_platform("a sandbox `local:`", "Unix")),
+            None if !cfg!(unix) && scheme == "isolated" => Err(Error::needs_platform("a sandbox `isolated:`", "Linux")),
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
                 let error =

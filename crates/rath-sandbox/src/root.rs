@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use self::resolve::{
     PathError, ResolvedPath, Target, enter, file_type, is_rath_dir, race_or_errno, requires_directory,
 };
-use super::files::{ByteRange, DirEntry, FileKind};
+use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, TEMP_FILE_PREFIX, is_temporary_name};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A directory to which file operations are confined.
@@ -38,11 +38,6 @@ pub struct Root {
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     uses_openat2: bool,
 }
-
-/// The name of the directory in a workspace that is reserved for rath.
-///
-/// File operations and isolated commands cannot reach it.
-pub const RATH_DIR: &str = ".rath";
 
 /// The largest number of bytes that one call reads.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
@@ -269,17 +264,6 @@ fn cannot_open(path: &Path, error: std::io::Error) -> Error {
         .with_hint("the directory has to be there")
         .because(error)
 }
-
-/// Returns true if a name is that of a temporary file of [`Root::write`].
-pub fn is_temporary_name(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name.len() == TEMP_FILE_PREFIX.len() + 36
-        && name.starts_with(TEMP_FILE_PREFIX.as_bytes())
-        && name.ends_with(b".tmp")
-}
-
-/// The beginning of the names of temporary files. A UUID and `.tmp` follow.
-const TEMP_FILE_PREFIX: &str = ".rath-";
 
 /// A new file in the directory of the file that it will replace. It is removed on drop unless it was renamed.
 struct TempFile<'a> {

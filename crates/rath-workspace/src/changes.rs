@@ -3,10 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use rustix::fs::FileType;
-
 use crate::change::{ChangeKind, FileChange, UntrackedReason};
-use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::error::Result;
 use crate::objects::{self, Objects};
 use crate::paths;

@@ -1,17 +1,13 @@
 //! Writing a tree to a new or empty directory.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::Mode as Permissions;
-use rustix::io::Errno;
-
 use crate::dir::{Dir, DirEntry, EntryKind};
 use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
-use crate::disk;
+use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{self, Objects};
 use crate::tree::{self, Mode, ObjectId};
@@ -19,7 +15,7 @@ use crate::{changes, paths, pool};
 
 /// A directory that files can be copied from, if their metadata is still as known.
 pub(crate) struct CopySource {
-    pub(crate) root: OwnedFd,
+    pub(crate) root: Handle,
     pub(crate) known: Arc<Dir>,
 }
 
@@ -33,8 +29,8 @@ struct CheckoutContext {
 /// One checkout.
 struct Checkout<'a> {
     objects: &'a Objects,
-    root: &'a OwnedFd,
-    source: Option<&'a OwnedFd>,
+    root: &'a Handle,
+    source: Option<&'a Handle>,
     open: Arc<AtomicUsize>,
     /// True after the file system refused to share blocks between files.
     cannot_share: AtomicBool,
@@ -56,7 +52,7 @@ pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: O
     let root = disk::open_root(into).map_err(failed)?;
     check_tree(objects, tree)?;
     let (source, known) = source.map(|source| (source.root, source.known)).unzip();
-    let cannot_share = AtomicBool::new(cfg!(not(target_os = "linux")));
+    let cannot_share = AtomicBool::new(!disk::CAN_SHARE_BLOCKS);
     let checkout = Checkout { objects, root: &root, source: source.as_ref(), open: Arc::default(), cannot_share };
     let result = Mutex::new(None);
     pool::run(
@@ -116,7 +112,7 @@ impl Checkout<'_> {
         jobs: &mut Vec<CheckoutJob>,
     ) -> Result<Option<DirResult>> {
         let failed = |name: &[u8], error: io::Error| cannot_write(&changes::join_path(&node.path(), name), error);
-        let dir = self.open_dir(&node, &access).map_err(|error| failed(b"", error.into()))?;
+        let dir = self.open_dir(&node, &access).map_err(|error| failed(b"", error))?;
         let opened = OpenDir::new(dir, &self.open);
         let bytes = self.objects.get(node.context.tree, objects::ObjectKind::Tree)?;
         let mut entries = tree::entries(node.context.tree, &bytes)?;
@@ -130,8 +126,7 @@ impl Checkout<'_> {
             entry.id = wanted.id;
             match wanted.mode {
                 Mode::Directory => {
-                    rustix::fs::mkdirat(&opened.fd, wanted.name, Permissions::from_raw_mode(0o777))
-                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    disk::create_dir(&opened.handle, wanted.name).map_err(|error| failed(wanted.name, error))?;
                     entry.child = Some((jobs.len() - first) as u32);
                     entry.id = ObjectId([0; 20]);
                     let known = node.context.source.as_ref();
@@ -143,22 +138,21 @@ impl Checkout<'_> {
                 }
                 Mode::Link => {
                     let target = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
-                    rustix::fs::symlinkat(&*target, &opened.fd, wanted.name)
-                        .map_err(|error| failed(wanted.name, error.into()))?;
-                    entry.stat =
-                        disk::stat(&opened.fd, wanted.name).map_err(|error| failed(wanted.name, error.into()))?;
+                    disk::create_link(&opened.handle, wanted.name, &target)
+                        .map_err(|error| failed(wanted.name, error))?;
+                    entry.stat = disk::stat(&opened.handle, wanted.name).map_err(|error| failed(wanted.name, error))?;
                 }
                 Mode::File | Mode::Executable => {
-                    let file = disk::create_file(&opened.fd, wanted.name, wanted.mode == Mode::Executable)
-                        .map_err(|error| failed(wanted.name, error.into()))?;
+                    let file = disk::create_file(&opened.handle, wanted.name, wanted.mode == Mode::Executable)
+                        .map_err(|error| failed(wanted.name, error))?;
                     if !self
                         .copy(source.as_ref(), wanted, &file, content)
                         .map_err(|error| failed(wanted.name, error))?
                     {
                         let blob = self.objects.get(wanted.id, objects::ObjectKind::Blob)?;
-                        write_all(&file, &blob).map_err(|error| failed(wanted.name, error))?;
+                        disk::write_all(&file, &blob).map_err(|error| failed(wanted.name, error))?;
                     }
-                    entry.stat = disk::stat_fd(&file).map_err(|error| failed(wanted.name, error.into()))?;
+                    entry.stat = disk::stat_open(&file).map_err(|error| failed(wanted.name, error))?;
                 }
             }
             dir_contents.push(wanted.name, entry);
@@ -173,9 +167,9 @@ impl Checkout<'_> {
     /// a program that writes in place would write to both.
     fn copy(
         &self,
-        source: Option<&(OwnedFd, &Arc<Dir>)>,
+        source: Option<&(Handle, &Arc<Dir>)>,
         wanted: &tree::TreeEntry<'_>,
-        file: &OwnedFd,
+        file: &Handle,
         content: &mut Vec<u8>,
     ) -> io::Result<bool> {
         let Some((source, known)) = source else { return Ok(false) };
@@ -188,7 +182,7 @@ impl Checkout<'_> {
             return Ok(false);
         }
         let Ok(source) = disk::open_file(source, wanted.name) else { return Ok(false) };
-        let is_as_known = || disk::stat_fd(&source).is_ok_and(|stat| stat == entry.stat);
+        let is_as_known = || disk::stat_open(&source).is_ok_and(|stat| stat == entry.stat);
         if !is_as_known() {
             return Ok(false);
         }
@@ -200,60 +194,42 @@ impl Checkout<'_> {
             if !is_as_known() || content.len() as u64 != entry.stat.size {
                 return Ok(false);
             }
-            write_all(file, content)?;
+            disk::write_all(file, content)?;
             return Ok(true);
         }
         if is_as_known() {
             return Ok(true);
         }
-        rustix::fs::ftruncate(file, 0)?;
+        disk::truncate(file)?;
         Ok(false)
     }
 
     /// Shares the blocks of two files; returns false if the file system cannot.
-    #[cfg(target_os = "linux")]
-    fn share(&self, source: &OwnedFd, file: &OwnedFd) -> bool {
+    fn share(&self, source: &Handle, file: &Handle) -> bool {
         if self.cannot_share.load(Relaxed) {
             return false;
         }
-        let shared = rustix::fs::ioctl_ficlone(file, source).is_ok();
+        let shared = disk::share_blocks(source, file);
         if !shared {
             self.cannot_share.store(true, Relaxed);
         }
         shared
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn share(&self, _source: &OwnedFd, _file: &OwnedFd) -> bool {
-        false
-    }
-
     /// Opens a directory that was created by an earlier job.
-    fn open_dir(&self, node: &DirNode<CheckoutContext>, access: &DirAccess) -> Result<OwnedFd, Errno> {
+    fn open_dir(&self, node: &DirNode<CheckoutContext>, access: &DirAccess) -> io::Result<Handle> {
         match (access, &node.parent) {
-            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.handle, &node.name),
             (DirAccess::ByPath, _) => disk::open_path(self.root, &node.path()),
         }
     }
 
     /// Returns the directory in the source whose files may be copied into this one.
-    fn source_dir<'n>(&self, node: &'n DirNode<CheckoutContext>) -> Option<(OwnedFd, &'n Arc<Dir>)> {
+    fn source_dir<'n>(&self, node: &'n DirNode<CheckoutContext>) -> Option<(Handle, &'n Arc<Dir>)> {
         // The directory is opened name by name from the root, which is slow for deep paths.
         let (root, known) = (self.source.filter(|_| node.depth < MAX_COPY_DEPTH)?, node.context.source.as_ref()?);
         Some((disk::open_path(root, &node.path()).ok()?, known))
     }
-}
-
-/// Writes all bytes to a file.
-pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        bytes = &bytes[written..];
-    }
-    Ok(())
 }
 
 /// Returns the error of a failed write to a path of the workspace.

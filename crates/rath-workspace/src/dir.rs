@@ -56,7 +56,36 @@ pub(crate) struct Stat {
     pub(crate) size: u64,
     pub(crate) modified: i64,
     pub(crate) changed: i64,
+    /// The type and the permissions, in the numbers of Unix.
     pub(crate) mode: u32,
+}
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileType {
+    File,
+    Directory,
+    Link,
+    /// A pipe, a socket or a device.
+    Special,
+    /// The file system did not return the type, or the permissions do not allow reading it.
+    Unknown,
+}
+
+impl Stat {
+    pub(crate) fn file_type(&self) -> FileType {
+        match self.mode & 0o170_000 {
+            0o100_000 => FileType::File,
+            0o040_000 => FileType::Directory,
+            0o120_000 => FileType::Link,
+            0 => FileType::Unknown,
+            _ => FileType::Special,
+        }
+    }
+
+    pub(crate) fn is_executable(&self) -> bool {
+        self.mode & 0o100 != 0
+    }
 }
 
 impl Dir {

@@ -1,11 +1,11 @@
 //! A directory under construction: it becomes a [`Dir`] when all its subdirectories are complete.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::change::UntrackedReason;
 use crate::dir::{Dir, EntryKind, Stat};
+use crate::disk::Handle;
 use crate::error::Result;
 
 /// A directory that is being read or written.
@@ -49,7 +49,7 @@ pub(crate) enum DirAccess {
 
 /// An open directory, counted as long as it is open.
 pub(crate) struct OpenDir {
-    pub(crate) fd: OwnedFd,
+    pub(crate) handle: Handle,
     count: Arc<AtomicUsize>,
 }
 
@@ -58,9 +58,9 @@ const MAX_OPEN_DIRS: usize = 128;
 
 impl OpenDir {
     /// Counts a directory that was opened.
-    pub(crate) fn new(fd: OwnedFd, count: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn new(handle: Handle, count: &Arc<AtomicUsize>) -> Arc<Self> {
         count.fetch_add(1, Ordering::Relaxed);
-        Arc::new(OpenDir { fd, count: count.clone() })
+        Arc::new(OpenDir { handle, count: count.clone() })
     }
 
     /// Returns the way in which a subdirectory can be opened.

@@ -1,27 +1,44 @@
-//! File system calls that work on one name in an open directory: none follows a symbolic link or splits a path.
+//! File system calls of Unix. Those that take a name work on that name in an open directory: none follows a symbolic link
+//! or splits a path.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::dir::Stat;
+use crate::dir::{FileType, Stat};
+use crate::error::Result;
+use crate::listing::Listing;
+
+/// An open file or directory.
+pub(crate) type Handle = OwnedFd;
+
+/// True if files can share blocks, on some file systems.
+pub(crate) const CAN_SHARE_BLOCKS: bool = cfg!(target_os = "linux");
+
+/// Fails on a platform without versions of directories.
+pub(crate) fn check_platform() -> Result<()> {
+    Ok(())
+}
 
 /// Opens a directory that the user named, and follows symbolic links.
-pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_root(path: &Path) -> io::Result<Handle> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens a directory in another one. Fails for a symbolic link.
-pub(crate) fn open_dir(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_dir(dir: &Handle, name: &[u8]) -> io::Result<Handle> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
 /// Opens a directory below another one, name by name. Fails if one of the names is a symbolic link.
-pub(crate) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_path(root: &Handle, path: &[u8]) -> io::Result<Handle> {
     let mut dir = open_dir(root, b".")?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         dir = open_dir(&dir, name)?;
@@ -30,7 +47,7 @@ pub(crate) fn open_path(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<Owned
 }
 
 /// Reads to the end of a file, or until slightly more than `max` bytes are read.
-pub(crate) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rustix::io::Result<()> {
+pub(crate) fn read_all(file: &Handle, content: &mut Vec<u8>, max: u64) -> io::Result<()> {
     loop {
         if content.len() == content.capacity() {
             content.reserve(1 << 16);
@@ -43,38 +60,143 @@ pub(crate) fn read_all(file: &OwnedFd, content: &mut Vec<u8>, max: u64) -> rusti
 }
 
 /// Opens a file for reading. Fails for a symbolic link, and does not wait for a file that has become a pipe.
-pub(crate) fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_file(dir: &Handle, name: &[u8]) -> io::Result<Handle> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
 /// Creates a file that does not exist yet.
-pub(crate) fn create_file(dir: &OwnedFd, name: &[u8], executable: bool) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn create_file(dir: &Handle, name: &[u8], executable: bool) -> io::Result<Handle> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = if executable { 0o777 } else { 0o666 };
-    rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(mode))
+    Ok(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(mode))?)
+}
+
+/// Creates a directory in another one.
+pub(crate) fn create_dir(dir: &Handle, name: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o777))?)
+}
+
+/// Creates a symbolic link.
+pub(crate) fn create_link(dir: &Handle, name: &[u8], target: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::symlinkat(target, dir, name)?)
+}
+
+/// Returns the target of a symbolic link; none if the name is not a link.
+pub(crate) fn read_link(dir: &Handle, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    match rustix::fs::readlinkat(dir, name, Vec::new()) {
+        Ok(target) => Ok(Some(target.into_bytes())),
+        Err(Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Renames a file. A file that has the new name is replaced.
+pub(crate) fn rename(from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> io::Result<()> {
+    Ok(rustix::fs::renameat(from.0, from.1, to.0, to.1)?)
+}
+
+/// Removes a file or a link.
+pub(crate) fn remove_file(dir: &Handle, name: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+}
+
+/// Removes an empty directory.
+pub(crate) fn remove_dir(dir: &Handle, name: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Returns the metadata of a name in a directory, without following a symbolic link.
-pub(crate) fn stat(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Stat> {
-    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Stat::new(&stat))
+pub(crate) fn stat(dir: &Handle, name: &[u8]) -> io::Result<Stat> {
+    Ok(Stat::new(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
 }
 
 /// Returns the metadata of an open file.
-pub(crate) fn stat_fd(file: &OwnedFd) -> rustix::io::Result<Stat> {
-    rustix::fs::fstat(file).map(|stat| Stat::new(&stat))
+pub(crate) fn stat_open(file: &Handle) -> io::Result<Stat> {
+    Ok(Stat::new(&rustix::fs::fstat(file)?))
 }
 
 /// Returns true for an error that means that a file or directory no longer exists.
-pub(crate) fn is_gone(error: rustix::io::Errno) -> bool {
-    use rustix::io::Errno;
-    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE)
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE))
 }
 
 /// Returns true for an error that means that the permissions do not allow the access.
-pub(crate) fn is_denied(error: rustix::io::Errno) -> bool {
-    use rustix::io::Errno;
-    matches!(error, Errno::ACCESS | Errno::PERM)
+pub(crate) fn is_denied(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM))
+}
+
+/// Moves the position of a file to its beginning.
+pub(crate) fn rewind(file: &Handle) -> io::Result<()> {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))?;
+    Ok(())
+}
+
+/// Removes the content of a file.
+pub(crate) fn truncate(file: &Handle) -> io::Result<()> {
+    Ok(rustix::fs::ftruncate(file, 0)?)
+}
+
+/// Writes all bytes to a file.
+pub(crate) fn write_all(file: &Handle, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// Reads bytes at an offset of a file, and returns their number. The position of the file does not change.
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    file.read_at(buffer, offset)
+}
+
+/// Writes all bytes at an offset of a file. The position of the file does not change.
+pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
+}
+
+/// Makes a new file share the blocks of another one; returns false if the file system cannot.
+#[cfg(target_os = "linux")]
+pub(crate) fn share_blocks(source: &Handle, file: &Handle) -> bool {
+    rustix::fs::ioctl_ficlone(file, source).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn share_blocks(_source: &Handle, _file: &Handle) -> bool {
+    false
+}
+
+/// Returns true if files in a directory can share blocks. Tries it with two unnamed files.
+#[cfg(target_os = "linux")]
+pub(crate) fn can_share_blocks(directory: &Path) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = || rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600));
+    match (file(), file()) {
+        (Ok(from), Ok(to)) => rustix::io::write(&from, &[1; 4096]).is_ok() && share_blocks(&from, &to),
+        _ => false,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn can_share_blocks(_directory: &Path) -> bool {
+    false
+}
+
+/// Makes durable everything that was written to the file system of a folder.
+#[cfg(target_os = "linux")]
+pub(crate) fn sync_file_system(folder: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(folder)?)?)
+}
+
+/// Makes durable everything that was written to any file system.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn sync_file_system(_folder: &Path) -> io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
 }
 
 impl Stat {
@@ -88,15 +210,6 @@ impl Stat {
             changed: time(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
             mode: stat.st_mode as u32,
         }
-    }
-
-    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    pub(crate) fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.mode as rustix::fs::RawMode)
-    }
-
-    pub(crate) fn is_executable(&self) -> bool {
-        self.mode & 0o100 != 0
     }
 }
 
@@ -123,67 +236,42 @@ pub(crate) fn wait_for_tick() {
     }
 }
 
-/// The names in a directory, sorted.
-///
-/// All names are stored one after the other in `names`; an entry holds the start and the length of its name, and its
-/// file type as far as the file system returned it.
-#[derive(Default)]
-pub(crate) struct Listing {
-    pub(crate) names: Vec<u8>,
-    pub(crate) entries: Vec<(u32, u16, FileType)>,
-    #[cfg(target_os = "linux")]
-    buffer: Vec<std::mem::MaybeUninit<u8>>,
+fn file_type(kind: rustix::fs::FileType) -> FileType {
+    match kind {
+        rustix::fs::FileType::RegularFile => FileType::File,
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Link,
+        rustix::fs::FileType::Unknown => FileType::Unknown,
+        _ => FileType::Special,
+    }
 }
 
-impl Listing {
-    /// Returns the name of an entry.
-    pub(crate) fn name(&self, nth: usize) -> &[u8] {
-        let (start, length, _) = self.entries[nth];
-        &self.names[start as usize..][..usize::from(length)]
-    }
+/// Reads the names in a directory, and sorts them.
+pub(crate) fn list(dir: &Handle, listing: &mut Listing) -> io::Result<()> {
+    listing.clear();
+    add_names(dir, listing)?;
+    listing.sort();
+    Ok(())
+}
 
-    /// Reads a directory, and sorts its names.
-    pub(crate) fn read(&mut self, dir: &OwnedFd) -> io::Result<()> {
-        self.names.clear();
-        self.entries.clear();
-        self.fill(dir)?;
-        let names = &self.names;
-        let name = |(start, length, _): &(u32, u16, FileType)| &names[*start as usize..][..usize::from(*length)];
-        self.entries.sort_unstable_by(|one, other| name(one).cmp(name(other)));
-        Ok(())
+#[cfg(target_os = "linux")]
+fn add_names(dir: &Handle, listing: &mut Listing) -> io::Result<()> {
+    let mut buffer = std::mem::take(&mut listing.buffer);
+    buffer.resize(1 << 16, std::mem::MaybeUninit::uninit());
+    let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        listing.add(entry.file_name().to_bytes(), file_type(entry.file_type()))?;
     }
+    listing.buffer = buffer;
+    Ok(())
+}
 
-    #[cfg(target_os = "linux")]
-    fn fill(&mut self, dir: &OwnedFd) -> io::Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(1 << 16, std::mem::MaybeUninit::uninit());
-        let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            self.add(entry.file_name().to_bytes(), entry.file_type())?;
-        }
-        self.buffer = buffer;
-        Ok(())
+#[cfg(not(target_os = "linux"))]
+fn add_names(dir: &Handle, listing: &mut Listing) -> io::Result<()> {
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        listing.add(entry.file_name().to_bytes(), file_type(entry.file_type()))?;
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn fill(&mut self, dir: &OwnedFd) -> io::Result<()> {
-        for entry in rustix::fs::Dir::read_from(dir)? {
-            let entry = entry?;
-            self.add(entry.file_name().to_bytes(), entry.file_type())?;
-        }
-        Ok(())
-    }
-
-    /// Adds an entry, unless it is `.` or `..`.
-    fn add(&mut self, name: &[u8], kind: FileType) -> io::Result<()> {
-        if name == b"." || name == b".." {
-            return Ok(());
-        }
-        let start = u32::try_from(self.names.len()).map_err(io::Error::other)?;
-        let length = u16::try_from(name.len()).map_err(io::Error::other)?;
-        self.names.extend_from_slice(name);
-        self.entries.push((start, length, kind));
-        Ok(())
-    }
+    Ok(())
 }

@@ -22,18 +22,9 @@ impl ForkMethod {
         if crate::overlay::can_mount(if own.is_dir() { &own } else { directory }) {
             return ForkMethod::Overlay;
         }
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::{Mode, OFlags, ioctl_ficlone, open};
-            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            let file = || open(directory, flags, Mode::from_raw_mode(0o600));
-            if let (Ok(from), Ok(to)) = (file(), file())
-                && rustix::io::write(&from, &[1; 4096]).is_ok()
-                && ioctl_ficlone(&to, &from).is_ok()
-            {
-                return ForkMethod::Reflink;
-            }
+        match crate::disk::can_share_blocks(directory) {
+            true => ForkMethod::Reflink,
+            false => ForkMethod::Copy,
         }
-        ForkMethod::Copy
     }
 }

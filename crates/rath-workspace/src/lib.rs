@@ -88,6 +88,12 @@
 //!
 //! A directory with more than 1,000,000 names that are not ignored, or with more than 8 GiB in files that have to be read at
 //! once, is rejected: it is more likely `/` or a home directory than a project.
+//!
+//! # Platforms
+//!
+//! Versions need Unix: elsewhere [`Objects::open`] returns an error of the kind [`ErrorKind::Directory`]. [`IgnoreRules`],
+//! [`Bisect`] and paths work everywhere. Forks by overlay mount and files that share blocks need Linux; other Unix systems
+//! copy files.
 
 mod batch;
 mod bisect;
@@ -97,6 +103,10 @@ mod changes;
 mod checkout;
 mod dir;
 mod dir_node;
+#[cfg(unix)]
+mod disk;
+#[cfg(not(unix))]
+#[path = "disk_unsupported.rs"]
 mod disk;
 mod edit;
 mod error;
@@ -106,6 +116,7 @@ mod ignore;
 mod index;
 mod limits;
 mod lines;
+mod listing;
 mod merge;
 mod objects;
 #[cfg(target_os = "linux")]
@@ -136,13 +147,13 @@ pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::batch::Batch;
 use self::checkout::CopySource;
 use self::dir::{Dir, EntryKind};
+use self::disk::Handle;
 use self::index::IndexKey;
 use self::limits::SnapshotLimits;
 use self::overlay::OverlayMount;
@@ -331,11 +342,11 @@ impl Workspace {
 
     /// Returns the key that an index of this workspace has.
     fn index_key(&self) -> Result<IndexKey> {
-        let root = disk::stat_fd(&self.open_root()?).map_err(std::io::Error::from)?;
+        let root = disk::stat_open(&self.open_root()?)?;
         Ok(IndexKey { objects: self.objects.identity(), root: root.inode, max_file_size: self.max_file_size })
     }
 
-    fn open_root(&self) -> Result<OwnedFd> {
+    fn open_root(&self) -> Result<Handle> {
         disk::open_root(&self.root).map_err(|error| objects::io_error(&self.root, "open the workspace", error))
     }
 }
@@ -378,7 +389,7 @@ impl Snapshot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -12,6 +12,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
 use crate::change::Digest;
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pack::Pack;
 use crate::tree::{EMPTY_TREE, ObjectId};
@@ -97,7 +98,10 @@ impl ObjectKind {
 
 impl Objects {
     /// Opens the folder, and creates it if it is missing.
+    ///
+    /// Fails with [`ErrorKind::Directory`] on a platform other than Unix.
     pub fn open(folder: &Path) -> Result<Self> {
+        disk::check_platform()?;
         let failed = |error| io_error(folder, "open the versions in", error);
         for part in ["objects/pack", "objects/info", "refs"] {
             fs::create_dir_all(folder.join(part)).map_err(failed)?;
@@ -137,7 +141,7 @@ impl Objects {
         match &*unsynced {
             PendingSync::Files(files) if files.is_empty() => return Ok(()),
             PendingSync::Files(files) if files.len() <= MAX_SINGLE_SYNCS => sync_files(files).map_err(failed)?,
-            _ => sync_file_system(&self.0.folder).map_err(failed)?,
+            _ => disk::sync_file_system(&self.0.folder).map_err(failed)?,
         }
         *unsynced = PendingSync::Files(Vec::new());
         Ok(())
@@ -431,16 +435,5 @@ fn sync_files(files: &[PathBuf]) -> io::Result<()> {
     for path in files.iter().map(PathBuf::as_path).chain(folders) {
         File::open(path)?.sync_all()?;
     }
-    Ok(())
-}
-
-#[cfg(target_os = "linux")]
-fn sync_file_system(folder: &Path) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(File::open(folder)?)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sync_file_system(_folder: &Path) -> io::Result<()> {
-    rustix::fs::sync();
     Ok(())
 }

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
 use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, write_new};
 use crate::tree::ObjectId;
@@ -151,7 +151,7 @@ impl Pack {
         let unreadable = || io::Error::other("the object cannot be read");
         // Most objects are small: one read gets the header and the content.
         let mut start = vec![0; 8192];
-        let got = read_at(&self.file, &mut start, offset)?;
+        let got = read_full_at(&self.file, &mut start, offset)?;
         start.truncate(got);
         let mut bytes = start.iter().copied();
         let first = bytes.next().ok_or_else(unreadable)?;
@@ -230,7 +230,7 @@ impl PackWriter {
         let count = u32::try_from(self.objects.len()).map_err(io::Error::other)?;
         self.file.flush()?;
         let file = self.file.get_mut();
-        file.write_all_at(&count.to_be_bytes(), 8)?;
+        disk::write_all_at(file, &count.to_be_bytes(), 8)?;
         file.seek(SeekFrom::Start(0))?;
         let mut hasher = sha1dc::Hasher::new();
         let mut buffer = vec![0; 1 << 18];
@@ -244,7 +244,7 @@ impl PackWriter {
             Ok(digest) => digest.into(),
             Err(collision) => collision.digest().into(),
         };
-        file.write_all_at(&sum, self.at)?;
+        disk::write_all_at(file, &sum, self.at)?;
         let name = format!("pack-{}", ObjectId(sum));
         std::fs::rename(&self.path, self.folder.join(format!("{name}.pack")))?;
         let index = self.folder.join(format!("{name}.idx"));
@@ -317,16 +317,17 @@ struct FileTail<'a> {
 
 impl io::Read for FileTail<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
+        let read = disk::read_at(self.file, buffer, self.at)?;
         self.at += read as u64;
         Ok(read)
     }
 }
 
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+/// Reads bytes at an offset until the buffer is full or the file ends, and returns their number.
+fn read_full_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
-        match file.read_at(&mut buffer[got..], offset + got as u64)? {
+        match disk::read_at(file, &mut buffer[got..], offset + got as u64)? {
             0 => break,
             read => got += read,
         }

@@ -1,18 +1,16 @@
 //! Restoring a tree in a workspace, writing only the files that differ.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode as Permissions};
-use rustix::io::Errno;
-
 use crate::changes::{TreeChange, Version, join_path};
-use crate::checkout::{cannot_write, write_all};
-use crate::dir::{Dir, DirEntry, EntryKind};
-use crate::disk;
+use crate::checkout::cannot_write;
+use crate::dir::{Dir, DirEntry, EntryKind, FileType};
+use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
+use crate::listing::Listing;
 use crate::objects::{self, Objects};
 use crate::paths;
 use crate::rename::{directory, last_name};
@@ -21,7 +19,7 @@ use crate::tree::Mode;
 /// One restore.
 pub(crate) struct Restore<'a> {
     pub(crate) objects: &'a Objects,
-    pub(crate) root: &'a OwnedFd,
+    pub(crate) root: &'a Handle,
     /// The current contents.
     pub(crate) dir: &'a Arc<Dir>,
     /// A folder for temporary files, used if it is on the same file system.
@@ -38,7 +36,7 @@ impl Restore<'_> {
         let mut targets = targets.into_iter();
         let mut emptied = BTreeSet::new();
         for change in changed.iter().rev().filter(|change| change.before.is_some() && change.after.is_none()) {
-            self.remove(change).map_err(|error| cannot_write(&change.path, error.into()))?;
+            self.remove(change).map_err(|error| cannot_write(&change.path, error))?;
             emptied.insert(directory(&change.path));
         }
         self.remove_empty(emptied);
@@ -89,7 +87,7 @@ impl Restore<'_> {
     /// Returns true if an untracked file has the wanted content and mode.
     fn is_same_file(&self, entry: &DirEntry, change: &TreeChange) -> Result<bool> {
         let Some((mode, id)) = change.after else { return Ok(false) };
-        let is_file = entry.stat.file_type() == rustix::fs::FileType::RegularFile;
+        let is_file = entry.stat.file_type() == FileType::File;
         if !is_file || !mode.is_file() || entry.stat.is_executable() != (mode == Mode::Executable) {
             return Ok(false);
         }
@@ -97,7 +95,7 @@ impl Restore<'_> {
         if wanted.len() as u64 != entry.stat.size {
             return Ok(false);
         }
-        let read = || -> Result<Vec<u8>, Errno> {
+        let read = || -> io::Result<Vec<u8>> {
             let dir = disk::open_path(self.root, directory(&change.path))?;
             let mut content = Vec::with_capacity(wanted.len() + 1);
             disk::read_all(&disk::open_file(&dir, last_name(&change.path))?, &mut content, wanted.len() as u64)?;
@@ -107,10 +105,10 @@ impl Restore<'_> {
     }
 
     /// Removes a file.
-    fn remove(&self, change: &TreeChange) -> Result<(), Errno> {
+    fn remove(&self, change: &TreeChange) -> io::Result<()> {
         let dir = disk::open_path(self.root, directory(&change.path))?;
-        match rustix::fs::unlinkat(&dir, last_name(&change.path), AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(()),
+        match disk::remove_file(&dir, last_name(&change.path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }
     }
@@ -120,7 +118,7 @@ impl Restore<'_> {
         for mut path in directories.into_iter().rev() {
             while !path.is_empty() {
                 let Ok(parent) = disk::open_path(self.root, directory(path)) else { break };
-                if rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR).is_err() {
+                if disk::remove_dir(&parent, last_name(path)).is_err() {
                     break;
                 }
                 path = directory(path);
@@ -131,16 +129,16 @@ impl Restore<'_> {
     /// Writes a file by renaming a temporary file: a reader sees the old content or the new content, never a part.
     fn write_file(&self, path: &[u8], version: Version) -> Result<()> {
         let content = self.objects.get(version.1, objects::ObjectKind::Blob)?;
-        let put = || -> std::io::Result<()> {
+        let put = || -> io::Result<()> {
             let dir = self.directory_for(path)?;
             let name = last_name(path);
-            if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == rustix::fs::FileType::Directory) {
+            if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
                 self.remove_empty_tree(path)?;
             }
             // If the folder is on another file system, the temporary file is created in the target directory.
             match disk::open_root(self.staging).and_then(|staging| write_via(&staging, &dir, name, version.0, &content))
             {
-                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::XDEV | Errno::NOENT)) => {
+                Err(error) if matches!(error.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::NotFound) => {
                     write_via(&dir, &dir, name, version.0, &content)
                 }
                 done => done,
@@ -150,12 +148,12 @@ impl Restore<'_> {
     }
 
     /// Opens the directory of a file, and creates it if it is missing.
-    fn directory_for(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+    fn directory_for(&self, path: &[u8]) -> io::Result<Handle> {
         let mut dir = disk::open_dir(self.root, b".")?;
         for name in directory(path).split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             dir = match disk::open_dir(&dir, name) {
-                Err(Errno::NOENT) => {
-                    rustix::fs::mkdirat(&dir, name, Permissions::from_raw_mode(0o777))?;
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    disk::create_dir(&dir, name)?;
                     disk::open_dir(&dir, name)?
                 }
                 opened => opened?,
@@ -165,18 +163,18 @@ impl Restore<'_> {
     }
 
     /// Removes a directory that contains only directories.
-    fn remove_empty_tree(&self, path: &[u8]) -> std::io::Result<()> {
+    fn remove_empty_tree(&self, path: &[u8]) -> io::Result<()> {
         let mut rest = vec![path.to_vec()];
         let mut directories = Vec::new();
         while let Some(path) = rest.pop() {
-            let mut listing = disk::Listing::default();
-            listing.read(&disk::open_path(self.root, &path)?)?;
+            let mut listing = Listing::default();
+            disk::list(&disk::open_path(self.root, &path)?, &mut listing)?;
             rest.extend((0..listing.entries.len()).map(|nth| join_path(&path, listing.name(nth))));
             directories.push(path);
         }
         for path in directories.iter().rev() {
             let parent = disk::open_path(self.root, directory(path))?;
-            rustix::fs::unlinkat(&parent, last_name(path), AtFlags::REMOVEDIR)?;
+            disk::remove_dir(&parent, last_name(path))?;
         }
         Ok(())
     }
@@ -208,21 +206,21 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
 }
 
 /// Writes a temporary file in `staging`, and renames it to its name in `dir`.
-fn write_via(staging: &OwnedFd, dir: &OwnedFd, name: &[u8], mode: Mode, content: &[u8]) -> std::io::Result<()> {
+fn write_via(staging: &Handle, dir: &Handle, name: &[u8], mode: Mode, content: &[u8]) -> io::Result<()> {
     let temporary = objects::temp_path(Path::new(".rath-restore"));
     let temporary = temporary.as_os_str().to_string_lossy().replace('/', "-");
     let waiting = temporary.as_bytes();
-    let write = || -> std::io::Result<()> {
+    let write = || -> io::Result<()> {
         if mode == Mode::Link {
-            rustix::fs::symlinkat(content, staging, waiting)?;
+            disk::create_link(staging, waiting, content)?;
         } else {
-            write_all(&disk::create_file(staging, waiting, mode == Mode::Executable)?, content)?;
+            disk::write_all(&disk::create_file(staging, waiting, mode == Mode::Executable)?, content)?;
         }
-        Ok(rustix::fs::renameat(staging, waiting, dir, name)?)
+        disk::rename((staging, waiting), (dir, name))
     };
     let written = write();
     if written.is_err() {
-        let _ = rustix::fs::unlinkat(staging, waiting, AtFlags::empty());
+        let _ = disk::remove_file(staging, waiting);
     }
     written
 }

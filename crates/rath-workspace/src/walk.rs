@@ -1,19 +1,17 @@
 //! The walk over a directory that takes a snapshot: it reads all names and metadata, and the content of changed files.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::FileType;
-
 use crate::batch::Batch;
 use crate::change::{Digest, UntrackedReason};
-use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
-use crate::disk::{self, Listing};
+use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ignore::{self, IgnoreLevel, Patterns, Rules};
 use crate::limits::{SnapshotLimits, SnapshotUsage};
+use crate::listing::Listing;
 use crate::objects::{self, Objects};
 use crate::tree::{Mode, ObjectId};
 use crate::{paths, pool};
@@ -55,7 +53,7 @@ struct WatchedDir {
 
 /// One walk.
 pub(crate) struct Walk<'a> {
-    root: &'a OwnedFd,
+    root: &'a Handle,
     objects: &'a Objects,
     batch: &'a Batch<'a>,
     /// The start of the walk. A file with this or a later time stamp may change again without a change of its metadata.
@@ -77,7 +75,7 @@ type WalkJob = (Arc<DirNode<WalkContext>>, DirAccess);
 
 /// Walks a directory, and reads the files whose metadata differs from the previous snapshot.
 pub(crate) fn walk(
-    root: &OwnedFd,
+    root: &Handle,
     objects: &Objects,
     batch: &Batch<'_>,
     (max_file_size, limits): (u64, SnapshotLimits),
@@ -117,9 +115,9 @@ impl Walk<'_> {
             return node.complete(DirResult::Gone, &finish_dir);
         }
         let opened = match self.open(&node, &access) {
-            Ok(fd) => OpenDir::new(fd, &self.open),
-            Err(error) if disk::is_gone(error) => return node.complete(DirResult::Gone, &finish_dir),
-            Err(error) if disk::is_denied(error) => {
+            Ok(handle) => OpenDir::new(handle, &self.open),
+            Err(error) if disk::is_gone(&error) => return node.complete(DirResult::Gone, &finish_dir),
+            Err(error) if disk::is_denied(&error) => {
                 let stat = self.stat(&node, &access).unwrap_or_default();
                 let reason = match node.context.purpose {
                     Purpose::Track(_) => UntrackedReason::Special,
@@ -127,15 +125,15 @@ impl Walk<'_> {
                 };
                 return node.complete(DirResult::Untracked(reason, stat), &finish_dir);
             }
-            Err(error) => return Err(cannot_read(&node.path(), error.into())),
+            Err(error) => return Err(cannot_read(&node.path(), error)),
         };
         let mut dir = Dir::default();
-        dir.own = disk::stat_fd(&opened.fd).map_err(|error| cannot_read(&node.path(), error.into()))?;
+        dir.own = disk::stat_open(&opened.handle).map_err(|error| cannot_read(&node.path(), error))?;
         dir.racy = dir.own.changed >= self.since;
         match &node.context.known {
             Some(known) if known.own == dir.own && !known.racy => known.list(&mut scratch.listing),
-            _ => match scratch.listing.read(&opened.fd) {
-                Err(error) if rustix::io::Errno::from_io_error(&error).is_some_and(disk::is_gone) => {
+            _ => match disk::list(&opened.handle, &mut scratch.listing) {
+                Err(error) if disk::is_gone(&error) => {
                     return node.complete(DirResult::Gone, &finish_dir);
                 }
                 listed => listed.map_err(|error| cannot_read(&node.path(), error))?,
@@ -323,8 +321,8 @@ impl Walk<'_> {
         content: &mut Vec<u8>,
     ) -> Option<Arc<Patterns>> {
         let nth = (0..listing.entries.len()).find(|nth| listing.name(*nth) == b".gitignore")?;
-        let stat = disk::stat(&opened.fd, listing.name(nth)).ok()?;
-        if stat.file_type() != FileType::RegularFile {
+        let stat = disk::stat(&opened.handle, listing.name(nth)).ok()?;
+        if stat.file_type() != FileType::File {
             return None;
         }
         let before = known.and_then(|known| Some((known.find(b".gitignore")?, known.patterns.as_ref()?)));
@@ -360,27 +358,27 @@ impl Walk<'_> {
         }
         let untracked = |reason, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(reason)) }));
         let (mode, stat) = match stat.file_type() {
-            FileType::RegularFile if stat.size > self.max_file_size => {
+            FileType::File if stat.size > self.max_file_size => {
                 return untracked(UntrackedReason::TooLarge, stat);
             }
-            FileType::RegularFile => match self.read_file(opened, name, content) {
+            FileType::File => match self.read_file(opened, name, content) {
                 Ok(FileRead::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
                 Ok(FileRead::TooLarge(stat)) => return untracked(UntrackedReason::TooLarge, stat),
                 Ok(FileRead::NotAFile) => return Ok(None),
-                Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) if disk::is_denied(error) => return untracked(UntrackedReason::Special, stat),
-                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
+                Err(error) if disk::is_gone(&error) => return Ok(None),
+                Err(error) if disk::is_denied(&error) => return untracked(UntrackedReason::Special, stat),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error)),
             },
-            FileType::Symlink => match rustix::fs::readlinkat(&opened.fd, name, Vec::new()) {
-                Ok(target) => {
+            FileType::Link => match disk::read_link(&opened.handle, name) {
+                Ok(Some(target)) => {
                     content.clear();
-                    content.extend_from_slice(target.as_bytes());
+                    content.extend_from_slice(&target);
                     (Mode::Link, stat)
                 }
                 // The name was a link a moment ago.
-                Err(rustix::io::Errno::INVAL) => return Ok(None),
-                Err(error) if disk::is_gone(error) => return Ok(None),
-                Err(error) => return Err(cannot_read(&child_path(node, name), error.into())),
+                Ok(None) => return Ok(None),
+                Err(error) if disk::is_gone(&error) => return Ok(None),
+                Err(error) => return Err(cannot_read(&child_path(node, name), error)),
             },
             _ => return untracked(UntrackedReason::Special, stat),
         };
@@ -394,23 +392,23 @@ impl Walk<'_> {
     }
 
     /// Reads a file until it did not change during a read, or `MAX_READ_ATTEMPTS` times; then the last read counts.
-    fn read_file(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> rustix::io::Result<FileRead> {
-        let file = disk::open_file(&opened.fd, name)?;
-        let mut before = disk::stat_fd(&file)?;
-        if before.file_type() != FileType::RegularFile {
+    fn read_file(&self, opened: &OpenDir, name: &[u8], content: &mut Vec<u8>) -> std::io::Result<FileRead> {
+        let file = disk::open_file(&opened.handle, name)?;
+        let mut before = disk::stat_open(&file)?;
+        if before.file_type() != FileType::File {
             return Ok(FileRead::NotAFile);
         }
         for attempt in 0..MAX_READ_ATTEMPTS {
             if attempt > 0 {
-                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
+                disk::rewind(&file)?;
             }
             content.clear();
             content.reserve(before.size.min(self.max_file_size) as usize + 1);
             disk::read_all(&file, content, self.max_file_size)?;
             if content.len() as u64 > self.max_file_size {
-                return Ok(FileRead::TooLarge(disk::stat_fd(&file)?));
+                return Ok(FileRead::TooLarge(disk::stat_open(&file)?));
             }
-            let after = disk::stat_fd(&file)?;
+            let after = disk::stat_open(&file)?;
             if after == before && content.len() as u64 == after.size {
                 return Ok(FileRead::All(after));
             }
@@ -422,34 +420,34 @@ impl Walk<'_> {
 
     /// Returns the metadata of a name; none if it no longer exists.
     fn stat_entry(&self, node: &DirNode<WalkContext>, opened: &OpenDir, name: &[u8]) -> Result<Option<Stat>> {
-        match disk::stat(&opened.fd, name) {
+        match disk::stat(&opened.handle, name) {
             Ok(stat) => Ok(Some(stat)),
-            Err(error) if disk::is_gone(error) => Ok(None),
+            Err(error) if disk::is_gone(&error) => Ok(None),
             // The permissions allow listing the directory, and not entering it.
-            Err(error) if disk::is_denied(error) => Ok(Some(Stat::default())),
-            Err(error) => Err(cannot_read(&child_path(node, name), error.into())),
+            Err(error) if disk::is_denied(&error) => Ok(Some(Stat::default())),
+            Err(error) => Err(cannot_read(&child_path(node, name), error)),
         }
     }
 
     /// Opens a directory.
-    fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<OwnedFd> {
+    fn open(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> std::io::Result<Handle> {
         match (access, &node.parent) {
-            (DirAccess::Open(parent), _) => disk::open_dir(&parent.fd, &node.name),
+            (DirAccess::Open(parent), _) => disk::open_dir(&parent.handle, &node.name),
             (DirAccess::ByPath, None) => disk::open_dir(self.root, b"."),
             (DirAccess::ByPath, Some((parent, _))) => disk::open_dir(&self.open_by_path(parent)?, &node.name),
         }
     }
 
     /// Returns the metadata of a directory.
-    fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> rustix::io::Result<Stat> {
+    fn stat(&self, node: &DirNode<WalkContext>, access: &DirAccess) -> std::io::Result<Stat> {
         match (access, &node.parent) {
-            (DirAccess::Open(parent), _) => disk::stat(&parent.fd, &node.name),
-            (DirAccess::ByPath, None) => disk::stat_fd(self.root),
+            (DirAccess::Open(parent), _) => disk::stat(&parent.handle, &node.name),
+            (DirAccess::ByPath, None) => disk::stat_open(self.root),
             (DirAccess::ByPath, Some((parent, _))) => disk::stat(&self.open_by_path(parent)?, &node.name),
         }
     }
 
-    fn open_by_path(&self, node: &DirNode<WalkContext>) -> rustix::io::Result<OwnedFd> {
+    fn open_by_path(&self, node: &DirNode<WalkContext>) -> std::io::Result<Handle> {
         disk::open_path(self.root, &node.path())
     }
 }
@@ -481,8 +479,8 @@ impl DirEntry {
     fn file_type(&self) -> FileType {
         match self.kind {
             _ if self.is_directory() => FileType::Directory,
-            EntryKind::Tracked(Mode::Link) => FileType::Symlink,
-            EntryKind::Tracked(_) => FileType::RegularFile,
+            EntryKind::Tracked(Mode::Link) => FileType::Link,
+            EntryKind::Tracked(_) => FileType::File,
             // The file type is not known if the permissions do not allow reading metadata.
             EntryKind::Untracked(_) if self.stat.mode == 0 => FileType::Unknown,
             EntryKind::Untracked(_) => self.stat.file_type(),
@@ -493,9 +491,8 @@ impl DirEntry {
 impl Dir {
     /// Fills a listing with the names of this directory, without reading it again.
     fn list(&self, listing: &mut Listing) {
-        listing.names.clear();
+        listing.clear();
         listing.names.extend_from_slice(&self.names);
-        listing.entries.clear();
         listing.entries.extend(self.entries.iter().map(|entry| (entry.start, entry.length, entry.file_type())));
     }
 

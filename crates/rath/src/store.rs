@@ -471,8 +471,12 @@ pub(crate) fn make_folder(folder: &Path) -> std::io::Result<()> {
 
 /// Makes the name of a file or directory durable, by syncing the directory that holds it.
 fn sync_parent(path: &Path) -> std::io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(parent)?.sync_all()
+    sync_folder(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+/// Makes the names in a directory durable. Windows does this without a call, and has none for it.
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    if cfg!(unix) { std::fs::File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 /// Creates the error for a failed operation on a store.

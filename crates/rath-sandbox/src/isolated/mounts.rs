@@ -175,7 +175,7 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         plan.attach(SpawnStep::Cover, slot, &path)?;
     }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
-    let rath_dir = request.mount_path.join(crate::root::RATH_DIR);
+    let rath_dir = request.mount_path.join(crate::RATH_DIR);
     let private = request.home.as_ref().filter(|home| home.starts_with(request.mount_path)).into_iter();
     let private = private.flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));

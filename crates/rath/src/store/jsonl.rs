@@ -50,6 +50,8 @@ struct JsonlState {
 /// A file that is being written.
 struct OpenFile {
     file: File,
+    /// The lock, if it is not on `file` itself.
+    _lock: Option<File>,
     encoder: Encoder,
     /// The branches that are held, each with its epoch and its head.
     held: HashMap<BranchId, (u64, StepId)>,
@@ -195,7 +197,8 @@ impl Jsonl {
         let path = self.path(family);
         let file = OpenOptions::new().read(true).append(true).open(&path);
         let file = file.map_err(|error| self.io_error("open", error))?;
-        if !self.lock_file(&file)? {
+        let lock = self.separate_lock(family)?;
+        if !self.lock_file(lock.as_ref().unwrap_or(&file))? {
             return Ok(None);
         }
         let opened = self.read_file(family)?;
@@ -204,12 +207,20 @@ impl Jsonl {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             // Cut in its first row: nothing in the file was ever reported as durable.
             None => {
-                file.set_len(0).map_err(|error| self.io_error("write to", error))?;
+                // Windows does not shorten a file that was opened for appending.
+                let emptied = OpenOptions::new().write(true).truncate(true).open(&path);
+                emptied.map_err(|error| self.io_error("write to", error))?;
                 Encoder::new().with_writer(holder.to_json())
             }
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
-        Ok(Some(OpenFile { file, encoder, held, branches, elsewhere, dirty: true }))
+        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, dirty: true }))
+    }
+
+    /// Opens the file that is locked instead of the file of a session, on systems that need one.
+    fn separate_lock(&self, family: BranchId) -> Result<Option<File>> {
+        let path = lock_path(&self.path(family)).map(|path| File::options().append(true).create(true).open(path));
+        path.transpose().map_err(|error| self.io_error("lock", error))
     }
 
     /// Locks a file for writing. False if another process writes it.
@@ -244,12 +255,12 @@ impl Jsonl {
     fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
         let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
         let file = made.map_err(|error| self.io_error("write to", error))?;
-        file.try_lock().map_err(|error| self.io_error("lock", error.into()))?;
-        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| self.io_error("write to", error))?;
+        let lock = self.separate_lock(family)?;
+        lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
+        super::sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
         let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(OpenFile { file, encoder, held, branches, elsewhere, dirty: true })
+        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, dirty: true })
     }
 
     /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
@@ -346,9 +357,12 @@ impl Jsonl {
 
     /// Locks the file of a session that no process writes.
     fn lock_idle(&self, family: BranchId) -> Result<File> {
-        let file = File::open(self.path(family)).map_err(|error| self.io_error("open", error))?;
-        match self.lock_file(&file)? {
-            true => Ok(file),
+        let lock = match self.separate_lock(family)? {
+            Some(lock) => lock,
+            None => File::open(self.path(family)).map_err(|error| self.io_error("open", error))?,
+        };
+        match self.lock_file(&lock)? {
+            true => Ok(lock),
             false => Err(self.held_error(family, family, &Holder::this_process())?),
         }
     }
@@ -383,7 +397,7 @@ impl Jsonl {
             file.write_all(&encoder.finish())?;
             file.sync_all()?;
             std::fs::rename(&beside, &path)?;
-            File::open(&self.folder)?.sync_all()
+            super::sync_folder(&self.folder)
         };
         write().map_err(|error| {
             let _ = std::fs::remove_file(&beside);
@@ -538,9 +552,11 @@ impl StoreBackend for Jsonl {
                 return Err(StoreError::new(StoreErrorKind::Conflict, message).with_hint("delete that one first"));
             }
         }
-        let file = self.lock_idle(family)?;
-        let bytes = file.metadata().map_or(0, |facts| facts.len());
+        let _locked = self.lock_idle(family)?;
+        let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
         std::fs::remove_file(&path).map_err(|error| self.io_error("write to", error))?;
+        // A lock file that stays does no harm.
+        let _ = lock_path(&path).map(std::fs::remove_file);
         let mut state = self.lock();
         state.freed.bytes += bytes;
         state.freed.steps += own.len() as u64;
@@ -562,9 +578,16 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
     at as u64 + 1
 }
 
+/// Returns the path of the file that is locked instead of the file of a session. Windows needs one: it denies reading a
+/// locked file.
+fn lock_path(session: &Path) -> Option<PathBuf> {
+    cfg!(windows).then(|| session.with_extension("lock"))
+}
+
 /// Returns true if a process writes the file.
 fn is_locked(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(lock_path(path).as_deref().unwrap_or(path))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn codec_error(path: &Path, error: &CodecError) -> StoreError {
