@@ -77,6 +77,10 @@ fn read_page(file: &mut File, number: u64) -> Option<Vec<u8>> {
 fn read_cell(file: &mut File, page: &[u8], offset: usize) -> Option<(u64, Vec<u8>, Vec<u8>)> {
     let mut cell = page.get(offset..)?;
     let (length, place) = (usize::try_from(varint(&mut cell)?).ok()?, varint(&mut cell)?);
+    // A row is never longer than its file. Without a limit, overflow pages that lead back to each other would fill the memory.
+    if length as u64 > file.metadata().ok()?.len() {
+        return None;
+    }
     let local = local_bytes(length);
     let mut row = cell.get(..local)?.to_vec();
     // The types of the columns are always on the first page. Most cells that are none are recognised by them.
