@@ -23,6 +23,7 @@ const MIN_LOCAL_BYTES: usize = (PAGE_BYTES - 12) * 32 / 255 - 23;
 /// The rows of steps in a file, by place.
 pub(super) struct PageScan {
     file: Mutex<File>,
+    file_bytes: u64,
     /// The page and the offset of the cell of each step.
     cells: HashMap<u64, (u64, usize)>,
 }
@@ -31,7 +32,8 @@ impl PageScan {
     /// Reads all pages of a file.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
-        let pages = file.metadata()?.len() / PAGE_BYTES as u64;
+        let file_bytes = file.metadata()?.len();
+        let pages = file_bytes / PAGE_BYTES as u64;
         let mut cells = HashMap::new();
         for number in 1..=pages {
             // A page that the disk cannot read is skipped.
@@ -41,14 +43,14 @@ impl PageScan {
             for pointer in page[start + LEAF_HEADER_BYTES..].chunks_exact(2) {
                 let offset = usize::from(u16::from_be_bytes([pointer[0], pointer[1]]));
                 if offset >= LEAF_HEADER_BYTES
-                    && let Some((place, head, _)) = read_cell(&mut file, &page, offset)
+                    && let Some((place, head, _)) = read_cell((&mut file, file_bytes), &page, offset)
                     && step_and_branch(place, &head).is_some()
                 {
                     cells.insert(place, (number, offset));
                 }
             }
         }
-        Ok(PageScan { file: Mutex::new(file), cells })
+        Ok(PageScan { file: Mutex::new(file), file_bytes, cells })
     }
 
     /// Reads the step at a place, if it was found and is undamaged.
@@ -56,7 +58,7 @@ impl PageScan {
         let (number, offset) = *self.cells.get(&place)?;
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let page = read_page(&mut file, number)?;
-        let (_, head, json) = read_cell(&mut file, &page, offset)?;
+        let (_, head, json) = read_cell((&mut file, self.file_bytes), &page, offset)?;
         StepRow::decode(place, &head, &json).ok()
     }
 
@@ -74,11 +76,11 @@ fn read_page(file: &mut File, number: u64) -> Option<Vec<u8>> {
 }
 
 /// Reads a cell of a leaf page as a row of the table of steps: its rowid and its two columns.
-fn read_cell(file: &mut File, page: &[u8], offset: usize) -> Option<(u64, Vec<u8>, Vec<u8>)> {
+fn read_cell((file, file_bytes): (&mut File, u64), page: &[u8], offset: usize) -> Option<(u64, Vec<u8>, Vec<u8>)> {
     let mut cell = page.get(offset..)?;
     let (length, place) = (usize::try_from(varint(&mut cell)?).ok()?, varint(&mut cell)?);
     // A row is never longer than its file. Without a limit, overflow pages that lead back to each other would fill the memory.
-    if length as u64 > file.metadata().ok()?.len() {
+    if length as u64 > file_bytes {
         return None;
     }
     let local = local_bytes(length);
