@@ -8,7 +8,7 @@ mod random;
 mod wait;
 
 pub use process::{git, program, this_test};
-pub use random::{cases, count, property, seed, seeds};
+pub use random::{cases, count, exhaustive, property, seed, seeds};
 pub use tempfile::TempDir;
 pub use wait::{LIMIT, wait_until, with_enough_time};
 

@@ -19,6 +19,11 @@ pub fn count(variable: &str, default: u64) -> u64 {
     number(variable).unwrap_or(default)
 }
 
+/// Returns true if `RATH_EXHAUSTIVE` asks for every case instead of a sample.
+pub fn exhaustive() -> bool {
+    std::env::var_os("RATH_EXHAUSTIVE").is_some()
+}
+
 /// Returns the seeds of a test that makes up one script for each seed: `RATH_SCRIPTS` of them, from [`seed`] on.
 pub fn seeds(default: u64) -> Range<u64> {
     let first = seed();

@@ -69,10 +69,9 @@ fn flipping_any_byte_is_detected_and_located_and_loses_one_row_at_most() {
     let all = steps(&read(&file));
     for at in 0..file.len() {
         let row = file[..at].iter().filter(|byte| **byte == b'\n').count();
-        for mask in [0x01, 0x20, 0x80, file[at] ^ b'\n', file[at] ^ b'"'] {
-            if mask == 0 {
-                continue;
-            }
+        let masks = [0x01, 0x20, 0x80, file[at] ^ b'\n', file[at] ^ b'"'];
+        let tried = if rath_test_support::exhaustive() { &masks[..] } else { &masks[at % 5..][..1] };
+        for mask in tried.iter().copied().filter(|mask| *mask != 0) {
             let mut damaged = file.clone();
             damaged[at] ^= mask;
             let opened = read(&damaged);
@@ -288,6 +287,7 @@ fn a_step_before_its_parent_is_damage() {
 }
 
 #[test]
+#[ignore = "takes fifteen seconds in a test build"]
 fn parents_from_far_above_are_found_in_memory_that_does_not_grow() {
     // More forks from the same few steps than are searched for in one pass.
     let base = scenario("user a; user b; user c").branches[0].1.clone();

@@ -194,7 +194,7 @@ fn views(record: &Record) -> String {
 }
 
 proptest! {
-    #![proptest_config(rath_test_support::property(2_000))]
+    #![proptest_config(rath_test_support::property(1_000))]
 
     #[test]
     fn merging_obeys_its_laws(acts in prop::collection::vec(act(), 1..24), pick in prop::array::uniform4(0_usize..64)) {

@@ -12,7 +12,7 @@ use super::edits::{self, RULES, apply, edits};
 use super::support::{PathKind, PathState, Scratch, git, observe};
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..rath_test_support::property(48) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..rath_test_support::property(24) })]
 
     #[test]
     fn a_snapshot_is_the_tree_that_git_makes(first in edits(30), then in prop::collection::vec(edits(6), 1..4)) {

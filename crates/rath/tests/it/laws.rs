@@ -42,7 +42,7 @@ struct Known {
 }
 
 proptest! {
-    #![proptest_config(rath_test_support::property(2_000))]
+    #![proptest_config(rath_test_support::property(700))]
 
     #[test]
     fn every_call_is_counted_once_however_sessions_part_and_meet(acts in prop::collection::vec(act(), 1..24)) {

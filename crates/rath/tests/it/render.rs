@@ -312,7 +312,7 @@ fn check_begins_with(sent: &Request, before: &Request) -> Result<(), TestCaseErr
 }
 
 proptest! {
-    #![proptest_config(rath_test_support::property(2_000))]
+    #![proptest_config(rath_test_support::property(500))]
 
     #[test]
     fn every_request_is_accepted_begins_as_before_and_can_be_rebuilt(actions in prop::collection::vec(action(), 1..40)) {

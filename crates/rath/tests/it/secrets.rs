@@ -264,7 +264,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(rath_test_support::property(2_000))]
+    #![proptest_config(rath_test_support::property(1_000))]
 
     #[test]
     fn hiding_twice_is_hiding_once(text in pieces()) {

@@ -123,8 +123,14 @@ fn at_goes_on_from_an_earlier_step() {
 #[test]
 fn concatenation_is_there_for_those_who_ask() {
     let session = Session::user("hi");
-    let mut twice = now(session.merge_by(&session, Strategy::Concat)).expect("short");
+    let twice = now(session.merge_by(&session, Strategy::Concat)).expect("short");
     assert_eq!(twice.chunks().collect::<Vec<_>>(), [&Chunk::user("hi"), &Chunk::user("hi")]);
+}
+
+#[test]
+#[ignore = "takes ten seconds in a test build"]
+fn a_concatenation_that_is_too_long_is_refused_with_a_hint() {
+    let mut twice = Session::user("hi");
     let error = loop {
         match now(twice.merge_by(&twice, Strategy::Concat)) {
             Ok(longer) => twice = longer,

@@ -245,7 +245,7 @@ fn a_stream_split_in_two_anywhere_or_into_bytes_gives_the_same_answer() {
 }
 
 proptest! {
-    #![proptest_config(rath_test_support::property(1_000))]
+    #![proptest_config(rath_test_support::property(250))]
 
     #[test]
     fn any_split_of_a_stream_gives_the_same_answer(

@@ -77,7 +77,7 @@ pub(super) const SWAPS: &[(&str, &str, &str, Prepare)] = &[
 
 #[test]
 fn nothing_that_is_swapped_meanwhile_leads_out_of_a_root() {
-    let times = rath_test_support::cases(1_000);
+    let times = rath_test_support::cases(300);
     for walking in [false, true] {
         for (one, other, path, prepare) in SWAPS {
             let yard = Yard::new();

@@ -83,7 +83,7 @@ fn no_tool_reads_or_writes_outside_its_workspace() {
 #[test]
 fn nothing_that_is_swapped_meanwhile_leads_a_tool_out() {
     use super::race::{SWAPS, Swapping};
-    let times = rath_test_support::cases(200);
+    let times = rath_test_support::cases(60);
     for sandbox in SANDBOXES {
         for (one, other, path, prepare) in SWAPS {
             let yard = Yard::new();

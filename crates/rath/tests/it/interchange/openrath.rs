@@ -239,7 +239,8 @@ fn a_flipped_bit_is_noted_wherever_it_can_be_detected() {
         let (before, structure) = (visible_state(&whole.session), shape(&file));
         for at in 0..file.len() {
             // Bits that change the case, a digit, or punctuation, or make invalid UTF-8.
-            for bit in [0, 1, 5, 7] {
+            let bits = [0, 1, 5, 7];
+            for bit in if rath_test_support::exhaustive() { &bits[..] } else { &bits[at % 4..][..1] } {
                 let mut flipped = file.clone();
                 flipped[at] ^= 1 << bit;
                 let Ok(read) = read(&flipped) else { continue };

@@ -19,10 +19,7 @@ pub(crate) fn uri(kind: &str, folder: &Path) -> String {
     format!("{kind}:{}", folder.join("store").display())
 }
 
-/// Whether all there is shall be tried, however long it takes.
-pub(crate) fn exhaustive() -> bool {
-    std::env::var_os("RATH_EXHAUSTIVE").is_some()
-}
+pub(crate) use rath_test_support::exhaustive;
 
 /// A setting that a child was started with.
 pub(crate) fn setting(name: &str) -> String {

@@ -236,8 +236,8 @@ fn closed(kind: &str) -> (rath_test_support::TempDir, Said, BranchId) {
 fn a_file_of_lines_that_is_cut_or_changed_anywhere_says_so() {
     let (folder, said, main) = closed("jsonl");
     let files = files(folder.path());
-    harm("jsonl", ".jsonl", &files, &said, main, |bytes| places(bytes.len(), 23).map(Harm::Cut).collect());
-    harm("jsonl", ".jsonl", &files, &said, main, |bytes| flips(bytes, 17));
+    harm("jsonl", ".jsonl", &files, &said, main, |bytes| places(bytes.len(), 199).map(Harm::Cut).collect());
+    harm("jsonl", ".jsonl", &files, &said, main, |bytes| flips(bytes, 151));
 }
 
 #[test]
@@ -247,10 +247,10 @@ fn a_database_that_is_cut_or_changed_anywhere_says_so() {
     assert_eq!(files.iter().filter(|(path, _)| !path.ends_with("root")).count(), 1, "a closed store is one file");
     harm("sqlite", "store", &files, &said, main, |bytes| {
         let pages = (0..bytes.len()).step_by(4096).flat_map(|page| [page.saturating_sub(1), page, page + 1]);
-        let more = (0..bytes.len()).step_by(if exhaustive() { 37 } else { 37 * 11 });
+        let more = (0..bytes.len()).step_by(if exhaustive() { 37 } else { 37 * 101 });
         pages.chain(more).map(Harm::Cut).collect()
     });
-    harm("sqlite", "store", &files, &said, main, |bytes| flips(bytes, 11));
+    harm("sqlite", "store", &files, &said, main, |bytes| flips(bytes, 149));
 }
 
 /// A copy of the files that a killed process left, beside one database, and what is read from them.
@@ -284,9 +284,9 @@ fn a_wal_that_is_cut_or_changed_anywhere_leaves_a_state_that_was_committed() {
     assert!(said.list.iter().any(|row| row.ends_with("true")), "{}", said.list.join("\n"));
     let wal = files.iter().position(|(path, _)| path.to_string_lossy().ends_with("-wal")).expect("a WAL");
     let bytes = files[wal].1.clone();
-    let cuts = places(bytes.len(), 211).map(Harm::Cut);
+    let cuts = places(bytes.len(), 1_511).map(Harm::Cut);
     let (mut whole, mut states) = (0, 0);
-    for harm in [Harm::Nothing].into_iter().chain(cuts).chain(flips(&bytes, 61)) {
+    for harm in [Harm::Nothing].into_iter().chain(cuts).chain(flips(&bytes, 509)) {
         let mut files = files.clone();
         match harm {
             Harm::Nothing => {}
@@ -343,7 +343,7 @@ fn every_page_that_is_lost_leaves_the_other_sessions_readable() {
     let database = files.iter().position(|(path, _)| path.ends_with("store")).expect("a database");
     let pages = files[database].1.len() / 4096;
     let mut worst = 0;
-    for page in (1..pages).step_by(if exhaustive() { 1 } else { 5 }) {
+    for page in (1..pages).step_by(if exhaustive() { 1 } else { 23 }) {
         let mut files = files.clone();
         files[database].1[page * 4096..][..4096].fill(0xa5);
         let (_folder, uri) = together(&files);

@@ -404,7 +404,7 @@ fn kill(kind: &str, kills: u64) -> Counts {
 #[cfg(unix)]
 #[test]
 fn a_process_that_is_killed_at_any_moment_loses_nothing_it_was_told_is_kept_and_repeats_nothing_unasked() {
-    let kills = rath_test_support::count("RATH_KILLS", 100);
+    let kills = rath_test_support::count("RATH_KILLS", 20);
     let counts = std::thread::scope(|scope| {
         let running = KINDS.map(|kind| scope.spawn(move || (kind, Instant::now(), kill(kind, kills))));
         running.map(|running| {

@@ -15,7 +15,7 @@ use crate::support::{block_on, close, now};
 
 #[test]
 fn what_a_store_gives_back_is_what_was_in_memory() {
-    for seed in rath_test_support::seeds(if exhaustive() { 2000 } else { 70 }) {
+    for seed in rath_test_support::seeds(if exhaustive() { 2000 } else { 15 }) {
         stores(|open| Program::new(seed, open).run());
     }
 }

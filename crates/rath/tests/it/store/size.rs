@@ -61,7 +61,7 @@ async fn check(kind: &str, name: &str, write: impl AsyncFn(&Store) -> Result<Ses
 
 #[test]
 fn a_store_takes_no_more_room_than_every_step_once() {
-    let stages = if exhaustive() { 500 } else { 100 };
+    let stages = if exhaustive() { 500 } else { 25 };
     for kind in KINDS {
         block_on(async {
             check(kind, "chain", async |store| {
@@ -145,7 +145,7 @@ fn child() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_long_session_is_opened_in_the_memory_of_a_short_one() {
-    let most = if exhaustive() { 1_000_000 } else { 100_000 };
+    let most = if exhaustive() { 1_000_000 } else { 40_000 };
     let peaks = [10_000, most].map(|steps| {
         let folder = rath_test_support::temp_dir();
         let uri = uri("sqlite", folder.path());
