@@ -53,8 +53,14 @@ fn run_many(sandbox: &Sandbox, rounds: usize) {
     });
 }
 
-/// Returns the numbers of open descriptors, threads and children of this process.
+/// Returns the numbers of open descriptors, threads and children of this process, when all threads that tidy up have ended.
 fn counts() -> String {
+    let tidies = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("rath-"))
+    };
+    wait_until("the threads that tidy up have ended", || {
+        !std::fs::read_dir("/proc/self/task").expect("it is there").flatten().any(tidies)
+    });
     let count = |path: &str| std::fs::read_dir(path).expect("it is there").count();
     let tasks = std::fs::read_dir("/proc/self/task").expect("it is there").flatten();
     let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
