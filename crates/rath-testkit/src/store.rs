@@ -45,7 +45,7 @@ const PROMISES: [Promise; 12] = [
     ("long texts and pictures come back", payloads),
     ("only one writes a branch, and the other is told who does", one_writer),
     ("two handles on one branch cannot both go on", two_handles),
-    ("whoever was refused goes on as a fork", refused),
+    ("a refused writer continues on a fork", refused),
     ("a call without a result is in doubt", in_doubt),
     ("what is recorded twice is kept once", twice),
     ("what is forgotten is gone, and the rest still checks", forgets),
@@ -56,9 +56,9 @@ fn empty(case: &mut StoreCase) {
     let store = case.open();
     assert!(wait(store.list()).expect("a list").is_empty());
     let unknown = Session::user("never recorded").id();
-    let error = wait(store.read(unknown)).expect_err("nobody recorded it");
+    let error = wait(store.read(unknown)).expect_err("it was not recorded");
     assert_eq!(error.kind(), ErrorKind::NoSuchSession);
-    let error = wait(store.resume(unknown)).expect_err("nobody recorded it");
+    let error = wait(store.resume(unknown)).expect_err("it was not recorded");
     assert_eq!(error.kind(), ErrorKind::NoSuchSession);
     assert!(wait(store.check()).expect("a check").damage.is_empty());
 }
@@ -74,7 +74,7 @@ fn is_there_again(case: &mut StoreCase) {
     let listed = only(&store);
     assert_eq!((listed.branch, listed.family, listed.head, &*listed.title), (id, id, head, "hello"));
     assert!(listed.is_tip && listed.totals.chunks == 2);
-    let resumed = wait(store.resume(id)).expect("nobody writes it");
+    let resumed = wait(store.resume(id)).expect("it has no writer");
     assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
     assert!(resumed.certificate().left_open_by().is_none(), "{}", resumed.certificate());
     let mut session = resumed.complete().expect("complete");
@@ -142,11 +142,11 @@ fn payloads(case: &mut StoreCase) {
 fn one_writer(case: &mut StoreCase) {
     let session = recorded(case, "mine");
     let other = case.open();
-    let error = wait(other.resume(session.id())).expect_err("somebody writes it");
+    let error = wait(other.resume(session.id())).expect_err("it has a writer");
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let who = format!("process {}", std::process::id());
     assert!(error.message().contains(&who), "{error}");
-    assert!(wait(other.read(session.id())).is_ok(), "whoever only reads is in nobody's way");
+    assert!(wait(other.read(session.id())).is_ok(), "reading needs no right");
     let id = session.id();
     drop(session);
     wait_until_released(&other, id);
@@ -175,7 +175,7 @@ fn refused(case: &mut StoreCase) {
     wait(session.durable()).expect("it was first");
     let mut fork = wait(other.durable()).expect_err("it was not").into_session().expect("the session").fork();
     fork.push(Chunk::user("further"));
-    wait(fork.durable()).expect("nobody else is on it");
+    wait(fork.durable()).expect("it has no other writer");
     let found = wait(case.open().read(fork.id())).expect("it is there").session;
     assert_eq!((found.text(), found.chunk_count()), (Some("that way"), 3));
 }
@@ -189,7 +189,7 @@ fn in_doubt(case: &mut StoreCase) {
     drop(session);
     let store = case.open();
     wait_until_released(&store, id);
-    let resumed = wait(store.resume(id)).expect("nobody writes it");
+    let resumed = wait(store.resume(id)).expect("it has no writer");
     assert!(
         matches!(resumed.certificate().differences(), [Difference::InDoubt { tool, .. }] if tool == "send"),
         "{}",
@@ -201,7 +201,7 @@ fn in_doubt(case: &mut StoreCase) {
     drop(session);
     let store = case.open();
     wait_until_released(&store, id);
-    let resumed = wait(store.resume(id)).expect("nobody writes it");
+    let resumed = wait(store.resume(id)).expect("it has no writer");
     assert!(resumed.certificate().is_complete(), "{}", resumed.certificate());
 }
 
@@ -250,7 +250,7 @@ fn forgets(case: &mut StoreCase) {
     });
     let store = case.open();
     [one, other].iter().for_each(|(id, _)| wait_until_released(&store, *id));
-    wait(store.forget(one.0, one.1)).expect("nobody writes it");
+    wait(store.forget(one.0, one.1)).expect("it has no writer");
     let said = |id| format!("{:?}", wait(store.read(id)).expect("it is there").session.chunks().collect::<Vec<_>>());
     assert!(!said(one.0).contains("the same long words"));
     assert!(said(other.0).contains(&long), "it was another's");
@@ -262,7 +262,7 @@ fn deletes(case: &mut StoreCase) {
     let kept = recorded(case, "to be kept").id();
     let store = case.open();
     [gone, kept].iter().for_each(|id| wait_until_released(&store, *id));
-    wait(store.delete(gone)).expect("nobody writes it");
+    wait(store.delete(gone)).expect("it has no writer");
     wait(store.compact()).expect("there is room");
     assert_eq!(wait(store.read(gone)).expect_err("it is gone").kind(), ErrorKind::NoSuchSession);
     assert_eq!(only(&store).branch, kept);

@@ -38,7 +38,7 @@ use self::check::Pieces;
 use self::loader::StepLoader;
 use self::prepared::PreparedWrite;
 use self::salvage::PageScan;
-use self::schema::Access;
+use self::schema::OpenMode;
 use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
@@ -90,7 +90,7 @@ impl Sqlite {
             }
             Err(error) => return Err(error.describe(&uri, Some(file), "open")),
         };
-        let read_only = [Access::ReadOnly, Access::Immutable];
+        let read_only = [OpenMode::ReadOnly, OpenMode::Immutable];
         match read_only.into_iter().find_map(|access| schema::open_for_reading(&uri, file, access).ok()) {
             Some(reader) => {
                 let reader = Arc::new(Mutex::new(reader));
@@ -101,10 +101,10 @@ impl Sqlite {
     }
 
     fn open_for_writing(uri: &str, file: &Path) -> Result<Self, TransactionError> {
-        let writer = schema::connect(file, Access::ReadWrite)?;
+        let writer = schema::connect(file, OpenMode::ReadWrite)?;
         schema::check_header(&writer, file, uri)?;
         schema::prepare(&writer)?;
-        let reader = schema::connect(file, Access::ReadWrite)?;
+        let reader = schema::connect(file, OpenMode::ReadWrite)?;
         let mut broken = None;
         if writer.is_readonly("main")? {
             let message = format!("cannot write to {uri}: the file is read-only");

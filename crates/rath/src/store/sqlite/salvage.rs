@@ -1,6 +1,6 @@
 //! A scan of the pages of a database file for the rows of steps, without SQLite.
 //!
-//! Where a page that leads to others is damaged, SQLite does not find the rows below it. The rows themselves are undamaged, and
+//! If a page that leads to others is damaged, SQLite does not find the rows below it. The rows themselves are undamaged, and
 //! each has a seal: a cell with a matching seal is a step, on whichever page it is found.
 
 use std::collections::HashMap;

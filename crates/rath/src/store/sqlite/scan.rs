@@ -16,7 +16,7 @@ const MAX_ROWS_PASSED: usize = 64;
 
 /// Calls `each` with every row of a table and its rowid, ascending.
 ///
-/// Where a page cannot be read, `each` gets the error with the first rowid that is missing, and the scan continues behind it.
+/// If a page cannot be read, `each` gets the error with the first rowid that is missing, and the scan continues behind it.
 pub(super) fn each_row(
     connection: &Connection,
     sql: &str,

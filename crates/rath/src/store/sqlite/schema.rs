@@ -58,7 +58,7 @@ CREATE TABLE counts(
 
 /// The ways to open a database, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum OpenMode {
     ReadWrite,
     ReadOnly,
     /// Without locks and without a WAL: for a directory that cannot be written to.
@@ -66,11 +66,11 @@ pub(super) enum Access {
 }
 
 /// Opens a connection.
-pub(super) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, access: OpenMode) -> rusqlite::Result<Connection> {
     let connection = match access {
-        Access::ReadWrite => Connection::open(path)?,
-        Access::ReadOnly => Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?,
-        Access::Immutable => {
+        OpenMode::ReadWrite => Connection::open(path)?,
+        OpenMode::ReadOnly => Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?,
+        OpenMode::Immutable => {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
             Connection::open_with_flags(immutable_uri(path), flags)?
         }
@@ -134,9 +134,9 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Opens a connection that only reads.
-pub(super) fn open_for_reading(uri: &str, path: &Path, access: Access) -> Result<Connection, TransactionError> {
+pub(super) fn open_for_reading(uri: &str, path: &Path, access: OpenMode) -> Result<Connection, TransactionError> {
     // Without its WAL, a database may be older than the store.
-    if access == Access::Immutable && length(&wal_path(path)) > 0 {
+    if access == OpenMode::Immutable && length(&wal_path(path)) > 0 {
         return Err(StoreError::new(StoreErrorKind::Store, format_args!("cannot read {uri}: it has a WAL")).into());
     }
     let connection = connect(path, access)?;

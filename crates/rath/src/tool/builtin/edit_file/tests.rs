@@ -109,7 +109,7 @@ impl SandboxBackend for Contested {
         Ok(format!("read {} times", self.0.fetch_add(1, Ordering::Relaxed)).into_bytes())
     }
     async fn write(&self, _: &str, _: &[u8]) -> sandbox::Result<()> {
-        panic!("it would be lost what somebody else wrote")
+        panic!("the change of another writer would be lost")
     }
     async fn list(&self, _: &str) -> sandbox::Result<Vec<DirEntry>> {
         Ok(Vec::new())
