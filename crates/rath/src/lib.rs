@@ -64,7 +64,8 @@ mod guide {
 
 /// The names that most programs need: build agents, run them on sessions, keep the sessions.
 ///
-/// Types that a program meets less often are in the modules: [`chunk`], [`provider`], [`flow`], [`tool`], [`view`].
+/// Types that a program meets less often are in the modules: [`chunk`], [`flow`], [`provider`],
+/// [`tool`](mod@tool) and [`view`].
 pub mod prelude {
     pub use crate::flow::{Agent, Branch, Compressor, Module, Run, Selector, Sequential, Workflow, fork_join};
     #[cfg(feature = "http")]
