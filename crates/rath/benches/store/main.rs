@@ -1,4 +1,4 @@
-//! What it costs that a session outlives its process, against the same bytes appended to a file: `cargo xtask bench`.
+//! The cost of recording a session, against the same bytes appended to a file: `cargo xtask bench`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -20,10 +20,10 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static ALLOCATOR: rath_bench::Counting = rath_bench::Counting;
 
-/// How long what a step says is, as in the table of what the peers' disk does.
+/// The length of the text of a step, in bytes, as in the table of the peers.
 const WORDS: usize = 4096;
 
-/// What is measured, by name.
+/// A measurement and its name.
 type Case = (&'static str, fn(&mut Table));
 
 fn main() {
@@ -44,7 +44,7 @@ struct Counted<B> {
 
 type Groups = Arc<Mutex<Vec<Vec<Step>>>>;
 
-/// How many bytes a group says.
+/// The length of the texts of a group, in bytes.
 fn bytes(group: &[Step]) -> usize {
     group.iter().map(|step| step.json().len()).sum()
 }

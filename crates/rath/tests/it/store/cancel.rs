@@ -35,7 +35,7 @@ async fn drop_resume(store: &Store, branch: BranchId, polls: u32, answer: Answer
     is_ready
 }
 
-/// What becomes of the store's answer to a future that is dropped.
+/// The fate of the store's answer to a future that is dropped.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
     /// It comes after the drop.
