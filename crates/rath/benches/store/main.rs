@@ -197,17 +197,16 @@ fn alone(table: &mut Table) {
     compare(&contenders, &appended);
     let medians: Vec<f64> = contenders.iter_mut().map(|one| median(&mut one.times)).collect();
     let append = median(&mut appended);
-    for ((one, median), bound) in contenders.iter().zip(&medians).zip([2.5, 1.5]) {
+    for (one, median) in contenders.iter().zip(&medians) {
         let what = format!("one session's step, durable, in {}, against append and sync", one.name);
-        table.at_most(&what, median / append, bound);
+        table.at_most(&what, median / append, 1.5);
     }
 }
 
 /// A thousand sessions at once, each waiting for its step before it goes on with the next.
 ///
-/// SQLite writes every page twice, to its WAL and later to the database, and half of the time is the processor's: it cannot reach
-/// half of one writer that only appends. The same groups are appended for comparison; while a commit takes longer, more writes wait
-/// for the next one, and larger groups make the comparison harder.
+/// The same groups are appended for comparison. SQLite writes every page twice, to its WAL and later to the database; while a
+/// commit takes longer, more writes wait for the next one, and larger groups make the comparison harder.
 fn many(table: &mut Table) {
     const SESSIONS: usize = 1_000;
     const ROUNDS: usize = 20;
@@ -244,7 +243,7 @@ fn many(table: &mut Table) {
     eprintln!("  {:.0} steps a second", (SESSIONS * ROUNDS * STEPS) as f64 / one[0].total());
     compare(&one, &appended);
     let what = "a thousand sessions' steps a second, durable, against one writer of the same groups";
-    table.at_least(what, appended.iter().sum::<Duration>().as_secs_f64() / one[0].total(), 0.15);
+    table.at_least(what, appended.iter().sum::<Duration>().as_secs_f64() / one[0].total(), 0.5);
 }
 
 /// Runs of one model call, all of it durable: one at a time, and a hundred.
