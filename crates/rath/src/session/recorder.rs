@@ -69,7 +69,7 @@ impl Recorder {
             // A branch that was stored before its first message gets the title from that message.
             (false, Some(_)) => first_message(branch, &steps),
         };
-        state.has_title |= first_message(branch, &steps).is_some();
+        state.has_title = state.has_title || first_message(branch, &steps).is_some();
         let (right, after) = (state.right.clone(), state.head.replace(head.id()));
         if let WriteRight::New(_) = right {
             state.right = WriteRight::Held(FIRST_EPOCH);
