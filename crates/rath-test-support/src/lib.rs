@@ -15,7 +15,7 @@ pub use wait::{LIMIT, wait_until, with_enough_time};
 /// Makes an empty directory that is removed when the value is dropped.
 ///
 /// Its path is canonical, so it can be compared with what a program prints, even if `TMPDIR` is a symlink. It contains a
-/// space: whatever breaks in such a path breaks on every machine.
+/// space: a bug with such a path shows on every machine.
 #[track_caller]
 pub fn temp_dir() -> TempDir {
     let parent = std::env::temp_dir().canonicalize().expect("the directory for temporary files exists");

@@ -26,7 +26,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         let theirs = fixture.newest();
         fixture.work(Some(&ours), "The first in words", "sed -i s/1/one/ n.txt; echo ours > ours.txt");
         fixture.work(Some(&theirs), "The last in words", "sed -i s/5/five/ n.txt; rm a.txt");
-        // Nobody saw the other, and the user's directory is as it was.
+        // No fork saw another, and the user's directory is as it was.
         fixture.expect(
             &fixture.files("work"),
             &expect![[r#"

@@ -896,7 +896,7 @@ fn run_hides_what_the_environment_calls_secret() {
     for text in [&saved, &printed] {
         assert!(!text.contains(secret), "{text}");
         assert!(text.contains("a [secret HOUSE_TOKEN]"), "{text}");
-        // Neither a path nor a word is a secret, whatever the variable is called.
+        // Neither a path nor a word is a secret, under any name of a variable.
         assert!(text.contains(&*folder.path().to_string_lossy()) && !text.contains("SHORT_KEY"), "{text}");
     }
 }

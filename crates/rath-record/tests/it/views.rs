@@ -355,7 +355,7 @@ fn usage_counts_each_call_once_by_branch_and_module() {
 
 #[test]
 fn a_check_covers_the_tree_that_it_saw() {
-    // The tree decides, whatever happened in between.
+    // The tree decides, not the steps in between.
     check_checks("observed t1; saw test t1; observed t2 a; observed t1 a", "test passed fresh");
     check_checks("observed t1; saw test t1; observed t2 a", "test passed stale");
     check_checks("observed t1; saw test t1 src; observed t2 docs/a src2/b", "test passed fresh");

@@ -234,7 +234,7 @@ fn alone(table: &mut Table) {
 
 /// A thousand sessions at once, each waiting for its step before it goes on with the next.
 ///
-/// The same groups are written to a bare table of SQLite and appended to a file. SQLite writes every page twice, to its WAL and
+/// For comparison, the groups are written to a bare table of SQLite and appended to a file. SQLite writes every page twice, to its WAL and
 /// later to the database.
 fn many(table: &mut Table) {
     const SESSIONS: usize = 1_000;

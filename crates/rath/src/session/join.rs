@@ -25,7 +25,7 @@ impl Session {
     /// Merges two sessions by a given strategy.
     pub async fn merge_by(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         if let Some(place) = self.place_after_merge(theirs) {
-            // The result stays in this place, whatever place the other session was in.
+            // The result stays in the place of this session.
             let here = |tree: Option<Tree>| Placed::new(place.to_string()).with_tree(tree);
             let ours = self.fork().with(here(self.tree()));
             let mut merged = ours.merge_records(theirs, strategy).await?;

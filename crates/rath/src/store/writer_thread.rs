@@ -81,7 +81,7 @@ impl WriterThread {
         });
         let on_thread = writer.clone();
         let work = move || {
-            // Whatever goes wrong, those who wait for the end are told of it.
+            // Waiters are told of the end also after a panic.
             let _ = catch_unwind(AssertUnwindSafe(|| on_thread.work(&*backend, &rows)));
             let _ = catch_unwind(AssertUnwindSafe(|| drop((backend, rows))));
             on_thread.end();

@@ -315,7 +315,7 @@ impl<'a> Compiler<'a> {
         self.schema.nodes[id as usize].resource = resource;
         let mut fields = Fields { compiler: self, fields, resource, draft, path, keywords: Vec::new() };
         if draft < Draft::Draft2019 && fields.fields.contains_key("$ref") {
-            // Whatever stands beside a reference means nothing; definitions can still be referred to.
+            // Keywords beside a reference have no meaning; definitions can still be referred to.
             fields.definitions()?;
             return fields.references(id);
         }

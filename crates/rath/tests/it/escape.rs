@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What nobody inside may ever read.
+/// Content that no command in the sandbox may read.
 const CANARY: &str = "CANARY-7f3a";
 
 /// A workspace, and what lies around it.
@@ -34,7 +34,7 @@ impl Yard {
         yard
     }
 
-    /// Where all of it lies, without links.
+    /// The directory of all of it, without links.
     fn folder(&self) -> PathBuf {
         self.folder.path().canonicalize().expect("a folder")
     }
@@ -59,7 +59,7 @@ impl Yard {
             .replace("{out}", &folder.join("outside").to_string_lossy())
     }
 
-    /// Everything that nobody inside may change, as it is now.
+    /// Returns everything that no command in the sandbox may change, as it is now.
     fn around(&self) -> BTreeMap<PathBuf, String> {
         let mut around = BTreeMap::new();
         for place in ["outside", "insidex", "inside/.rath/secret"] {
@@ -74,7 +74,7 @@ impl Yard {
     }
 }
 
-/// What is at a path and below it: bytes, permissions, owner, which file it is, when it was changed.
+/// Describes a path and everything below it: bytes, permissions, owner, inode, time of the last change.
 fn survey(path: &Path, all: &mut BTreeMap<PathBuf, String>) {
     let about = fs::symlink_metadata(path).expect("it is there");
     let said = if about.is_file() { fs::read(path).expect("a file") } else { Vec::new() };
@@ -88,7 +88,7 @@ fn survey(path: &Path, all: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// What becomes of a path.
+/// The outcome for a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ends {
     /// It is refused, since it leads out.
@@ -113,7 +113,7 @@ type Row = (&'static str, Ends, Prepare);
 
 const NONE: Prepare = |_| {};
 
-/// Paths, what becomes of them, and what somebody has done before.
+/// Paths, their outcomes, and the preparation of each.
 const ROWS: &[Row] = &[
     // Up and out.
     ("..", Outside, NONE),
@@ -316,7 +316,7 @@ fn path(yard: &Yard, row: &Row) -> String {
         .replace("{round}", &"a/../".repeat(1_000))
 }
 
-/// Whether a text holds anything from outside.
+/// Returns true if a text holds anything from outside.
 fn leaks(text: &str) -> bool {
     [CANARY, "root:", "PATH="].iter().any(|secret| text.contains(secret))
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::support::{block_on, close, folder, log, put, script, worker};
 
-/// What is in a folder, but for rath's own.
+/// Lists the content of a folder, without rath's own files.
 fn files(root: &Path) -> String {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];
@@ -113,7 +113,7 @@ fn forks_work_in_directories_of_their_own_and_a_merge_brings_their_files_togethe
     let left =
         work(session.fork(), &[&["echo left > left.txt; sed -i s/1/one/ shared.txt", "pwd > where.txt; rm old.txt"]]);
     let right = work(session.fork(), &[&["echo right > right.txt; sed -i s/9/nine/ shared.txt; cat left.txt"]]);
-    // Nobody saw the other, and the user's directory is as it was.
+    // No fork saw another, and the user's directory is as it was.
     expect![[r#"
         old.txt: old|
         shared.txt: 1|2|3|4|5|6|7|8|9|

@@ -82,7 +82,7 @@ proptest! {
                     let calls: BTreeSet<_> = ours.calls.into_iter().chain(theirs.calls).collect();
                     Known { session, calls: calls.into_iter().collect() }
                 }
-                // Opened in place of the original, which nobody has forked where it stands: a file does not know of such
+                // Opened in place of the original, which has no forks at its head: a file does not know of such
                 // forks, and theirs and its own next one would be taken for the same.
                 Act::Reopen(at) => {
                     let at = at % pool.len();

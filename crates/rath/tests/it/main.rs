@@ -1,4 +1,4 @@
-//! What a session promises.
+//! The promises of a session.
 
 #[cfg(target_os = "linux")]
 mod blocking;

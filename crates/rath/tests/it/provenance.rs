@@ -47,7 +47,7 @@ struct Story {
     next: u64,
     /// The steps that calls, and others, are on the record with.
     steps: HashMap<String, StepId>,
-    /// What was done, for whoever has to find out what went wrong.
+    /// The actions so far, for the message of a failure.
     script: Vec<String>,
     /// Moments to come back to.
     moments: Vec<Line>,
@@ -215,7 +215,7 @@ fn checked_out(session: &Session) -> State {
     kept(&walk(&out.path().join("out")))
 }
 
-/// What was done, a line each.
+/// Lists the actions, one a line.
 fn described(event: &Event) -> Vec<String> {
     match event {
         Event::Outside { who, before, after } => {

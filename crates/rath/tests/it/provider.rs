@@ -57,7 +57,7 @@ fn shown_error(reply: Reply, make: impl FnOnce(OpenAi) -> OpenAi) -> String {
     })
 }
 
-/// Asks a server that keeps nobody informed, and compares likewise. The phrase is in the error if the machine was fast
+/// Asks a server that sends no progress, and compares likewise. The phrase is in the error if the machine was fast
 /// enough to come to the point where the server stalls.
 #[track_caller]
 fn check_timeout(reply: Reply, phrase: &str, expected: Expect) {

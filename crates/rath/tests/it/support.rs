@@ -1,4 +1,4 @@
-//! What several tests use.
+//! Helpers that several tests use.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub(crate) fn put(root: &Path, path: &str, text: &str) {
     std::fs::write(file, text).expect("a file");
 }
 
-/// What was said and done, oldest first, one line each.
+/// Draws messages, calls and results, oldest first, one line each.
 pub(crate) fn log(session: &Session) -> String {
     let steps = session.as_record().steps();
     let told = steps.iter().filter(|step| !step.chunk().is_marker()).map(|step| format!("{}\n", draw::headline(step)));

@@ -1,4 +1,4 @@
-//! Somebody swaps what a path leads through, as fast as they can.
+//! A path is used while another thread swaps one of its directories for a link, as fast as it can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ impl Drop for Swapping {
     }
 }
 
-/// What is swapped, and the path through it.
+/// The entry that is swapped, and a path through it.
 pub(super) const SWAPS: &[(&str, &str, &str, Prepare)] = &[
     // A directory and a link out.
     ("d", "e", "d/file", |yard| {
@@ -65,7 +65,7 @@ pub(super) const SWAPS: &[(&str, &str, &str, Prepare)] = &[
         yard.link("l", "a");
         yard.link("m", "{out}");
     }),
-    // A file and a pipe that nobody writes to.
+    // A file, and a pipe without a writer.
     ("a/file", "a/pipe", "a/file", |yard| pipe(&yard.inside().join("a/pipe"))),
     // A directory and rath's own, by a link.
     ("d", "e", "d/secret", |yard| {

@@ -6,7 +6,7 @@ use super::*;
 
 const ALL: ByteRange = ByteRange { offset: 0, max_len: u64::MAX };
 
-/// What came of something, in a word.
+/// The outcome of an operation, in a word.
 fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String {
     match result {
         Ok(value) => ok(value),
@@ -28,7 +28,7 @@ fn told<T>(result: &sandbox::Result<T>, ok: impl FnOnce(&T) -> String) -> String
     }
 }
 
-/// What is expected of each of the six, `*` for any reason.
+/// The expected outcome of each of the six, `*` for any reason.
 fn expected(ends: Ends) -> [&'static str; 6] {
     match ends {
         // read, look, list, directory, name, write

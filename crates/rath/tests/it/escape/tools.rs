@@ -33,7 +33,7 @@ fn calls(path: &str) -> Vec<Value> {
     ]
 }
 
-/// Which of them name no path.
+/// The tools whose arguments name no path.
 const WITHOUT: [usize; 2] = [5, 6];
 
 fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
@@ -45,7 +45,7 @@ fn check(row: &Row, sandbox: fn(&Path) -> Sandbox) {
     let around = yard.around();
     let name = format!("{:?} in {place:?}", row.0);
     let session = block_on(Agent::new("Go.", &provider).tools(builtin::all()).run(Session::user("go").to(place)));
-    let session = session.expect("the run goes on, whatever comes of a call");
+    let session = session.expect("the run goes on after every call");
     let results = session.chunks().filter_map(|chunk| match chunk {
         Chunk::ToolResult(result) => Some((result.outcome, result.output.to_string())),
         _ => None,

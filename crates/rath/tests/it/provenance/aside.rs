@@ -1,4 +1,4 @@
-//! Calls of one round that run side by side: what each leaves is known, in whatever order they end.
+//! Calls of one round that run in parallel: the changes of each are known, in any order of their ends.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const NAMES: [&str; 6] =
 /// Two to four calls, each with a path or two.
 pub(crate) fn plan(chance: &mut Chance, state: &State, names: [String; 4]) -> Vec<Planned> {
     let is_there = |state: &State, path: &str| matches!(state.get(path.as_bytes()), Some(Thing::File { .. }));
-    // In directories that are there: one that such a call makes would be nobody's.
+    // In directories that exist: a directory that such a call makes has no known author.
     let free = |path: &&str| {
         let above = path.rfind('/').map(|at| state.get(&path.as_bytes()[..at]));
         above.is_none_or(|above| matches!(above, Some(Thing::Directory { .. })))

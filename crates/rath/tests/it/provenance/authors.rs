@@ -1,4 +1,4 @@
-//! Who may have written a line. Every line says so itself, so that no diff is needed to know.
+//! The possible authors of a line. Every line names its author, so no diff is needed to know.
 //!
 //! A line is of the call that it names. One that a call copied to another file is of that call. One that went with its file
 //! to another path stays whose it was. Where lines or whole files changed places with each other, a line may be of the call
@@ -11,7 +11,7 @@ use super::observer::{State, Thing, lines};
 /// By path and line: who may have written it.
 pub(crate) type Authors = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, BTreeSet<String>>>;
 
-/// What a call did to lines that it did not write.
+/// The effect of a call on lines that it did not write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moved {
     /// Files, and directories with all that is in them, that went from one path to another.
@@ -20,7 +20,7 @@ pub(crate) struct Moved {
     pub(crate) anywhere: bool,
 }
 
-/// Whether a line says that it was written by somebody.
+/// Returns true if a line names its author.
 fn names(line: &[u8], who: &str) -> bool {
     line.strip_prefix(who.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }
@@ -30,7 +30,7 @@ pub(crate) fn begin(state: &State, who: &str) -> Authors {
     after(&Authors::new(), state, who, &Moved::default())
 }
 
-/// The authors when somebody has left the files as they are now.
+/// Returns the authors after an author has left the files as they are now.
 pub(crate) fn after(before: &Authors, state: &State, who: &str, moved: &Moved) -> Authors {
     let me = || BTreeSet::from([who.to_owned()]);
     let anybody = |line: &[u8]| -> BTreeSet<String> {
@@ -82,7 +82,7 @@ pub(crate) fn joined(sides: [(&State, &Authors); 2], state: &State) -> Authors {
     authors
 }
 
-/// Whether a path is this one, or below it.
+/// Returns true if a path is this one, or below it.
 pub(crate) fn is_at(path: &[u8], above: &[u8]) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

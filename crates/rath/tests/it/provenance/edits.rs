@@ -18,7 +18,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Lines that are written, by whatever writes.
+    /// Plans a call that writes lines.
     fn write(&mut self, kind: u64) -> Option<Planned> {
         let (line, text) = (self.line(), self.text());
         if kind < 4 {
@@ -102,7 +102,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What changes no line: metadata, links, directories, ignored files, or nothing at all.
+    /// Changes that touch no line: metadata, links, directories, ignored files, or nothing at all.
     fn change_nothing_much(&mut self, kind: u64) -> Option<Planned> {
         let (line, file) = (self.line(), sh(&self.apart(1)?));
         let command = match kind {
@@ -125,7 +125,7 @@ impl Planner<'_> {
         self.shell(command)
     }
 
-    /// What programs do that know what they do.
+    /// Plans an edit by a Python program, in place.
     fn by_python(&mut self, kind: u64) -> Option<Planned> {
         let (line, at) = (self.line(), self.file(2)?);
         let nth = self.chance.below(self.count(&at)) * (WIDTH as u64 + 1);

@@ -65,7 +65,7 @@ fn forks_that_work_at_the_same_time_find_only_what_is_their_own() {
         let work = (0..6).map(|nth| {
             let mut fork = session.fork();
             fork.push(Chunk::user("go on"));
-            // Whoever finds a line that is neither its own nor was there before says so.
+            // A fork that finds a line that is neither its own nor older reports it.
             let round = |round: u64| format!(
                 "for i in 1 2 3 4 5 6 7 8; do echo fork {nth} >> shared.txt; echo fork {nth} > new{round}.txt; \
                  echo fork {nth} > dir/same.txt; ! grep -vh -e 'fork {nth}' -e base shared.txt new*.txt dir/* || exit 9; done"

@@ -18,7 +18,7 @@ use super::plan::{Planned, Planner};
 use super::{aside, outside};
 use crate::store::common::Chance;
 
-/// What happened, as it was seen from outside.
+/// The events of a run, as an outside witness saw them.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Calls were made.
@@ -31,15 +31,15 @@ pub(crate) enum Event {
 pub(crate) struct Stretch {
     /// The directory that was given.
     root: PathBuf,
-    /// Where it works, once that is known.
+    /// Its directory, once that is known.
     pub(crate) dir: Option<PathBuf>,
     pub(crate) chance: Chance,
-    /// How many rounds are left.
+    /// The number of rounds that are left.
     pub(crate) left: u64,
     /// The number of the next call.
     pub(crate) next: u64,
     pub(crate) events: Vec<Event>,
-    /// What was found when it began.
+    /// The files at its start.
     pub(crate) begun: Option<State>,
     open: Option<(Vec<Planned>, State)>,
 }
@@ -103,7 +103,7 @@ fn find(root: &Path, inode: u64) -> PathBuf {
     all.find(|dir| std::fs::metadata(dir).expect("metadata").ino() == inode).expect("a directory of this session")
 }
 
-/// What the last call said, if it was asked for since anybody else spoke.
+/// The output of the last call, if it is newer than the last message.
 fn last_result(request: &Value) -> Option<&str> {
     let last = request["messages"].as_array()?.last()?;
     (last["role"] == "tool").then(|| last["content"].as_str())?

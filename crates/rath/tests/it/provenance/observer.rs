@@ -1,4 +1,4 @@
-//! Somebody outside who walks a directory the plain way and reads all of it, and what the record says in the same words.
+//! An outside observer that walks a directory and reads every file, and the record translated into its terms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::path::Path;
 use rath::Digest;
 use rath::chunk::{Change, Effect};
 
-/// What is in a directory, by path.
+/// The content of a directory, by path.
 pub(crate) type State = BTreeMap<Vec<u8>, Thing>;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Thing {
     Directory {
         is_empty: bool,
     },
-    /// What a `.gitignore` names: all that is said of it is whether anything about it changed.
+    /// A path that a `.gitignore` names: the record says only that something about it changed.
     Ignored([i64; 7]),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Thing {
 /// The rules of the `.gitignore` that is in every directory of these tests.
 pub(crate) const RULES: &str = "*.log\nout/\n";
 
-/// Whether those rules name a path, or it has a name of rath's.
+/// Returns true if those rules name a path, or the name is one of rath's.
 pub(crate) fn is_ignored(path: &[u8]) -> bool {
     let is_ours = |name: &[u8]| name == b".rath" || name.starts_with(b".rath-") && name.ends_with(b".tmp");
     path.ends_with(b".log") || path.split(|byte| *byte == b'/').any(|name| name == b"out" || is_ours(name))
@@ -84,7 +84,7 @@ pub(crate) fn walk(root: &Path) -> State {
     state
 }
 
-/// What versions are kept of.
+/// Returns the entries of which versions are kept.
 pub(crate) fn kept(state: &State) -> State {
     let kept = state.iter().filter(|(_, thing)| matches!(thing, Thing::File { .. } | Thing::Link(_)));
     kept.map(|(path, thing)| (path.clone(), thing.clone())).collect()
@@ -98,7 +98,7 @@ pub(crate) fn assert_same(told: &State, seen: &State, what: &str) {
     assert!(differing.is_empty(), "{what}, as it is told and as it was seen: {differing:#?}");
 }
 
-/// What happened to a path: whether it was there, whether it is, and what it said.
+/// The change of a path: presence before and after, and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Happened {
     was: bool,
@@ -111,7 +111,7 @@ pub(crate) struct Happened {
 /// By path, as text: what is no text is easier to read so.
 pub(crate) type Changes = BTreeMap<String, Happened>;
 
-/// What changed from one state to another. A directory counts as long as it is empty; what is in it speaks for it else.
+/// Returns the changes from one state to another. A directory counts only while it is empty.
 pub(crate) fn changes(before: &State, after: &State) -> Changes {
     let mut changes = Changes::new();
     for path in before.keys().chain(after.keys()) {
@@ -136,7 +136,7 @@ pub(crate) fn changes(before: &State, after: &State) -> Changes {
     changes
 }
 
-/// What effects say, in the same words. What is renamed is gone from one path and new at another.
+/// Translates recorded effects. A renamed file is gone from one path and new at another.
 pub(crate) fn told(effects: &[Effect]) -> Changes {
     let mut changes = Changes::new();
     let mut tell = |path: &str, happened: Happened| {

@@ -1,4 +1,4 @@
-//! What somebody else does to files between two calls.
+//! Changes from outside, between two calls.
 
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ pub(crate) struct Planned {
     pub(crate) tool: &'static str,
     pub(crate) arguments: Value,
     pub(crate) moved: Moved,
-    /// What it leaves at which paths, for one that runs beside others.
+    /// The content that it leaves at each path, for a call that runs beside others.
     pub(crate) leaves: Vec<(Vec<u8>, Option<String>)>,
 }
 
@@ -36,16 +36,16 @@ pub(super) const NAMES: [&[u8]; 14] = [
 
 pub(super) const DIRECTORIES: [&[u8]; 5] = [b"sub", b"other", b"lat\xefn", b"d d", b"sub/deep"];
 
-/// How long a line is without its break: lines can be written over in place.
+/// The length of a line without its break: lines can be overwritten in place.
 pub(crate) const WIDTH: usize = 36;
 
-/// Lines of somebody's, no two of them the same.
+/// Creates lines of one author, all different.
 pub(crate) fn written(chance: &mut Chance, who: &str, count: u64) -> Vec<String> {
     let line = |nth: u64| format!("{:.<WIDTH$}", format!("{who} line {nth} {:08x}", chance.below(1 << 32)));
     (0..count).map(line).collect()
 }
 
-/// What a call can be planned with.
+/// The state from which a call is planned.
 pub(crate) struct Planner<'a> {
     pub(crate) chance: &'a mut Chance,
     pub(crate) state: &'a State,
@@ -79,7 +79,7 @@ impl Planner<'_> {
         Some(path.clone())
     }
 
-    /// The same, and not one of those that calls write side by side: what those leave is known, and that they are no links.
+    /// Picks such a path, except those that parallel calls write: their content is known, and they are no links.
     pub(super) fn apart(&mut self, least: usize) -> Option<Vec<u8>> {
         self.file(least).filter(|path| !path.starts_with(b"side") && !path.starts_with(b"\"side"))
     }

@@ -43,7 +43,7 @@ fn stages(stages: Value) -> (&'static str, Value) {
     ("stages", json!({ "stages": stages }))
 }
 
-/// What each step changed, and what its tree differs in from the one before.
+/// Lists the changes of each step, and the difference of its tree from the one before.
 fn told(session: &Session) -> String {
     let mut told = String::new();
     let mut before = None;
@@ -171,7 +171,7 @@ fn nobody_hides_behind_a_name_of_ours() {
     );
 }
 
-/// Who wrote each line of a file, by the call's arguments.
+/// Returns the author of each line of a file, by the call's arguments.
 fn blame(session: &Session, path: &str) -> String {
     let blame = block_on(session.blame(path)).expect("versions").expect("a file");
     let line = |line: &rath::Line| match &line.origin {

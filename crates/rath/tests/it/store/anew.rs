@@ -50,7 +50,7 @@ fn what_is_forgotten_stands_in_no_file() {
     let is_there = |words: &str| contains(folder.path(), words);
     assert!(is_there("4711") && is_there("sesame, sesame"));
     let store = block_on(Store::open(&uri)).expect("a store");
-    // Nobody writes it, and others are written meanwhile.
+    // It is not written, and others are written meanwhile.
     let mut other = block_on(Session::user("another").record(&store)).expect("recorded");
     for step in &steps[..3] {
         block_on(store.forget(branch, *step)).expect("forgotten");

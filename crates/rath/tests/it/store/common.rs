@@ -1,4 +1,4 @@
-//! What the tests of stores share: processes of their own, chance that can be had again, and everything in a store.
+//! Helpers for tests of stores: child processes, random numbers with a seed, and dumps of whole stores.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;

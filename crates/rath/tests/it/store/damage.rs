@@ -1,4 +1,4 @@
-//! Every byte of a store can be lost or changed, and nobody is told less than all of it without being told so.
+//! Any byte of a store may be lost or changed: an incomplete answer always comes with a report of damage.
 //!
 //! `RATH_EXHAUSTIVE` tries every byte; otherwise a part of them, spread over all.
 
@@ -42,7 +42,7 @@ fn main_of(sessions: &[Session]) -> BranchId {
     sessions.last().expect("a session").id()
 }
 
-/// What a store says of everything in it.
+/// Everything that a store reports about its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     list: Vec<String>,
@@ -81,9 +81,9 @@ impl Said {
     }
 }
 
-/// Whether a store of which something was changed says so wherever it does not say what it said before.
+/// Checks that a changed store reports damage wherever its answer differs from the one before.
 ///
-/// Gives whether anybody was told anything.
+/// Returns true if damage was reported.
 fn check(uri: &str, before: &Said, main: BranchId, harm: Harm) -> Result<bool, String> {
     // Where the end is missing, that its writer did not close it is all that can be known; and a store of no bytes is new.
     let (cut, empty) = (matches!(harm, Harm::Cut(_)), matches!(harm, Harm::Cut(0)));
@@ -150,7 +150,7 @@ fn files(folder: &Path) -> Files {
     files
 }
 
-/// What is done to a file.
+/// A change to a file.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     Nothing,
@@ -359,7 +359,7 @@ fn every_page_that_is_lost_leaves_the_other_sessions_readable() {
                 }
                 _ => false,
             };
-            // Whatever SQLite cannot find is found in the pages that are left.
+            // Rows that SQLite cannot find are found in the pages that are left.
             let pieces = block_on(store.pieces(*id)).expect("most of it is there");
             let mut left: Vec<_> = pieces.walk().into_iter().map(rath::record::Step::id).collect();
             left.sort();

@@ -53,7 +53,7 @@ async fn go_on(store: &Store, branch: rath::BranchId) -> Result<()> {
 #[ignore = "what the tests here start"]
 fn child() {
     let Ok(uri) = std::env::var("RATH_STORE") else { return };
-    // Whoever waits for ever has failed as well.
+    // Waiting for ever counts as a failure.
     std::thread::spawn(|| {
         std::thread::sleep(std::time::Duration::from_secs(60));
         std::process::exit(7);
@@ -69,7 +69,7 @@ fn child() {
     block_on(async {
         if let Err(error) = write(&store).await {
             told(error);
-            // Whoever tries again is told the same, or what they are told holds.
+            // A second try gets the same error, or an answer that holds.
             match Session::user("again").record(&store).await {
                 Ok(session) => kept(&session).await.unwrap_or_else(told),
                 Err(error) => told(error),
@@ -218,7 +218,7 @@ fn left(uri: &str, notes: &[String], good: bool) -> Result<(), String> {
     let main = notes.iter().rev().find_map(|line| line.strip_prefix("main ")?.parse().ok());
     let Some(main) = main else { return Ok(()) };
     let listed = all.list.iter().find(|listed| listed.branch == main).ok_or("the session is not listed")?;
-    // Whoever failed while it was going on has not closed it; after that it is as it was left.
+    // A store that failed meanwhile was not closed; after that it is as it was left.
     let failed_before = notes.iter().position(|line| line.starts_with("error ")).is_some_and(|error| {
         notes.iter().rposition(|line| line.starts_with("kept ")).is_none_or(|kept| kept < error)
             && notes.iter().filter(|line| line.starts_with("main ")).count() < 2

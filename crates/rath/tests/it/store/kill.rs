@@ -25,7 +25,7 @@ use super::common::{All, Chance, KINDS, append_line, child as again, lines, sett
 use crate::shape::check_shape;
 use crate::support::{block_on, close};
 
-/// How many answers end a session.
+/// The number of answers after which a session is complete.
 const ANSWERS: usize = 44;
 
 /// A model whose answer depends on nothing but the request.
@@ -94,7 +94,7 @@ impl ProviderBackend for Model {
 /// Leaves a line outside: what was done, for which call, under which key.
 async fn witness(kind: &str, cx: &ToolCx) {
     append_line(setting("RATH_WITNESS"), &format!("{kind} {} {}", cx.call().id, cx.key()));
-    // A chance to be killed when the effect is there and nobody has said so.
+    // A chance to be killed when the effect is there and is not reported yet.
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
 
@@ -143,7 +143,7 @@ async fn said(session: &mut Session, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the child does: it goes on with the session that the most was said in, forks it and joins it now and then.
+/// The work of the child: it continues the longest session, and forks and joins it now and then.
 async fn work(store: &Store) -> Result<()> {
     let agent = agent();
     let list = store.list().await?;
@@ -180,7 +180,7 @@ fn child() {
     close((), store);
 }
 
-/// What must be zero, and how much was looked at.
+/// Counts of failures, which must be zero, and of what was compared.
 #[derive(Default)]
 struct Counts {
     kills: u64,
@@ -224,7 +224,7 @@ struct Stage {
     uri: String,
     seen_acks: usize,
     seen_effects: usize,
-    /// How many answers were there when somebody looked last.
+    /// The number of answers at the last look.
     answers: usize,
 }
 
@@ -364,7 +364,7 @@ fn kill(kind: &str, kills: u64) -> Counts {
     let mut counts = Counts::default();
     let mut chance = Chance(rath_test_support::seed() + kind.len() as u64);
     let mut stage = Stage::new(kind);
-    // How long a run takes that nobody kills.
+    // The time of a run that is not killed.
     let begun = Instant::now();
     let ended = stage.start().wait_with_output().expect("it ends");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));

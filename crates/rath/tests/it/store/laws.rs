@@ -28,7 +28,7 @@ struct Program<'a> {
     store: Store,
     elsewhere: Store,
     live: Vec<Session>,
-    /// Whether a second handle wrote: two handles do not know what the other one has.
+    /// True if a second handle wrote: two handles do not know each other's steps.
     is_reopened: bool,
 }
 
@@ -224,7 +224,7 @@ fn what_was_deleted_after_it_was_read_is_written_again_or_refused() {
         let id = gone.id();
         drop(gone);
         let found = block_on(store.read(id)).expect("it is there").session;
-        block_on(store.delete(id)).expect("nobody writes it");
+        block_on(store.delete(id)).expect("no process writes it");
         block_on(store.compact()).expect("there is room");
         let error =
             block_on(now(live.merge(&found)).expect("no call is open").durable()).expect_err("half of it is gone");
@@ -263,7 +263,7 @@ fn two_forks_that_begin_alike_are_two_branches() {
             let found = block_on(store.read(session.id())).expect("it is there").session;
             block_on(found.fork().record(&store)).expect("recorded")
         });
-        assert_eq!(first.head(), second.head(), "nobody could know of the other");
+        assert_eq!(first.head(), second.head(), "neither could know of the other");
         for fork in [&first, &second] {
             assert_eq!(block_on(store.read(fork.id())).expect("it is there").session.head(), fork.head());
         }

@@ -127,7 +127,7 @@ fn race(kind: &str, time: Duration) {
         assert!(lines.iter().any(|line| line.starts_with("kept ")), "{kind}: {} never got to write", names[nth]);
     }
     println!("{kind}: {kept} steps kept on one line, {refused} refusals, {forked} forks");
-    assert_eq!(steps.len() as u64, kept + 1, "{kind}: what nobody was told is kept is there");
+    assert_eq!(steps.len() as u64, kept + 1, "{kind}: a step that was not acknowledged is there");
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn holder() {
         while !Path::new(&setting("RATH_GO")).exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // It says that it is alive, and goes on with what nobody took.
+        // It renews its lease, and continues the branch that no other process took.
         tokio::time::sleep(lease * 4 / 3).await;
         other.push(Chunk::user("goes on"));
-        other.durable().await.expect("nobody took it");
+        other.durable().await.expect("no other process took it");
         session.push(Chunk::user("too late"));
-        let told = session.durable().await.expect_err("somebody took it");
+        let told = session.durable().await.expect_err("another process took it");
         append_line(&notes, &format!("{} {}", format!("{:?}", told.kind()).to_lowercase(), told.message()));
     });
 }

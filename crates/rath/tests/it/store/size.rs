@@ -1,4 +1,4 @@
-//! What is shared is stored once, and what is not looked at takes no memory.
+//! Shared steps are stored once, and steps that are not read take no memory.
 
 use std::path::Path;
 
