@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::json::StepJson;
 use crate::output::{self, BRANCH, Exit, Failure};
-use crate::sessions::StoredSession;
+use crate::sessions::{StoredSession, store_option};
 
 /// The options that set up an agent.
 #[derive(clap::Args)]
@@ -183,7 +183,8 @@ impl AgentArgs {
         let StoredSession { store, branch, option } = stored;
         let agent = self.agent(Some(&store.read(*branch).await?.session)).await?;
         let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
-        let command = format!("rath resume {}{prompt} {}{option}", branch.short(), self.options());
+        let fork = if mode == ResumeMode::Fork { " --fork" } else { "" };
+        let command = format!("rath resume {}{prompt} {}{option}{fork}", branch.short(), self.options());
         let resumed = match mode {
             ResumeMode::Fork => store.fork(*branch).await?,
             ResumeMode::SameBranch => store.resume(*branch).await.map_err(|error| match error.kind() {
@@ -374,7 +375,9 @@ impl RunOutcome {
         let result = self.finish()?;
         let is_unwritten = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Store);
         let how_far = if is_unwritten { ", up to the step that could not be written" } else { "" };
-        anstream::eprintln!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
+        if option != store_option("memory:") {
+            anstream::eprintln!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
+        }
         let error = match result {
             Ok(_) => return Ok(Exit::Success),
             Err(error) => error,

@@ -284,7 +284,7 @@ fn format_error(path: &Path, error: &CodecError) -> Error {
     match error {
         CodecError::NewerVersion { .. } => wrapped.with_hint("open it with a newer rath"),
         CodecError::NotARecord => {
-            wrapped.with_hint("a session file begins with `{\"seal\":` and is written by `Session::save`")
+            wrapped.with_hint("`rath export --as bundle` and `Session::save` write files that can be read")
         }
         _ => wrapped,
     }

@@ -206,7 +206,7 @@ fn wrong_use_is_explained() {
         &["log", "notes.txt"],
         expect![[r#"
         ! error: notes.txt: not a rath session file: no line of it is a row
-        ! hint: a session file begins with `{"seal":` and is written by `Session::save`
+        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
         exit 1
     "#]],
     );
@@ -215,7 +215,7 @@ fn wrong_use_is_explained() {
         &["verify", "notes.txt"],
         expect![[r#"
         ! error: notes.txt: not a rath session file: no line of it is a row
-        ! hint: a session file begins with `{"seal":` and is written by `Session::save`
+        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
         exit 1
     "#]],
     );
@@ -847,7 +847,7 @@ fn run_refuses_wrong_options_before_it_starts() {
         &["--model", "script:script.jsonl", "--store", "file:script.jsonl"],
         expect![[r#"
         ! error: script.jsonl: not a rath session file: no line of it is a row
-        ! hint: a session file begins with `{"seal":` and is written by `Session::save`
+        ! hint: `rath export --as bundle` and `Session::save` write files that can be read
         exit 1
     "#]],
     );

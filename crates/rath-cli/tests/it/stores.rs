@@ -169,6 +169,11 @@ fn resume_continues_if_nothing_changed() {
             ! hint: `rath resume S1 'And you?' --model script:other.jsonl --sandbox local:work --store STORE --anyway` continues (this is recorded)
             exit 3
         "#]]);
+        fixture.check(&[&other[..], &["--fork"]].concat(), &expect![[r#"
+            ! error: the model was script:script and is script:other
+            ! hint: `rath resume S1 'And you?' --model script:other.jsonl --sandbox local:work --store STORE --fork --anyway` continues (this is recorded)
+            exit 3
+        "#]]);
         fixture.check(
             &[&other[..], &["--anyway"]].concat(),
             &expect![[r#"
@@ -943,6 +948,15 @@ fn a_file_that_is_no_store_is_left_unchanged() {
         expect![[r#"
         exit 0
     "#]],
+    );
+    check(
+        &["run", "hi", "--model", "script:script.jsonl", "--store", "memory:", "--sandbox", "none"],
+        expect![[r#"
+            Let me look.
+            It says hello.
+            ! done in TIME: 254 tokens
+            exit 0
+        "#]],
     );
     check(
         &["run", "hi", "--model", "script:script.jsonl", "--store", "sqlite:notes.txt"],

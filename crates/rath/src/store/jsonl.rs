@@ -83,7 +83,7 @@ impl Jsonl {
             );
         }
         let folder = PathBuf::from(path);
-        if !folder.is_dir() {
+        if !folder.try_exists().map_err(|error| failed(&uri, "open", error))? || !folder.is_dir() {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
                     .with_hint("`rath run` makes one; `--store` names another"));

@@ -15,6 +15,7 @@
 
 mod branch_row;
 mod check;
+mod database_file;
 mod erase;
 mod loader;
 mod payload;
@@ -35,10 +36,11 @@ use rusqlite::Connection;
 
 use self::branch_row::BranchRow;
 use self::check::Pieces;
+use self::database_file::DatabaseFile;
 use self::loader::StepLoader;
 use self::prepared::PreparedWrite;
 use self::salvage::PageScan;
-use self::schema::OpenMode;
+use self::schema::{OpenMode, StoreConnection};
 use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
@@ -53,7 +55,7 @@ pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,
     writer: Mutex<SqliteWriter>,
-    reader: Arc<Mutex<Connection>>,
+    reader: Arc<Mutex<StoreConnection>>,
     lease: Duration,
 }
 
@@ -68,41 +70,43 @@ impl Sqlite {
             return Err(error.with_hint("write `sqlite:.rath/rath.db`"));
         }
         // SQLite gives a meaning of its own to some relative paths.
-        let file = &std::path::absolute(path).map_err(|error| failed(&uri, "open", error))?;
+        let file = std::path::absolute(path).map_err(|error| failed(&uri, "open", error))?;
+        let file = &follow_link(&uri, file)?;
         if file.is_dir() {
             let message = format!("wanted a file for {uri}, found a directory");
             let hint = format!("write `sqlite:{}`", Path::new(path).join("rath.db").display());
             return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(hint));
         }
-        let is_there = file.exists();
-        schema::check_files(file, &uri, create)?;
+        let is_there = file.try_exists().map_err(|error| failed(&uri, "open", error))?;
+        let opened = is_there.then(|| DatabaseFile::open(file)).transpose();
+        let opened = opened.map_err(|error| failed(&uri, "open", error))?;
+        let header = schema::read_header(file, &uri, opened.as_ref(), create)?;
         if !is_there {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint("`rath run` makes one; `--store` names another"));
+                    .with_hint(schema::NO_STORE_HINT));
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
-        let reason = match Sqlite::open_for_writing(&uri, file) {
+        let reason = match Sqlite::open_for_writing(&uri, file, &header) {
             Ok(opened) => return Ok(opened),
             Err(TransactionError::Sqlite(error)) if is_there && schema::is_unwritable(&error) => {
-                failed(&uri, "write to", error)
+                schema::failed_in_sqlite(&uri, "write to", &error)
             }
             Err(error) => return Err(error.describe(&uri, Some(file), "open")),
         };
-        let read_only = [OpenMode::ReadOnly, OpenMode::Immutable];
-        match read_only.into_iter().find_map(|access| schema::open_for_reading(&uri, file, access).ok()) {
-            Some(reader) => {
-                let reader = Arc::new(Mutex::new(reader));
-                Ok(Sqlite::new(uri, Some(file.to_owned()), reader.clone(), reader, Some(reason)))
-            }
-            None => Err(reason),
-        }
+        let open = |access| schema::open_for_reading(&uri, file, &header, access).ok();
+        let Some(reader) = [OpenMode::ReadOnly, OpenMode::Immutable].into_iter().find_map(open) else {
+            return Err(reason);
+        };
+        let reader = StoreConnection::to_file(reader, file).map_err(|error| failed(&uri, "read", error))?;
+        let reader = Arc::new(Mutex::new(reader));
+        Ok(Sqlite::new(uri, Some(file.to_owned()), reader.clone(), reader, Some(reason)))
     }
 
-    fn open_for_writing(uri: &str, file: &Path) -> Result<Self, TransactionError> {
+    fn open_for_writing(uri: &str, file: &Path, header: &[u8]) -> Result<Self, TransactionError> {
         let writer = schema::connect(file, OpenMode::ReadWrite)?;
-        schema::check_header(&writer, file, uri)?;
+        schema::check_header(&writer, file, uri, header)?;
         schema::prepare(&writer)?;
         let reader = schema::connect(file, OpenMode::ReadWrite)?;
         let mut broken = None;
@@ -114,26 +118,26 @@ impl Sqlite {
         if let Err(error) = sync_parent(file) {
             broken.get_or_insert(failed(uri, "write to", error));
         }
-        let [writer, reader] = [writer, reader].map(|connection| Arc::new(Mutex::new(connection)));
-        Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer, reader, broken))
+        let keep = |connection| StoreConnection::to_file(connection, file).map(|kept| Arc::new(Mutex::new(kept)));
+        let [writer, reader] = [keep(writer), keep(reader)];
+        let failed = |error| TransactionError::Store(failed(uri, "open", error));
+        Ok(Sqlite::new(uri.to_owned(), Some(file.to_owned()), writer.map_err(failed)?, reader.map_err(failed)?, broken))
     }
 
     /// Creates a store that lasts as long as the handle.
     pub fn in_memory() -> Result<Self> {
         let uri = "memory:".to_owned();
-        let connection = schema::in_memory().and_then(|connection| {
-            schema::prepare(&connection)?;
-            Ok(Arc::new(Mutex::new(connection)))
-        });
-        let connection = connection.map_err(|error| failed(&uri, "open", error))?;
+        let connection = StoreConnection::in_memory();
+        let connection = connection.map_err(|error| schema::failed_in_sqlite(&uri, "open", &error))?;
+        let connection = Arc::new(Mutex::new(connection));
         Ok(Sqlite::new(uri, None, connection.clone(), connection, None))
     }
 
     fn new(
         uri: String,
         path: Option<PathBuf>,
-        writer: Arc<Mutex<Connection>>,
-        reader: Arc<Mutex<Connection>>,
+        writer: Arc<Mutex<StoreConnection>>,
+        reader: Arc<Mutex<StoreConnection>>,
         broken: Option<StoreError>,
     ) -> Self {
         Sqlite { uri, path, writer: Mutex::new(SqliteWriter::new(writer, broken)), reader, lease: LEASE }
@@ -163,6 +167,14 @@ impl Sqlite {
         StoreError::new(StoreErrorKind::NoSuchSession, format_args!("no session {branch} in {}", self.uri))
             .with_hint("`rath ls` lists them")
     }
+}
+
+/// Returns the file that a link leads to: SQLite keeps the WAL beside that file.
+fn follow_link(uri: &str, file: PathBuf) -> Result<PathBuf> {
+    if !std::fs::symlink_metadata(&file).is_ok_and(|metadata| metadata.is_symlink()) {
+        return Ok(file);
+    }
+    std::fs::canonicalize(&file).map_err(|error| failed(uri, "follow the link", error))
 }
 
 impl StoreBackend for Sqlite {
@@ -199,7 +211,8 @@ impl StoreBackend for Sqlite {
         let writer = self.writer();
         let Some(own) = writer.own else { return Ok(()) };
         let connection = writer.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        renew(&connection, own, holder, self.lease).map_err(|error| failed(&self.uri, "write to", error))
+        renew(&connection, own, holder, self.lease)
+            .map_err(|error| schema::failed_in_sqlite(&self.uri, "write to", &error))
     }
 
     fn list(&self) -> Result<Vec<BranchSummary>> {

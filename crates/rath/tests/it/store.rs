@@ -10,6 +10,7 @@ mod kill;
 mod laws;
 mod race;
 mod size;
+mod sqlite_file;
 
 use expect_test::expect;
 use rath::prelude::*;

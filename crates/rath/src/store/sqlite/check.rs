@@ -97,11 +97,19 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<CheckReport> {
     let found = branches.rows;
     match schema::missing_branches(connection, found, branches.highest) {
         Ok(0) => {}
-        Ok(missing) => add_table(format!("{found} rows are there, and {} should be", found + missing)),
+        Ok(missing) => add_table(format!("{found} rows are there, and {} should be", found.saturating_add(missing))),
         Err(error) => add_table(format!("the rows cannot be counted: {error}")),
     }
     for branch in unlisted {
         add_table(format!("there are steps of the session {}, and no row", branch.short()));
+    }
+    let strange = "SELECT (SELECT count(*) FROM steps WHERE s <= 0) + (SELECT count(*) FROM counts WHERE
+                       typeof(rows) <> 'integer' OR typeof(newest) <> 'integer' OR rows NOT BETWEEN 0 AND newest
+                       OR newest > ?)";
+    match connection.query_row(strange, [schema::MAX_ROWID], |row| row.get::<_, i64>(0)) {
+        Ok(0) => {}
+        Ok(_) => checking.add("the tables".to_owned(), None, "the numbers of rows were changed"),
+        Err(error) => checking.add("the tables".to_owned(), None, format!("rows cannot be counted: {error}")),
     }
     let whole = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
     let whole: String = whole.unwrap_or_else(|error| error.to_string());

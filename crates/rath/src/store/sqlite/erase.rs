@@ -64,6 +64,14 @@ impl Sqlite {
         self.checkpoint(LOCK_TIMEOUT)?;
         let before = self.size();
         let steps = self.write_transaction(|transaction| {
+            // Steps without a branch are removed: first, every branch must be known to be there.
+            if let Some(damage) = check::all(transaction.connection)?.damage.into_iter().next() {
+                let message = format!("the store is damaged, and compacting it could lose more: {}", damage.what);
+                let error = StoreError::new(StoreErrorKind::Damaged, message);
+                return Err(error
+                    .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
+                    .into());
+            }
             let (places, digests) = check::referenced(transaction.connection)?;
             let mut next = places.into_iter().peekable();
             let removed = transaction.remove_steps(|place| {

@@ -10,6 +10,7 @@ use super::super::StepPlaces;
 use super::payload::{self, StoredPayload};
 use super::salvage::PageScan;
 use super::scan;
+use super::schema::StoreConnection;
 use super::step_row::StepRow;
 
 /// The number of steps that are loaded at once.
@@ -17,7 +18,7 @@ const STEPS_PER_FETCH: usize = 64;
 
 /// Loads steps on access.
 pub(super) struct StepLoader {
-    connection: Arc<Mutex<Connection>>,
+    connection: Arc<Mutex<StoreConnection>>,
     rows: Arc<StepPlaces>,
     /// The rows that were found in the file without SQLite, if SQLite cannot read all of them.
     scan: Option<PageScan>,
@@ -27,7 +28,7 @@ pub(super) struct StepLoader {
 
 impl StepLoader {
     pub(super) fn new(
-        connection: &Arc<Mutex<Connection>>,
+        connection: &Arc<Mutex<StoreConnection>>,
         rows: &Arc<StepPlaces>,
         scan: Option<PageScan>,
     ) -> Arc<Self> {

@@ -4,11 +4,10 @@
 //! each has a seal: a cell with a matching seal is a step, on whichever page it is found.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use super::database_file::DatabaseFile;
 use super::schema::PAGE_BYTES;
 use super::step_row::{StepRow, step_and_branch};
 
@@ -22,7 +21,7 @@ const MIN_LOCAL_BYTES: usize = (PAGE_BYTES - 12) * 32 / 255 - 23;
 
 /// The rows of steps in a file, by place.
 pub(super) struct PageScan {
-    file: Mutex<File>,
+    file: DatabaseFile,
     file_bytes: u64,
     /// The page and the offset of the cell of each step.
     cells: HashMap<u64, (u64, usize)>,
@@ -31,34 +30,33 @@ pub(super) struct PageScan {
 impl PageScan {
     /// Reads all pages of a file.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let file_bytes = file.metadata()?.len();
+        let file = DatabaseFile::open(path)?;
+        let file_bytes = file.length()?;
         let pages = file_bytes / PAGE_BYTES as u64;
         let mut cells = HashMap::new();
         for number in 1..=pages {
             // A page that the disk cannot read is skipped.
-            let Some(page) = read_page(&mut file, number) else { continue };
+            let Some(page) = read_page(&file, number) else { continue };
             let start = if number == 1 { FILE_HEADER_BYTES } else { 0 };
             // The kind of the page and the number of its cells may be damaged too, so every two bytes may point to a cell.
             for pointer in page[start + LEAF_HEADER_BYTES..].chunks_exact(2) {
                 let offset = usize::from(u16::from_be_bytes([pointer[0], pointer[1]]));
                 if offset >= LEAF_HEADER_BYTES
-                    && let Some((place, head, _)) = read_cell((&mut file, file_bytes), &page, offset)
+                    && let Some((place, head, _)) = read_cell((&file, file_bytes), &page, offset)
                     && step_and_branch(place, &head).is_some()
                 {
                     cells.insert(place, (number, offset));
                 }
             }
         }
-        Ok(PageScan { file: Mutex::new(file), file_bytes, cells })
+        Ok(PageScan { file, file_bytes, cells })
     }
 
     /// Reads the step at a place, if it was found and is undamaged.
     pub(super) fn read(&self, place: u64) -> Option<StepRow> {
         let (number, offset) = *self.cells.get(&place)?;
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = read_page(&mut file, number)?;
-        let (_, head, json) = read_cell((&mut file, self.file_bytes), &page, offset)?;
+        let page = read_page(&self.file, number)?;
+        let (_, head, json) = read_cell((&self.file, self.file_bytes), &page, offset)?;
         StepRow::decode(place, &head, &json).ok()
     }
 
@@ -68,15 +66,14 @@ impl PageScan {
     }
 }
 
-fn read_page(file: &mut File, number: u64) -> Option<Vec<u8>> {
+fn read_page(file: &DatabaseFile, number: u64) -> Option<Vec<u8>> {
     let mut page = vec![0; PAGE_BYTES];
-    file.seek(SeekFrom::Start(number.checked_sub(1)? * PAGE_BYTES as u64)).ok()?;
-    file.read_exact(&mut page).ok()?;
+    file.read_at(number.checked_sub(1)? * PAGE_BYTES as u64, &mut page).ok()?;
     Some(page)
 }
 
 /// Reads a cell of a leaf page as a row of the table of steps: its rowid and its two columns.
-fn read_cell((file, file_bytes): (&mut File, u64), page: &[u8], offset: usize) -> Option<(u64, Vec<u8>, Vec<u8>)> {
+fn read_cell((file, file_bytes): (&DatabaseFile, u64), page: &[u8], offset: usize) -> Option<(u64, Vec<u8>, Vec<u8>)> {
     let mut cell = page.get(offset..)?;
     let (length, place) = (usize::try_from(varint(&mut cell)?).ok()?, varint(&mut cell)?);
     // A row is never longer than its file. Without a limit, overflow pages that lead back to each other would fill the memory.

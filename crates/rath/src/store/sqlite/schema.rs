@@ -1,7 +1,6 @@
 //! The tables of the database, the settings of a connection, and the checks that a file is a store.
 
-use std::fs::File;
-use std::io::Read;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::super::failed;
 use super::super::registry::Create;
+use super::database_file::DatabaseFile;
 use super::transaction::TransactionError;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -18,10 +18,18 @@ const VERSION: i64 = 2;
 const APPLICATION: i64 = 0x7261_7468;
 /// The size of a page, in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
+/// The length of the header of a database, in bytes.
+const HEADER_BYTES: u64 = 100;
 /// The length of the WAL at which a commit moves it into the database, in pages: 64 MiB.
 const WAL_PAGES: i64 = (64 << 20) / PAGE_BYTES as i64;
 /// The time to wait for the lock of another process, which may have been stopped while it holds the lock.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The highest rowid that is used. A higher one is damage.
+pub(super) const MAX_ROWID: i64 = i64::MAX / 2;
+
+/// The advice for a store that is not there.
+pub(super) const NO_STORE_HINT: &str = "`rath run` makes one; `--store` names another";
 
 const TABLES: &str = "
 CREATE TABLE steps(
@@ -65,6 +73,35 @@ pub(super) enum OpenMode {
     Immutable,
 }
 
+/// A connection of a store.
+pub(super) struct StoreConnection {
+    connection: Connection,
+    /// Closed after the connection. None for a database in memory.
+    _file: Option<DatabaseFile>,
+}
+
+impl Deref for StoreConnection {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl StoreConnection {
+    /// Creates a connection that keeps the file of the database open.
+    pub(super) fn to_file(connection: Connection, path: &Path) -> std::io::Result<Self> {
+        Ok(StoreConnection { connection, _file: Some(DatabaseFile::open(path)?) })
+    }
+
+    /// Creates a connection to a database in memory.
+    pub(super) fn in_memory() -> rusqlite::Result<Self> {
+        let connection = Connection::open_in_memory().and_then(set_up)?;
+        prepare(&connection)?;
+        Ok(StoreConnection { connection, _file: None })
+    }
+}
+
 /// Opens a connection.
 pub(super) fn connect(path: &Path, access: OpenMode) -> rusqlite::Result<Connection> {
     let connection = match access {
@@ -76,11 +113,6 @@ pub(super) fn connect(path: &Path, access: OpenMode) -> rusqlite::Result<Connect
         }
     };
     set_up(connection)
-}
-
-/// Opens a database in memory.
-pub(super) fn in_memory() -> rusqlite::Result<Connection> {
-    Connection::open_in_memory().and_then(set_up)
 }
 
 fn set_up(connection: Connection) -> rusqlite::Result<Connection> {
@@ -134,50 +166,68 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Opens a connection that only reads.
-pub(super) fn open_for_reading(uri: &str, path: &Path, access: OpenMode) -> Result<Connection, TransactionError> {
+pub(super) fn open_for_reading(
+    uri: &str,
+    path: &Path,
+    header: &[u8],
+    access: OpenMode,
+) -> Result<Connection, TransactionError> {
     // Without its WAL, a database may be older than the store.
     if access == OpenMode::Immutable && length(&wal_path(path)) > 0 {
         return Err(StoreError::new(StoreErrorKind::Store, format_args!("cannot read {uri}: it has a WAL")).into());
     }
     let connection = connect(path, access)?;
-    check_header(&connection, path, uri)?;
+    check_header(&connection, path, uri, header)?;
     Ok(connection)
 }
 
-/// Checks the beginning of a file, if it exists, before SQLite opens it.
-pub(super) fn check_files(path: &Path, uri: &str, create: Create) -> Result<()> {
+/// Reads and checks the header of a file before SQLite opens it. The header of a new file is empty.
+pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, create: Create) -> Result<Vec<u8>> {
     // SQLite would delete the WAL.
     if length(path) == 0 && length(&wal_path(path)) > 0 {
         let message =
             format!("{uri} is missing or empty, and the file that ends in `-wal` beside it holds its newest steps");
         return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint("put the database back beside it"));
     }
-    if !path.exists() {
-        return Ok(());
+    let Some(file) = file else { return Ok(Vec::new()) };
+    let header = file.read_start(HEADER_BYTES).map_err(|error| failed(uri, "read", error))?;
+    // An empty file is a store that is being created, or was about to be.
+    if header.is_empty() && create == Create::Never {
+        let message = format!("there is no store at {}: the file is empty", path.display());
+        return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(NO_STORE_HINT));
     }
-    let mut header = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(100).read_to_end(&mut header));
-    read.map_err(|error| failed(uri, "read", error))?;
-    // An empty file may never have been written.
-    if (1..100).contains(&header.len()) || (header.is_empty() && create == Create::Never) {
-        return Err(truncated(uri, header.len() as u64, 100));
+    if !header.is_empty() && (header.len() as u64) < HEADER_BYTES {
+        return Err(truncated(uri, header.len() as u64, HEADER_BYTES));
     }
     if !header.is_empty() && !header.starts_with(b"SQLite format 3\0") {
         return Err(StoreError::new(StoreErrorKind::Format, not_a_database(uri)));
     }
-    Ok(())
+    Ok(header)
 }
 
 /// Checks that a database is a store of this version, before anything is written to it.
 ///
 /// A database without tables is accepted. The fields of the header that decide how pages are read and allocated have one value
 /// in every store: with another one, SQLite would overwrite pages that are in use.
-pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> Result<(), TransactionError> {
-    let (application, version) =
-        (number(connection, "PRAGMA application_id")?, number(connection, "PRAGMA user_version")?);
+pub(super) fn check_header(
+    connection: &Connection,
+    path: &Path,
+    uri: &str,
+    header: &[u8],
+) -> Result<(), TransactionError> {
+    // In one transaction: another process may be creating the tables.
+    let moment = connection.unchecked_transaction()?;
+    let [application, version] = [number(&moment, "PRAGMA application_id")?, number(&moment, "PRAGMA user_version")?];
+    let tables = number(&moment, "SELECT count(*) FROM sqlite_schema")?;
+    moment.finish()?;
     let error = |kind, message: String| StoreError::new(kind, format_args!("{uri} {message}"));
+    // The sizes of pages and of their reserved parts, and three numbers that SQLite requires. They never change.
+    let layout = [(PAGE_BYTES >> 8) as u8, 0, 0, 64, 32, 32];
+    let has_layout = header.is_empty() || header[16..18] == layout[..2] && header[20..24] == layout[2..];
     if application != APPLICATION {
-        if number(connection, "SELECT count(*) FROM sqlite_schema")? == 0 {
+        let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
+        let auto_vacuum = number(connection, "PRAGMA auto_vacuum")?;
+        if tables == 0 && version == 0 && has_layout && encoding == "UTF-8" && auto_vacuum == 0 {
             return Ok(());
         }
         return Err(error(StoreErrorKind::Format, "is a database of something else".to_owned()).into());
@@ -190,15 +240,11 @@ pub(super) fn check_header(connection: &Connection, path: &Path, uri: &str) -> R
         let message = format!("has version {version}; this program reads version {VERSION}");
         return Err(error(StoreErrorKind::Format, message).with_hint("open it with a newer rath").into());
     }
-    let mut header = [0; 24];
-    let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok();
-    let fields = [(header[16], header[17]), (header[20], header[21]), (header[22], header[23])];
     let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
     let is_good = version == VERSION
         && encoding == "UTF-8"
         && number(connection, "PRAGMA auto_vacuum")? == 0
-        && is_read
-        && fields == [((PAGE_BYTES >> 8) as u8, 0), (0, 64), (32, 32)]
+        && has_layout
         && has_tables(connection)?
         && has_whole_file(connection, path)?;
     if !is_good {
@@ -247,6 +293,9 @@ fn wal_path(database: &Path) -> PathBuf {
 /// Makes an error that names the store from an error of SQLite.
 pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, NotADatabase};
+    if let rusqlite::Error::InvalidColumnType(..) = error {
+        return StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"));
+    }
     match error.sqlite_error_code() {
         Some(NotADatabase) => StoreError::new(StoreErrorKind::Format, not_a_database(uri)),
         Some(DatabaseCorrupt) => match path.and_then(missing_bytes) {
@@ -261,8 +310,14 @@ pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusq
             StoreError::new(StoreErrorKind::Store, format_args!("cannot use {uri}: another process keeps it locked"))
                 .with_hint("see whether a process that writes to it was stopped")
         }
-        _ => failed(uri, action, error),
+        _ => failed_in_sqlite(uri, action, &error),
     }
+}
+
+/// Creates the error for an action that failed in SQLite.
+pub(super) fn failed_in_sqlite(uri: &str, action: &str, error: &rusqlite::Error) -> StoreError {
+    // The text alone: the error behind it says it again, with a number.
+    failed(uri, action, std::io::Error::other(error.to_string()))
 }
 
 /// Returns true if a database may be readable although it could not be opened for writing.
@@ -274,11 +329,9 @@ pub(super) fn is_unwritable(error: &rusqlite::Error) -> bool {
 
 /// Returns the length of a file and the length that its header says, if the file is too short.
 fn missing_bytes(path: &Path) -> Option<(u64, u64)> {
-    let mut header = [0; 100];
-    let mut file = File::open(path).ok()?;
-    file.read_exact(&mut header).ok()?;
-    let pages = u32::from_be_bytes(header[28..32].try_into().ok()?);
-    let (found, wanted) = (file.metadata().ok()?.len(), u64::from(pages) * PAGE_BYTES as u64);
+    let file = DatabaseFile::open(path).ok()?;
+    let pages = u32::from_be_bytes(file.read_start(HEADER_BYTES).ok()?.get(28..32)?.try_into().ok()?);
+    let (found, wanted) = (file.length().ok()?, u64::from(pages) * PAGE_BYTES as u64);
     (found < wanted).then_some((found, wanted))
 }
 
@@ -317,6 +370,7 @@ pub(super) fn missing_branches(connection: &Connection, found: i64, highest: i64
     let (rows, newest): (i64, i64) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
     // A damaged page may lose rows in the table or in its index.
     let indexed = number(connection, "SELECT count(*) FROM branches INDEXED BY branch_ids")?;
-    let missing = rows + highest.max(newest) - newest - found;
-    Ok(if missing == 0 { indexed - found } else { missing })
+    // The numbers may be damaged too.
+    let missing = i128::from(rows) + i128::from(highest.max(newest)) - i128::from(newest) - i128::from(found);
+    Ok(if missing == 0 { indexed - found } else { i64::try_from(missing).unwrap_or(i64::MAX) })
 }

@@ -17,12 +17,13 @@ use super::super::{
 use super::branch_row::BranchRow;
 use super::payload;
 use super::prepared::PreparedWrite;
+use super::schema::StoreConnection;
 use super::{Sqlite, scan, schema, step_row};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The state of the writer.
 pub(super) struct SqliteWriter {
-    pub(super) connection: Arc<Mutex<Connection>>,
+    pub(super) connection: Arc<Mutex<StoreConnection>>,
     /// Rows of branches as they are in the database, unless another connection has written to it.
     known: HashMap<BranchId, KnownBranch>,
     /// The highest places of a step and of a branch.
@@ -87,7 +88,7 @@ impl TransactionError {
 }
 
 impl SqliteWriter {
-    pub(super) fn new(connection: Arc<Mutex<Connection>>, broken: Option<StoreError>) -> Self {
+    pub(super) fn new(connection: Arc<Mutex<StoreConnection>>, broken: Option<StoreError>) -> Self {
         SqliteWriter {
             connection,
             known: HashMap::new(),
@@ -142,6 +143,10 @@ fn commit<T>(
         writer.known.clear();
         writer.newest_step = schema::newest(connection, "steps")?.cast_unsigned();
         writer.newest_branch = schema::newest(connection, "branches")?;
+        if writer.newest_step.cast_signed().max(writer.newest_branch) > schema::MAX_ROWID {
+            let message = "the store is damaged: the numbers of its rows were changed";
+            return Err(StoreError::new(StoreErrorKind::Damaged, message).into());
+        }
     }
     let mut transaction = Transaction { connection, writer, lease, changed: Vec::new() };
     let done = work(&mut transaction)?;
@@ -257,7 +262,9 @@ impl Transaction<'_> {
         if Some(row.writer) != self.writer.own || self.writer.held.contains(&branch) {
             self.refuse_if_held(&row)?;
         }
-        let (writer, epoch) = (self.own(holder)?, row.epoch + 1);
+        let message = "the store is damaged: the session was claimed too often";
+        let damaged = || StoreError::new(StoreErrorKind::Damaged, message);
+        let (writer, epoch) = (self.own(holder)?, row.epoch.checked_add(1).ok_or_else(damaged)?);
         self.change(branch, |row| (row.writer, row.epoch) = (writer, epoch))?;
         self.writer.held.insert(branch);
         Ok(Some(epoch))
