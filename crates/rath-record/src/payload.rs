@@ -155,8 +155,7 @@ impl fmt::Debug for Blob {
 
 /// The content of a payload.
 ///
-/// Returned by [`Chunk::payloads`](crate::Chunk::payloads), and passed to
-/// [`Chunk::fill_payloads`](crate::Chunk::fill_payloads).
+/// Returned by [`Chunk::payloads`](crate::Chunk::payloads).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// Text that was too long for its row.
@@ -187,7 +186,7 @@ impl Payload {
 
 /// The reference to a payload, as it stands in a row.
 ///
-/// Part of [`Text`] and [`Blob`].
+/// Part of [`Text::Missing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {

@@ -91,7 +91,7 @@ pub struct CapturedStream {
 
 /// An output stream of a command.
 ///
-/// Passed to [`Sink`], in [`Sandbox::run_streaming`](crate::Sandbox::run_streaming).
+/// Passed to [`Sink`] by [`Sandbox::run_streaming`](crate::Sandbox::run_streaming).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.

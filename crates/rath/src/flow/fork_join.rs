@@ -37,6 +37,8 @@ pub fn fork_join<'a>(session: &Session, branches: impl IntoIterator<Item = Branc
 const DEFAULT_MAX_CONCURRENT_BRANCHES: usize = 16;
 
 /// A fork to be made: its name, which the log shows, and the workflow that runs on it.
+///
+/// Passed to [`fork_join`].
 pub struct Branch<'a> {
     name: String,
     workflow: &'a dyn Run,
@@ -57,6 +59,8 @@ impl<'a> Branch<'a> {
 }
 
 /// Branches that run when this is awaited.
+///
+/// Returned by [`fork_join`].
 #[must_use = "nothing is done until it is awaited"]
 pub struct ForkJoin<'a> {
     session: Session,
@@ -108,6 +112,8 @@ impl<'a> IntoFuture for ForkJoin<'a> {
 }
 
 /// The results of all branches, in the order in which the branches were given.
+///
+/// Created by [`fork_join`] when it is awaited.
 #[derive(Debug)]
 pub struct BranchResults {
     /// The session that was forked.
