@@ -21,11 +21,16 @@ use crate::session::{Error, ProgressTracker, Result, Session};
 /// ```
 /// use rath::prelude::*;
 ///
-/// # async fn example(session: Session, writer: Agent, critic: Agent) -> Result<Session> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let writer = Agent::new("You write.", &Script::of([r#"{"text": "A pond."}"#])?.into());
+/// # let critic = Agent::new("You correct.", &Script::of([r#"{"text": "No frog."}"#])?.into());
+/// # let session = Session::user("Write a haiku.");
 /// let branches = [Branch::new("writer", &writer), Branch::new("critic", &critic)];
 /// let results = fork_join(&session, branches).max_concurrent(8).await;
 /// let session = results.merge().await?; // the work of branches that failed is kept aside
-/// # Ok(session)
+/// assert_eq!(session.messages().list.len(), 3);
+/// # Ok(())
 /// # }
 /// ```
 pub fn fork_join<'a>(session: &Session, branches: impl IntoIterator<Item = Branch<'a>>) -> ForkJoin<'a> {
