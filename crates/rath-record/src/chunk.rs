@@ -17,6 +17,17 @@ pub use workspace::*;
 /// The content of a step: one thing that happened.
 ///
 /// In JSON a chunk is an object whose first member, `kind`, is the variant's name in snake case.
+///
+/// ```
+/// use rath_record::Chunk;
+///
+/// let chunk = Chunk::user("What is in this folder?");
+/// let mut json = Vec::new();
+/// chunk.encode(&mut json);
+/// assert_eq!(json, br#"{"kind":"user","text":"What is in this folder?"}"#);
+/// assert_eq!(Chunk::decode(r#"{"kind":"user","text":"What is in this folder?"}"#)?, chunk);
+/// # Ok::<(), rath_record::chunk::ChunkError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Chunk {

@@ -27,6 +27,8 @@ pub const FORMAT_VERSION: u64 = 1;
 pub const MAX_ROW_BYTES: usize = 1 << 30;
 
 /// The reason why a file cannot be read or written at all.
+///
+/// Returned by [`read`] and [`Encoder::push_step`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

@@ -18,6 +18,16 @@ use crate::step::Step;
 const PREVIEW_COLUMNS: usize = 60;
 
 /// Draws the graph, newest step first, with id, branch and content of every step.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, draw};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// record.push(Chunk::assistant("Hi!"), Stamp::on(BranchId([1; 16])));
+/// let text = draw::graph(&record.lineage());
+/// assert!(text.contains("main  user: Hello"));
+/// ```
 pub fn graph(lineage: &Lineage) -> String {
     let names = BranchNames::new(lineage);
     let mut text = String::new();
@@ -27,6 +37,15 @@ pub fn graph(lineage: &Lineage) -> String {
 }
 
 /// Draws the graph row by row, newest step first, with a text of the caller's for every step.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, draw};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let rows: String = draw::rows(&record.lineage(), draw::headline).collect();
+/// assert!(rows.contains("user: Hello"));
+/// ```
 pub fn rows(lineage: &Lineage, mut text: impl FnMut(&Step) -> String) -> impl Iterator<Item = String> {
     let mut renderer = GraphRowRenderer::<StepId>::new().output().with_min_row_height(1).build_box_drawing();
     lineage.walk().into_iter().rev().map(move |step| {
@@ -53,6 +72,16 @@ impl fmt::Debug for Lineage {
 }
 
 /// The names of the branches of a lineage.
+///
+/// ```
+/// use rath_record::draw::BranchNames;
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let names = BranchNames::new(&record.lineage());
+/// assert_eq!(names.name_of(BranchId([1; 16])), "main");
+/// ```
 pub struct BranchNames(HashMap<BranchId, String>);
 
 impl BranchNames {
@@ -78,6 +107,16 @@ impl BranchNames {
 }
 
 /// Describes a step on one line: its content, the module that appended it and its usage.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, Usage, draw};
+///
+/// let mut record = Record::new();
+/// let stamp = Stamp::on(BranchId([1; 16])).by("readme.agent").usage(Usage::new(20, 5));
+/// let line = draw::headline(record.push(Chunk::assistant("Done."), stamp));
+/// assert!(line.starts_with("assistant: Done."));
+/// assert!(line.contains("readme.agent"));
+/// ```
 pub fn headline(step: &Step) -> String {
     let mut line = describe(step.chunk());
     if let Some(by) = &step.stamp().by {
@@ -90,6 +129,12 @@ pub fn headline(step: &Step) -> String {
 }
 
 /// Returns the outcome of a call in words.
+///
+/// ```
+/// use rath_record::{chunk::Outcome, draw};
+///
+/// assert_eq!(draw::outcome_text(Outcome::TimedOut), "timed out");
+/// ```
 pub fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Ok => "ok",
@@ -105,6 +150,12 @@ pub fn outcome_text(outcome: Outcome) -> &'static str {
 }
 
 /// Returns the reason why the model stopped in words.
+///
+/// ```
+/// use rath_record::{chunk::Finish, draw};
+///
+/// assert_eq!(draw::finish_text(Finish::Length), "out of tokens");
+/// ```
 pub fn finish_text(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
@@ -115,6 +166,13 @@ pub fn finish_text(finish: Finish) -> &'static str {
 }
 
 /// Describes the change of a file: a sign for the kind of change, and the path.
+///
+/// ```
+/// use rath_record::chunk::{Change, Effect};
+/// use rath_record::draw::describe_effect;
+///
+/// assert_eq!(describe_effect(&Effect::new("a.txt", Change::Deleted)), "-a.txt");
+/// ```
 pub fn describe_effect(effect: &Effect) -> String {
     let path = preview(&effect.path);
     match &effect.change {
@@ -139,6 +197,12 @@ fn describe_effects(effects: &[Effect]) -> String {
 const MAX_LISTED_CHANGES: usize = 20;
 
 /// Describes a chunk on one line.
+///
+/// ```
+/// use rath_record::{Chunk, draw};
+///
+/// assert_eq!(draw::describe(&Chunk::result("c1", "3 files")), "tool result: c1 ok: 3 files");
+/// ```
 pub fn describe(chunk: &Chunk) -> String {
     let kind = chunk.kind();
     match chunk {
@@ -224,11 +288,19 @@ pub fn describe(chunk: &Chunk) -> String {
 }
 
 /// Formats a number with its noun: `1 step`, `2 steps`.
+///
+/// ```
+/// assert_eq!(rath_record::draw::count(3, "file"), "3 files");
+/// ```
 pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Shortens a text to one line: white space folded, control characters escaped, cut after sixty columns.
+///
+/// ```
+/// assert_eq!(rath_record::draw::preview("two\n   lines"), "two lines");
+/// ```
 pub fn preview(text: &str) -> String {
     let mut line = String::new();
     let mut width = 0;
@@ -254,6 +326,10 @@ pub fn preview(text: &str) -> String {
 }
 
 /// Escapes the control characters of a text: the output of a model must not control a terminal.
+///
+/// ```
+/// assert_eq!(rath_record::draw::printable("red: \u{1b}[31m"), r"red: \u{1b}[31m");
+/// ```
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for c in text.chars() {

@@ -15,6 +15,8 @@ use crate::usage::Usage;
 pub use verify::{GraphFault, GraphProblem, GraphReport, verify};
 
 /// The ids that an export shows.
+///
+/// Passed to [`export`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// The ids of the branches.
@@ -24,6 +26,17 @@ pub enum Ids {
 }
 
 /// Exports the branches of `lineage`, parents first, one JSON line each.
+///
+/// ```
+/// use rath_record::graph::{self, Ids};
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// # record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let export = graph::export(&record.lineage(), Ids::Canonical);
+/// assert_eq!(export.lines().count(), 1);
+/// assert!(graph::verify(export.as_bytes()).problems.is_empty());
+/// ```
 pub fn export(lineage: &Lineage, ids: Ids) -> String {
     let walk = lineage.walk();
     let branches = lineage::branches(&walk);

@@ -10,6 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub const SHORT_ID_DIGITS: usize = 8;
 
 /// A BLAKE3 digest of some bytes, written as 64 lower-case hexadecimal digits.
+///
+/// ```
+/// use rath_record::Digest;
+///
+/// let digest = Digest::compute(b"hello");
+/// assert_eq!(digest.to_string().parse(), Ok(digest));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
@@ -42,6 +49,14 @@ impl fmt::Debug for Digest {
 }
 
 /// The id of a step: a hash of its parents and its chunk, so that equal history has equal ids.
+///
+/// ```
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+/// # let mut record = Record::new();
+/// let id = record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16]))).id();
+/// assert_eq!(id.to_string().parse(), Ok(id));
+/// assert_eq!(id.short(), id.to_string()[..8]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId(pub [u8; 32]);
 
@@ -86,6 +101,13 @@ impl fmt::Debug for StepId {
 /// The checksum of one stored row: the first 16 bytes of a BLAKE3 digest.
 ///
 /// It protects against damage and accidental edits, not against forgery: a whole file can be sealed anew.
+///
+/// ```
+/// use rath_record::Seal;
+///
+/// let seal = Seal::compute(b"a row");
+/// assert_eq!(seal.to_string().len(), Seal::HEX_DIGITS);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seal(pub [u8; 16]);
 
@@ -123,6 +145,14 @@ impl fmt::Debug for Seal {
 /// The stable id of a branch: a UUID, chosen when the branch is started.
 ///
 /// It is outside the content hash: two runs of one program have equal steps on different branches.
+///
+/// ```
+/// use rath_record::BranchId;
+///
+/// let branch: BranchId = "01980a5e-7a40-7cc2-8d4e-3f2b1c0d9e8f".parse()?;
+/// assert_eq!(branch.short(), "1c0d9e8f");
+/// # Ok::<(), rath_record::IdError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId(pub [u8; 16]);
 
@@ -158,6 +188,8 @@ impl fmt::Debug for BranchId {
 /// The id of a tool call, as the provider gave it.
 ///
 /// It is unique within a turn, not within a session.
+///
+/// Part of [`Call`](crate::chunk::Call).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallId(pub Arc<str>);
@@ -187,11 +219,19 @@ impl fmt::Debug for CallId {
 }
 
 /// A point in time, in microseconds since 1970-01-01T00:00:00Z.
+///
+/// ```
+/// use rath_record::Timestamp;
+///
+/// assert_eq!(Timestamp(1_500_000).to_rfc3339().as_deref(), Some("1970-01-01T00:00:01.5Z"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 /// A text that could not be parsed as an id.
+///
+/// Returned by [`parse`](str::parse) for an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found `{found}`")]
 pub struct IdError {

@@ -10,6 +10,28 @@ use crate::id::StepId;
 use crate::step::Step;
 
 /// A store that steps can be loaded from.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use rath_record::{BranchId, Chunk, LazyStep, Parents, Stamp, Step, StepId, StepSource};
+///
+/// struct Steps(Vec<Step>);
+///
+/// impl StepSource for Steps {
+///     fn token(&self) -> u64 {
+///         1
+///     }
+///
+///     fn fetch(&self, location: u64, _: StepId) -> Option<Step> {
+///         self.0.get(location as usize).cloned()
+///     }
+/// }
+///
+/// let step = Step::new(Parents::None, Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let lazy = LazyStep::new(step.id(), 0, Arc::new(Steps(vec![step.clone()])));
+/// assert_eq!(lazy.step(), Some(&step));
+/// ```
 pub trait StepSource: Send + Sync {
     /// A number that identifies this source among all in the process.
     fn token(&self) -> u64;
@@ -21,6 +43,8 @@ pub trait StepSource: Send + Sync {
 }
 
 /// A step that is loaded when it is first read.
+///
+/// See [`StepSource`] for an example.
 pub struct LazyStep {
     id: StepId,
     location: u64,
@@ -75,6 +99,8 @@ impl fmt::Debug for LazyStep {
 pub(crate) struct StorageMark(OnceLock<(u64, AtomicU64)>);
 
 /// Tells whether a source has stored a step.
+///
+/// Returned by [`Step::storage_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageState {
     /// The source does not have the step.

@@ -36,6 +36,22 @@ impl Hasher for IdHasher {
 }
 
 /// The lineage of one or more heads: everything that they descend from.
+///
+/// ```
+/// use rath_record::chunk::Forked;
+/// use rath_record::lineage::{Lineage, branches};
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let mut ours = Record::new();
+/// let first = ours.push(Chunk::user("Plan a trip"), Stamp::on(BranchId([1; 16]))).id();
+/// let mut theirs = ours.clone();
+/// theirs.push(Forked::new(1).with_name("sea".to_owned()).into(), Stamp::on(BranchId([2; 16])));
+///
+/// let lineage = Lineage::new([ours.head(), theirs.head()].into_iter().flatten().cloned());
+/// assert_eq!(lineage.descendants(first).len(), 1);
+/// let names: Vec<_> = branches(&lineage.walk()).into_iter().map(|branch| branch.name).collect();
+/// assert_eq!(names, ["main", "sea"]);
+/// ```
 #[derive(Clone)]
 pub struct Lineage {
     heads: Vec<Step>,
@@ -93,11 +109,28 @@ impl Lineage {
 }
 
 /// Returns the nearest common ancestor: of all common ancestors, the one furthest from the start.
+///
+/// See [`diff`] for an example.
 pub fn common_ancestor<'a>(ours: &'a Step, theirs: &'a Step) -> Option<&'a Step> {
     compare(ours, theirs).base
 }
 
 /// Returns the steps that each of two heads has and the other has not.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, lineage};
+///
+/// let mut ours = Record::new();
+/// ours.push(Chunk::user("Plan a trip"), Stamp::on(BranchId([1; 16])));
+/// let mut theirs = ours.clone();
+/// ours.push(Chunk::user("to the sea"), Stamp::on(BranchId([1; 16])));
+/// theirs.push(Chunk::user("to the hills"), Stamp::on(BranchId([2; 16])));
+///
+/// let (ours, theirs) = (ours.head().unwrap(), theirs.head().unwrap());
+/// let diff = lineage::diff(ours, theirs);
+/// assert_eq!((diff.ours, diff.theirs), (vec![ours], vec![theirs]));
+/// assert_eq!(diff.base, lineage::common_ancestor(ours, theirs));
+/// ```
 pub fn diff<'a>(ours: &'a Step, theirs: &'a Step) -> Diff<'a> {
     let comparison = compare(ours, theirs);
     Diff {
@@ -108,6 +141,8 @@ pub fn diff<'a>(ours: &'a Step, theirs: &'a Step) -> Diff<'a> {
 }
 
 /// The difference between two heads.
+///
+/// Returned by [`diff`].
 pub struct Diff<'a> {
     /// The nearest common ancestor.
     pub base: Option<&'a Step>,
@@ -118,6 +153,8 @@ pub struct Diff<'a> {
 }
 
 /// A branch of a lineage.
+///
+/// Returned by [`branches`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Branch<'a> {
@@ -134,6 +171,8 @@ pub struct Branch<'a> {
 /// Returns the branches that the steps of a walk belong to, in order of appearance.
 ///
 /// A walk that continues a shorter one gives the branches of the shorter one the same names.
+///
+/// See [`Lineage`] for an example.
 pub fn branches<'a>(walk: &[&'a Step]) -> Vec<Branch<'a>> {
     let mut index: HashMap<BranchId, usize> = HashMap::new();
     let mut names: HashMap<String, u64> = HashMap::new();
@@ -418,6 +457,8 @@ fn unmerged_line(head: &Step) -> Vec<&Step> {
 }
 
 /// The reading order backwards, computed on demand: the last steps of a long line cost only themselves.
+///
+/// Returned by [`Record::newest_first`](crate::Record::newest_first).
 pub struct NewestFirst<'a> {
     /// The merge that was returned last. The steps before it are found when they are asked for.
     merge: Option<&'a Step>,

@@ -13,6 +13,15 @@ use crate::id::Digest;
 pub const MAX_INLINE_BYTES: usize = 16 * 1024;
 
 /// Text in a chunk.
+///
+/// ```
+/// use rath_record::{MAX_INLINE_BYTES, Text};
+///
+/// let text = Text::from("short");
+/// assert_eq!(text.as_str(), Some("short"));
+/// assert_eq!(text.payload_digest(), None);
+/// assert!(Text::from("x".repeat(MAX_INLINE_BYTES + 1)).payload_digest().is_some());
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub enum Text {
     /// The text is in memory.
@@ -86,6 +95,13 @@ impl fmt::Debug for Text {
 }
 
 /// Bytes in a chunk, for example an image. They are always stored as a payload.
+///
+/// ```
+/// use rath_record::{Blob, Digest};
+///
+/// let blob = Blob::new(*b"GIF89a");
+/// assert_eq!((blob.bytes(), blob.digest()), (6, Digest::compute(b"GIF89a")));
+/// ```
 #[derive(Clone)]
 pub struct Blob {
     reference: Reference,
@@ -138,6 +154,8 @@ impl fmt::Debug for Blob {
 }
 
 /// The content of a payload.
+///
+/// Returned by [`Chunk::payloads`](crate::Chunk::payloads).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// Text that was too long for its row.
@@ -167,6 +185,8 @@ impl Payload {
 }
 
 /// The reference to a payload, as it stands in a row.
+///
+/// Part of [`Text::Missing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {

@@ -13,6 +13,22 @@ use crate::usage::Usage;
 /// One head and everything it descends from.
 ///
 /// A record is cheap to clone and never changed in place: pushing moves this head and leaves every clone where it was.
+///
+/// ```
+/// use rath_record::chunk::Strategy;
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let on = |branch| Stamp::on(BranchId([branch; 16]));
+/// let mut ours = Record::new();
+/// ours.push(Chunk::user("Plan a trip"), on(1));
+/// let mut theirs = ours.clone();
+/// ours.push(Chunk::user("to the sea"), on(1));
+/// theirs.push(Chunk::user("in May"), on(2));
+///
+/// let merged = ours.merge(&theirs, Strategy::Ancestor, on(3))?;
+/// assert_eq!(merged.chunk_count(), 3);
+/// # Ok::<(), rath_record::MergeError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Record {
     head: Option<Step>,
@@ -196,6 +212,8 @@ impl fmt::Debug for Record {
 }
 
 /// A side of a merge.
+///
+/// Part of [`MergeError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The record that `merge` was called on.
@@ -214,6 +232,8 @@ impl fmt::Display for Side {
 }
 
 /// The reason why two records cannot be merged.
+///
+/// Returned by [`Record::merge`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {

@@ -15,6 +15,15 @@ use crate::usage::Usage;
 /// One immutable thing that happened, with its parents.
 ///
 /// A step is a shared pointer: cloning one increments a counter, and a million forks of a long history share it.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Parent, Parents, Stamp, Step};
+///
+/// let stamp = Stamp::on(BranchId([1; 16]));
+/// let first = Step::new(Parents::None, Chunk::user("Hello"), stamp.clone());
+/// let second = Step::new(Parents::One(Parent::Loaded(first.clone())), Chunk::assistant("Hi!"), stamp);
+/// assert_eq!(second.parents()[0].step(), Some(&first));
+/// ```
 #[derive(Clone)]
 pub struct Step(Arc<Node>);
 
@@ -35,6 +44,13 @@ struct Node {
 /// The author, cost and time of a step.
 ///
 /// The stamp is outside the content hash, so that a replay can have the same ids as its original.
+///
+/// ```
+/// use rath_record::{BranchId, Stamp, Timestamp, Usage};
+///
+/// let stamp = Stamp::on(BranchId([1; 16])).by("readme.agent").usage(Usage::new(20, 5)).at(Timestamp(0));
+/// assert_eq!(stamp.by.as_deref(), Some("readme.agent"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stamp {
@@ -74,6 +90,8 @@ impl Stamp {
 }
 
 /// A chunk as it was read from a file or a store.
+///
+/// Passed to [`Step::from_store`].
 pub struct StoredChunk<'a> {
     /// The decoded chunk.
     pub chunk: Chunk,
@@ -105,6 +123,8 @@ impl StoredChunk<'_> {
 }
 
 /// A parent of a step: the step itself or, if its row was lost, its id.
+///
+/// See [`Step`] for an example.
 #[derive(Clone)]
 pub enum Parent {
     /// The step is in memory.
@@ -150,6 +170,8 @@ impl Parent {
 }
 
 /// The parents of a step: none for the first step of a record, two for a merge, one for every other step.
+///
+/// See [`Step`] for an example.
 #[derive(Clone)]
 pub enum Parents {
     /// No parent: a first step.

@@ -12,6 +12,14 @@ use crate::usage::Usage;
 pub const MAX_CONCAT_STEPS: u64 = 1 << 24;
 
 /// The totals of a line that are readable without loading any of its steps.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Parents, Stamp, Step, Totals};
+///
+/// let step = Step::new(Parents::None, Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let totals = Totals::decode(&step.encode_totals()).expect("these are totals");
+/// assert_eq!(totals.chunks, 1);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {

@@ -16,6 +16,17 @@ pub(crate) use state::TurnState;
 /// Returns what an agent has to do next.
 ///
 /// Everything is in the record: pending work is a call without a result, and there is no other state.
+///
+/// ```
+/// use rath_record::turn::{self, Next};
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// assert!(matches!(turn::next(&record), Next::AskModel));
+/// record.push(Chunk::assistant("Hi!"), Stamp::on(BranchId([1; 16])));
+/// assert!(matches!(turn::next(&record), Next::Done));
+/// ```
 pub fn next(record: &Record) -> Next {
     let Some(head) = record.head() else { return Next::Done };
     match head.totals().turn.pending_work() {
@@ -26,6 +37,8 @@ pub fn next(record: &Record) -> Next {
 }
 
 /// The next action of an agent.
+///
+/// Returned by [`next`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// There is something that the model has not answered.

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 ///
 /// `input` is everything the model read, cached or not, so `cached_read` and `cache_write` are parts of it; `output`
 /// is everything it wrote, so `reasoning` is a part of it.
+///
+/// ```
+/// use rath_record::Usage;
+///
+/// let usage = Usage::new(100, 20) + Usage::new(150, 5);
+/// assert_eq!(usage.total(), 275);
+/// assert_eq!(usage.to_string(), "250 in, 25 out");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {

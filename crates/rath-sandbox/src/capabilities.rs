@@ -5,6 +5,8 @@ use std::fmt;
 /// The restrictions that are in force in a sandbox on this machine, and the mechanisms behind them.
 ///
 /// `Display` prints them on one line.
+///
+/// Returned by [`Sandbox::capabilities`](crate::Sandbox::capabilities).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -25,6 +27,8 @@ pub struct Capabilities {
 }
 
 /// The separation of commands from the rest of the machine.
+///
+/// Part of [`Capabilities`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isolation {
@@ -37,6 +41,8 @@ pub enum Isolation {
 }
 
 /// The part of the machine's files that commands can read.
+///
+/// Part of [`Isolation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostAccess {
     /// All files except private ones (home directories, data of services, keys), read-only.
@@ -47,6 +53,8 @@ pub enum HostAccess {
 }
 
 /// Network access of commands.
+///
+/// Part of [`Capabilities`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// A loopback interface that the processes of one command share, and nothing else.
@@ -56,6 +64,8 @@ pub enum Network {
 }
 
 /// A limit that is in force.
+///
+/// Part of [`Capabilities`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The largest allowed value.
@@ -65,6 +75,8 @@ pub struct Limit {
 }
 
 /// A mechanism of the kernel that enforces a limit.
+///
+/// Part of [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mechanism {

@@ -5,6 +5,25 @@ use std::time::Duration;
 use crate::files::Digest;
 
 /// A command to run in a sandbox.
+///
+#[cfg_attr(all(feature = "process", target_os = "linux"), doc = "```")]
+#[cfg_attr(not(all(feature = "process", target_os = "linux")), doc = "```ignore")]
+/// use std::time::Duration;
+///
+/// use rath_sandbox::{Command, ExitStatus, Sandbox};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath_sandbox::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let mut command = Command::argv(["sort", "-r"]);
+/// command.stdin = b"a\nb\n".to_vec();
+/// command.timeout = Duration::from_secs(60);
+/// let output = Sandbox::local(directory.path()).run(&command).await?;
+/// assert_eq!(output.status, ExitStatus::Exit(0));
+/// assert_eq!(output.stdout.text(), "b\na\n");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The program and its arguments.
@@ -24,6 +43,8 @@ pub struct Command {
 /// The result of a command.
 ///
 /// A command that was started always has an output, even if it failed or was killed: see [`status`](Self::status).
+///
+/// Returned by [`Sandbox::run`](crate::Sandbox::run). See [`Command`] for an example.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The way in which the command ended.
@@ -35,6 +56,8 @@ pub struct Output {
 }
 
 /// The end of a command.
+///
+/// Part of [`Output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// The command exited with this code.
@@ -50,6 +73,8 @@ pub enum ExitStatus {
 /// The output of a command on one stream.
 ///
 /// Up to 512 KiB are held in memory. Of more, the first and the last 256 KiB are held, and a file holds all of it.
+///
+/// Part of [`Output`].
 #[derive(Clone, Debug, Default)]
 pub struct CapturedStream {
     /// All of the output, or its beginning if that is too much for memory.
@@ -65,6 +90,8 @@ pub struct CapturedStream {
 }
 
 /// An output stream of a command.
+///
+/// Passed to [`Sink`] by [`Sandbox::run_streaming`](crate::Sandbox::run_streaming).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.

@@ -9,6 +9,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed operation: its kind, a message, and a hint for the person who can act.
 ///
 /// `Display` prints the message alone; `Debug` adds the errors behind it and the hint.
+///
+/// ```
+/// use rath_sandbox::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::Unavailable, "docker is not running").with_hint("start it with `dockerd`");
+/// assert_eq!(error.to_string(), "docker is not running");
+/// assert_eq!(error.hint(), Some("start it with `dockerd`"));
+/// ```
 pub struct Error(Box<Details>);
 
 struct Details {
@@ -19,6 +27,8 @@ struct Details {
 }
 
 /// The kinds of failure that a caller may want to tell apart.
+///
+/// Returned by [`Error::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -12,6 +12,13 @@ pub const RATH_DIR: &str = ".rath";
 pub(crate) const TEMP_FILE_PREFIX: &str = ".rath-";
 
 /// Returns true if a name is that of a temporary file of [`Root::write`](crate::Root::write).
+///
+/// ```
+/// use rath_sandbox::is_temporary_name;
+///
+/// assert!(is_temporary_name(".rath-01980a5e7a407cc28d4e3f2b1c0d9e8f.tmp".as_ref()));
+/// assert!(!is_temporary_name("notes.txt".as_ref()));
+/// ```
 pub fn is_temporary_name(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.len() == TEMP_FILE_PREFIX.len() + 36
@@ -20,6 +27,8 @@ pub fn is_temporary_name(name: &OsStr) -> bool {
 }
 
 /// A part of a file.
+///
+/// Passed to [`Sandbox::read`](crate::Sandbox::read). See [`Root`](crate::Root) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// The position of the first byte.
@@ -29,6 +38,8 @@ pub struct ByteRange {
 }
 
 /// An entry of a directory.
+///
+/// Returned by [`Sandbox::list`](crate::Sandbox::list) and [`Sandbox::stat`](crate::Sandbox::stat).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name of the entry. Invalid UTF-8 is replaced.
@@ -40,6 +51,8 @@ pub struct DirEntry {
 }
 
 /// The type of a directory entry.
+///
+/// Part of [`DirEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -53,6 +66,8 @@ pub enum FileKind {
 }
 
 /// The BLAKE3 digest of output that was written to a file.
+///
+/// Part of [`CapturedStream`](crate::CapturedStream).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 

@@ -121,6 +121,21 @@ use std::sync::Arc;
 ///
 /// Clones are handles to the same sandbox, which is closed when the last one is dropped. The directory itself is never
 /// removed.
+///
+#[cfg_attr(all(feature = "process", target_os = "linux"), doc = "```")]
+#[cfg_attr(not(all(feature = "process", target_os = "linux")), doc = "```ignore")]
+/// use rath_sandbox::{Command, Sandbox};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath_sandbox::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let sandbox = Sandbox::local(directory.path());
+/// sandbox.write("src/main.rs", b"fn main() {}\n").await?;
+/// assert_eq!(sandbox.list("src").await?[0].name, "main.rs");
+/// assert_eq!(sandbox.run(&Command::shell("wc -l < src/main.rs")).await?.stdout.text().trim(), "1");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Sandbox(Arc<dyn ErasedBackend>);
 
@@ -133,6 +148,8 @@ pub struct Sandbox(Arc<dyn ErasedBackend>);
 ///
 /// Futures are polled on the threads of a runtime, so work that blocks belongs on other threads. When the future of a write is
 /// dropped, the write should not take effect later.
+///
+/// Implemented by [`Local`] and [`Isolated`].
 pub trait SandboxBackend: Send + Sync + 'static {
     /// Returns the URI that opens this sandbox again. It must not contain a credential, since callers may store it.
     fn uri(&self) -> &str;

@@ -30,6 +30,19 @@ use crate::error::{Error, ErrorKind, Result};
 /// replaces the directory entry with a new file.
 ///
 /// All calls block.
+///
+/// ```
+/// use rath_sandbox::{ByteRange, ErrorKind, Root};
+///
+/// # fn main() -> rath_sandbox::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let root = Root::open(directory.path())?;
+/// root.write("notes.txt", b"one\ntwo\n")?;
+/// assert_eq!(root.read("notes.txt", ByteRange { offset: 4, max_len: 3 })?, b"two");
+/// assert_eq!(root.stat("../notes.txt").unwrap_err().kind(), ErrorKind::OutsideWorkspace);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Root {
     /// The path of the directory when it was opened, without symlinks.
     path: PathBuf,

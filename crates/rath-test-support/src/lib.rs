@@ -1,14 +1,17 @@
-//! Support for the tests of this workspace: fixed seeds, temporary directories, programs with a clean environment, waiting.
+//! Support for the tests of this workspace: fixed seeds, temporary directories, programs with a clean environment, waiting,
+//! source files.
 //!
 //! A test gives the same result on every machine because it takes these things from here and from nowhere else;
 //! `tests/rules.rs` fails when a test goes around them.
 
 mod process;
 mod random;
+mod sources;
 mod wait;
 
 pub use process::{git, program, this_test};
 pub use random::{cases, count, exhaustive, property, seed, seeds};
+pub use sources::{ModuleDeclaration, SourceFile, module_declarations, source_files};
 pub use tempfile::TempDir;
 pub use wait::{LIMIT, wait_until, with_enough_time};
 

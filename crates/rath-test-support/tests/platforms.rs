@@ -1,6 +1,8 @@
 //! Calls that only Unix has are made in modules that only Unix compiles, so that the libraries build elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use rath_test_support::{ModuleDeclaration, module_declarations, source_files};
 
 /// Texts that stand for calls of Unix.
 const UNIX_ONLY: [&str; 5] = ["os::unix", "os::fd", "rustix", "libc::", "seccompiler"];
@@ -21,12 +23,8 @@ fn calls_of_unix_are_behind_a_cfg() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (mut seen, mut wrong) = (0, Vec::new());
     for root in ROOTS {
-        let root = crates.join(root);
-        let mut rest = vec![(root.parent().expect("it is in a folder").to_owned(), root)];
-        while let Some((modules, path)) = rest.pop() {
-            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            check_file(&path, &text, &mut wrong);
-            rest.extend(portable_modules(&path, &modules, &text));
+        for file in source_files(&crates.join(root), is_portable) {
+            check_file(&file.path, &file.text, &mut wrong);
             seen += 1;
         }
     }
@@ -45,31 +43,9 @@ fn check_file(path: &Path, text: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// Returns the modules that a file declares and that every platform compiles: the folder of their own modules, and their
-/// file. Modules of tests are left out.
-fn portable_modules(path: &Path, modules: &Path, text: &str) -> Vec<(PathBuf, PathBuf)> {
-    let (mut found, mut attributes) = (Vec::new(), Vec::new());
-    for line in text.lines() {
-        if line.starts_with("#[") {
-            attributes.push(line);
-            continue;
-        }
-        let name = line.rsplit_once("mod ").and_then(|(before, name)| {
-            let is_declaration = before.is_empty() || before.starts_with("pub");
-            name.strip_suffix(';').filter(|_| is_declaration)
-        });
-        let is_left_out = attributes.iter().any(|line| is_guard(line) || line.contains("cfg(test)"));
-        if let Some(name) = name.filter(|_| !is_left_out) {
-            let named = attributes.iter().find_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]"));
-            let file = match named {
-                Some(file) => path.parent().expect("it is in a folder").join(file),
-                None => modules.join(format!("{name}.rs")),
-            };
-            found.push((modules.join(name), file));
-        }
-        attributes.clear();
-    }
-    found
+/// Returns true for a module that every platform compiles. Modules of tests are left out.
+fn is_portable(module: &ModuleDeclaration<'_>) -> bool {
+    !module.attributes.iter().any(|line| is_guard(line) || line.contains("cfg(test)"))
 }
 
 /// Returns true for an attribute that leaves out what follows on platforms other than Unix.
@@ -90,7 +66,7 @@ fn a_call_without_a_cfg_is_found() {
     assert_eq!(wrong("// rustix\n#[cfg(unix)]\nstd::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);\n"), 0);
     let text = "mod all;\n#[cfg(unix)]\nmod disk;\n#[cfg(not(unix))]\n#[path = \"disk_unsupported.rs\"]\npub(crate) mod disk;\n\
                 #[cfg(all(unix, feature = \"process\"))]\nmod local;\n#[cfg(test)]\nmod tests;\nmod tests {\n";
-    let found = portable_modules(Path::new("src/lib.rs"), Path::new("src"), text);
-    let found: Vec<_> = found.iter().map(|(_, file)| file.display().to_string()).collect();
-    assert_eq!(found, ["src/all.rs", "src/disk_unsupported.rs"]);
+    let found = module_declarations(text).into_iter().filter(is_portable);
+    let found: Vec<_> = found.map(|found| found.file(Path::new("src/lib.rs"), Path::new("src"))).collect();
+    assert_eq!(found, [Path::new("src/all.rs"), Path::new("src/disk_unsupported.rs")]);
 }

@@ -28,6 +28,8 @@ pub struct Bisect {
 }
 
 /// The result of testing a tree.
+///
+/// Passed to [`Bisect::report`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The test passed.

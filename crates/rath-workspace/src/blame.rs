@@ -15,6 +15,27 @@ use crate::objects::Objects;
 use crate::tree::TreeId;
 
 /// One version in a history: its tree, and the positions of the versions that it came from.
+///
+/// ```
+/// use rath_workspace::Revision;
+/// # use rath_workspace::{Objects, Workspace};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let project = temp.path().join("project");
+/// # std::fs::create_dir(&project)?;
+/// # let objects = Objects::open(&temp.path().join("versions"))?;
+/// # let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
+/// std::fs::write(project.join("notes.txt"), "one\n")?;
+/// let first = Revision { tree: workspace.snapshot()?.tree, parents: vec![] };
+/// std::fs::write(project.join("notes.txt"), "one\ntwo\n")?;
+/// let second = Revision { tree: workspace.snapshot()?.tree, parents: vec![0] };
+///
+/// let lines = objects.blame(&[first, second], 1, "notes.txt")?.expect("the file exists");
+/// assert_eq!((lines[0].text.as_str(), lines[0].revision), ("one", 0));
+/// assert_eq!((lines[1].text.as_str(), lines[1].revision), ("two", 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Revision {
     /// The tree.
@@ -24,6 +45,8 @@ pub struct Revision {
 }
 
 /// One line of a file, and the revision that wrote it.
+///
+/// Returned by [`Objects::blame`]. See [`Revision`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlamedLine {
     /// The text, without the line break.

@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// One path that differs between two versions of a directory.
+///
+/// Returned by [`Objects::diff`](crate::Objects::diff) and [`Workspace::changes`](crate::Workspace::changes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileChange {
@@ -19,6 +21,8 @@ pub struct FileChange {
 }
 
 /// The kinds of change.
+///
+/// Part of [`FileChange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The path is new.
@@ -35,6 +39,8 @@ pub enum ChangeKind {
 }
 
 /// The reasons why a path is not part of a tree.
+///
+/// Part of [`FileChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UntrackedReason {
     /// A `.gitignore` names it, or it belongs to version control itself.
@@ -48,6 +54,8 @@ pub enum UntrackedReason {
 }
 
 /// The BLAKE3 digest of a file's content.
+///
+/// Part of [`FileChange`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 

@@ -169,6 +169,8 @@ fn collides() -> Error {
 }
 
 /// A temporary directory with the files of a tree, removed on drop.
+///
+/// Returned by [`Objects::temp_checkout`].
 pub struct TempCheckout(PathBuf);
 
 impl TempCheckout {

@@ -9,6 +9,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failed operation: its kind, a message, and a hint for the person who can act.
 ///
 /// `Display` prints the message alone; `Debug` adds the errors behind it and the hint.
+///
+/// ```
+/// use rath_workspace::{ErrorKind, Objects, Workspace};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let objects = Objects::open(&temp.path().join("versions"))?;
+/// # let mut workspace = Workspace::open(temp.path(), &objects, &temp.path().join("index"))?;
+/// let unknown = "git:1111111111111111111111111111111111111111".parse()?;
+/// let error = objects.files(unknown).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Damaged);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<ErrorDetails>);
 
 /// The contents of an error, boxed to keep results small.
@@ -20,6 +33,8 @@ struct ErrorDetails {
 }
 
 /// The kinds of failure that callers can distinguish.
+///
+/// Returned by [`Error::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -3,6 +3,17 @@
 use std::path::Path;
 
 /// The ways to create the directory of a fork.
+///
+/// ```
+/// use rath_workspace::ForkMethod;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let temp = tempfile::tempdir()?;
+/// let method = ForkMethod::detect(temp.path());
+/// println!("a fork in this directory is made by {method:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkMethod {

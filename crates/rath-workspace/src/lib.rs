@@ -160,6 +160,25 @@ use self::overlay::OverlayMount;
 use self::restore::Restore;
 
 /// A directory whose versions are stored.
+///
+/// ```
+/// use rath_workspace::{ChangeKind, Objects, Workspace};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let project = temp.path().join("project");
+/// # std::fs::create_dir(&project)?;
+///
+/// let objects = Objects::open(&temp.path().join("versions"))?;
+/// let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
+/// let before = workspace.snapshot()?;
+/// std::fs::write(project.join("notes.txt"), "one\n")?;
+/// let after = workspace.snapshot()?;
+/// assert_eq!(workspace.changes(&before, &after)?[0].kind, ChangeKind::Created);
+/// workspace.restore(before.tree)?;
+/// assert!(!project.join("notes.txt").exists());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
@@ -177,6 +196,8 @@ pub struct Workspace {
 }
 
 /// The contents of a directory at one time.
+///
+/// Returned by [`Workspace::snapshot`]. See [`Workspace`] for an example.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The tree of the tracked files.

@@ -22,6 +22,8 @@ use crate::tree::{self, Mode, ObjectId, TreeId};
 use self::moves::PathMove;
 
 /// The result of merging two trees.
+///
+/// Returned by [`Objects::merge`]. See [`Conflict`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeResult {
     /// The merged tree. For a conflict it contains what git would write: text with conflict markers, or both versions.
@@ -31,6 +33,28 @@ pub struct MergeResult {
 }
 
 /// A path that both sides changed in ways that cannot be merged.
+///
+/// ```
+/// use rath_workspace::{ConflictKind, Labels};
+/// # use rath_workspace::{Objects, Workspace};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let project = temp.path().join("project");
+/// # std::fs::create_dir(&project)?;
+/// # let objects = Objects::open(&temp.path().join("versions"))?;
+/// # let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
+/// # let mut version = |content: &str| -> Result<_, Box<dyn std::error::Error>> {
+/// #     std::fs::write(project.join("notes.txt"), content)?;
+/// #     Ok(workspace.snapshot()?.tree)
+/// # };
+///
+/// let (base, ours, theirs) = (version("one\n")?, version("two\n")?, version("three\n")?);
+/// let merged = objects.merge(base, ours, theirs, Labels { ours: "ours", theirs: "theirs" })?;
+/// assert_eq!(merged.conflicts[0].path, "notes.txt");
+/// assert_eq!(merged.conflicts[0].kind, ConflictKind::Content);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The path, in the merged tree if it exists there.
@@ -46,6 +70,8 @@ pub struct Conflict {
 }
 
 /// The kinds of conflict.
+///
+/// Part of [`Conflict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConflictKind {
@@ -75,6 +101,8 @@ pub enum ConflictKind {
 }
 
 /// The names of the two sides, in conflict markers and in the names of files that had to be renamed.
+///
+/// Passed to [`Objects::merge`]. See [`Conflict`] for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
     /// The first side.

@@ -22,6 +22,23 @@ use crate::tree::{EMPTY_TREE, ObjectId};
 /// The folder is a bare git repository without references, so `git --git-dir FOLDER diff TREE TREE` works on it; this
 /// crate never runs git. Clones share one handle, and several processes may use one folder at the same time: an object
 /// is written to a temporary file and then renamed, and objects are never changed or removed.
+///
+/// ```
+/// use rath_workspace::{Objects, Workspace};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let project = temp.path().join("project");
+/// # std::fs::create_dir(&project)?;
+/// # std::fs::write(project.join("notes.txt"), "one\n")?;
+///
+/// let objects = Objects::open(&temp.path().join("versions"))?;
+/// let mut workspace = Workspace::open(&project, &objects, &temp.path().join("index"))?;
+/// let tree = workspace.snapshot()?.tree;
+/// objects.sync()?;
+/// assert_eq!(objects.read(tree, "notes.txt")?.as_deref(), Some(&b"one\n"[..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Objects(Arc<ObjectsInner>);
 

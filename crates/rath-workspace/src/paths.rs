@@ -9,6 +9,14 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// A path that is UTF-8 is its own text. Other paths are quoted as git does it, with invalid bytes as three octal
 /// digits. A path that begins with a quotation mark is quoted too, so that no two paths have the same text.
+///
+/// ```
+/// use rath_workspace::{path_bytes, path_text};
+///
+/// assert_eq!(path_text(b"src/main.rs"), "src/main.rs");
+/// assert_eq!(path_text(b"caf\xe9"), r#""caf\351""#);
+/// assert_eq!(*path_bytes(r#""caf\351""#), *b"caf\xe9");
+/// ```
 pub fn path_text(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.starts_with('"') => Cow::Borrowed(text),
@@ -66,6 +74,8 @@ pub(crate) fn parse_path(text: &str) -> Result<Vec<u8>> {
 }
 
 /// Returns the bytes of a path from its text form; a text that is not quoted correctly stands for itself.
+///
+/// See [`path_text`] for an example.
 pub fn path_bytes(text: &str) -> Cow<'_, [u8]> {
     decode(text).unwrap_or(Cow::Borrowed(text.as_bytes()))
 }

@@ -9,6 +9,8 @@ use crate::tree::{self, Mode, ObjectId, TreeId};
 use crate::{changes, checkout, paths};
 
 /// A file in a tree.
+///
+/// Returned by [`Objects::files`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeFile {
     /// The path. A path that is not UTF-8 is quoted with octal digits, as git does.

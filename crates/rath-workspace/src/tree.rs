@@ -7,16 +7,28 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The id of an object: the SHA-1 of its kind, length and content, as git computes it.
+///
+/// Part of [`TreeFile`](crate::TreeFile).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub [u8; 20]);
 
 /// The id of a tree: one version of a directory.
 ///
 /// Its text form is `git:` and 40 hexadecimal digits.
+///
+/// ```
+/// use rath_workspace::TreeId;
+///
+/// let tree: TreeId = "git:4b825dc642cb6eb9a060e54bf8d69288fbee4904".parse()?;
+/// assert_eq!(tree.to_string(), "git:4b825dc642cb6eb9a060e54bf8d69288fbee4904");
+/// # Ok::<(), rath_workspace::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub ObjectId);
 
 /// The mode of an entry in a tree.
+///
+/// Part of [`TreeFile`](crate::TreeFile).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// A file.

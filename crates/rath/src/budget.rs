@@ -42,6 +42,8 @@ struct BudgetState {
 }
 
 /// The limits of a budget. `None` is no limit.
+///
+/// Returned by [`Budget::limits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetLimits {
     /// The tokens read and written.

@@ -1,6 +1,8 @@
 //! The kinds of failure, and the errors of the planes below the session.
 
 /// The kinds of failure that a caller may want to tell apart.
+///
+/// Returned by [`Error::kind`](crate::Error::kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

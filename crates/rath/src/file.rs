@@ -19,6 +19,21 @@ use crate::session::{Error, Result};
 const BLOCK_BYTES: usize = 256 * 1024;
 
 /// The contents of a session file.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("hello.rath");
+/// Session::user("hello").save(&path).await?;
+/// let file = Session::open(&path).await?;
+/// assert!(file.report.is_whole());
+/// assert_eq!(file.session.chunk_count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SessionFile {
     /// The session that ends at the newest step, as far as it could be read.
@@ -86,12 +101,28 @@ impl Session {
 }
 
 /// Checks a session file. The memory needed does not grow with the length of the file.
+///
+/// ```
+/// # use rath::prelude::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("hello.rath");
+/// # Session::user("hello").save(&path).await?;
+/// let report = rath::verify(&path).await?;
+/// assert!(report.is_whole());
+/// assert_eq!(report.steps, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub async fn verify(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref().to_owned();
     run_blocking(move || verify_blocking(path)).await
 }
 
 /// Checks a session file, on the current thread. See [`verify`].
+///
+/// See [`verify`] for an example.
 pub fn verify_blocking(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
@@ -108,6 +139,8 @@ pub fn verify_blocking(path: impl AsRef<Path>) -> Result<Report> {
 }
 
 /// The result of a salvage: the number of copied steps, and the steps and payloads that are lost.
+///
+/// Returned by [`salvage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
     /// The number of steps that were copied.
@@ -159,12 +192,36 @@ impl SalvageReport {
 ///
 /// The lineage is that of a damaged file, [`SessionFile::lineage`], or of a damaged session in a store,
 /// [`Store::pieces`](crate::Store::pieces). An existing file is not replaced.
+///
+/// ```
+/// # use rath::prelude::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let (path, copy) = (directory.path().join("hello.rath"), directory.path().join("copy.rath"));
+/// # let mut session = Session::user("hello");
+/// # session.push(Chunk::assistant("hi"));
+/// # session.save(&path).await?;
+/// // Change a letter in a session file.
+/// let changed = std::fs::read_to_string(&path)?.replace("hello", "hullo");
+/// std::fs::write(&path, changed)?;
+/// let damaged = Session::open(&path).await?;
+/// assert!(!damaged.report.is_whole());
+///
+/// let report = rath::salvage(&damaged.lineage, &copy).await?;
+/// assert_eq!((report.steps, report.lost_steps.len()), (1, 1));
+/// assert!(rath::verify(&copy).await?.is_whole());
+/// # Ok(())
+/// # }
+/// ```
 pub async fn salvage(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
     let (lineage, path) = (lineage.clone(), path.as_ref().to_owned());
     run_blocking(move || salvage_blocking(&lineage, path)).await
 }
 
 /// Copies all steps of a lineage to a new file, on the current thread. See [`salvage`].
+///
+/// See [`salvage`] for an example.
 pub fn salvage_blocking(lineage: &Lineage, path: impl AsRef<Path>) -> Result<SalvageReport> {
     let path = path.as_ref();
     if path.symlink_metadata().is_ok() {
@@ -175,12 +232,28 @@ pub fn salvage_blocking(lineage: &Lineage, path: impl AsRef<Path>) -> Result<Sal
 }
 
 /// Checks an exported graph of sessions.
+///
+/// ```
+/// use rath::record::graph::Ids;
+/// # use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("graph.jsonl");
+/// std::fs::write(&path, Session::user("hello").export(Ids::Original))?;
+/// assert!(rath::verify_graph(&path).await?.problems.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 pub async fn verify_graph(path: impl AsRef<Path>) -> Result<GraphReport> {
     let path = path.as_ref().to_owned();
     run_blocking(move || verify_graph_blocking(path)).await
 }
 
 /// Checks an exported graph of sessions, on the current thread. See [`verify_graph`].
+///
+/// See [`verify_graph`] for an example.
 pub fn verify_graph_blocking(path: impl AsRef<Path>) -> Result<GraphReport> {
     let path = path.as_ref();
     let export = std::fs::read(path).map_err(|error| io_error("read", path, error))?;

@@ -63,6 +63,8 @@ pub trait Workflow: Module {
 }
 
 /// A workflow of any type, as `&dyn Run`. Every [`Workflow`] implements it.
+///
+/// Implemented by [`Agent`], [`Sequential`] and every other [`Workflow`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be run",
     label = "this is not a workflow",

@@ -34,6 +34,8 @@ mod time;
 use crate::session::Session;
 
 /// A session read from a file of another program.
+///
+/// Returned by [`openrath::read`] and [`atif::read`].
 #[derive(Debug)]
 pub struct Import {
     /// The session, as far as it could be read.
@@ -47,6 +49,8 @@ pub struct Import {
 }
 
 /// A session as a file of another program.
+///
+/// Returned by [`openrath::write`](fn@openrath::write) and [`atif::write`](fn@atif::write).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The contents of the file.

@@ -33,7 +33,41 @@ pub use file::{
 pub use memory::Memory;
 pub use place::Place;
 pub use provider::Provider;
-pub use rath_macros::{Module, tool};
+/// Implements [`flow::Module`] for a struct whose fields are modules.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// /// Writes, then corrects.
+/// #[derive(Module)]
+/// struct Office {
+///     writer: Agent,
+///     critic: Agent,
+///     #[module(skip)]
+///     rounds: u32,
+/// }
+/// ```
+#[doc(inline)]
+pub use rath_macros::Module;
+/// Implements [`Tool`](tool::Tool) for an async function.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// /// Count the words in a text.
+/// #[tool(read_only)]
+/// async fn word_count(
+///     /// The text.
+///     text: String,
+/// ) -> usize {
+///     text.split_whitespace().count()
+/// }
+///
+/// assert_eq!(word_count.spec().name, "word_count");
+/// assert_eq!(word_count.spec().description, "Count the words in a text.");
+/// ```
+#[doc(inline)]
+pub use rath_macros::tool;
 pub use rath_record as record;
 pub use rath_record::{BranchId, CallId, Chunk, Digest, StepId, Text, Timestamp, Usage, chunk, turn, view};
 pub use rath_sandbox as sandbox;

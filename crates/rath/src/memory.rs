@@ -15,8 +15,12 @@ use crate::error::plane_error;
 
 plane_error! {
     /// A failure of a memory.
+    ///
+    /// Returned by [`Memory::commit`], [`Memory::recall`] and [`Memory::forget`].
     MemoryError;
     /// The kinds of failure of a memory.
+    ///
+    /// Returned by [`MemoryError::kind`].
     MemoryErrorKind {
         /// A file could not be read or written.
         Io => Io,
@@ -43,6 +47,35 @@ plane_error! {
 pub struct Memory(Arc<dyn ErasedMemory>);
 
 /// The trait that the author of a memory implements.
+///
+/// ```
+/// use rath::Memory;
+/// use rath::chunk::RecalledEntry;
+/// use rath::memory::{MemoryBackend, MemoryError};
+///
+/// /// Stores nothing.
+/// struct Nothing;
+///
+/// impl MemoryBackend for Nothing {
+///     fn uri(&self) -> &str {
+///         "nothing:"
+///     }
+///
+///     async fn commit(&self, facts: &[String]) -> Result<Vec<String>, MemoryError> {
+///         Ok(facts.to_vec())
+///     }
+///
+///     async fn recall(&self, _query: &str, _limit: usize) -> Result<Vec<RecalledEntry>, MemoryError> {
+///         Ok(Vec::new())
+///     }
+///
+///     async fn forget(&self, _entries: &[String]) -> Result<Vec<String>, MemoryError> {
+///         Ok(Vec::new())
+///     }
+/// }
+///
+/// assert_eq!(Memory::new(Nothing).uri(), "nothing:");
+/// ```
 pub trait MemoryBackend: Send + Sync + 'static {
     /// Returns the URI that the record knows the memory by. It must not hold a credential.
     fn uri(&self) -> &str;

@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// The place where a session's tools run: the URI of a sandbox, such as `local:./`.
+///
+/// Returned by [`Session::place`](crate::Session::place).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(String);
 

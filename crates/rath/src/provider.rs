@@ -85,6 +85,40 @@ pub struct Provider {
 ///
 /// A backend makes one attempt and returns its result. When to try again, what may be spent and what is recorded is decided
 /// in one place for all backends.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use rath::chunk::Identity;
+/// use rath::prelude::*;
+/// use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
+///
+/// /// Answers with the length of the request.
+/// struct Length(Identity, Arc<Settings>);
+///
+/// impl ProviderBackend for Length {
+///     fn identity(&self) -> &Identity {
+///         &self.0
+///     }
+///
+///     fn settings(&self) -> &Arc<Settings> {
+///         &self.1
+///     }
+///
+///     async fn send(&self, request: &Request, _sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+///         Ok(Answer { text: format!("{} bytes", request.body().len()), ..Answer::default() })
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let identity = Identity { provider: "house".to_owned(), model: "length".to_owned() };
+/// let provider = Provider::new(Length(identity, Arc::new(Settings::new(Shape::Chat))));
+/// let session = provider.ask(Session::user("hello")).await?;
+/// assert!(session.text().is_some_and(|text| text.ends_with(" bytes")));
+/// # Ok(())
+/// # }
+/// ```
 pub trait ProviderBackend: Send + Sync + 'static {
     /// Returns the provider and the model, as they are recorded. Never a credential.
     fn identity(&self) -> &Identity;

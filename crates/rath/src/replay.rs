@@ -62,6 +62,8 @@ impl Session {
 }
 
 /// A replay that has not begun. Awaiting it runs it.
+///
+/// Returned by [`Session::replay`].
 #[must_use = "a replay does nothing until it is awaited"]
 pub struct ReplayBuilder<'a> {
     session: Session,
@@ -111,6 +113,8 @@ impl<'a> IntoFuture for ReplayBuilder<'a> {
 }
 
 /// The result of a replay.
+///
+/// See [`Session::replay`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayReport {

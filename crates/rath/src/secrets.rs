@@ -35,6 +35,8 @@ use known::KnownValues;
 pub struct Secrets(Option<Arc<Vec<Arc<KnownValues>>>>);
 
 /// The outcome of adding a value.
+///
+/// Returned by [`Secrets::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a value that was not added is not hidden"]
 pub enum AddOutcome {

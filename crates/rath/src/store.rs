@@ -77,6 +77,8 @@ struct OpenWriter(Arc<WriterThread>);
 ///
 /// All calls block. Calls that write come from one thread of the store, one after the other; calls that read come from any
 /// thread, at any time.
+///
+/// Implemented by [`Jsonl`] and, with the feature `sqlite`, by `Sqlite`.
 pub trait StoreBackend: Send + Sync + 'static {
     /// Returns the URI that opens this store.
     fn uri(&self) -> &str;
@@ -137,6 +139,8 @@ pub trait StoreBackend: Send + Sync + 'static {
 }
 
 /// Steps to be appended to a branch.
+///
+/// Passed to [`StoreBackend::write`].
 pub struct Write {
     /// The session that the branch is part of: the branch that the session began with.
     pub family: BranchId,
@@ -168,6 +172,8 @@ impl Write {
 }
 
 /// The right by which a branch is appended to.
+///
+/// Part of [`Write`].
 #[derive(Clone, Debug)]
 pub enum WriteRight {
     /// The branch is new, and this holder gets it.
@@ -180,6 +186,8 @@ pub enum WriteRight {
 pub const FIRST_EPOCH: u64 = 1;
 
 /// A branch in a list.
+///
+/// Returned by [`Store::list`].
 #[derive(Clone, Debug)]
 pub struct BranchSummary {
     /// The branch.
@@ -201,6 +209,8 @@ pub struct BranchSummary {
 }
 
 /// A branch as it was read.
+///
+/// Returned by [`StoreBackend::read`].
 pub struct StoredBranch {
     /// The entry of the branch in the list.
     pub summary: BranchSummary,
@@ -211,6 +221,8 @@ pub struct StoredBranch {
 }
 
 /// Damage at one place of a store.
+///
+/// Part of [`CheckReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The place, in the terms of the store.
@@ -232,6 +244,8 @@ impl fmt::Display for Damage {
 }
 
 /// The result of a check of a whole store.
+///
+/// Returned by [`Store::check`].
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The number of branches.
@@ -243,6 +257,8 @@ pub struct CheckReport {
 }
 
 /// The space that a compaction freed.
+///
+/// Returned by [`Store::compact`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreedSpace {
     /// The number of bytes.
@@ -254,6 +270,8 @@ pub struct FreedSpace {
 /// The places of steps in one store.
 ///
 /// A step notes its place in the first store that holds it; places in further stores are noted here.
+///
+/// Passed to [`StoreBackend::write`].
 pub struct StepPlaces {
     token: u64,
     others: Mutex<HashMap<StepId, StorageState>>,

@@ -124,6 +124,8 @@ pub const OUTPUT_LIMIT: usize = 32 * 1024;
 ///
 /// It decides about a call whose end is unknown because the process died: such a call is made again, or waits for a
 /// decision.
+///
+/// Returned by [`Tool::nature`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nature {
     /// The call changes nothing, so it is made again.
@@ -139,6 +141,14 @@ pub enum Nature {
 }
 
 /// A list of tools for an agent, such as [`builtin::all`]. `Tools::default()` is empty.
+///
+/// ```
+/// use rath::tool::builtin::{self, Shell};
+///
+/// let tools = builtin::files().only(|name| name != "edit_file").tool(Shell);
+/// assert!(tools.names().any(|name| name == "shell"));
+/// assert!(!tools.names().any(|name| name == "edit_file"));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Tools(Vec<ToolHandle>);
 

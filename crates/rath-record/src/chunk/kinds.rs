@@ -11,6 +11,15 @@ use crate::id::{CallId, Digest, StepId};
 use crate::payload::{Blob, Payload, Text};
 
 /// An agent's prompt with its tools and provider identity.
+///
+/// ```
+/// use rath_record::chunk::{Identity, Instructions, ToolSpec};
+///
+/// let list = ToolSpec::new("list", "Lists a folder.", serde_json::json!({ "type": "object" }));
+/// let model = Identity { provider: "openai".to_owned(), model: "gpt-5".to_owned() };
+/// let instructions = Instructions::new("You are brief.").with_tools([list]).with_provider(model);
+/// assert_eq!(instructions.tools[0].name, "list");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Instructions {
@@ -25,6 +34,8 @@ pub struct Instructions {
 }
 
 /// The description of a tool that is sent to the model.
+///
+/// See [`Instructions`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolSpec {
@@ -37,6 +48,8 @@ pub struct ToolSpec {
 }
 
 /// The name of a provider and its model: something to compare, never a credential.
+///
+/// See [`Instructions`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The kind of provider: `openai`, `anthropic`, `script`, ..
@@ -46,6 +59,14 @@ pub struct Identity {
 }
 
 /// A message from the user.
+///
+/// ```
+/// use rath_record::chunk::{Chunk, Image, User};
+///
+/// let user = User::new("What is this?").with_images([Image::new("image/png", [0x89, 0x50])]);
+/// assert_eq!(Chunk::from(user.clone()).payloads().len(), 1);
+/// assert_eq!(user.images[0].blob.bytes(), 2);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct User {
@@ -57,6 +78,8 @@ pub struct User {
 }
 
 /// An image. The chunk holds its digest; the bytes are stored as a payload.
+///
+/// See [`User`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Image {
@@ -67,6 +90,15 @@ pub struct Image {
 }
 
 /// An answer of the model.
+///
+/// ```
+/// use rath_record::chunk::{Assistant, Call, Finish};
+///
+/// let answer = Assistant::new("I will look.")
+///     .with_calls([Call::new("c1", "list", r#"{"path":"."}"#)])
+///     .with_finish(Finish::Calls);
+/// assert_eq!(&*answer.calls[0].tool, "list");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Assistant {
@@ -99,6 +131,8 @@ pub struct Assistant {
 }
 
 /// A tool call, as the model wrote it.
+///
+/// See [`Assistant`] for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Call {
@@ -112,6 +146,8 @@ pub struct Call {
 }
 
 /// The reason why a model stopped.
+///
+/// Part of [`Assistant`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -130,6 +166,8 @@ pub enum Finish {
 /// A tool call is about to take effect.
 ///
 /// This is recorded before the effect starts, so that a crash cannot hide a call that ran.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolStarted {
@@ -141,6 +179,13 @@ pub struct ToolStarted {
 }
 
 /// A tool call ended.
+///
+/// ```
+/// use rath_record::chunk::{Change, Effect, Outcome, ToolResult};
+///
+/// let result = ToolResult::new("c1", Outcome::Ok, "written").with_effects([Effect::new("a.txt", Change::Created)]);
+/// assert_eq!(result.effects[0].path, "a.txt");
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolResult {
@@ -162,6 +207,8 @@ pub struct ToolResult {
 }
 
 /// The way in which a tool call ended.
+///
+/// Part of [`ToolResult`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -187,6 +234,8 @@ pub enum Outcome {
 }
 
 /// The session was bound to a sandbox.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Placed {
@@ -198,6 +247,8 @@ pub struct Placed {
 }
 
 /// Something was written to a memory or read from one.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Memory {
@@ -208,6 +259,8 @@ pub struct Memory {
 }
 
 /// An operation on a memory.
+///
+/// Part of [`Memory`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -237,6 +290,8 @@ pub enum MemoryEvent {
 }
 
 /// An entry that a search of a memory returned.
+///
+/// Part of [`MemoryEvent`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecalledEntry {
@@ -249,6 +304,8 @@ pub struct RecalledEntry {
 /// Earlier steps were folded into a summary.
 ///
 /// Nothing is removed from the record: views hide the steps that are named here.
+///
+/// See [`Fold`](crate::view::Fold) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Compressed {
@@ -262,6 +319,8 @@ pub struct Compressed {
 }
 
 /// A selector asked a model to choose a route.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Selected {
@@ -277,6 +336,8 @@ pub struct Selected {
 }
 
 /// One route on a selector's menu.
+///
+/// Part of [`Selected`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Route {
@@ -287,6 +348,8 @@ pub struct Route {
 }
 
 /// The result of parsing a selector's reply.
+///
+/// Part of [`Selected`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -307,6 +370,8 @@ pub enum Choice {
 }
 
 /// A check ran.
+///
+/// See [`Checks`](crate::view::Checks) for an example.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Checked {
@@ -326,6 +391,8 @@ pub struct Checked {
 }
 
 /// The result of a check.
+///
+/// Part of [`Checked`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -339,6 +406,8 @@ pub enum Verdict {
 }
 
 /// A branch was forked from its parent here.
+///
+/// See [`Lineage`](crate::lineage::Lineage) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Forked {
@@ -355,6 +424,8 @@ pub struct Forked {
 }
 
 /// Two branches were merged here: the first parent is ours, the second theirs.
+///
+/// Passed to [`Record::merge`](crate::Record::merge).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Merged {
@@ -386,6 +457,8 @@ fn is_first_nth(nth: &u64) -> bool {
 }
 
 /// A way to merge two branches.
+///
+/// Passed to [`Record::merge`](crate::Record::merge).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -402,6 +475,8 @@ pub enum Strategy {
 }
 
 /// A branch was detached here: it keeps its steps and no longer has a parent branch.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Detached {
@@ -413,6 +488,8 @@ pub struct Detached {
 }
 
 /// A model call failed and will be retried.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Retry {
@@ -425,6 +502,8 @@ pub struct Retry {
 }
 
 /// The run was stopped from outside.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Interrupted {
@@ -433,6 +512,8 @@ pub struct Interrupted {
 }
 
 /// A person approved a call.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Approved {
@@ -441,6 +522,8 @@ pub struct Approved {
 }
 
 /// A person denied a call.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Denied {
@@ -451,6 +534,8 @@ pub struct Denied {
 }
 
 /// The run failed.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failed {
@@ -461,6 +546,8 @@ pub struct Failed {
 }
 
 /// A person continued the session although something had changed since it was left.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resumed {
@@ -469,6 +556,8 @@ pub struct Resumed {
 }
 
 /// A remark that no model sees.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Note {
@@ -477,6 +566,15 @@ pub struct Note {
 }
 
 /// A chunk that this version cannot read: its kind is newer, or its members do not match.
+///
+/// ```
+/// use rath_record::Chunk;
+///
+/// let json = r#"{"kind":"applause","volume":11}"#;
+/// let Chunk::Other(other) = Chunk::decode(json)? else { panic!("this version knows the kind") };
+/// assert_eq!((other.kind(), other.json()), ("applause", json));
+/// # Ok::<(), rath_record::chunk::ChunkError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     pub(super) kind: String,
@@ -488,6 +586,14 @@ pub struct Other {
 /// JSON text, kept as written except that it is on one line.
 ///
 /// Two values are equal if their texts are.
+///
+/// ```
+/// use rath_record::chunk::Json;
+///
+/// let json = Json::parse("{ \"b\": 1.0, \"a\": 2 }")?;
+/// assert_eq!(json.as_str(), "{ \"b\": 1.0, \"a\": 2 }");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Serialize)]
 #[serde(transparent)]
 pub struct Json(Arc<RawValue>);

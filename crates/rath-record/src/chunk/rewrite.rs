@@ -6,6 +6,17 @@ use super::{Chunk, Json, MemoryEvent};
 use crate::payload::Text;
 
 /// The kind of a text that [`Chunk::rewrite_texts`] visits.
+///
+/// ```
+/// use rath_record::chunk::{Chunk, TextKind};
+///
+/// let mut chunk = Chunk::user("the password is hunter2");
+/// chunk.rewrite_texts(|kind, text| match kind {
+///     TextKind::Plain => Some(text.replace("hunter2", "***")),
+///     _ => None,
+/// });
+/// assert_eq!(chunk, Chunk::user("the password is ***"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextKind {
     /// Text or JSON that can be replaced.

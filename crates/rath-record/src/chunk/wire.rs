@@ -151,6 +151,8 @@ impl Chunk {
 }
 
 /// The reason why a text is not a chunk.
+///
+/// Returned by [`Chunk::decode`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::Digest;
 
 /// The change of one path.
+///
+/// See [`ToolResult`](super::ToolResult) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Effect {
@@ -24,6 +26,8 @@ pub struct Effect {
 }
 
 /// The reason why no version of a path is kept.
+///
+/// Part of [`Effect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -39,6 +43,8 @@ pub enum UnkeptReason {
 }
 
 /// A kind of change to a path.
+///
+/// Part of [`Effect`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -57,11 +63,15 @@ pub enum Change {
 }
 
 /// The identity of a workspace tree.
+///
+/// See [`Trees`](crate::view::Trees) for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tree(pub String);
 
 /// The workspace was found in this state, and no call on this record caused it.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Observed {
@@ -73,6 +83,8 @@ pub struct Observed {
 }
 
 /// A person resolved a file conflict of a merge.
+///
+/// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Decided {
@@ -88,6 +100,8 @@ pub struct Decided {
 }
 
 /// The version of a file that resolves a conflict.
+///
+/// Part of [`Decided`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
@@ -102,6 +116,8 @@ pub enum Resolution {
 }
 
 /// A path that both sides of a merge changed in ways that cannot be combined.
+///
+/// Part of [`Merged`](super::Merged).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Conflict {
@@ -121,6 +137,8 @@ pub struct Conflict {
 }
 
 /// One version of a file.
+///
+/// Part of [`Conflict`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileVersion {
     /// The path of the file in this version.

@@ -11,6 +11,20 @@ use crate::id::{Digest, SHORT_ID_DIGITS, StepId};
 pub const MAX_LISTED_DAMAGE: usize = 1_000;
 
 /// The result of checking a file.
+///
+/// ```
+/// use rath_record::codec::{self, Encoder, Fault};
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// # record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let file = Encoder::encode_record(&record)?;
+/// let changed = String::from_utf8_lossy(&file).replace("Hello", "Hullo");
+/// let report = codec::read(changed.as_bytes())?.report;
+/// assert_eq!(report.damage[0].fault, Fault::SealMismatch);
+/// assert_eq!(report.damage[0].line, 2);
+/// # Ok::<(), codec::CodecError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -78,6 +92,8 @@ impl Report {
 }
 
 /// The way in which a file ends.
+///
+/// Part of [`Report`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// The file ends with its closing row.
@@ -103,6 +119,8 @@ impl fmt::Display for Ending {
 }
 
 /// One damage of a file, with its location.
+///
+/// Part of [`Report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
@@ -132,6 +150,8 @@ impl fmt::Display for Damage {
 }
 
 /// A kind of damage.
+///
+/// Part of [`Damage`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {

@@ -12,6 +12,21 @@ use crate::step::Step;
 /// Encodes steps as the lines of a file.
 ///
 /// The lines are buffered; [`Encoder::take_bytes`] returns what is to be written next.
+///
+/// ```
+/// use rath_record::codec::{self, Encoder};
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// # record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let mut encoder = Encoder::new();
+/// for step in record.steps() {
+///     encoder.push_step(step)?;
+/// }
+/// let file = encoder.finish();
+/// assert_eq!(codec::read(&file)?.record.head(), record.head());
+/// # Ok::<(), codec::CodecError>(())
+/// ```
 pub struct Encoder {
     out: Vec<u8>,
     rows: RowWriter,

@@ -15,6 +15,19 @@ use crate::step::{Parent, Parents, Step, StoredChunk};
 use crate::turn::OpenCalls;
 
 /// Reads a whole file.
+///
+/// ```
+/// use rath_record::codec::{self, Encoder};
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// # record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let file = Encoder::encode_record(&record)?;
+/// let contents = codec::read(&file)?;
+/// assert!(contents.report.is_whole());
+/// assert_eq!(contents.record.head(), record.head());
+/// # Ok::<(), codec::CodecError>(())
+/// ```
 pub fn read(bytes: &[u8]) -> Result<FileContents, CodecError> {
     let mut reader = Reader::new();
     reader.feed(bytes);
@@ -22,6 +35,8 @@ pub fn read(bytes: &[u8]) -> Result<FileContents, CodecError> {
 }
 
 /// The contents of a file.
+///
+/// Returned by [`read`] and [`Reader::finish`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FileContents {
@@ -46,6 +61,18 @@ pub struct FileContents {
 }
 
 /// Reads a file block by block into steps, and checks all of it.
+///
+/// ```
+/// use rath_record::codec::{Encoder, Reader};
+///
+/// let file = Encoder::new().finish();
+/// let mut reader = Reader::new();
+/// for block in file.chunks(4096) {
+///     reader.feed(block);
+/// }
+/// assert_eq!(reader.finish()?.report.steps, 0);
+/// # Ok::<(), rath_record::codec::CodecError>(())
+/// ```
 #[derive(Default)]
 pub struct Reader {
     scanner: RowScanner,

@@ -65,6 +65,8 @@ pub(crate) enum RowContent<'a> {
 }
 
 /// The writer of a file.
+///
+/// Part of [`FileContents`](super::FileContents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterInfo {

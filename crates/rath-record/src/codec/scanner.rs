@@ -66,6 +66,22 @@ pub(crate) struct IntactStep<'a> {
 }
 
 /// The place at which a file can be continued.
+///
+/// ```
+/// use rath_record::codec::{self, Encoder};
+/// # use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// # record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// let mut file = Encoder::new().finish();
+/// let contents = codec::read(&file)?;
+/// let position = contents.position.expect("the file has rows");
+/// let mut encoder = Encoder::append_at(position, "me", contents.payloads);
+/// encoder.push_step(record.head().expect("a step was pushed"))?;
+/// file.extend(encoder.finish());
+/// assert_eq!(codec::read(&file)?.record.head(), record.head());
+/// # Ok::<(), codec::CodecError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct AppendPosition {
     pub(crate) n: u64,

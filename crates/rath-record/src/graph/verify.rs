@@ -9,6 +9,13 @@ use super::SEAL_MEMBER;
 use crate::id::Seal;
 
 /// Verifies an exported graph; its rows may be in any order.
+///
+/// ```
+/// use rath_record::graph;
+///
+/// let report = graph::verify(b"{}\n");
+/// assert_eq!((report.rows, report.problems.len()), (1, 1));
+/// ```
 pub fn verify(export: &[u8]) -> GraphReport {
     let mut report = GraphReport::default();
     let mut rows: Vec<BranchParents> = Vec::new();
@@ -51,6 +58,8 @@ pub fn verify(export: &[u8]) -> GraphReport {
 }
 
 /// The result of verifying an exported graph.
+///
+/// Returned by [`verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphReport {
@@ -67,6 +76,8 @@ impl GraphReport {
 }
 
 /// A problem in an exported graph, with its location.
+///
+/// Part of [`GraphReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphProblem {
@@ -89,6 +100,8 @@ impl fmt::Display for GraphProblem {
 }
 
 /// A kind of problem in a row of an exported graph.
+///
+/// Part of [`GraphProblem`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphFault {

@@ -11,6 +11,8 @@ use crate::payload::Text;
 use crate::step::{Parent, Parents, Step};
 
 /// A call without a result.
+///
+/// Part of [`Next::RunTools`](super::Next::RunTools).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PendingCall {
@@ -23,6 +25,8 @@ pub struct PendingCall {
 }
 
 /// The progress of a call without a result.
+///
+/// Part of [`PendingCall`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {

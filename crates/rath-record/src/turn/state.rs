@@ -5,6 +5,8 @@ use crate::chunk::{Choice, Chunk};
 
 /// The work that comes next on a line. Unlike [`Next`](super::Next) it does not list the calls, so that it is known from
 /// the last step alone.
+///
+/// Part of [`Totals`](crate::Totals).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingWork {
     /// The model has to be asked.

@@ -11,6 +11,18 @@ use crate::step::Step;
 use crate::turn::{self, Progress};
 
 /// The newest run of every check.
+///
+/// ```
+/// use rath_record::chunk::{Checked, Verdict};
+/// use rath_record::view::{self, Freshness};
+/// # use rath_record::{BranchId, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// record.push(Checked::new("cargo test", Verdict::Passed).into(), Stamp::on(BranchId([1; 16])));
+/// let checks = view::checks(&record);
+/// assert_eq!(checks.list["cargo test"].checked.verdict, Verdict::Passed);
+/// assert_eq!(checks.list["cargo test"].freshness, Freshness::Fresh);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Checks<'a> {
@@ -21,6 +33,8 @@ pub struct Checks<'a> {
 }
 
 /// The newest run of one check.
+///
+/// Part of [`Checks`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Check<'a> {
@@ -33,6 +47,8 @@ pub struct Check<'a> {
 }
 
 /// Tells whether a check covers the current state of the workspace.
+///
+/// Part of [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// The workspace, or the part of it that the check depends on, is as the check saw it.
@@ -42,6 +58,8 @@ pub enum Freshness {
 }
 
 /// Returns the newest run of every check up to the head of `record`.
+///
+/// See [`Checks`] for an example.
 pub fn checks(record: &Record) -> Checks<'_> {
     let mut list = BTreeMap::new();
     let steps = record.all_steps();
@@ -105,6 +123,13 @@ impl<'a> CurrentState<'a> {
 }
 
 /// Returns whether `path` is the input that a check depends on, or lies below it.
+///
+/// ```
+/// use rath_record::view::covers;
+///
+/// assert!(covers("src", "src/main.rs"));
+/// assert!(!covers("src", "srcs/main.rs"));
+/// ```
 pub fn covers(input: &str, path: &str) -> bool {
     let input = input.trim_start_matches("./").trim_end_matches('/');
     let below = path.strip_prefix(input).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

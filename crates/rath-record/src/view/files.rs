@@ -8,6 +8,18 @@ use crate::record::Record;
 use crate::step::Step;
 
 /// The files that were changed.
+///
+/// ```
+/// use rath_record::chunk::{Change, Effect, Outcome, ToolResult};
+/// use rath_record::view;
+/// # use rath_record::{BranchId, Record, Stamp};
+///
+/// # let mut record = Record::new();
+/// let effect = Effect::new("a.txt", Change::Created);
+/// let result = ToolResult::new("c1", Outcome::Ok, "written").with_effects([effect]);
+/// record.push(result.into(), Stamp::on(BranchId([1; 16])));
+/// assert!(view::files(&record).list.contains_key("a.txt"));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChangedFiles<'a> {
@@ -18,6 +30,8 @@ pub struct ChangedFiles<'a> {
 }
 
 /// The last known state of one path.
+///
+/// Part of [`ChangedFiles`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChangedFile<'a> {
@@ -35,6 +49,8 @@ pub struct ChangedFile<'a> {
 }
 
 /// Returns the files that were changed up to the head of `record`.
+///
+/// See [`ChangedFiles`] for an example.
 pub fn files(record: &Record) -> ChangedFiles<'_> {
     let mut list: BTreeMap<&str, ChangedFile<'_>> = BTreeMap::new();
     for step in record.all_steps() {

@@ -8,6 +8,17 @@ use crate::record::Record;
 use crate::step::Step;
 
 /// A summary, and the steps that it stands for.
+///
+/// ```
+/// use rath_record::chunk::Compressed;
+/// use rath_record::{BranchId, Chunk, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// let first = record.push(Chunk::user("A long story"), Stamp::on(BranchId([1; 16]))).id();
+/// record.push(Compressed::new([first], "The user told a story.").into(), Stamp::on(BranchId([1; 16])));
+/// let folds = view::folds(&record);
+/// assert_eq!(folds[0].hidden[0].id(), first);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fold<'a> {
@@ -20,6 +31,8 @@ pub struct Fold<'a> {
 }
 
 /// Returns every fold in `record`, oldest first.
+///
+/// See [`Fold`] for an example.
 pub fn folds(record: &Record) -> Vec<Fold<'_>> {
     let steps = record.steps();
     let by_id: HashMap<StepId, &Step> = steps.iter().map(|step| (step.id(), *step)).collect();

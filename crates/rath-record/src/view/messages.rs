@@ -13,6 +13,19 @@ use crate::step::Step;
 /// The conversation that a model sees of a record.
 ///
 /// A call and its result are one value here, so that no view can hold one without the other.
+///
+/// ```
+/// use rath_record::view::{self, Message};
+/// use rath_record::{BranchId, Chunk, Record, Stamp};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::instructions("You are brief."), Stamp::on(BranchId([1; 16])));
+/// record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16])));
+/// record.push(Chunk::note("No model sees this."), Stamp::on(BranchId([1; 16])));
+/// let messages = view::messages(&record);
+/// assert!(messages.instructions.is_some());
+/// assert!(matches!(messages.list[..], [Message::User(..)]));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Messages<'a> {
@@ -30,6 +43,8 @@ pub struct Messages<'a> {
 }
 
 /// One message, with the step it comes from.
+///
+/// Part of [`Messages`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message<'a> {
     /// A message of the user.
@@ -55,6 +70,8 @@ impl<'a> Message<'a> {
 }
 
 /// A call and its result.
+///
+/// Part of [`Message::Assistant`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Exchange<'a> {
@@ -67,6 +84,8 @@ pub struct Exchange<'a> {
 }
 
 /// The end of a call, as far as it is recorded.
+///
+/// Part of [`Exchange`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallResult<'a> {
     /// The result that was recorded.
@@ -76,6 +95,8 @@ pub enum CallResult<'a> {
 }
 
 /// Returns the conversation that a model sees of `record`.
+///
+/// See [`Messages`] for an example.
 pub fn messages(record: &Record) -> Messages<'_> {
     let steps = record.steps();
     let folds = FoldIndex::new(&steps);
@@ -100,6 +121,19 @@ pub fn messages(record: &Record) -> Messages<'_> {
 /// `continuation` is from the view at that head.
 ///
 /// Returns `None` if more than the end of the view changes: there are new instructions, or steps are hidden.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// let earlier = record.push(Chunk::user("Hello"), Stamp::on(BranchId([1; 16]))).clone();
+/// let continuation = view::messages(&record).continuation;
+/// record.push(Chunk::assistant("Hi!"), Stamp::on(BranchId([1; 16])));
+///
+/// let steps = record.steps_after(&earlier).expect("the record continues");
+/// let (messages, _) = view::messages_after(&steps, continuation).expect("nothing is hidden");
+/// assert_eq!(messages.len(), 1);
+/// ```
 pub fn messages_after<'a>(steps: &[&'a Step], continuation: Continuation) -> Option<(Vec<Message<'a>>, Continuation)> {
     let mut builder = MessageBuilder { ids: continuation.ids, ..MessageBuilder::default() };
     for step in steps {
@@ -112,6 +146,8 @@ pub fn messages_after<'a>(steps: &[&'a Step], continuation: Continuation) -> Opt
 }
 
 /// The state of a view that is needed to continue it.
+///
+/// Part of [`Messages`]. See [`messages_after`] for an example.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Continuation {
     /// The ids of the calls, with the number of times each was used.
@@ -119,6 +155,15 @@ pub struct Continuation {
 }
 
 /// Returns the instructions for a model that continues `record`.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::instructions("You are brief."), Stamp::on(BranchId([1; 16])));
+/// let (_, instructions) = view::instructions(&record).expect("there are some");
+/// assert_eq!(instructions.text.as_str(), Some("You are brief."));
+/// ```
 pub fn instructions(record: &Record) -> Option<(&Step, &Instructions)> {
     let steps = record.steps();
     newest_instructions(&steps, &FoldIndex::new(&steps).hidden)

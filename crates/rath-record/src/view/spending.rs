@@ -10,6 +10,16 @@ use crate::step::Step;
 use crate::usage::Usage;
 
 /// The cost of the model calls of a record; each call counts once, however many branches contain it.
+///
+/// ```
+/// use rath_record::{BranchId, Chunk, Record, Stamp, Usage, view};
+///
+/// let mut record = Record::new();
+/// let stamp = Stamp::on(BranchId([1; 16])).by("agent").usage(Usage::new(20, 5));
+/// record.push(Chunk::assistant("Hi!"), stamp);
+/// let spending = view::spending(&record);
+/// assert_eq!((spending.total.calls, spending.total.usage), (1, Usage::new(20, 5)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Spending {
@@ -24,6 +34,8 @@ pub struct Spending {
 }
 
 /// A number of calls and their tokens.
+///
+/// Part of [`Spending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallUsage {
     /// The number of model calls.
@@ -33,6 +45,8 @@ pub struct CallUsage {
 }
 
 /// Returns the cost of the model calls up to the head of `record`.
+///
+/// See [`Spending`] for an example.
 pub fn spending(record: &Record) -> Spending {
     let mut total = CallUsage::default();
     let mut by_branch = Tally::default();

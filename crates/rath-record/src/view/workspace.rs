@@ -8,6 +8,19 @@ use crate::record::Record;
 use crate::step::{Parent, Step};
 
 /// The workspace trees of a record, each after the trees that it was made from.
+///
+/// ```
+/// use rath_record::chunk::{Observed, Tree};
+/// use rath_record::{BranchId, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// for id in ["git:1111", "git:2222"] {
+///     record.push(Observed::new(Tree(id.to_owned())).into(), Stamp::on(BranchId([1; 16])));
+/// }
+/// let trees = view::trees(&record);
+/// assert!(trees.descends_from(1, 0));
+/// assert_eq!(view::tree(&record).as_ref(), Some(trees.list[1].tree));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Trees<'a> {
@@ -20,6 +33,8 @@ pub struct Trees<'a> {
 }
 
 /// A workspace tree, with the step that recorded it.
+///
+/// Part of [`Trees`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RecordedTree<'a> {
@@ -32,6 +47,8 @@ pub struct RecordedTree<'a> {
 }
 
 /// Returns the workspace trees of `record`, each after the trees that it was made from.
+///
+/// See [`Trees`] for an example.
 pub fn trees(record: &Record) -> Trees<'_> {
     let mut trees = Trees { head: record.head().map(Step::id), list: Vec::new(), by_step: HashMap::new() };
     // For every step, the first tree of its line: a branch that is kept aside started from the tree where it is kept.
@@ -118,6 +135,17 @@ impl Trees<'_> {
 }
 
 /// Returns the call that a result closes, with the answer that asked for it.
+///
+/// ```
+/// use rath_record::chunk::Call;
+/// use rath_record::{BranchId, Chunk, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// record.push(Chunk::calls([Call::new("c1", "list", "{}")]), Stamp::on(BranchId([1; 16])));
+/// let result = record.push(Chunk::result("c1", "3 files"), Stamp::on(BranchId([1; 16])));
+/// let (call, _) = view::find_call(result).expect("the call is recorded");
+/// assert_eq!(&*call.tool, "list");
+/// ```
 pub fn find_call(result: &Step) -> Option<(&Call, &Step)> {
     let Chunk::ToolResult(tool_result) = result.chunk() else { return None };
     let mut line = std::iter::successors(result.first_parent(), |step| step.first_parent());
@@ -130,6 +158,8 @@ pub fn find_call(result: &Step) -> Option<(&Call, &Step)> {
 /// Returns the newest workspace tree that the record knows.
 ///
 /// `None` if the workspace may have changed since in a way that was not observed.
+///
+/// See [`Trees`] for an example.
 pub fn tree(record: &Record) -> Option<Tree> {
     let newest = record.find_newest(|step| match step.chunk().tree() {
         Some(tree) => Some(Some(tree.clone())),
@@ -139,6 +169,16 @@ pub fn tree(record: &Record) -> Option<Tree> {
 }
 
 /// Returns the conflicts of merges that are not resolved yet.
+///
+/// ```
+/// use rath_record::chunk::{Conflict, Merged, Strategy};
+/// use rath_record::{BranchId, Record, Stamp, view};
+///
+/// let mut record = Record::new();
+/// let merged = Merged::new(Strategy::Ancestor).with_conflicts([Conflict::new("a.txt", "content")]);
+/// record.push(merged.into(), Stamp::on(BranchId([1; 16])));
+/// assert_eq!(view::conflicts(&record)[0].path, "a.txt");
+/// ```
 pub fn conflicts(record: &Record) -> Vec<&Conflict> {
     let mut unresolved: Vec<&Conflict> = Vec::new();
     if record.head().is_none_or(|head| head.totals().conflicts == 0) {

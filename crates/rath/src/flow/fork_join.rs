@@ -21,11 +21,16 @@ use crate::session::{Error, ProgressTracker, Result, Session};
 /// ```
 /// use rath::prelude::*;
 ///
-/// # async fn example(session: Session, writer: Agent, critic: Agent) -> Result<Session> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let writer = Agent::new("You write.", &Script::of([r#"{"text": "A pond."}"#])?.into());
+/// # let critic = Agent::new("You correct.", &Script::of([r#"{"text": "No frog."}"#])?.into());
+/// # let session = Session::user("Write a haiku.");
 /// let branches = [Branch::new("writer", &writer), Branch::new("critic", &critic)];
 /// let results = fork_join(&session, branches).max_concurrent(8).await;
 /// let session = results.merge().await?; // the work of branches that failed is kept aside
-/// # Ok(session)
+/// assert_eq!(session.messages().list.len(), 3);
+/// # Ok(())
 /// # }
 /// ```
 pub fn fork_join<'a>(session: &Session, branches: impl IntoIterator<Item = Branch<'a>>) -> ForkJoin<'a> {
@@ -37,6 +42,8 @@ pub fn fork_join<'a>(session: &Session, branches: impl IntoIterator<Item = Branc
 const DEFAULT_MAX_CONCURRENT_BRANCHES: usize = 16;
 
 /// A fork to be made: its name, which the log shows, and the workflow that runs on it.
+///
+/// Passed to [`fork_join`].
 pub struct Branch<'a> {
     name: String,
     workflow: &'a dyn Run,
@@ -57,6 +64,8 @@ impl<'a> Branch<'a> {
 }
 
 /// Branches that run when this is awaited.
+///
+/// Returned by [`fork_join`].
 #[must_use = "nothing is done until it is awaited"]
 pub struct ForkJoin<'a> {
     session: Session,
@@ -108,6 +117,8 @@ impl<'a> IntoFuture for ForkJoin<'a> {
 }
 
 /// The results of all branches, in the order in which the branches were given.
+///
+/// Created by [`fork_join`] when it is awaited.
 #[derive(Debug)]
 pub struct BranchResults {
     /// The session that was forked.

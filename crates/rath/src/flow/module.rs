@@ -16,6 +16,25 @@ use crate::session::{ModuleId, Result, Scope, Session};
 ///
 /// `#[derive(Module)]` implements it for a struct: every field is a child under its name, and the doc comment is the
 /// description. A field that is not a module is marked `#[module(skip)]`.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// /// Writes, then corrects.
+/// #[derive(Module)]
+/// struct Office {
+///     writer: Agent,
+///     critic: Agent,
+/// }
+///
+/// # fn main() -> rath::Result<()> {
+/// # let provider = Provider::from(Script::of([r#"{"text": "Done."}"#])?);
+/// let office = Office { writer: Agent::new("You write.", &provider), critic: Agent::new("You correct.", &provider) };
+/// let paths: Vec<_> = office.named_modules().map(|(path, _)| path).collect();
+/// assert_eq!(paths, ["", "writer", "critic"]);
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
     label = "this is not a module",
@@ -113,6 +132,8 @@ pub trait Module: Send + Sync + 'static {
 }
 
 /// A provider or a place that a module can be bound to.
+///
+/// Passed to [`Module::to`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Binding {
@@ -141,6 +162,8 @@ impl From<Sandbox> for Binding {
 }
 
 /// The modules of a tree with their paths, parents first.
+///
+/// Returned by [`Module::named_modules`].
 pub struct Modules<'a>(std::vec::IntoIter<(String, &'a dyn Module)>);
 
 impl<'a> Iterator for Modules<'a> {

@@ -19,6 +19,26 @@ type StartFn<'a> = Box<dyn FnOnce(Session) -> RunFuture<'a> + Send + 'a>;
 /// A run of a workflow. Await it for the session.
 ///
 /// Nothing happens until it is awaited. Dropping it ends the work and everything that the work started.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let provider = Provider::from(Script::of([r#"{"text": "The Seine."}"#])?);
+/// # let agent = Agent::new("You know rivers.", &provider);
+/// let mut events = agent.run(Session::user("Which river runs through Paris?")).events();
+/// let mut text = String::new();
+/// while let Some(event) = events.next().await {
+///     if let EventKind::Text(piece) = event.kind {
+///         text.push_str(&piece);
+///     }
+/// }
+/// let session = events.finish().await?;
+/// assert_eq!(session.text(), Some(text.as_str()));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is done until it is awaited"]
 pub struct Running<'a> {
     state: RunState<'a>,
@@ -144,6 +164,8 @@ impl fmt::Debug for Running<'_> {
 ///
 /// [`next`](Events::next) returns them one by one, and [`finish`](Events::finish) returns the session. `Events` is a `Stream`
 /// as well.
+///
+/// Returned by [`Running::events`]. See [`Running`] for an example.
 #[must_use = "nothing is done until an event is awaited"]
 pub struct Events<'a> {
     queue: Arc<EventQueue>,

@@ -18,11 +18,17 @@ use crate::session::{Error, Result, Session};
 /// ```
 /// use rath::prelude::*;
 ///
-/// # async fn example(selector: Selector, billing: Agent, tech: Agent, mut session: Session) -> Result<Session> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let billing = Agent::new("You know bills.", &Script::of([r#"{"text": "It is paid."}"#])?.into());
+/// # let tech = Agent::new("You know machines.", &Script::of([r#"{"text": "It runs."}"#])?.into());
+/// # let mut session = Session::user("Is my bill paid?");
+/// # let selector = Selector::new(&Script::of([r#"{"text": "1"}"#, r#"{"text": "0"}"#])?.into());
 /// while let Some(next) = selector.pick(&mut session, &[&billing, &tech]).await? {
 ///     session = next.run(session).await?;
 /// }
-/// # Ok(session)
+/// assert_eq!(session.text(), Some("It is paid."));
+/// # Ok(())
 /// # }
 /// ```
 ///

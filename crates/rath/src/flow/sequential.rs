@@ -11,7 +11,10 @@ use crate::session::{Result, Session};
 /// ```
 /// use rath::prelude::*;
 ///
-/// # async fn example(draft: Agent, polish: Agent) -> Result<()> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let draft = Agent::new("You write.", &Script::of([r#"{"text": "A pond."}"#])?.into());
+/// # let polish = Agent::new("You correct.", &Script::of([r#"{"text": "An old pond."}"#])?.into());
 /// let steps = Sequential::new()
 ///     .then("draft", draft)
 ///     .then("note", |mut session: Session| async move {
@@ -20,6 +23,7 @@ use crate::session::{Result, Session};
 ///     })
 ///     .then("polish", polish);
 /// let session = steps.run(Session::user("Write a haiku.")).await?;
+/// assert_eq!(session.text(), Some("An old pond."));
 /// # Ok(())
 /// # }
 /// ```

@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 use super::render::{Request, estimate_tokens};
 
 /// A piece of an answer, as it arrives.
+///
+/// Passed to [`Ask::each`](crate::Ask::each).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Delta<'a> {
@@ -51,6 +53,8 @@ pub enum Delta<'a> {
 pub type DeltaSink<'a> = dyn FnMut(Delta<'_>) + Send + 'a;
 
 /// A whole answer.
+///
+/// Returned by [`ProviderBackend::send`](super::ProviderBackend::send).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// The text.
@@ -113,6 +117,8 @@ impl Answer {
 }
 
 /// The metadata that a provider reports with an answer, unchanged: `id`, `model`, `finish`, `usage`, `headers`, ..
+///
+/// Part of [`Answer`].
 #[derive(Clone, Default)]
 pub struct AnswerFacts(BTreeMap<String, Box<RawValue>>);
 

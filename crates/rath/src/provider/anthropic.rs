@@ -14,6 +14,13 @@ const KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
 const API_VERSION: &str = "2023-06-01";
 
 /// A model behind Anthropic's Messages API, at Anthropic or at any other server.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// let provider = Provider::from(Anthropic::new("claude-sonnet-4-5").key("sk-ant-..").max_tokens(500));
+/// assert_eq!(provider.identity().to_string(), "anthropic:claude-sonnet-4-5");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Anthropic {
     model: String,

@@ -12,6 +12,16 @@ use super::keys::RejectedKeys;
 use super::retry::Retry;
 
 /// A client for embeddings in OpenAI's format, created by [`OpenAi::embedder`](super::OpenAi::embedder).
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # fn main() -> rath::Result<()> {
+/// let embedder = OpenAi::new("nomic-embed").base_url("http://127.0.0.1:8080/v1")?.embedder().batch(64);
+/// assert_eq!(embedder.identity().model, "nomic-embed");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Embedder {
     identity: Identity,
     http: HttpClient,
@@ -20,6 +30,8 @@ pub struct Embedder {
 }
 
 /// Vectors of the same length, one for each text.
+///
+/// Returned by [`Embedder::embed`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
     /// The vectors, in the order of the texts.

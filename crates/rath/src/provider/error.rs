@@ -10,8 +10,17 @@ plane_error! {
     /// A failed operation of a provider, with advice on whether to try it again.
     ///
     /// The message is in the provider's own words where there are some.
+    ///
+    /// ```
+    /// use rath::provider::{ProviderError, ProviderErrorKind, RetryAdvice};
+    ///
+    /// let error = ProviderError::new(ProviderErrorKind::Busy, "all slots are taken");
+    /// assert_eq!(error.retry(), RetryAdvice::Later(None));
+    /// ```
     ProviderError with Option<RetryAdvice>;
     /// The kinds of failure of a provider.
+    ///
+    /// Returned by [`ProviderError::kind`].
     ProviderErrorKind {
         /// The provider is named or set up wrongly.
         Setup => Provider,
@@ -43,6 +52,8 @@ plane_error! {
 }
 
 /// Advice on when a failed attempt is worth repeating.
+///
+/// Returned by [`ProviderError::retry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// Another attempt would fail in the same way.

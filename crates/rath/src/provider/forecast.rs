@@ -10,6 +10,8 @@ use super::render::Request;
 use super::settings::{Settings, Shape};
 
 /// The part of a request that a provider may find in its prompt cache, if it still has the request before.
+///
+/// Returned by [`Provider::forecast`](super::Provider::forecast).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
     /// The answer to the earlier request that the next one is compared with.

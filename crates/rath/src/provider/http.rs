@@ -25,6 +25,17 @@ use crate::secrets::Secrets;
 /// The time limits for a server.
 ///
 /// Keep-alives do not count as an answer: each real event of a stream must arrive within the time for the first byte.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rath::prelude::*;
+/// use rath::provider::Timeouts;
+///
+/// let timeouts = Timeouts { connect: Duration::from_secs(5), ..Timeouts::default() };
+/// let provider = Provider::from(OpenAi::new("gpt-5").timeouts(timeouts));
+/// # drop(provider);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// The time to establish a connection.

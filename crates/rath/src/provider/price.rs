@@ -14,6 +14,13 @@ use serde::Deserialize;
 use super::error::{ProviderError, ProviderErrorKind};
 
 /// An amount of money, in US dollars, exact to a millionth of a millionth.
+///
+/// ```
+/// use rath::provider::Money;
+///
+/// assert_eq!(Money::dollars(12.5).to_string(), "$12.50");
+/// assert_eq!((Money::dollars(0.04) + Money::dollars(0.002)).to_string(), "$0.042");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Money {
     pico: u128,
@@ -67,6 +74,14 @@ impl fmt::Display for Money {
 }
 
 /// The price of a model, in dollars for a million tokens.
+///
+/// ```
+/// use rath::Usage;
+/// use rath::provider::{Money, Price};
+///
+/// let price = Price::new(1.25, 10.0);
+/// assert_eq!(price.cost(Usage::new(1_000_000, 100_000)), Money::dollars(2.25));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
@@ -103,6 +118,15 @@ impl Price {
 }
 
 /// Prices, by `provider:model`.
+///
+/// ```
+/// use rath::chunk::Identity;
+/// use rath::provider::{Price, Prices};
+///
+/// let prices = Prices::list().set("house:qwen3", Price::new(0.1, 0.4));
+/// let model = Identity { provider: "house".to_owned(), model: "qwen3".to_owned() };
+/// assert_eq!(prices.get(&model), Some(&Price::new(0.1, 0.4)));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     by_model: BTreeMap<String, Price>,
@@ -178,6 +202,8 @@ fn strip_version(name: &str) -> Option<&str> {
 }
 
 /// The cost of the model calls of a record in money, each counted once.
+///
+/// Returned by [`Session::cost`](crate::Session::cost).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// The head of the record.

@@ -99,6 +99,14 @@ impl fmt::Debug for ProviderRegistry {
 }
 
 /// The source of environment variables: the environment of the process, or given values.
+///
+/// ```
+/// use rath::provider::Env;
+///
+/// let env = Env::from_values([("OPENAI_API_KEY", "sk-test")]);
+/// assert_eq!(env.get("OPENAI_API_KEY").as_deref(), Some("sk-test"));
+/// assert_eq!(env.get("HOME"), None);
+/// ```
 #[derive(Clone)]
 pub struct Env(Arc<LookupVariable>);
 

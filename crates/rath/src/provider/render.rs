@@ -26,6 +26,17 @@ use super::report::{RenderReport, ReportPart, Treatment};
 use super::settings::{Settings, Shape};
 
 /// A request in the form in which it is sent.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # fn main() -> rath::Result<()> {
+/// let provider = Provider::from(Script::of([r#"{"text": "hi"}"#])?);
+/// let request = provider.request(&Session::user("hello"))?;
+/// assert!(String::from_utf8_lossy(request.body()).contains("hello"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The body.

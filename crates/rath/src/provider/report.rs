@@ -8,6 +8,8 @@ use rath_record::{StepId, draw};
 /// The treatment of those parts of a record that belong to one provider, or that others would refuse.
 ///
 /// Parts that every model gets unchanged, which are most, are not listed.
+///
+/// Part of [`Request`](super::Request).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RenderReport {
     /// Each part, in order.
@@ -15,6 +17,8 @@ pub struct RenderReport {
 }
 
 /// A part of an answer or a message that cannot be sent to every provider.
+///
+/// Part of [`RenderReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ReportPart {
@@ -41,6 +45,8 @@ pub enum ReportPart {
 }
 
 /// The treatment of a part in a request.
+///
+/// Part of [`RenderReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Treatment {
     /// Sent as it was received.

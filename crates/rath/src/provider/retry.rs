@@ -6,6 +6,18 @@ use std::time::Duration;
 use super::error::{ProviderError, RetryAdvice};
 
 /// The number of attempts for a model call, and the waits in between.
+///
+/// ```
+/// use rath::prelude::*;
+/// use rath::provider::Retry;
+///
+/// # fn main() -> rath::Result<()> {
+/// # let provider = Provider::from(Script::of([r#"{"text": "hi"}"#])?);
+/// let patient = provider.retry(Retry { attempts: 10, ..Retry::default() });
+/// # drop(patient);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// The number of attempts, the first included; 0 counts as 1.

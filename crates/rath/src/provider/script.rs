@@ -31,6 +31,18 @@ use super::{Provider, ProviderBackend};
 /// | `expect` | `{"contains": TEXT}`, or a list of texts: the request must contain them |
 ///
 /// Turns are taken in order. Empty lines and lines that begin with `#` are skipped.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let script = Script::of([r#"{"text": "The Seine.", "usage": {"input": 12, "output": 3}}"#])?;
+/// let session = Provider::from(script).ask(Session::user("Which river runs through Paris?")).await?;
+/// assert_eq!((session.text(), session.usage().output), (Some("The Seine."), 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Script {
     name: String,

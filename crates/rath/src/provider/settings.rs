@@ -10,6 +10,15 @@ use super::error::{ProviderError, ProviderErrorKind};
 /// The parts of a request that do not come from the record.
 ///
 /// They are stored with every answer, so that its request can be rebuilt.
+///
+/// ```
+/// use rath::provider::{Settings, Shape};
+///
+/// let mut settings = Settings::new(Shape::Chat);
+/// settings.set("temperature", 0.2)?;
+/// assert!(settings.set("messages", "mine").is_err()); // the renderer writes this member
+/// # Ok::<(), rath::provider::ProviderError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The shape of the request.
@@ -27,6 +36,8 @@ pub struct Settings {
 /// The shape of requests and answers: the API that a server speaks.
 ///
 /// A change to the bytes that a renderer writes is a new shape, because old requests must stay rebuildable.
+///
+/// Passed to [`Settings::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// OpenAI's Chat Completions, which most servers understand.
@@ -38,6 +49,8 @@ pub enum Shape {
 }
 
 /// The delivery of an answer.
+///
+/// Part of [`Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Streaming {
@@ -48,6 +61,8 @@ pub enum Streaming {
 }
 
 /// The time that a provider is asked to cache a prompt.
+///
+/// Part of [`Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptCache {

@@ -8,6 +8,18 @@ use rath_record::{Step, Usage, draw};
 use crate::session::Session;
 
 /// The steps that two sessions share, and the steps that only one of them has.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// let session = Session::user("hello");
+/// let (mut ours, mut theirs) = (session.fork(), session.fork());
+/// ours.push(Chunk::assistant("hi"));
+/// theirs.push(Chunk::assistant("good morning"));
+/// let compared = ours.compare(&theirs);
+/// assert_eq!(compared.base, session.head());
+/// assert_eq!(compared.last_texts, (Some("hi"), Some("good morning")));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionComparison<'a> {

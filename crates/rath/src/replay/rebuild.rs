@@ -11,6 +11,16 @@ use crate::session;
 use crate::session::Session;
 
 /// The result of rebuilding a session from its steps.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// let mut session = Session::user("hello");
+/// session.push(Chunk::assistant("hi"));
+/// let report = session.rebuild();
+/// assert!(report.is_exact());
+/// assert_eq!(report.steps, 2);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {
@@ -25,6 +35,8 @@ pub struct RebuildReport {
 }
 
 /// A difference between a session and its rebuilt copy.
+///
+/// Part of [`RebuildReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildDifference {

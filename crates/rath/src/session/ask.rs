@@ -91,6 +91,24 @@ impl Provider {
 }
 
 /// A model call that is sent when it is awaited.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let provider = Provider::from(Script::of([r#"{"text": "The Seine."}"#])?);
+/// let mut text = String::new();
+/// let ask = provider.ask(Session::user("Which river runs through Paris?")).each(|delta| {
+///     if let Delta::Text(piece) = delta {
+///         text.push_str(piece);
+///     }
+/// });
+/// let session = ask.await?;
+/// assert_eq!(session.text(), Some(text.as_str()));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Ask<'a> {
     provider: Provider,

@@ -11,6 +11,30 @@ use super::Result;
 use super::versions::{Versions, tree_id};
 
 /// A file, and the step that each of its lines came from.
+///
+/// ```
+/// use rath::Origin;
+/// use rath::prelude::*;
+/// use rath::tool::builtin::Shell;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let script = Script::of([
+/// #     r#"{"calls": [{"name": "shell", "arguments": {"command": "echo two >> notes.txt"}}]}"#,
+/// #     r#"{"text": "Done."}"#,
+/// # ])?;
+/// # let agent = Agent::new("You edit files.", &script.into()).tool(Shell);
+/// std::fs::write(directory.path().join("notes.txt"), "one\n")?;
+/// let session = Session::user("Add a line.").to(Sandbox::local(directory.path()));
+/// let session = agent.run(session).await?;
+///
+/// let blame = session.blame("notes.txt").await?.expect("the file exists");
+/// assert!(matches!(blame.lines[0].origin, Origin::Before));
+/// assert!(matches!(blame.lines[1].origin, Origin::Call(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Blame {
     /// The path of the file.
@@ -20,6 +44,8 @@ pub struct Blame {
 }
 
 /// One line of a file, and its origin.
+///
+/// Part of [`Blame`].
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The text, without the line break.
@@ -33,6 +59,8 @@ pub struct Line {
 }
 
 /// The origin of a line.
+///
+/// Part of [`Line`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
     /// The line was there when the workspace was first recorded.
@@ -46,6 +74,8 @@ pub enum Origin {
 }
 
 /// The call that wrote a line, and the answer that asked for it.
+///
+/// Part of [`Origin::Call`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Author {
     /// The call.

@@ -15,6 +15,23 @@ use crate::flow::Module;
 use crate::store::{Damage, Holder};
 
 /// A session that was opened to be continued, with its certificate.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let store = Store::open("memory:").await?;
+/// # let agent = Agent::new("Be brief.", &Script::of([r#"{"text": "hi"}"#])?.into());
+/// let id = agent.run(Session::user("hello").record(&store).await?).await?.id();
+///
+/// let resumed = store.resume(id).await?.against(&agent);
+/// assert!(resumed.certificate().is_complete());
+/// let session = resumed.complete()?;
+/// assert_eq!(session.text(), Some("hi"));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "look at the certificate, and take the session with `complete` or `anyway`"]
 #[derive(Debug)]
 pub struct Resumed {
@@ -123,6 +140,8 @@ impl Resumed {
 }
 
 /// The differences between a session now and the session as it was left.
+///
+/// Returned by [`Resumed::certificate`].
 #[derive(Clone, Debug, Default)]
 pub struct Certificate {
     differences: Vec<Difference>,
@@ -147,6 +166,8 @@ impl Certificate {
 }
 
 /// One difference from the session as it was left.
+///
+/// Returned by [`Certificate::differences`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
@@ -206,6 +227,8 @@ pub enum Difference {
 }
 
 /// A difference between a tool and the one that the model was told of.
+///
+/// Part of [`Difference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolChange {

@@ -15,6 +15,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` prints the message alone, as error reporters expect; `Debug` prints the message, the errors behind it and
 /// the hint, so that a program whose `main` returns this error prints all of it.
+///
+/// ```
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let script = Script::of([r#"{"error": {"status": 401, "message": "unknown key"}}"#])?;
+/// let error = Provider::from(script).ask(Session::user("hello")).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Key);
+/// let session = error.into_session().expect("the session so far");
+/// assert_eq!(session.messages().list.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

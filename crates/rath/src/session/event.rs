@@ -19,6 +19,8 @@ use crate::budget::BudgetLimits;
 use crate::secrets::Secrets;
 
 /// An event in a running session.
+///
+/// Passed to [`Running::on_event`](crate::flow::Running::on_event).
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The session at that moment, for reading: `event.session.module()` is the path of the module that acts.
@@ -48,6 +50,8 @@ impl Event {
 }
 
 /// The kinds of event in a running session.
+///
+/// Part of [`Event`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventKind {

@@ -16,6 +16,8 @@ use crate::session::{Error, Result};
 use crate::workspace::{self, Bisect, TempCheckout};
 
 /// The result of a bisection.
+///
+/// Returned by [`Session::bisect`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bisected {
     /// The first step after which the command fails; none if the command succeeds on the newest files.

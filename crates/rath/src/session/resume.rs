@@ -9,6 +9,8 @@ use crate::blocking::run_blocking;
 use crate::store::{BranchSummary, Damage, Store, StoredBranch, has_message};
 
 /// A session as it was read from a store.
+///
+/// Returned by [`Store::read`].
 #[derive(Debug)]
 pub struct StoredSession {
     /// The session. Steps that are appended to it are not recorded.

@@ -7,8 +7,12 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 plane_error! {
     /// A failed operation of a store: its kind, a message, and a hint for the person who can act.
+    ///
+    /// Returned by [`Store::open`](super::Store::open).
     StoreError;
     /// The kinds of failure of a store.
+    ///
+    /// Returned by [`StoreError::kind`].
     StoreErrorKind {
         /// A store could not be opened, read or written.
         Store => Store,

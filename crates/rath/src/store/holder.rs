@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 
 /// One opening of a store, in one process: the owner of rights to append.
+///
+/// Part of [`BranchSummary`](super::BranchSummary).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The host name of the machine.

@@ -27,6 +27,21 @@ use super::{
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// A store in a directory.
+///
+/// ```
+/// use rath::Store;
+/// use rath::store::{Create, Jsonl};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("sessions").display().to_string();
+/// let store = Store::new(Jsonl::open(&path, Create::IfMissing)?)?;
+/// assert!(store.list().await?.is_empty());
+/// assert!(Jsonl::open(&format!("{path}-elsewhere"), Create::Never).is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Jsonl {
     uri: String,
     folder: PathBuf,

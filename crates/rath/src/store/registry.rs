@@ -11,6 +11,8 @@ use crate::store::error::{Result, StoreError, StoreErrorKind};
 type StoreOpener = Arc<dyn Fn(&str, Create) -> Result<Store> + Send + Sync>;
 
 /// The choice to create a store that does not exist.
+///
+/// Passed to [`Registry::open_as`]. See [`Jsonl`](super::Jsonl) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
     /// Creates the store.

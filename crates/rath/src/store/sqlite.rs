@@ -51,6 +51,18 @@ use super::{
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// A store in a SQLite database.
+///
+/// ```
+/// use rath::Store;
+/// use rath::store::Sqlite;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let store = Store::new(Sqlite::in_memory()?)?;
+/// assert!(store.list().await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,

@@ -44,16 +44,31 @@ use crate::error::ErrorKind;
 use crate::session::Error;
 
 /// Returns the tools that change nothing: `read_file`, `list_files`, `file_exists` and `search_files`.
+///
+/// ```
+/// let tools = rath::tool::builtin::read_only();
+/// assert_eq!(tools.names().collect::<Vec<_>>(), ["read_file", "list_files", "file_exists", "search_files"]);
+/// ```
 pub fn read_only() -> Tools {
     Tools::default().tool(ReadFile).tool(ListFiles).tool(FileExists).tool(SearchFiles)
 }
 
 /// Returns the read-only tools and those that change files: `write_file` and `edit_file`.
+///
+/// ```
+/// let tools = rath::tool::builtin::files();
+/// assert!(tools.names().any(|name| name == "write_file"));
+/// ```
 pub fn files() -> Tools {
     read_only().tool(WriteFile).tool(EditFile)
 }
 
 /// Returns all tools: those for files, and `shell`, `run_code` and `check`, which run commands.
+///
+/// ```
+/// let tools = rath::tool::builtin::all();
+/// assert!(tools.names().any(|name| name == "shell"));
+/// ```
 pub fn all() -> Tools {
     files().tool(Shell).tool(RunCode).tool(Check)
 }

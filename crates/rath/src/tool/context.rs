@@ -41,6 +41,26 @@ impl CallKey {
 const MAX_NESTING: u32 = 16;
 
 /// The context of a tool call: the session, the call, and the place that the tool works in.
+///
+/// ```
+/// use rath::chunk::Call;
+/// use rath::prelude::*;
+///
+/// /// Greet a person.
+/// #[tool]
+/// async fn greet(cx: &ToolCx, name: String) -> String {
+///     cx.output("greeting .."); // for the listeners of the run
+///     format!("hello {name}")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// let cx = ToolCx::new(Session::user("Greet Ada."), Call::new("c1", "greet", r#"{"name": "Ada"}"#));
+/// let output = greet.call(&cx, serde_json::json!({ "name": "Ada" })).await?;
+/// assert_eq!(output.text, "hello Ada");
+/// # Ok(())
+/// # }
+/// ```
 pub struct ToolCx {
     /// The session when the call was made.
     session: Session,

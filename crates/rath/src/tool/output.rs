@@ -8,6 +8,14 @@ use crate::error::ErrorKind;
 use crate::session::{Error, Result};
 
 /// The output of a tool.
+///
+/// ```
+/// use rath::tool::Output;
+///
+/// assert_eq!(Output::from("done").text, "done");
+/// assert_eq!(Output::from_value(&[1, 2])?.text, "[1,2]");
+/// # Ok::<(), rath::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// The text for the model, which is shown as much of it as the tool's limit allows.

@@ -8,6 +8,13 @@ use serde_json::Value;
 /// A resource that a call reads or changes.
 ///
 /// Calls that touch the same resource run in order, unless all of them only read it.
+///
+/// ```
+/// use rath::tool::{Access, Touch};
+///
+/// let argument = serde_json::json!(["a.txt", "b.txt"]);
+/// assert_eq!(Touch::paths(Access::Read, &argument), [Touch::read("a.txt"), Touch::read("b.txt")]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch {
     resource: Resource,
@@ -15,6 +22,8 @@ pub struct Touch {
 }
 
 /// The access of a call to a resource.
+///
+/// Passed to [`Touch::paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// The call only reads it.

@@ -27,6 +27,16 @@ use crate::session::{Error, Result};
 ///
 /// A trajectory is one JSON document: nothing can be read from a document that is cut off. Parts that a session has no
 /// place for are left out and noted.
+///
+/// ```
+/// use rath::interchange::atif;
+/// use rath::prelude::*;
+///
+/// let export = atif::write(&Session::user("hello"));
+/// let import = atif::read(&export.bytes)?;
+/// assert_eq!(import.session.chunk_count(), 1);
+/// # Ok::<(), Error>(())
+/// ```
 pub fn read(bytes: &[u8]) -> Result<Import> {
     let notes = Notes::default();
     let text = std::str::from_utf8(bytes).map_err(|error| not_a_trajectory(&error.to_string()))?;

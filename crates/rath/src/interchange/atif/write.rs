@@ -25,11 +25,22 @@ use crate::session::Session;
 /// Writes a session as a trajectory, with its asides.
 ///
 /// The cost of an answer is written if the record holds it. [`write_priced`] computes the other costs from a price list.
+///
+/// See [`atif::read`](fn@super::read) for an example.
 pub fn write(session: &Session) -> Export {
     write_priced(session, &Prices::none())
 }
 
 /// Writes a session as a trajectory, with the cost of each answer.
+///
+/// ```
+/// use rath::interchange::atif;
+/// use rath::prelude::*;
+/// use rath::provider::Prices;
+///
+/// let export = atif::write_priced(&Session::user("hello"), &Prices::list());
+/// assert!(export.notes.is_empty());
+/// ```
 pub fn write_priced(session: &Session, prices: &Prices) -> Export {
     let session = session.with_opening();
     let notes = Notes::default();

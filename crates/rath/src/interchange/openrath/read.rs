@@ -21,6 +21,18 @@ use crate::session::{Error, Result};
 ///
 /// Everything readable is read. Missing parts are listed in the notes, and marked in the session at their position. A call
 /// without a result may have been made: it stays open and counts as started, with an unknown outcome.
+///
+/// ```
+/// use rath::interchange::openrath;
+/// use rath::prelude::*;
+///
+/// let mut export = openrath::write(&Session::user("hello"));
+/// export.bytes.extend(b"{\"cut off");
+/// let import = openrath::read(&export.bytes)?;
+/// assert_eq!(import.session.messages().list.len(), 1);
+/// assert!(!import.notes.is_empty()); // a part is missing
+/// # Ok::<(), Error>(())
+/// ```
 pub fn read(bytes: &[u8]) -> Result<Import> {
     let notes = Notes::default();
     let file = ParsedFile::parse(bytes, &notes)?;

@@ -24,6 +24,8 @@ use crate::interchange::time;
 use crate::session::Session;
 
 /// Writes the messages that a model sees of a session, as a file that the Python OpenRath loads and resumes.
+///
+/// See [`openrath::read`](fn@super::read) for an example.
 pub fn write(session: &Session) -> Export {
     let session = session.with_opening();
     let notes = Notes::default();

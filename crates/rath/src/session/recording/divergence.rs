@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::json_diff;
 
 /// The first difference between a program and the recording that it is replayed over.
+///
+/// Part of [`ReplayReport`](crate::replay::ReplayReport).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Divergence {

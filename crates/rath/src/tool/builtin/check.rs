@@ -12,6 +12,8 @@ use crate::session::{Result, checked};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a command as a check: its verdict is on the record, and holds until its inputs change.
+///
+/// Part of [`all`](super::all).
 #[derive(Clone, Copy, Debug)]
 pub struct Check;
 

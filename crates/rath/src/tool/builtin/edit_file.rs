@@ -11,6 +11,8 @@ use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Replaces a part of a file.
+///
+/// Part of [`files`](super::files).
 #[derive(Clone, Copy, Debug)]
 pub struct EditFile;
 

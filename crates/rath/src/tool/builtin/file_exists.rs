@@ -9,6 +9,8 @@ use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Says whether a path exists, and what it is.
+///
+/// Part of [`read_only`](super::read_only).
 #[derive(Clone, Copy, Debug)]
 pub struct FileExists;
 

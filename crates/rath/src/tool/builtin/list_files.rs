@@ -12,6 +12,8 @@ use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Lists a directory.
+///
+/// Part of [`read_only`](super::read_only).
 #[derive(Clone, Copy, Debug)]
 pub struct ListFiles;
 

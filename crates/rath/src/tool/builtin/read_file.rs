@@ -9,6 +9,8 @@ use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Reads a file.
+///
+/// Part of [`read_only`](super::read_only).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFile;
 

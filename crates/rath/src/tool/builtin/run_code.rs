@@ -13,6 +13,8 @@ use crate::session::{Error, Result};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a program that the model writes.
+///
+/// Part of [`all`](super::all).
 #[derive(Clone, Copy, Debug)]
 pub struct RunCode;
 

@@ -13,6 +13,8 @@ use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 use crate::workspace::IgnoreRules;
 
 /// Searches files for a regular expression.
+///
+/// Part of [`read_only`](super::read_only).
 #[derive(Clone, Copy, Debug)]
 pub struct SearchFiles;
 

@@ -11,6 +11,8 @@ use crate::session::Result;
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Runs a command.
+///
+/// Part of [`all`](super::all). See [`Blame`](crate::Blame) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Shell;
 

@@ -8,6 +8,8 @@ use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 
 /// Writes a file.
+///
+/// Part of [`files`](super::files).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteFile;
 
