@@ -99,14 +99,14 @@ impl Answer {
     }
 
     /// Returns the chunk that is recorded.
-    pub(crate) fn into_chunk(self, request: &Request) -> Assistant {
+    pub(crate) fn into_chunk(self, request: Request) -> Assistant {
         Assistant::new(self.text)
             .with_reasoning(self.reasoning)
             .with_calls(self.calls)
             .with_finish(self.finish)
             .with_request(request.digest)
-            .with_settings(request.settings_json.clone())
-            .with_provider(request.identity.clone())
+            .with_settings(request.settings_json)
+            .with_provider(request.identity)
             .with_facts(self.facts.into_json())
             .with_sidecar(self.sidecar)
     }
