@@ -120,8 +120,13 @@ impl AnswerFacts {
     /// Sets a fact.
     pub fn set(&mut self, name: &str, value: impl Serialize) {
         if let Ok(value) = serde_json::value::to_raw_value(&value) {
-            self.0.insert(name.to_owned(), value);
+            self.set_raw(name, value);
         }
+    }
+
+    /// Sets a fact to JSON that a provider sent.
+    pub(crate) fn set_raw(&mut self, name: &str, value: Box<RawValue>) {
+        self.0.insert(name.to_owned(), value);
     }
 
     /// Returns a fact, as JSON.
