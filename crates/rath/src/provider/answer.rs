@@ -103,14 +103,14 @@ impl Answer {
     }
 
     /// Returns the chunk that is recorded.
-    pub(crate) fn into_chunk(self, request: &Request) -> Assistant {
+    pub(crate) fn into_chunk(self, request: Request) -> Assistant {
         Assistant::new(self.text)
             .with_reasoning(self.reasoning)
             .with_calls(self.calls)
             .with_finish(self.finish)
             .with_request(request.digest)
-            .with_settings(request.settings_json.clone())
-            .with_provider(request.identity.clone())
+            .with_settings(request.settings_json)
+            .with_provider(request.identity)
             .with_facts(self.facts.into_json())
             .with_sidecar(self.sidecar)
     }
@@ -126,8 +126,13 @@ impl AnswerFacts {
     /// Sets a fact.
     pub fn set(&mut self, name: &str, value: impl Serialize) {
         if let Ok(value) = serde_json::value::to_raw_value(&value) {
-            self.0.insert(name.to_owned(), value);
+            self.set_raw(name, value);
         }
+    }
+
+    /// Sets a fact to JSON that a provider sent.
+    pub(crate) fn set_raw(&mut self, name: &str, value: Box<RawValue>) {
+        self.0.insert(name.to_owned(), value);
     }
 
     /// Returns a fact, as JSON.

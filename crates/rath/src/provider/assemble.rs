@@ -113,7 +113,8 @@ impl PartialAnswer {
     fn finish(mut self, rest: &[u8], sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
         // The blank line after the last event may be missing. A complete JSON object, or `[DONE]`, was not cut off.
         let last = rest.split(|byte| *byte == b'\n').next_back().unwrap_or_default().trim_ascii();
-        if last == b"[DONE]" || serde_json::from_slice::<Map<String, Value>>(last).is_ok() {
+        let is_complete = || serde_json::from_slice::<Map<String, Value>>(last).is_ok();
+        if !last.is_empty() && (last == b"[DONE]" || is_complete()) {
             self.read_event(rest, sink)?;
         }
         match self {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rath_record::draw;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -86,6 +86,8 @@ pub(crate) struct HttpClient {
     first_url: OnceLock<(String, Url)>,
 }
 
+/// The header for a key that is not a bearer token.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The default limit for the size of an answer.
 pub(crate) const DEFAULT_MAX_BYTES: usize = 64 << 20;
 /// The most bytes of a server's error message that are kept: some servers repeat the request in it.
@@ -150,11 +152,12 @@ impl HttpClient {
     pub(crate) async fn fetch(&self, path: &str, body: Bytes, rejected: &RejectedKeys) -> Result<Bytes, ProviderError> {
         let fetched = async {
             let mut body = self.post(path, body, rejected).await?;
-            let bytes = body.read_all().await?;
+            let mut bytes = Vec::new();
+            body.read_rest(&mut bytes).await?;
             if body.looks_like_html(&bytes) {
                 return Err(self.not_json(&bytes));
             }
-            Ok(bytes)
+            Ok(bytes.into())
         };
         fetched.await.map_err(|error| self.hide_keys(error))
     }
@@ -175,7 +178,7 @@ impl HttpClient {
         let mut answer = if is_stream && !matches!(content_start(&bytes), [b'{' | b'<', ..]) {
             self.read_stream(assembler, bytes.into(), &mut body, sink).await?
         } else {
-            bytes.extend_from_slice(&body.read_all().await?);
+            body.read_rest(&mut bytes).await?;
             let fields = [&b"data:"[..], b"event:", b"id:", b"retry:", b":"];
             match content_start(&bytes) {
                 whole @ [b'{', ..] => assembler.whole(whole, sink)?,
@@ -226,15 +229,16 @@ impl HttpClient {
                 .with_hint(format!("set it with `key`, or read it from {variable} with `from_env`")));
         }
         let first_byte = instant_after(self.timeouts.first_byte);
-        let url = self.url(path);
-        let mut headers = HeaderMap::with_capacity(4 + self.headers.len());
+        let request = client.post(self.url(path)).body(body).build();
+        let mut request = request.map_err(|error| self.connection_error(&error))?;
+        let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some((_, key)) = key {
             let (name, value) = match self.auth {
-                Auth::Bearer => ("authorization", format!("Bearer {key}")),
-                Auth::ApiKey => ("x-api-key", key.to_owned()),
+                Auth::Bearer => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}"))),
+                Auth::ApiKey => (X_API_KEY, HeaderValue::from_str(key)),
             };
-            let mut value = HeaderValue::from_str(&value).map_err(|_| {
+            let mut value = value.map_err(|_| {
                 ProviderError::new(ProviderErrorKind::Key, "the key has characters that a header cannot hold")
             })?;
             value.set_sensitive(true);
@@ -244,9 +248,11 @@ impl HttpClient {
         for (name, value) in &self.headers {
             headers.insert(name, value.clone());
         }
-        let builder = client.post(url).headers(headers).body(body);
         let mut timer = DeadlineTimer::new(self.timeouts.idle);
-        let sent = timer.wait(first_byte, builder.send()).await.map_err(|DeadlineElapsed| no_answer(&self.endpoint))?;
+        let sent = timer
+            .wait(first_byte, client.execute(request))
+            .await
+            .map_err(|DeadlineElapsed| no_answer(&self.endpoint))?;
         let response = sent.map_err(|error| self.connection_error(&error))?;
         let status = response.status();
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -491,12 +497,12 @@ impl ResponseBody {
         Ok(Some(bytes))
     }
 
-    async fn read_all(&mut self) -> Result<Bytes, ProviderError> {
-        let mut all = Vec::new();
-        while let Some(bytes) = self.read().await? {
-            all.extend_from_slice(&bytes);
+    /// Appends the rest of the body.
+    async fn read_rest(&mut self, bytes: &mut Vec<u8>) -> Result<(), ProviderError> {
+        while let Some(more) = self.read().await? {
+            bytes.extend_from_slice(&more);
         }
-        Ok(all.into())
+        Ok(())
     }
 
     /// Reads the body of an error, up to a small limit of time and size: the status alone says enough.

@@ -85,10 +85,9 @@ impl Keys {
     pub(crate) fn pick(&self, rejected: &RejectedKeys) -> Option<(usize, &str)> {
         let rejected = rejected.lock();
         let cooling = self.cooling();
-        let now = Instant::now();
         let first = self.first.load(Ordering::Relaxed);
         let usable = (0..self.len()).map(|ahead| (first + ahead) % self.len()).filter(|nth| !rejected.contains(nth));
-        let nth = usable.min_by_key(|nth| cooling[*nth].filter(|until| *until > now))?;
+        let nth = usable.min_by_key(|nth| cooling[*nth].filter(|until| *until > Instant::now()))?;
         Some((nth, self.keys[nth].expose_secret()))
     }
 

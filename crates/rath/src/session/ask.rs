@@ -156,7 +156,7 @@ impl<'a> Ask<'a> {
             let sent = within_limits(&session, provider.send(&request, &mut emit_delta)).await;
             let error = match sent {
                 Ok(Ok(answer)) => {
-                    let (step, usage) = push_answer(&mut session, &request, answer);
+                    let (step, usage) = push_answer(&mut session, request, answer);
                     if let Some(reservation) = reservation {
                         reservation.commit(step, usage);
                         emit_budget(&session);
@@ -254,15 +254,18 @@ pub(crate) fn note_losses(session: &mut Session, request: &Request) {
     }
 }
 
-fn push_answer(session: &mut Session, request: &Request, mut answer: Answer) -> (StepId, Usage) {
+fn push_answer(session: &mut Session, request: Request, mut answer: Answer) -> (StepId, Usage) {
     make_call_ids_unique(&mut answer.calls);
-    let usage = answer.usage_or_estimate(request);
+    let usage = answer.usage_or_estimate(&request);
     (session.push_with_usage(answer.into_chunk(request), usage), usage)
 }
 
 /// Renames calls whose id occurs earlier in the same answer, which some servers send: a decision about a call names it by
 /// its id.
 fn make_call_ids_unique(calls: &mut [Call]) {
+    if calls.len() < 2 {
+        return;
+    }
     let mut ids = HashSet::with_capacity(calls.len());
     for call in calls {
         let id = call.id.clone();

@@ -1,7 +1,7 @@
 //! Assembling answers of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
@@ -26,8 +26,8 @@ pub(super) struct ChatAnswer {
     reasoning_details: Vec<Box<RawValue>>,
     calls: Vec<PartialCall>,
     /// The position in `calls` of the newest call with each index, and of the call with each id.
-    by_index: HashMap<u64, usize>,
-    by_id: HashMap<String, usize>,
+    by_index: BTreeMap<u64, usize>,
+    by_id: BTreeMap<String, usize>,
     /// The position of the first call that began with the newest event in which any call began.
     group_start: usize,
     finish: Option<String>,
@@ -67,19 +67,6 @@ struct PartialCall {
     arguments: TextBuffer,
 }
 
-/// The metadata that every event of an answer repeats. It is parsed once.
-#[derive(Deserialize)]
-struct ChatMetadata<'a> {
-    #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    model: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    service_tier: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    system_fingerprint: Option<Cow<'a, str>>,
-}
-
 /// An event of a stream, or a whole answer.
 #[derive(Deserialize)]
 struct ChatEvent<'a> {
@@ -89,6 +76,15 @@ struct ChatEvent<'a> {
     usage: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    // The metadata, which every event of an answer repeats and which is read once.
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    service_tier: Option<&'a RawValue>,
+    #[serde(borrow)]
+    system_fingerprint: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -190,9 +186,9 @@ impl ChatAnswer {
         };
         self.facts.set_text("finish", self.finish.as_deref());
         let mut usage = None;
-        if let Some(raw) = &self.usage {
+        if let Some(raw) = self.usage.take() {
             usage = serde_json::from_str(raw.get()).ok().as_ref().and_then(parse_chat_usage);
-            self.facts.set("usage", raw);
+            self.facts.set_raw("usage", raw);
         }
         sink(Delta::Finish(finish));
         usage.into_iter().for_each(|usage| sink(Delta::Usage(usage)));
@@ -215,10 +211,11 @@ impl ChatAnswer {
     }
 
     fn parse_event(&mut self, data: &[u8], sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
-        if !self.has_metadata {
-            self.read_metadata(data);
+        let parsed = serde_json::from_slice::<ChatEvent<'_>>(data);
+        if let Ok(event) = &parsed {
+            self.read_metadata(event);
         }
-        match serde_json::from_slice::<ChatEvent<'_>>(data) {
+        match parsed {
             Ok(event) if event.choices.is_none() && event.usage.is_none() && event.error.is_none() => {
                 match serde_json::from_slice(data) {
                     Ok(event) if is_error_object(&event) => {
@@ -235,19 +232,26 @@ impl ChatAnswer {
             }
             Err(_) => {
                 let normalized = normalize_arguments(data)?;
-                self.apply(serde_json::from_slice(&normalized).map_err(invalid_answer)?, sink)
+                let event = serde_json::from_slice(&normalized).map_err(invalid_answer)?;
+                self.read_metadata(&event);
+                self.apply(event, sink)
             }
         }
     }
 
-    fn read_metadata(&mut self, data: &[u8]) {
-        let Ok(metadata) = serde_json::from_slice::<ChatMetadata<'_>>(data) else { return };
-        let is_set = |name: &Option<Cow<'_, str>>| name.as_ref().is_some_and(|name| !name.is_empty());
-        self.has_metadata = is_set(&metadata.id) && is_set(&metadata.model);
-        self.facts.set_text("id", metadata.id.as_deref());
-        self.facts.set_text("model", metadata.model.as_deref());
-        self.facts.set_text("service_tier", metadata.service_tier.as_deref());
-        self.facts.set_text("system_fingerprint", metadata.system_fingerprint.as_deref());
+    /// Reads the metadata, unless id and model are known already. A member that is not a string is left out.
+    fn read_metadata(&mut self, event: &ChatEvent<'_>) {
+        if self.has_metadata {
+            return;
+        }
+        let text =
+            |raw: Option<&RawValue>| serde_json::from_str(raw?.get()).ok().filter(|text: &String| !text.is_empty());
+        let (id, model) = (text(event.id), text(event.model));
+        self.has_metadata = id.is_some() && model.is_some();
+        self.facts.set_text("id", id.as_deref());
+        self.facts.set_text("model", model.as_deref());
+        self.facts.set_text("service_tier", text(event.service_tier).as_deref());
+        self.facts.set_text("system_fingerprint", text(event.system_fingerprint).as_deref());
     }
 
     fn apply(&mut self, event: ChatEvent<'_>, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
@@ -404,7 +408,7 @@ impl ChatAnswer {
 
 /// Returns the text of an event that holds nothing else, if the text stands in the event without escapes.
 fn sole_text<'a>(event: &ChatEvent<'a>) -> Option<&'a [u8]> {
-    let ChatEvent { choices: Some(choices), usage: None, error: None } = event else { return None };
+    let ChatEvent { choices: Some(choices), usage: None, error: None, .. } = event else { return None };
     let [ChatChoice { index: None | Some(0), delta: Some(delta), message: None, finish_reason: None }] = &choices[..]
     else {
         return None;

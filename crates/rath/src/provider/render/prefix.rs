@@ -31,7 +31,7 @@ impl RequestCache {
         let earlier = self.lock().take();
         let prefix = RequestPrefix::extend(earlier, record, target)?;
         let request = prefix.request(target, by);
-        *self.lock() = Some(Arc::new(prefix));
+        *self.lock() = Some(prefix);
         Ok(request)
     }
 
@@ -89,13 +89,17 @@ impl RequestPrefix {
 
     /// Extends an earlier prefix if this record continues the earlier one, and otherwise renders the record from its
     /// beginning.
-    fn extend(earlier: Option<Arc<Self>>, record: &Record, target: RequestTarget<'_>) -> Result<Self, MissingPayload> {
+    fn extend(
+        earlier: Option<Arc<Self>>,
+        record: &Record,
+        target: RequestTarget<'_>,
+    ) -> Result<Arc<Self>, MissingPayload> {
         let earlier = earlier.filter(|earlier| earlier.fits(target));
         let new_steps =
             earlier.as_ref().and_then(|earlier| earlier.head.as_ref()).and_then(|head| record.steps_after(head));
-        if let (Some(earlier), Some(steps)) = (earlier, new_steps) {
+        if let (Some(mut earlier), Some(steps)) = (earlier, new_steps) {
             // The last handle extends the prefix in place; any other makes a copy.
-            let mut prefix = Arc::unwrap_or_clone(earlier);
+            let prefix = Arc::make_mut(&mut earlier);
             if !Arc::ptr_eq(&prefix.settings.0, target.settings) {
                 prefix.settings = (target.settings.clone(), target.settings.to_json());
             }
@@ -107,10 +111,10 @@ impl RequestPrefix {
                     prefix.builder.message(target, message)?;
                 }
                 prefix.hasher.update(&prefix.builder.bytes[old_length..]);
-                return Ok(prefix);
+                return Ok(earlier);
             }
         }
-        RequestPrefix::render(record, target)
+        RequestPrefix::render(record, target).map(Arc::new)
     }
 
     /// Completes the request.
