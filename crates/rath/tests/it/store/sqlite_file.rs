@@ -119,7 +119,7 @@ fn an_empty_database_of_another_kind_is_not_made_a_store() {
         let folder = rath_test_support::temp_dir();
         edit(folder.path(), sql);
         let before = std::fs::read(database(folder.path())).expect("a file");
-        let error = open(folder.path()).err().expect(sql);
+        let error = open(folder.path()).expect_err(sql);
         assert_eq!(error.kind(), StoreErrorKind::Format, "{sql}: {error}");
         assert_eq!(std::fs::read(database(folder.path())).expect("a file"), before, "{sql}");
     }
@@ -149,6 +149,6 @@ fn a_pipe_is_no_store() {
     let folder = rath_test_support::temp_dir();
     let made = std::process::Command::new("mkfifo").arg(database(folder.path())).status();
     assert!(made.expect("mkfifo").success());
-    let error = open(folder.path()).err().expect("refused");
+    let error = open(folder.path()).expect_err("refused");
     assert!(error.message().ends_with("it is not a regular file"), "{}", error.message());
 }
