@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -106,7 +108,6 @@ fn lock() -> MutexGuard<'static, Option<HashMap<FileId, OpenFile>>> {
 
 #[cfg(unix)]
 fn file_id(metadata: &Metadata) -> FileId {
-    use std::os::unix::fs::MetadataExt as _;
     (metadata.dev(), metadata.ino())
 }
 
