@@ -147,7 +147,7 @@ fn a_link_leads_to_the_store_and_its_wal() {
 #[test]
 fn a_pipe_is_no_store() {
     let folder = rath_test_support::temp_dir();
-    let made = std::process::Command::new("mkfifo").arg(database(folder.path())).status();
+    let made = rath_test_support::program("mkfifo").arg(database(folder.path())).status();
     assert!(made.expect("mkfifo").success());
     let error = open(folder.path()).expect_err("refused");
     assert!(error.message().ends_with("it is not a regular file"), "{}", error.message());
