@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::branch_writer::BranchWriter;
 use super::error::{Result, StoreError, StoreErrorKind};
-use super::{Holder, StepPlaces, StoreBackend, Write};
+use super::{Holder, StepPlaces, StoreBackend, Write, WriteRight};
 
 /// The number of writes in one group.
 const MAX_GROUP_WRITES: usize = 4096;
@@ -61,6 +61,9 @@ struct Housekeeping {
     /// True if something was written since the backend was told last that it is idle.
     is_due: bool,
 }
+
+/// A branch that was claimed, and the holder that wrote it last and did not close it.
+pub(crate) type ClaimedBranch = (Arc<BranchWriter>, Option<Arc<Holder>>);
 
 /// A call to the backend that is made between writes.
 type BackendCall = Box<dyn FnOnce(&dyn StoreBackend) + Send>;
@@ -115,22 +118,33 @@ impl WriterThread {
     ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         self.push(WriterJob::Call(Box::new(move |backend| _ = sender.send(call(backend)))));
-        let closed = |_| StoreError::new(StoreErrorKind::Store, "the store was closed before it could answer");
         receiver.await.map_err(closed)?
     }
 
     /// Claims the right to append to a stored branch, after all that is queued now.
     ///
     /// Returns the right, and the holder that wrote the branch last and did not close it. Dropping the right releases it; so
-    /// does dropping this future, whenever the answer comes.
-    pub(crate) async fn claim(self: &Arc<Self>, branch: BranchId) -> Result<(Arc<BranchWriter>, Option<Arc<Holder>>)> {
+    /// does dropping this future, before the next job.
+    pub(crate) async fn claim(self: &Arc<Self>, branch: BranchId) -> Result<ClaimedBranch> {
+        let (sender, receiver) = oneshot::channel();
         let writer_thread = self.clone();
-        self.call(move |backend| {
+        let claim = move |backend: &dyn StoreBackend| -> Result<ClaimedBranch> {
             let left_open_by = backend.summary(branch)?.and_then(|summary| summary.holder);
             let epoch = backend.claim(branch, &writer_thread.holder)?;
             Ok((BranchWriter::claimed(&writer_thread, branch, epoch), left_open_by))
-        })
-        .await
+        };
+        self.push(WriterJob::Call(Box::new(move |backend| {
+            if sender.is_closed() {
+                return;
+            }
+            // The next job may be a second try of a caller that is gone: it must find the branch free.
+            if let Err(Ok((unwanted, _))) = sender.send(claim(backend))
+                && let WriteRight::Held(epoch) = unwanted.lock().right
+            {
+                let _ = backend.release(&[(branch, epoch)]);
+            }
+        })));
+        receiver.await.map_err(closed)?
     }
 
     /// Completes when all jobs up to a number are done.
@@ -337,6 +351,11 @@ fn write_group(
             branch.fail(error);
         }
     }
+}
+
+/// Creates the error for a job that the thread did not do.
+fn closed(_: oneshot::error::RecvError) -> StoreError {
+    StoreError::new(StoreErrorKind::Store, "the store was closed before it could answer")
 }
 
 /// Turns a panic of a backend into an error: the thread goes on.

@@ -54,6 +54,8 @@ fn a_dropped_resume_leaves_the_session_free() {
         for answer in [Answer::Late, Answer::Unread] {
             for polls in 1.. {
                 let is_ready = block_on(drop_resume(&store, branch, polls, answer));
+                let second = block_on(store.resume(branch));
+                drop(second.unwrap_or_else(|error| panic!("{kind}, {polls} polls, at once: {error:?}")));
                 block_on(drain(&store));
                 let other = block_on(Store::open(&uri)).expect("another handle");
                 let resumed = block_on(other.resume(branch));
