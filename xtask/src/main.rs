@@ -73,7 +73,8 @@ fn examples() -> Result<(), String> {
     rungs
         .iter()
         .try_for_each(|rung| cargo(&["run", "--quiet", "--package", "rath-examples", "--example", rung], &[]))?;
-    cargo(&["run", "--quiet", "--package", "rath-workspace", "--example", "versions"], &[])
+    cargo(&["run", "--quiet", "--package", "rath-workspace", "--example", "versions"], &[])?;
+    cargo(&["run", "--quiet", "--package", "rath-sandbox", "--example", "walls"], &[])
 }
 
 fn cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {

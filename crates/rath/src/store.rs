@@ -502,6 +502,9 @@ fn failed(uri: &str, action: &str, error: impl std::error::Error + Send + Sync +
     StoreError::new(StoreErrorKind::Store, format_args!("cannot {action} {uri}")).because(error)
 }
 
+/// The advice for a store that is not there.
+const NO_STORE_HINT: &str = "`rath run` makes one; `--store` names another";
+
 /// Creates the error for a step whose parent is not in the store.
 pub(crate) fn parent_not_stored(step: StepId) -> StoreError {
     StoreError::new(StoreErrorKind::Store, format_args!("its parent is not in the store: step {}", step.short()))

@@ -21,8 +21,8 @@ use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 use self::contents::{advances, branches, damage, find_step, summaries};
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write,
-    WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
+    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
+    Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -98,10 +98,12 @@ impl Jsonl {
             );
         }
         let folder = PathBuf::from(path);
-        if !folder.try_exists().map_err(|error| failed(&uri, "open", error))? || !folder.is_dir() {
+        // A folder that cannot be reached is not taken for a missing one.
+        folder.try_exists().map_err(|error| failed(&uri, "open", error))?;
+        if !folder.is_dir() {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint("`rath run` makes one; `--store` names another"));
+                    .with_hint(NO_STORE_HINT));
             }
             make_folder(&folder).map_err(|error| failed(&uri, "make", error))?;
         }

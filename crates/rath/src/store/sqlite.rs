@@ -4,9 +4,9 @@
 //! there, and it is durable when it is reported: SQLite writes and syncs its WAL with every transaction. The right by which a branch
 //! is appended to, and its newest step, are compared inside the transaction.
 //!
-//! There is no index of steps by id; a step is found through its children, which hold its place. Every row has a seal or is named by
-//! its digest, because SQLite detects damage to its own structure only: a changed byte is found and located, and what is undamaged
-//! stays readable.
+//! There is no index of steps by id; a step is found through its children, which hold its place. Every step, branch and payload has a
+//! seal or is named by its digest, because SQLite detects damage to its own structure only: a changed byte is found and located, and
+//! what is undamaged stays readable.
 //!
 //! The limit of this is SQLite's own: its WAL is read up to the first frame whose checksum does not match, and what follows counts as
 //! a transaction that was not finished. If the disk changes a byte in the middle of a WAL after a crash, the transactions behind that
@@ -45,8 +45,8 @@ use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
 use super::{
-    BranchSummary, CheckReport, FreedSpace, Holder, StepPlaces, StoreBackend, StoredBranch, Write, failed, make_folder,
-    sync_parent,
+    BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch, Write,
+    failed, make_folder, sync_parent,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -96,7 +96,7 @@ impl Sqlite {
         if !is_there {
             if create == Create::Never {
                 return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint(schema::NO_STORE_HINT));
+                    .with_hint(NO_STORE_HINT));
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }

@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The files that this process has open.
-static OPEN_FILES: Mutex<Option<HashMap<FileId, OpenFile>>> = Mutex::new(None);
+static OPEN_FILES: Mutex<Option<HashMap<FileId, SharedFile>>> = Mutex::new(None);
 
 /// The number of a file: its device and its inode.
 type FileId = (u64, u64);
 
-struct OpenFile {
+struct SharedFile {
     file: Arc<Mutex<File>>,
     users: usize,
     /// Handles that were opened while the file was being replaced by another one.
@@ -50,7 +50,7 @@ impl DatabaseFile {
                 Some(known) => known.others.push(file),
                 None => {
                     let file = Arc::new(Mutex::new(file));
-                    open_files.insert(id, OpenFile { file, users: 0, others: Vec::new() });
+                    open_files.insert(id, SharedFile { file, users: 0, others: Vec::new() });
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Drop for DatabaseFile {
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<HashMap<FileId, OpenFile>>> {
+fn lock() -> MutexGuard<'static, Option<HashMap<FileId, SharedFile>>> {
     OPEN_FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

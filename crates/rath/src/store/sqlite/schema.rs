@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::super::failed;
 use super::super::registry::Create;
+use super::super::{NO_STORE_HINT, failed};
 use super::database_file::DatabaseFile;
 use super::transaction::TransactionError;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
@@ -27,9 +27,6 @@ pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The highest rowid that is used. A higher one is damage.
 pub(super) const MAX_ROWID: i64 = i64::MAX / 2;
-
-/// The advice for a store that is not there.
-pub(super) const NO_STORE_HINT: &str = "`rath run` makes one; `--store` names another";
 
 const TABLES: &str = "
 CREATE TABLE steps(
@@ -223,11 +220,12 @@ pub(super) fn check_header(
     let error = |kind, message: String| StoreError::new(kind, format_args!("{uri} {message}"));
     // The sizes of pages and of their reserved parts, and three numbers that SQLite requires. They never change.
     let layout = [(PAGE_BYTES >> 8) as u8, 0, 0, 64, 32, 32];
-    let has_layout = header.is_empty() || header[16..18] == layout[..2] && header[20..24] == layout[2..];
+    let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
+    let has_layout = (header.is_empty() || header[16..18] == layout[..2] && header[20..24] == layout[2..])
+        && encoding == "UTF-8"
+        && number(connection, "PRAGMA auto_vacuum")? == 0;
     if application != APPLICATION {
-        let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
-        let auto_vacuum = number(connection, "PRAGMA auto_vacuum")?;
-        if tables == 0 && version == 0 && has_layout && encoding == "UTF-8" && auto_vacuum == 0 {
+        if tables == 0 && version == 0 && has_layout {
             return Ok(());
         }
         return Err(error(StoreErrorKind::Format, "is a database of something else".to_owned()).into());
@@ -240,13 +238,7 @@ pub(super) fn check_header(
         let message = format!("has version {version}; this program reads version {VERSION}");
         return Err(error(StoreErrorKind::Format, message).with_hint("open it with a newer rath").into());
     }
-    let encoding: String = connection.query_row("PRAGMA encoding", [], |row| row.get(0))?;
-    let is_good = version == VERSION
-        && encoding == "UTF-8"
-        && number(connection, "PRAGMA auto_vacuum")? == 0
-        && has_layout
-        && has_tables(connection)?
-        && has_whole_file(connection, path)?;
+    let is_good = version == VERSION && has_layout && has_tables(connection)? && has_whole_file(connection, path)?;
     if !is_good {
         if let Some((found, wanted)) = missing_bytes(path) {
             return Err(truncated(uri, found, wanted).into());
