@@ -640,7 +640,8 @@ impl fmt::Display for Json {
 /// Takes the text without parsing it again, if it is on one line already.
 impl From<Box<RawValue>> for Json {
     fn from(json: Box<RawValue>) -> Self {
-        if json.get().contains(['\n', '\r']) || json.get().starts_with([' ', '\t']) {
+        let has_line_break = memchr::memchr2(b'\n', b'\r', json.get().as_bytes()).is_some();
+        if has_line_break || json.get().starts_with([' ', '\t']) {
             return Json::parse(json.get()).expect("it is valid JSON already");
         }
         Json(json.into())

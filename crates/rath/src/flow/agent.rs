@@ -185,12 +185,16 @@ impl Agent {
                         return Err(self.too_many_turns(&mut session));
                     }
                     turn += 1;
-                    session = self.compress_if_due(session, turn, &mut next_fold).await?;
+                    if turn >= next_fold && self.is_fold_due(&session)? {
+                        // A conversation that cannot be folded now cannot be folded a turn later either.
+                        next_fold = turn + TURNS_BETWEEN_FOLDS;
+                        session = self.fold(session).await?;
+                    }
                     if turn == 1 && !is_own_message {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
-                    session = self.provider.ask(session).run().await?;
+                    self.provider.ask_in(&mut session, &mut |_| {}).await?;
                 }
                 Next::RunTools(calls) => {
                     let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };
@@ -264,14 +268,14 @@ impl Agent {
             .with_session(session)
     }
 
-    /// Folds the conversation if it is about to fill the context window, but not before the turn `next_fold`.
-    async fn compress_if_due(&self, session: Session, turn: u64, next_fold: &mut u64) -> Result<Session> {
+    /// Returns true if the conversation is about to fill the context window, and the agent has a compressor.
+    fn is_fold_due(&self, session: &Session) -> Result<bool> {
+        self.compressor.as_ref().map_or(Ok(false), |compressor| compressor.is_due(session, &self.provider))
+    }
+
+    /// Folds the conversation. If that fails, the session continues with a note that says why.
+    async fn fold(&self, session: Session) -> Result<Session> {
         let Some(compressor) = &self.compressor else { return Ok(session) };
-        if turn < *next_fold || !compressor.is_due(&session, &self.provider)? {
-            return Ok(session);
-        }
-        // A conversation that cannot be folded now cannot be folded a turn later either.
-        *next_fold = turn + TURNS_BETWEEN_FOLDS;
         match compressor.run(session).await {
             Err(error) if error.kind() == ErrorKind::Summary => {
                 let note = format!("not compressed: {}", error.message());

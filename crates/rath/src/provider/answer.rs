@@ -1,12 +1,12 @@
 //! Answers of a provider, whole and in pieces.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use rath_record::Usage;
 use rath_record::chunk::{Assistant, Call, Finish, Json};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::render::{Request, estimate_tokens};
@@ -120,28 +120,37 @@ impl Answer {
 ///
 /// Part of [`Answer`].
 #[derive(Clone, Default)]
-pub struct AnswerFacts(BTreeMap<String, Box<RawValue>>);
+pub struct AnswerFacts(Vec<(Cow<'static, str>, Box<RawValue>)>);
 
 impl AnswerFacts {
     /// Sets a fact.
-    pub fn set(&mut self, name: &str, value: impl Serialize) {
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Serialize) {
         if let Ok(value) = serde_json::value::to_raw_value(&value) {
             self.set_raw(name, value);
         }
     }
 
     /// Sets a fact to JSON that a provider sent.
-    pub(crate) fn set_raw(&mut self, name: &str, value: Box<RawValue>) {
-        self.0.insert(name.to_owned(), value);
+    pub(crate) fn set_raw(&mut self, name: impl Into<Cow<'static, str>>, value: Box<RawValue>) {
+        let name = name.into();
+        match self.position(&name) {
+            Ok(nth) => self.0[nth].1 = value,
+            Err(nth) => self.0.insert(nth, (name, value)),
+        }
     }
 
     /// Returns a fact, as JSON.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|value| value.get())
+        self.position(name).ok().map(|nth| self.0[nth].1.get())
+    }
+
+    /// Returns the position of a fact, or the one that a new fact of this name gets: facts are ordered by name.
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
     /// Sets a fact to a text, unless the text is missing or empty.
-    pub(crate) fn set_text(&mut self, name: &str, value: Option<&str>) {
+    pub(crate) fn set_text(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.set(name, value);
         }
@@ -149,28 +158,38 @@ impl AnswerFacts {
 
     /// Replaces each fact for whose JSON `rewrite` returns other JSON.
     pub(crate) fn rewrite(&mut self, rewrite: impl Fn(&str) -> Option<String>) {
-        for value in self.0.values_mut() {
+        for (_, value) in &mut self.0 {
             if let Some(rewritten) = rewrite(value.get()).and_then(|text| RawValue::from_string(text).ok()) {
                 *value = rewritten;
             }
         }
     }
 
+    /// Returns the names and the JSON of all facts, ordered by name.
+    fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, value.get()))
+    }
+
     fn into_json(self) -> Option<Json> {
-        let json = serde_json::value::to_raw_value(&self.0).ok().filter(|_| !self.0.is_empty());
+        let json = serde_json::value::to_raw_value(&self).ok().filter(|_| !self.0.is_empty());
         json.map(Json::from)
+    }
+}
+
+impl Serialize for AnswerFacts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
 impl fmt::Debug for AnswerFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.0.iter().map(|(name, value)| (name, value.get()))).finish()
+        f.debug_map().entries(self.members()).finish()
     }
 }
 
 impl PartialEq for AnswerFacts {
     fn eq(&self, other: &Self) -> bool {
-        let texts = |facts: &AnswerFacts| facts.0.values().map(|value| value.get().to_owned()).collect::<Vec<_>>();
-        self.0.keys().eq(other.0.keys()) && texts(self) == texts(other)
+        self.members().eq(other.members())
     }
 }

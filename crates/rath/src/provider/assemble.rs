@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::answer::{Answer, Delta, DeltaSink};
@@ -21,6 +21,9 @@ use super::sse::SseParser;
 
 /// The members that hold reasoning in Chat Completions; servers use different ones.
 pub(super) const REASONING_MEMBERS: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
+
+/// The most calls that one answer may ask for.
+const MAX_CALLS_PER_ANSWER: usize = 1_000;
 
 /// Assembles an answer in either shape from its bytes. Backends with a transport of their own can use it.
 ///
@@ -124,6 +127,14 @@ impl PartialAnswer {
     }
 }
 
+/// Fails if an answer asks for too many calls.
+pub(crate) fn check_call_count(calls: usize) -> Result<(), ProviderError> {
+    if calls <= MAX_CALLS_PER_ANSWER {
+        return Ok(());
+    }
+    Err(ProviderError::unreadable(format_args!("the answer asks for more than {MAX_CALLS_PER_ANSWER} calls")))
+}
+
 /// Returns true for an event that only keeps the connection alive.
 fn is_ping(data: &[u8]) -> bool {
     data.trim_ascii().is_empty() || (data.len() < 64 && memchr::memmem::find(data, br#""ping""#).is_some())
@@ -146,12 +157,12 @@ fn emit(delta: Delta<'_>, sink: &mut DeltaSink<'_>) {
 struct JsonText<'a> {
     bytes: Cow<'a, [u8]>,
     /// The reasoning, if the text is a list of parts and some of them are reasoning.
-    reasoning: String,
+    reasoning: Option<Box<str>>,
 }
 
 impl<'a> JsonText<'a> {
     fn new(bytes: impl Into<Cow<'a, [u8]>>) -> Self {
-        JsonText { bytes: bytes.into(), reasoning: String::new() }
+        JsonText { bytes: bytes.into(), reasoning: None }
     }
 }
 
@@ -183,11 +194,70 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
                     push_part_text(&part, &mut text);
                     part.get("thinking").into_iter().for_each(|thinking| push_part_text(thinking, &mut reasoning));
                 }
+                let reasoning = Some(reasoning).filter(|text| !text.is_empty()).map(String::into_boxed_str);
                 Ok(JsonText { bytes: text.into_bytes().into(), reasoning })
             }
         }
 
         deserializer.deserialize_bytes(JsonTextVisitor)
+    }
+}
+
+/// A string in JSON, or nothing if a server sent a value of another type.
+#[derive(Default)]
+struct OptionalText<'a>(Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for OptionalText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OptionalTextVisitor;
+
+        impl<'de> Visitor<'de> for OptionalTextVisitor {
+            type Value = OptionalText<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(OptionalText(Some(text.into())))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(OptionalText(Some(text.to_owned().into())))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(OptionalText::default())
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(OptionalText::default())
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(OptionalText::default())
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(OptionalText::default())
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(OptionalText::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                IgnoredAny.visit_seq(items)?;
+                Ok(OptionalText::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+                IgnoredAny.visit_map(members)?;
+                Ok(OptionalText::default())
+            }
+        }
+
+        deserializer.deserialize_any(OptionalTextVisitor)
     }
 }
 

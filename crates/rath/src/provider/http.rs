@@ -204,7 +204,6 @@ impl HttpClient {
         sink: &mut DeltaSink<'_>,
     ) -> Result<Answer, ProviderError> {
         let mut next = Some(first);
-        body.event_deadline = Some(instant_after(self.timeouts.first_byte));
         while let Some(bytes) = next {
             let before = assembler.event_count();
             assembler.feed(&bytes, sink)?;
@@ -220,7 +219,8 @@ impl HttpClient {
         assembler.finish(sink)
     }
 
-    async fn post(&self, path: &str, body: Bytes, rejected: &RejectedKeys) -> Result<ResponseBody, ProviderError> {
+    /// Sends a request. The response is in a box because it is large, and moved several times.
+    async fn post(&self, path: &str, body: Bytes, rejected: &RejectedKeys) -> Result<Box<ResponseBody>, ProviderError> {
         let client = self.client()?;
         let key = self.keys.pick(rejected);
         if let (None, Some(variable)) = (key, self.key_variable) {
@@ -257,7 +257,7 @@ impl HttpClient {
         let status = response.status();
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-        let mut body = ResponseBody {
+        let mut body = Box::new(ResponseBody {
             content_type,
             response,
             byte_deadline: first_byte,
@@ -267,7 +267,7 @@ impl HttpClient {
             max_bytes: self.max_bytes,
             endpoint: self.endpoint.clone(),
             timer,
-        };
+        });
         if status.is_success() {
             Ok(body)
         } else {
@@ -534,8 +534,11 @@ impl ResponseBody {
     fn reported_headers(&self) -> BTreeMap<String, String> {
         let is_reported =
             |name: &str| name.contains("ratelimit") || matches!(name, "request-id" | "x-request-id" | "retry-after");
-        let reported = self.response.headers().iter().filter(|(name, _)| is_reported(name.as_str()));
-        reported.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+        let mut reported = BTreeMap::new();
+        for (name, value) in self.response.headers().iter().filter(|(name, _)| is_reported(name.as_str())) {
+            reported.extend(value.to_str().ok().map(|value| (name.to_string(), value.to_owned())));
+        }
+        reported
     }
 }
 

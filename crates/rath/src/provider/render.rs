@@ -9,13 +9,16 @@ mod messages;
 mod prefix;
 mod schema;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rath_record::chunk::{Assistant, Identity, Image, Instructions, Json, Outcome, ToolSpec};
 use rath_record::view::{CallResult, Exchange, Message};
 use rath_record::{Digest, Step, StepId, Text};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -264,7 +267,7 @@ impl RequestBuilder {
         step: &Step,
         answer: &Assistant,
         nth: usize,
-        exchange: &Exchange<'a>,
+        exchange: &'a Exchange<'a>,
     ) -> Result<RenderedCall<'a>, MissingPayload> {
         let call = exchange.call;
         let (output, failed) = match exchange.result {
@@ -282,14 +285,14 @@ impl RequestBuilder {
 
     /// Returns the provider's own id of a call if the same provider is asked, and otherwise an id that every server
     /// accepts.
-    fn call_id(
+    fn call_id<'a>(
         &mut self,
         target: RequestTarget<'_>,
         step: &Step,
         answer: &Assistant,
         nth: usize,
-        exchange: &Exchange<'_>,
-    ) -> String {
+        exchange: &'a Exchange<'a>,
+    ) -> Cow<'a, str> {
         // Many servers have OpenAI's API, and not all of them accept the ids of others.
         let is_same_model = answer.provider.as_ref().is_none_or(|provider| provider == target.identity);
         let id = &*exchange.id.0;
@@ -297,38 +300,38 @@ impl RequestBuilder {
             if answer.provider.is_some() {
                 self.report(step.id(), ReportPart::CallId, Treatment::Kept);
             }
-            return id.to_owned();
+            return id.into();
         }
         self.report(step.id(), ReportPart::CallId, Treatment::Rewritten);
-        portable_id(step, nth)
+        portable_id(step, nth).into()
     }
 
-    fn tool_name(&mut self, step: &Step, name: &str) -> String {
+    fn tool_name<'a>(&mut self, step: &Step, name: &'a str) -> Cow<'a, str> {
         if is_name(name, 64) {
-            return name.to_owned();
+            return name.into();
         }
         self.report(step.id(), ReportPart::ToolName, Treatment::Rewritten);
         if let Some(renamed) = self.renamed_tools.get(name) {
-            return renamed.clone();
+            return renamed.clone().into();
         }
         let name: String = name.chars().take(64).map(|c| if is_name_char(c) { c } else { '_' }).collect();
-        if name.is_empty() { "unnamed".to_owned() } else { name }
+        if name.is_empty() { "unnamed".into() } else { name.into() }
     }
 
     /// Returns the arguments as a JSON object: servers parse them, and refuse anything else.
-    fn arguments(&mut self, step: &Step, text: &str) -> String {
-        match serde_json::from_str(text) {
-            Ok(Value::Object(_)) => text.to_owned(),
-            _ if text.trim().is_empty() => "{}".to_owned(),
-            _ => {
-                self.report(step.id(), ReportPart::Arguments, Treatment::Rewritten);
-                serde_json::json!({ "arguments": text }).to_string()
-            }
+    fn arguments<'a>(&mut self, step: &Step, text: &'a str) -> Cow<'a, str> {
+        if is_object(text) {
+            return text.into();
         }
+        if text.trim().is_empty() {
+            return "{}".into();
+        }
+        self.report(step.id(), ReportPart::Arguments, Treatment::Rewritten);
+        serde_json::json!({ "arguments": text }).to_string().into()
     }
 
     /// Returns name, description and schema of the tools, each name once, each schema in a form that servers accept.
-    fn tools<'a>(&mut self, step: &Step, tools: &'a [ToolSpec]) -> Vec<(String, &'a str, String)> {
+    fn tools<'a>(&mut self, step: &Step, tools: &'a [ToolSpec]) -> Vec<(Cow<'a, str>, &'a str, String)> {
         // A rewritten name must not equal the valid name of another tool.
         let mut used: HashSet<String> =
             tools.iter().map(|tool| tool.name.clone()).filter(|name| is_name(name, 64)).collect();
@@ -343,12 +346,12 @@ impl RequestBuilder {
             if name != tool.name {
                 let base = name.clone();
                 for nth in 2.. {
-                    if used.insert(name.clone()) {
+                    if used.insert(name.clone().into_owned()) {
                         break;
                     }
-                    name = format!("{base:.56}_{nth}");
+                    name = format!("{base:.56}_{nth}").into();
                 }
-                Arc::make_mut(&mut self.renamed_tools).insert(tool.name.clone(), name.clone());
+                Arc::make_mut(&mut self.renamed_tools).insert(tool.name.clone(), name.clone().into_owned());
             }
             let schema = self.schema(step, tool.parameters.as_str());
             rendered.push((name, &*tool.description, schema));
@@ -430,11 +433,69 @@ impl RequestBuilder {
 
 /// A call and its result in the form in which they are sent.
 struct RenderedCall<'a> {
-    id: String,
-    tool: String,
-    arguments: String,
+    id: Cow<'a, str>,
+    tool: Cow<'a, str>,
+    arguments: Cow<'a, str>,
     output: &'a str,
     failed: bool,
+}
+
+/// Returns true if a text is a JSON object, without building it.
+fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<ValidJson>(text).is_ok()
+}
+
+/// JSON that can be parsed into a [`Value`]: strings have whole characters, and numbers are in range.
+struct ValidJson;
+
+impl<'de> Deserialize<'de> for ValidJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValidJsonVisitor;
+
+        impl<'de> Visitor<'de> for ValidJsonVisitor {
+            type Value = ValidJson;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_unit<E>(self) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<ValidJson, E> {
+                Ok(ValidJson)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ValidJson, A::Error> {
+                while items.next_element::<ValidJson>()?.is_some() {}
+                Ok(ValidJson)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<ValidJson, A::Error> {
+                while members.next_entry::<ValidJson, ValidJson>()?.is_some() {}
+                Ok(ValidJson)
+            }
+        }
+
+        deserializer.deserialize_any(ValidJsonVisitor)
+    }
 }
 
 /// Returns the text that stands for an image that cannot be sent.

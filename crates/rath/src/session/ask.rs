@@ -17,7 +17,8 @@ use super::{EventKind, StopReason, within_limits};
 use crate::budget::CallEstimate;
 use crate::error::ErrorKind;
 use crate::provider::{
-    Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, estimate_tokens,
+    Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, check_call_count,
+    estimate_tokens,
 };
 
 /// The most keys that are tried for one call, even if a backend offers more.
@@ -123,25 +124,32 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// Makes the call, as a future without a box, for callers that box their own.
-    pub(crate) async fn run(self) -> Result<Session> {
+    async fn run(self) -> Result<Session> {
         let Ask { provider, mut session, sink } = self;
         let mut sink: Box<DeltaSink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
-        session.hide_also(&provider.secrets());
-        check_turn(&session)?;
-        let request = provider.request(&session)?;
+        provider.ask_in(&mut session, &mut *sink).await?;
+        Ok(session)
+    }
+}
+
+impl Provider {
+    /// Asks the model to continue a session, and appends the answer to it: see [`ask`](Provider::ask).
+    pub(crate) async fn ask_in(&self, session: &mut Session, sink: &mut DeltaSink<'_>) -> Result<()> {
+        session.hide_also(&self.secrets());
+        check_turn(session)?;
+        let request = self.request(session)?;
         if let Some(replay) = session.replaying().cloned() {
-            return Box::pin(replay.replay_answer(session, &request, &mut *sink)).await;
+            return Box::pin(replay.replay_answer(session, &request, sink)).await;
         }
         let reservation = match session.budget_and_depth() {
             Some((budget, depth)) => {
-                let (identity, prices) = (&request.identity, provider.price_list());
+                let (identity, prices) = (&request.identity, self.price_list());
                 let reserved = budget.reserve(&CallEstimate { identity, tokens: request.tokens, depth, prices });
-                Some(reserved.map_err(|error| StopReason::Budget(error).record(&mut session))?)
+                Some(reserved.map_err(|error| StopReason::Budget(error).record(session))?)
             }
             None => None,
         };
-        note_losses(&mut session, &request);
+        note_losses(session, &request);
         let mut rejected_keys = 0;
         for attempt in 1.. {
             let listeners = (!session.hub().is_empty()).then(|| (session.quiet(), session.hub().clone()));
@@ -153,36 +161,38 @@ impl<'a> Ask<'a> {
                     hub.emit(session, || event);
                 }
             };
-            let sent = within_limits(&session, provider.send(&request, &mut emit_delta)).await;
-            let error = match sent {
+            let sent = within_limits(session, self.send(&request, &mut emit_delta)).await;
+            let checked =
+                sent.map(|sent| sent.and_then(|answer| check_call_count(answer.calls.len()).map(|()| answer)));
+            let error = match checked {
                 Ok(Ok(answer)) => {
-                    let (step, usage) = push_answer(&mut session, request, answer);
+                    let (step, usage) = push_answer(session, request, answer);
                     if let Some(reservation) = reservation {
                         reservation.commit(step, usage);
-                        emit_budget(&session);
+                        emit_budget(session);
                     }
-                    return Ok(session);
+                    return Ok(());
                 }
                 Ok(Err(error)) => error,
-                Err(stopped) => return Err(stopped.record(&mut session)),
+                Err(stopped) => return Err(stopped.record(session)),
             };
             // Trying another key is not counted as an attempt.
             rejected_keys += u32::from(error.retry() == RetryAdvice::OtherKey);
-            let retry = provider.retry_policy();
+            let retry = self.retry_policy();
             let wait = retry.wait(attempt - rejected_keys, &error).filter(|_| rejected_keys <= MAX_KEYS_PER_CALL);
             let message = error.message();
             let Some(wait) = wait else {
                 let kind = ErrorKind::from(error.kind()).name().to_owned();
                 session.push(Failed::new(kind, message));
-                return Err(Error::from(error).with_session(&session));
+                return Err(Error::from(error).with_session(session));
             };
             let of = retry.attempts.max(1).saturating_add(rejected_keys);
             sink(Delta::Retry { attempt, of, error: &message, wait });
             session.emit(|| EventKind::Retry { attempt, of, error: message.clone(), wait });
             session.push(RetryChunk::new(attempt, of, message));
             if !wait.is_zero() {
-                let waited = within_limits(&session, tokio::time::sleep(wait)).await;
-                waited.map_err(|stopped| stopped.record(&mut session))?;
+                let waited = within_limits(session, tokio::time::sleep(wait)).await;
+                waited.map_err(|stopped| stopped.record(session))?;
             }
         }
         unreachable!("attempts and keys are both limited")

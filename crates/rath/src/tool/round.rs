@@ -135,6 +135,12 @@ struct ReadyCall {
     started: bool,
 }
 
+impl ReadyCall {
+    fn touches_paths(&self) -> bool {
+        self.touches.iter().any(Touch::is_of_path)
+    }
+}
+
 /// The outcome of a call, and its text for the model.
 struct CallOutcome {
     outcome: Outcome,
@@ -356,7 +362,11 @@ impl Round {
         let slots = plans.into_iter().map(|CallPlan { call, action }| {
             let state = match action {
                 CallAction::Close(outcome) => CallState::Ended { outcome, cx: None, changes: None },
-                CallAction::Make(ready) => CallState::Waiting { ready: Box::new(ready), touches: None },
+                CallAction::Make(ready) => {
+                    // Only paths have to be resolved.
+                    let touches = (!ready.touches_paths()).then(|| (0, ready.touches.clone()));
+                    CallState::Waiting { ready: Box::new(ready), touches }
+                }
                 CallAction::AskPerson(_) => unreachable!("no call is made while one waits for a decision"),
             };
             CallSlot { call, state }
@@ -386,7 +396,7 @@ impl Round {
                     let (known, mut resolved) = touches.take().unwrap_or_default();
                     let mut waits = earlier.conflicts(&resolved);
                     // Paths are resolved again only if the call could start now.
-                    if !waits && known != self.changes {
+                    if !waits && known != self.changes && ready.touches_paths() {
                         resolved = resolve(vec![ready.touches.clone()], root).await?.remove(0);
                         waits = earlier.conflicts(&resolved);
                     }
@@ -424,7 +434,11 @@ impl Round {
             CallState::Waiting { ready, touches: None } => Some(ready.touches.clone()),
             _ => None,
         };
-        let resolved = resolve(self.slots.iter().filter_map(wanted).collect(), self.files.root()).await?;
+        let wanted: Vec<_> = self.slots.iter().filter_map(wanted).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let resolved = resolve(wanted, self.files.root()).await?;
         let unresolved = self.slots.iter_mut().filter_map(|slot| match &mut slot.state {
             CallState::Waiting { touches: touches @ None, .. } => Some(touches),
             _ => None,
@@ -513,12 +527,11 @@ impl CallSlot {
 
 /// Replaces the paths of the touches of each call by their canonical names.
 async fn resolve(touches: Vec<Vec<Touch>>, root: Option<&Arc<Root>>) -> Result<Vec<Vec<Touch>>> {
-    let has_paths = touches.iter().flatten().any(Touch::is_of_path);
     let resolve = move |root: Option<&Root>| -> Vec<Vec<Touch>> {
         let name = |path: &str| root.and_then(|root| root.canonical_name(path)).unwrap_or_else(|| normalize_path(path));
         touches.iter().map(|touches| touches.iter().map(|touch| touch.resolved(name)).collect()).collect()
     };
-    match root.filter(|_| has_paths).cloned() {
+    match root.cloned() {
         Some(root) => run_blocking(move || Ok(resolve(Some(&root)))).await,
         None => Ok(resolve(None)),
     }

@@ -10,6 +10,7 @@ use rath::provider::Retry;
 use rath::provider::{Env, ProviderRegistry, Timeouts};
 use rath::turn::Next;
 use rath::{StepId, Usage};
+use serde_json::json;
 
 use crate::server::{AfterBody, Reply, TestServer};
 use crate::support::block_on;
@@ -69,6 +70,16 @@ fn check_timeout(reply: Reply, phrase: &str, expected: Expect) {
 }
 
 #[test]
+fn no_provider_can_ask_for_more_than_a_thousand_calls() {
+    let ask = |calls: usize| {
+        let turn = json!({"calls": vec![json!({"name": "look"}); calls]}).to_string();
+        block_on(Provider::from(Script::of([turn]).expect("a script")).ask(Session::user("hi")))
+    };
+    assert!(matches!(ask(1_000).expect("an answer").next(), Next::RunTools(calls) if calls.len() == 1_000));
+    assert_eq!(ask(1_001).expect_err("too many calls").kind(), ErrorKind::Answer);
+}
+
+#[test]
 fn bad_servers_give_clear_errors_and_the_session_is_kept() {
     check_error(
         Reply::json(
@@ -100,6 +111,16 @@ fn bad_servers_give_clear_errors_and_the_session_is_kept() {
             Refused, temporary: false
             http://server/v1 answered with `{"error":{"message":"long long long long long long long lon…` (400)
             failed: refused: http://server/v1 answered with `{"error":{"message":"long long long long long long long lon…` (400)
+        "#]],
+    );
+    let calls = vec![r#"{"function":{"name":"look","arguments":"{}"}}"#; 1_001].join(",");
+    check_error(
+        Reply::json(200, &format!(r#"{{"choices":[{{"message":{{"tool_calls":[{calls}]}}}}]}}"#)),
+        |openai| openai,
+        expect![[r#"
+            Answer, temporary: false
+            the answer asks for more than 1000 calls
+            failed: answer: the answer asks for more than 1000 calls
         "#]],
     );
     check_error(

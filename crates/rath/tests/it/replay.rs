@@ -948,14 +948,15 @@ fn tools_that_run_again_work_in_a_fresh_place() {
     let write = json!({"agent": "agent", "calls": [
         {"name": "write_file", "arguments": {"path": "a.txt", "text": "one"}},
         {"name": "read_file", "arguments": {"path": "a.txt"}},
-        {"name": "look", "arguments": {"task": "What is there?"}},
     ]});
+    // In a turn of its own: beside the call that writes, it would see the file or not.
+    let look = json!({"agent": "agent", "calls": [{"name": "look", "arguments": {"task": "What is there?"}}]});
     let list = json!({"agent": "agent.look", "calls": [{"name": "list_files", "arguments": {}}]});
     let said = json!({"agent": "agent.look", "text": "a file"});
     let done = json!({"agent": "agent", "text": "done"});
     let (recorded, fresh) = (rath_test_support::temp_dir(), rath_test_support::temp_dir());
     let place = |folder: &rath_test_support::TempDir| Sandbox::local(folder.path());
-    let provider = script([write, list, said, done].map(|turn| turn.to_string()));
+    let provider = script([write, look, list, said, done].map(|turn| turn.to_string()));
     let session = run(&agent(&provider), Session::user("go").to(place(&recorded)));
     std::fs::remove_file(recorded.path().join("a.txt")).expect("it was written");
     let replayed = block_on(session.replay(&agent(&mute())).reexecuting(place(&fresh))).expect("a replay");

@@ -1,7 +1,6 @@
 //! Assembling answers of OpenAI's Chat Completions.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use rath_record::chunk::{Call, Finish, Json};
 use serde::Deserialize;
@@ -11,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::frame::EventFrame;
 use super::text::TextBuffer;
-use super::{JsonText, REASONING_MEMBERS, emit, is_error_object, reported_error};
+use super::{JsonText, OptionalText, REASONING_MEMBERS, check_call_count, emit, is_error_object, reported_error};
 use crate::provider::answer::{Answer, AnswerFacts, Delta, DeltaSink};
 use crate::provider::error::{ProviderError, ProviderErrorKind};
 use crate::provider::usage::parse_chat_usage;
@@ -24,10 +23,8 @@ pub(super) struct ChatAnswer {
     /// The member that holds the reasoning: servers disagree on it, and expect it back under the same name.
     reasoning_member: Option<&'static str>,
     reasoning_details: Vec<Box<RawValue>>,
+    /// The calls. They are few, so a call is found by going through them, the newest first.
     calls: Vec<PartialCall>,
-    /// The position in `calls` of the newest call with each index, and of the call with each id.
-    by_index: BTreeMap<u64, usize>,
-    by_id: BTreeMap<String, usize>,
     /// The position of the first call that began with the newest event in which any call began.
     group_start: usize,
     finish: Option<String>,
@@ -62,6 +59,8 @@ enum MessageForm {
 
 #[derive(Default)]
 struct PartialCall {
+    /// The index that the newest piece gave.
+    index: Option<u64>,
     id: String,
     tool: String,
     arguments: TextBuffer,
@@ -77,14 +76,14 @@ struct ChatEvent<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     // The metadata, which every event of an answer repeats and which is read once.
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    service_tier: Option<&'a RawValue>,
-    #[serde(borrow)]
-    system_fingerprint: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: OptionalText<'a>,
+    #[serde(borrow, default)]
+    model: OptionalText<'a>,
+    #[serde(borrow, default)]
+    service_tier: OptionalText<'a>,
+    #[serde(borrow, default)]
+    system_fingerprint: OptionalText<'a>,
 }
 
 #[derive(Deserialize)]
@@ -92,9 +91,9 @@ struct ChatChoice<'a> {
     index: Option<u64>,
     #[serde(borrow)]
     delta: Option<ChatDelta<'a>>,
-    /// The whole message, if the answer is not a stream.
+    /// The whole message, if the answer is not a stream. In a box, so that the events of a stream stay small.
     #[serde(borrow)]
-    message: Option<ChatDelta<'a>>,
+    message: Option<Box<ChatDelta<'a>>>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
@@ -244,14 +243,11 @@ impl ChatAnswer {
         if self.has_metadata {
             return;
         }
-        let text =
-            |raw: Option<&RawValue>| serde_json::from_str(raw?.get()).ok().filter(|text: &String| !text.is_empty());
-        let (id, model) = (text(event.id), text(event.model));
-        self.has_metadata = id.is_some() && model.is_some();
-        self.facts.set_text("id", id.as_deref());
-        self.facts.set_text("model", model.as_deref());
-        self.facts.set_text("service_tier", text(event.service_tier).as_deref());
-        self.facts.set_text("system_fingerprint", text(event.system_fingerprint).as_deref());
+        self.facts.set_text("id", event.id.0.as_deref());
+        self.facts.set_text("model", event.model.0.as_deref());
+        self.facts.set_text("service_tier", event.service_tier.0.as_deref());
+        self.facts.set_text("system_fingerprint", event.system_fingerprint.0.as_deref());
+        self.has_metadata = self.facts.get("id").is_some() && self.facts.get("model").is_some();
     }
 
     fn apply(&mut self, event: ChatEvent<'_>, sink: &mut DeltaSink<'_>) -> Result<(), ProviderError> {
@@ -267,9 +263,9 @@ impl ChatAnswer {
             let has_content = !self.text.is_empty() || !self.calls.is_empty();
             self.has_choice = true;
             if let Some(delta) = choice.delta {
-                self.read_delta(delta, MessageForm::Delta, sink);
+                self.read_delta(delta, MessageForm::Delta, sink)?;
             } else if let Some(message) = choice.message.filter(|_| !has_content) {
-                self.read_delta(message, MessageForm::Whole, sink);
+                self.read_delta(*message, MessageForm::Whole, sink)?;
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finish = Some(reason.into_owned());
@@ -283,7 +279,12 @@ impl ChatAnswer {
         if self.is_whole { ProviderErrorKind::Refused } else { ProviderErrorKind::Busy }
     }
 
-    fn read_delta(&mut self, delta: ChatDelta<'_>, form: MessageForm, sink: &mut DeltaSink<'_>) {
+    fn read_delta(
+        &mut self,
+        delta: ChatDelta<'_>,
+        form: MessageForm,
+        sink: &mut DeltaSink<'_>,
+    ) -> Result<(), ProviderError> {
         // The same reasoning may stand in two members: it is read once.
         let members = [delta.reasoning_content, delta.reasoning, delta.reasoning_text, delta.thinking];
         let reasoning = REASONING_MEMBERS
@@ -306,7 +307,9 @@ impl ChatAnswer {
         }
         self.reasoning_details.extend(details.into_iter().map(ToOwned::to_owned));
         if let Some(content) = delta.content {
-            emit(Delta::Reasoning(self.reasoning.push(content.reasoning.as_bytes())), sink);
+            if let Some(reasoning) = content.reasoning {
+                emit(Delta::Reasoning(self.reasoning.push(reasoning.as_bytes())), sink);
+            }
             emit(Delta::Text(self.text.push(&content.bytes)), sink);
         }
         if let Some(refusal) = delta.refusal.filter(|refusal| !refusal.bytes.is_empty()) {
@@ -319,10 +322,12 @@ impl ChatAnswer {
         for (nth, piece) in pieces.into_iter().enumerate() {
             let position = Some(PiecePosition { nth, of }).filter(|_| form == MessageForm::Delta);
             self.read_call(piece, position, sink);
+            check_call_count(self.calls.len())?;
         }
         if self.calls.len() > calls_before {
             self.group_start = calls_before;
         }
+        Ok(())
     }
 
     /// Reads a piece of a call; `position` is `None` for a whole call.
@@ -336,13 +341,10 @@ impl ChatAnswer {
             self.calls.push(PartialCall::default());
             self.calls.len() - 1
         });
-        if let Some(index) = piece.index {
-            self.by_index.insert(index, nth);
-        }
         let call = &mut self.calls[nth];
-        if call.id.is_empty() && !id.is_empty() {
+        call.index = piece.index.or(call.index);
+        if call.id.is_empty() {
             call.id = id.to_owned();
-            self.by_id.insert(id.to_owned(), nth);
         }
         if call.tool != name && call.arguments.is_empty() {
             call.tool.push_str(name);
@@ -365,8 +367,8 @@ impl ChatAnswer {
         arguments: &[u8],
     ) -> Option<usize> {
         let last = self.calls.len().checked_sub(1);
-        let by_id = self.by_id.get(id).copied();
-        let by_index = index.and_then(|index| self.by_index.get(&index)).copied();
+        let by_id = self.calls.iter().rposition(|call| !id.is_empty() && call.id == id);
+        let by_index = self.calls.iter().rposition(|call| index.is_some() && call.index == index);
         let (nth, is_certain) = match (by_id, index) {
             // Calls may share an id; then the index distinguishes them.
             (Some(_), Some(_)) if by_index.is_none() && !name.is_empty() => return None,

@@ -17,32 +17,32 @@ impl Replay {
     /// Appends the recorded answer to a request, with the recorded retries and failures before it. Nothing is sent.
     pub(crate) async fn replay_answer(
         &self,
-        mut session: Session,
+        session: &mut Session,
         request: &Request,
         sink: &mut DeltaSink<'_>,
-    ) -> Result<Session> {
-        self.ensure_not_diverged(&session)?;
+    ) -> Result<()> {
+        self.ensure_not_diverged(session)?;
         // An interruption before the request was sent is recorded before the notes about the request.
-        if !self.next_is(&session, |chunk| matches!(chunk, Chunk::Interrupted(_))) {
-            note_losses(&mut session, request);
+        if !self.next_is(session, |chunk| matches!(chunk, Chunk::Interrupted(_))) {
+            note_losses(session, request);
         }
         loop {
             let action = || format!("{} is asked", request.identity);
-            let step = self.next_step(&session, action, is_answer).await?;
+            let step = self.next_step(session, action, is_answer).await?;
             if let Chunk::Assistant(answer) = step.chunk() {
                 if let Some(divergence) = request_divergence(&step, answer, request) {
-                    return Err(self.diverge(&session, divergence));
+                    return Err(self.diverge(session, divergence));
                 }
                 if answer.request.is_some() {
                     self.count_request();
                 }
                 send_deltas(answer, sink);
                 session.append_recorded(&step);
-                return Ok(session);
+                return Ok(());
             }
             session.append_recorded(&step);
             if let Some(error) = recorded_failure(&step) {
-                return Err(error.with_session(&session));
+                return Err(error.with_session(session));
             }
         }
     }
