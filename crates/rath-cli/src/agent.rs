@@ -1,14 +1,14 @@
 //! Running an agent: its options, its output, and resuming a stored session.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use anstyle::Style;
 use rath::chunk::Outcome;
 use rath::prelude::*;
-use rath::record::draw::{self, count, preview, printable};
+use rath::record::draw::{self, count, one_line, preview};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 use rath::tool::builtin;
 use rath::turn::Next;
@@ -126,7 +126,7 @@ impl AgentArgs {
             let failure = Failure::from(error);
             if self.sandbox.is_some() { failure } else { failure.add_hint(UNISOLATED_HINT) }
         })?;
-        anstream::eprintln!("{}", describe_sandbox(&sandbox, &capabilities));
+        output::print_message(describe_sandbox(&sandbox, &capabilities));
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         Ok(if is_there { session } else { session.to(sandbox) })
     }
@@ -205,18 +205,18 @@ impl AgentArgs {
     fn accept(&self, resumed: Resumed, on_difference: OnDifference, command: &str) -> Result<Session, Failure> {
         let certificate = resumed.certificate();
         if let Some(holder) = certificate.left_open_by() {
-            anstream::eprintln!("the last run did not end properly: {holder}");
+            output::message!("the last run did not end properly: {holder}");
         }
         let changes = describe_changes(certificate);
         if is_only_in_doubt(certificate) {
             match certificate.is_complete() {
-                true => anstream::eprintln!("nothing changed since the last turn"),
-                false => anstream::eprintln!("{changes}"),
+                true => output::message!("nothing changed since the last turn"),
+                false => output::message!("{changes}"),
             }
             return Ok(resumed.to_decide()?);
         }
         if on_difference == OnDifference::Continue {
-            anstream::eprintln!("{changes}");
+            output::message!("{changes}");
             return Ok(resumed.anyway());
         }
         let lacks_tool =
@@ -231,7 +231,7 @@ impl AgentArgs {
     /// Runs the agent and prints its events.
     pub(crate) async fn work(&self, agent: &Agent, session: Session) -> RunOutcome {
         let start = RunStart::new(&session);
-        let mut printer = EventPrinter { json: self.json, answering: false, terminal: io::stdout().is_terminal() };
+        let mut printer = EventPrinter { json: self.json, answering: false };
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
@@ -290,14 +290,14 @@ fn size(bytes: u64) -> String {
 
 /// Describes what changed since the last turn, one line for each change if there are several.
 fn describe_changes(certificate: &Certificate) -> String {
-    let changes: Vec<_> = certificate.differences().iter().map(describe_change).collect();
-    printable(&match &changes[..] {
+    let changes: Vec<_> = certificate.differences().iter().map(|it| one_line(&describe_change(it))).collect();
+    match &changes[..] {
         [change] => change.clone(),
         changes => {
             let lines = changes.iter().map(|change| format!("\n- {change}")).collect::<String>();
             format!("{} things changed since the last turn:{lines}", changes.len())
         }
-    })
+    }
 }
 
 fn describe_change(difference: &Difference) -> String {
@@ -363,7 +363,7 @@ impl RunOutcome {
     pub(crate) fn finish(mut self) -> Result<Result<Session>, Failure> {
         self.printed.and_then(|()| self.printer.finish(&self.result))?;
         if let Ok(session) = &self.result {
-            anstream::eprintln!("{}", summary(&self.start, session));
+            output::message!("{}", summary(&self.start, session));
         }
         Ok(self.result)
     }
@@ -376,7 +376,7 @@ impl RunOutcome {
         let is_unwritten = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Store);
         let how_far = if is_unwritten { ", up to the step that could not be written" } else { "" };
         if option != store_option("memory:") {
-            anstream::eprintln!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
+            output::message!("saved as {branch}{how_far}; `rath log {branch}{option}` shows the steps");
         }
         let error = match result {
             Ok(_) => return Ok(Exit::Success),
@@ -461,7 +461,6 @@ struct EventPrinter {
     json: bool,
     /// Set while the last line printed is an answer that is not yet ended.
     answering: bool,
-    terminal: bool,
 }
 
 const FAINT: Style = Style::new().dimmed();
@@ -474,8 +473,6 @@ impl EventPrinter {
         match &event.kind {
             EventKind::Text(text) => {
                 self.answering = true;
-                // Control characters in an answer must not reach a terminal. A file gets the text as it is.
-                let text = if self.terminal { printable(text) } else { text.clone() };
                 output::data(|out| out.write_all(text.as_bytes()))
             }
             EventKind::Turn { .. } => self.end_line(),
@@ -496,7 +493,7 @@ impl EventPrinter {
     /// Prints a line on stderr, after the answer's line is ended.
     fn note(&mut self, text: &str) -> io::Result<()> {
         self.end_line()?;
-        anstream::eprintln!("{FAINT}·{FAINT:#} {text}");
+        output::message!("{FAINT}·{FAINT:#} {text}");
         Ok(())
     }
 

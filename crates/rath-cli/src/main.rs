@@ -2,6 +2,7 @@
 
 mod agent;
 mod commands;
+mod escape;
 mod json;
 mod output;
 mod sessions;
@@ -54,7 +55,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(Cli { command }) => command,
+        Err(error) => return output::usage(&error).into(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(run(command)));
     let exit = result.unwrap_or_else(|failure| {

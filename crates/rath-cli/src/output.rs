@@ -1,15 +1,19 @@
 //! Printing: data goes to stdout, everything else to stderr, and both can be read without colour.
+//!
+//! Nothing else prints: what others wrote (a model, a server, a session file, the name of a file) must not control a terminal.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use rath::ErrorKind;
-use rath::record::draw::{preview, printable};
+use rath::record::draw::{one_line, preview, printable};
 use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
+
+use crate::escape::{EscapingWriter, VisibleJson};
 
 /// The style of step ids.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
@@ -59,14 +63,14 @@ Exit codes:
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    hint: Option<String>,
+    hints: Vec<String>,
     pub(crate) exit: Exit,
 }
 
 impl Failure {
     /// Returns a failure that says what is wrong and what to do.
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Failure { message: message.into(), hint: Some(hint.into()), exit: Exit::Failure }
+        Failure { message: message.into(), hints: vec![hint.into()], exit: Exit::Failure }
     }
 
     /// Sets the exit status.
@@ -74,19 +78,19 @@ impl Failure {
         Failure { exit, ..self }
     }
 
-    /// Replaces the hint.
+    /// Replaces the hints.
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
-        Failure { hint: Some(hint.into()), ..self }
+        Failure { hints: vec![hint.into()], ..self }
     }
 
     /// Adds a hint after those that are there.
-    pub(crate) fn add_hint(self, hint: &str) -> Self {
-        let hints = self.hint.iter().map(String::as_str).chain([hint]).collect::<Vec<_>>().join("\nhint: ");
-        self.with_hint(hints)
+    pub(crate) fn add_hint(mut self, hint: &str) -> Self {
+        self.hints.push(hint.to_owned());
+        self
     }
 
     pub(crate) fn has_hint(&self) -> bool {
-        self.hint.is_some()
+        !self.hints.is_empty()
     }
 }
 
@@ -97,7 +101,7 @@ impl From<rath::Error> for Failure {
             ErrorKind::Cancelled => Exit::Interrupted,
             _ => Exit::Failure,
         };
-        Failure { message: error.message(), hint: error.hint().map(str::to_owned), exit }
+        Failure { message: error.message(), hints: error.hint().map(str::to_owned).into_iter().collect(), exit }
     }
 }
 
@@ -121,14 +125,16 @@ impl From<rath::store::StoreError> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Failure { message: format!("cannot write the output: {error}"), hint: None, exit: Exit::Failure }
+        Failure { message: format!("cannot write the output: {error}"), hints: Vec::new(), exit: Exit::Failure }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        self.hint.iter().try_for_each(|hint| write!(f, "\nhint: {hint}"))
+        // A line of a message that a server wrote must not look like a hint.
+        let indented = |text: &str| printable(text.trim_end()).replace('\n', "\n  ");
+        f.write_str(&indented(&self.message))?;
+        self.hints.iter().try_for_each(|hint| write!(f, "\nhint: {}", indented(hint)))
     }
 }
 
@@ -137,20 +143,32 @@ pub(crate) type CommandResult = Result<Exit, Failure>;
 
 /// Calls `write` with the standard output, for text that may be coloured.
 pub(crate) fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    write_to(anstream::stdout().lock(), write)
+    write_escaped(EscapingWriter::with_styles(anstream::stdout().lock()), write)
 }
 
-/// Calls `write` with the standard output, for data.
-///
-/// Data must arrive byte for byte, and the filter that removes colours removes other control characters too.
+/// Calls `write` with the standard output, for data. Data arrives byte for byte, except on a terminal.
 pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    write_to(io::stdout().lock(), write)
+    let out = io::stdout().lock();
+    if out.is_terminal() {
+        return write_escaped(EscapingWriter::without_styles(out), write);
+    }
+    let mut out = io::BufWriter::new(out);
+    unless_closed(write(&mut out).and_then(|()| out.flush()))
 }
 
-/// Calls `write` with a buffer around `out`. A closed pipe is no error: its reader has seen enough.
-fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// Calls `write` with a buffer around `out`.
+fn write_escaped<W: Write>(
+    out: EscapingWriter<W>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
-    match write(&mut out).and_then(|()| out.flush()) {
+    let written = write(&mut out).and_then(|()| out.into_inner().map_err(io::IntoInnerError::into_error)?.finish());
+    unless_closed(written)
+}
+
+/// Turns the error of a closed pipe into success: its reader has seen enough.
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
@@ -158,23 +176,48 @@ fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
 
 /// Writes one JSON line.
 pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, VisibleJson))?;
     out.write_all(b"\n")
 }
 
+/// Prints a message on stderr, with a line break.
+pub(crate) fn print_message(text: impl fmt::Display) {
+    // Nobody reads messages if stderr is closed.
+    let _ = write_escaped(EscapingWriter::with_styles(anstream::stderr().lock()), |out| writeln!(out, "{text}"));
+}
+
+/// Prints a message on stderr: `message!("saved as {name}")`.
+macro_rules! message {
+    ($($part:tt)*) => { $crate::output::print_message(format_args!($($part)*)) };
+}
+pub(crate) use message;
+
 /// Prints an error on stderr.
 pub(crate) fn error(failure: &Failure) {
-    anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
+    message!("{ERROR}error{ERROR:#}: {failure}");
 }
 
 /// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
-    anstream::eprintln!("note: {}", printable(text));
+    message!("note: {text}");
 }
 
 /// Prints a warning on stderr.
 pub(crate) fn warning(text: &str) {
-    anstream::eprintln!("{WARNING}warning{WARNING:#}: {text}");
+    message!("{WARNING}warning{WARNING:#}: {text}");
+}
+
+/// Prints help, the version, or an error in the command line, and returns the exit status.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    let shown = error.render();
+    if error.use_stderr() {
+        print_message(shown.ansi().to_string().trim_end());
+        return Exit::Usage;
+    }
+    match text(|out| write!(out, "{}", shown.ansi())) {
+        Ok(()) => Exit::Success,
+        Err(_) => Exit::Failure,
+    }
 }
 
 /// Returns the first digits of a step's id, coloured.
@@ -187,7 +230,7 @@ pub(crate) fn path(path: &Path) -> String {
     let current = std::env::current_dir().unwrap_or_default();
     let relative = path.strip_prefix(current).unwrap_or(path);
     let relative = relative.strip_prefix(".").unwrap_or(relative);
-    printable(&if relative.as_os_str().is_empty() { Path::new(".") } else { relative }.display().to_string())
+    one_line(&if relative.as_os_str().is_empty() { Path::new(".") } else { relative }.display().to_string())
 }
 
 /// Returns the whole path of a directory, with `~` for the home directory.
@@ -195,7 +238,7 @@ pub(crate) fn home_path(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let in_home = home.as_deref().and_then(|home| absolute.strip_prefix(home).ok());
-    printable(&match in_home {
+    one_line(&match in_home {
         Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
         Some(rest) => format!("~/{}", rest.display()),
         None => absolute.display().to_string(),

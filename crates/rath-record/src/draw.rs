@@ -100,9 +100,9 @@ impl BranchNames {
         self.0.get(&branch).map_or("?", String::as_str)
     }
 
-    /// Returns the name of the branch that `step` is on, with control characters escaped.
+    /// Returns the name of the branch that `step` is on, as [`one_line`].
     pub fn display_name(&self, step: &Step) -> String {
-        self.name_of_step(step).chars().map(escape_invisible).collect()
+        one_line(self.name_of_step(step))
     }
 }
 
@@ -296,7 +296,7 @@ pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Shortens a text to one line: white space folded, control characters escaped, cut after sixty columns.
+/// Shortens a text to one line: white space folded, invisible characters escaped, cut after sixty columns.
 ///
 /// ```
 /// assert_eq!(rath_record::draw::preview("two\n   lines"), "two lines");
@@ -309,8 +309,10 @@ pub fn preview(text: &str) -> String {
     let words = text.split_whitespace().enumerate();
     // Only as much as fits is read: a text of ten megabytes must not be folded for sixty columns.
     let chars = words.flat_map(|(nth, word)| (nth > 0).then_some(' ').into_iter().chain(word.chars()));
+    let mut previous = None;
     for c in chars {
-        let piece = escape_invisible(c);
+        let piece = escape_invisible(c, previous);
+        previous = Some(c);
         width += UnicodeWidthStr::width(&*piece);
         if width > PREVIEW_COLUMNS {
             line.truncate(cut);
@@ -325,26 +327,74 @@ pub fn preview(text: &str) -> String {
     line
 }
 
-/// Escapes the control characters of a text: the output of a model must not control a terminal.
+/// Escapes the invisible characters of a text, except line breaks and tabs: the output of a model must not control a
+/// terminal.
 ///
 /// ```
 /// assert_eq!(rath_record::draw::printable("red: \u{1b}[31m"), r"red: \u{1b}[31m");
 /// ```
 pub fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '\n' | '\t') { printable.push(c) } else { printable.push_str(&escape_invisible(c)) }
+    escape_all(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// Escapes the invisible characters of a text, line breaks and tabs too: a name must not look like several lines.
+///
+/// ```
+/// assert_eq!(rath_record::draw::one_line("a.txt\nhint: b"), r"a.txt\nhint: b");
+/// ```
+pub fn one_line(text: &str) -> String {
+    escape_all(text, |_| false)
+}
+
+/// Returns true if a terminal shows a character, and shows it where it stands. `previous` is the character before it.
+///
+/// Control characters are not visible, nor are marks that change the direction of text, so that a line could be read as
+/// another, nor characters without width, so that two texts could look alike. Joiners and selectors are part of a picture
+/// or of a word in some scripts, and are visible after such a character.
+///
+/// ```
+/// use rath_record::draw::is_visible;
+///
+/// assert!(is_visible('é', None));
+/// assert!(!is_visible('\u{202e}', None));
+/// assert!(is_visible('\u{200d}', Some('👩')) && !is_visible('\u{200d}', Some('a')));
+/// ```
+pub fn is_visible(c: char, previous: Option<char>) -> bool {
+    match c {
+        ' '..='~' => true,
+        '\u{200c}' | '\u{200d}' => previous.is_some_and(|previous| !previous.is_ascii()),
+        '\u{fe0e}' | '\u{fe0f}' => previous
+            .is_some_and(|previous| !previous.is_ascii() || previous.is_ascii_digit() || "#*".contains(previous)),
+        _ => !c.is_control() && !is_ignorable(c),
     }
-    printable
+}
+
+/// Returns true for the characters that Unicode lets a program leave out, for line and paragraph separators, and for
+/// characters of annotations.
+fn is_ignorable(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+fn escape_all(text: &str, stays: impl Fn(char) -> bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut previous = None;
+    for c in text.chars() {
+        match stays(c) {
+            true => escaped.push(c),
+            false => escaped.push_str(&escape_invisible(c, previous)),
+        }
+        previous = Some(c);
+    }
+    escaped
 }
 
 /// Returns the character, or its escape if it is not visible.
-///
-/// This covers control characters, and those that change the direction of the text after them, so that a line could be
-/// read as another.
-fn escape_invisible(c: char) -> String {
-    let changes_direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if c.is_control() || changes_direction { c.escape_default().to_string() } else { c.to_string() }
+fn escape_invisible(c: char, previous: Option<char>) -> String {
+    if is_visible(c, previous) { c.to_string() } else { c.escape_default().to_string() }
 }
 
 fn preview_text(text: &Text) -> String {

@@ -55,6 +55,20 @@ fn every_property_has_a_fixed_seed() {
     }
 }
 
+/// What others wrote must not control a terminal, so there is one way out of the program.
+#[test]
+fn the_program_prints_in_one_place() {
+    let mut sources = Vec::new();
+    sources_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../rath-cli/src"), &mut sources);
+    assert!(sources.len() > 20, "the program is there");
+    for path in sources.iter().filter(|path| !path.ends_with("output.rs")) {
+        let text = std::fs::read_to_string(path).expect("a source is text");
+        for way in ["println!", "eprint!", " print!", "dbg!", "stdout()", "stderr()", "anstream", "Cli::parse()"] {
+            assert!(!text.contains(way), "{} has `{way}`: print with `output`", path.display());
+        }
+    }
+}
+
 fn list(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     entries.map(|entry| entry.expect("an entry").path()).collect()

@@ -43,14 +43,14 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let (trees, runs) = (count(bisected.trees, "version"), count(bisected.runs, "run"));
-        anstream::eprintln!("tested {trees} of the files in {runs}");
+        output::message!("tested {trees} of the files in {runs}");
         match step {
             Some(step) => output::text(|out| {
                 writeln!(out, "{}  {}", output::short(&step.id()), draw::headline(step))?;
                 let Some((call, answer)) = asked else { return Ok(()) };
                 blame::print_call(out, call, answer.stamp().by.as_deref(), answer.id())
             })?,
-            None => anstream::eprintln!("the command succeeds at the newest step, so there is nothing to find"),
+            None => output::message!("the command succeeds at the newest step, so there is nothing to find"),
         }
     }
     let first = view::trees(record).list.first().map(|first| first.step.id());

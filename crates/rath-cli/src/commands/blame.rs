@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rath::StepId;
 use rath::chunk::Call;
-use rath::record::draw::{count, preview, printable};
+use rath::record::draw::{count, one_line, preview};
 use rath::{Line, Origin};
 use serde_json::json;
 
@@ -87,7 +87,7 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
         "{} {BRANCH}{:<19}{BRANCH:#} {number:>5}  {}",
         output::short(&line.step),
         preview(&author),
-        printable(&line.text)
+        one_line(&line.text)
     )?;
     if !with_details {
         return Ok(());

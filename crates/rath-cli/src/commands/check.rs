@@ -1,7 +1,7 @@
 //! `rath check`: run a command as a check and record its result.
 
 use rath::chunk::Verdict;
-use rath::record::draw::printable;
+use rath::record::draw::{one_line, printable};
 use rath::view::Freshness;
 use serde_json::json;
 
@@ -86,7 +86,7 @@ fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
                 out,
                 "{} {}  {verdict}{}",
                 output::short(&check.step.id()),
-                printable(name),
+                one_line(name),
                 if fresh { "" } else { ", stale: files changed since" }
             )
         })?;

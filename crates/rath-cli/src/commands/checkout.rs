@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rath::record::draw::{count, printable};
+use rath::record::draw::{count, one_line};
 use serde_json::json;
 
 use crate::output::{self, CommandResult};
@@ -35,8 +35,8 @@ pub(crate) async fn run(args: &CheckoutArgs) -> CommandResult {
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let of_step = step.map(|step| format!(" of step {}", output::short(&step))).unwrap_or_default();
-        let directory = printable(&args.directory.display().to_string());
-        anstream::eprintln!("wrote {}{of_step} to {directory}", count(files, "file"));
+        let directory = one_line(&args.directory.display().to_string());
+        output::message!("wrote {}{of_step} to {directory}", count(files, "file"));
     }
     Ok(exit)
 }

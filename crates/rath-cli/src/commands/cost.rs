@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use rath::provider::{Cost, Money, Prices, ProviderError};
-use rath::record::draw::{BranchNames, printable};
+use rath::record::draw::{BranchNames, one_line};
 use rath::record::{BranchId, StepId, Usage};
 
 use crate::output::{self, CommandResult, Failure};
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &CostArgs) -> CommandResult {
         output::text(|out| print(out, &cost, &names))?;
         if has_unpriced(&cost) {
             let command = loaded.command("cost", " --prices FILE");
-            anstream::eprintln!("hint: {command} reads prices from a JSON file; see `rath cost --help`");
+            output::message!("hint: {command} reads prices from a JSON file; see `rath cost --help`");
         }
     }
     Ok(exit)
@@ -64,14 +64,14 @@ fn print(out: &mut dyn Write, cost: &Cost, names: &BranchNames) -> io::Result<()
     for (model, usage, money) in &cost.by_model {
         let model = model.as_ref().map_or_else(|| "model not recorded".to_owned(), ToString::to_string);
         let money = money.map_or_else(|| "no price".to_owned(), |money| money.to_string());
-        rows.push([printable(&model), describe_usage(usage), money]);
+        rows.push([one_line(&model), describe_usage(usage), money]);
     }
     let total = if has_unpriced(cost) { "total of priced models" } else { "total" };
     rows.push([total.to_owned(), String::new(), cost.total.to_string()]);
     if cost.by_branch.len() > 1 && cost.total > Money::default() {
         let branches = cost.by_branch.iter();
         rows.extend(branches.map(|(branch, money)| {
-            [format!("  on {}", printable(names.name_of(*branch))), String::new(), money.to_string()]
+            [format!("  on {}", one_line(names.name_of(*branch))), String::new(), money.to_string()]
         }));
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();

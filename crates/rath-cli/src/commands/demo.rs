@@ -85,12 +85,12 @@ pub(crate) async fn run(args: &DemoArgs) -> CommandResult {
         Some(path) => {
             session.save(path).await?;
             let path = output::quote(&path.display().to_string());
-            anstream::eprintln!("\nsaved; try:");
+            output::message!("\nsaved; try:");
             for command in ["log PATH", "show PATH head", "render PATH", "cost PATH", "verify PATH"] {
-                anstream::eprintln!("  rath {}", command.replace("PATH", &path));
+                output::message!("  rath {}", command.replace("PATH", &path));
             }
         }
-        None => anstream::eprintln!(
+        None => output::message!(
             "\n`rath demo --save demo.rath` saves the session; then `rath log demo.rath` shows it again"
         ),
     }

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &DiffArgs) -> CommandResult {
         Some(base) => format!("the last common step is {}", output::short(&base.id())),
         None => "there is no common step".to_owned(),
     };
-    anstream::eprintln!("{} changed; {base}", count(changes.len() as u64, "file"));
+    output::message!("{} changed; {base}", count(changes.len() as u64, "file"));
     if args.names {
         output::text(|out| changes.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
     } else {

@@ -18,7 +18,7 @@ pub(crate) async fn run(args: &ForgetArgs) -> CommandResult {
     let step = loaded.find_step(&args.step)?.id();
     if let Source::Store(store, listed, _) = &loaded.source {
         store.forget(listed.branch, step).await.map_err(sessions::explain_held)?;
-        anstream::eprintln!("the text of step {} is removed", output::short(&step));
+        output::message!("the text of step {} is removed", output::short(&step));
     }
     Ok(Exit::Success)
 }

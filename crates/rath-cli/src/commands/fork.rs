@@ -1,7 +1,6 @@
 //! `rath fork`: start a new branch from a session.
 
 use rath::Difference;
-use rath::record::draw::printable;
 use rath::store::Store;
 use rath::{BranchId, Session};
 use serde_json::json;
@@ -52,13 +51,13 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let at = from.map(|from| format!(" at step {}", output::short(&from))).unwrap_or_default();
-        anstream::eprintln!("forked from {}{at}", loaded.name());
+        output::message!("forked from {}{at}", loaded.name());
         output::text(|out| writeln!(out, "{}", fork.id().short()))?;
         let resume = loaded.resume_other(&fork, &sessions::model_option(&fork));
-        anstream::eprintln!("{resume} continues it");
+        output::message!("{resume} continues it");
         if is_newest {
             let (name, option) = (loaded.name(), args.store.option());
-            anstream::eprintln!("{name} is now listed only by `rath ls --all{option}`, until it continues too");
+            output::message!("{name} is now listed only by `rath ls --all{option}`, until it continues too");
         }
     }
     Ok(exit)
@@ -69,10 +68,10 @@ async fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId
     for difference in store.fork(branch).await?.certificate().differences() {
         if let Difference::Files { paths } = difference {
             let changes = agent::describe_paths(paths);
-            output::warning(&printable(&format!(
+            output::warning(&format!(
                 "the fork does not have what changed in {} since the last turn: {changes}",
                 loaded.name()
-            )));
+            ));
         }
     }
     Ok(())

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
             false => "already in the store".to_owned(),
         };
         let option = args.store.option();
-        anstream::eprintln!("{copied}; `rath log {}{option}` shows the steps", branch.short());
+        output::message!("{copied}; `rath log {}{option}` shows the steps", branch.short());
     }
     Ok(exit)
 }

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
             Some(base) => format!("their common step {}", output::short(&base.id())),
             None => "nothing in common".to_owned(),
         };
-        anstream::eprintln!("merging {ours} and {theirs}, since {base}");
+        output::message!("merging {ours} and {theirs}, since {base}");
     }
     let strategy = match args.strategy {
         MergeStrategy::Ancestor => Strategy::Ancestor,
@@ -100,8 +100,8 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     let (branch, option) = (merged.id().short(), args.store.option());
     if let Some(conflict) = conflicts.first() {
         let path = output::quote(&conflict.path);
-        anstream::eprintln!("hint: `rath review {branch}{option} --take ours {path}` takes our version");
-        anstream::eprintln!("hint: `rath review --help` shows the other ways to decide");
+        output::message!("hint: `rath review {branch}{option} --take ours {path}` takes our version");
+        output::message!("hint: `rath review --help` shows the other ways to decide");
         return Ok(Exit::Waiting);
     }
     let resume = sessions::resume_command(&merged, &sessions::model_option(&merged), &option);
@@ -114,8 +114,8 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         if is_in_the_way { failure.with_hint(hint) } else { failure }
     })?;
     if !args.json {
-        directory.iter().for_each(|directory| anstream::eprintln!("merged files are in {}", output::path(directory)));
-        anstream::eprintln!("{resume} continues it");
+        directory.iter().for_each(|directory| output::message!("merged files are in {}", output::path(directory)));
+        output::message!("{resume} continues it");
     }
     Ok(Exit::Success)
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &RenderArgs) -> CommandResult {
         Some(RenderTarget(provider)) => {
             let session = Session::resume(Record::at(step.clone()));
             let request = provider.request(&session)?;
-            anstream::eprintln!("{}\n{}", request.report, provider.forecast(&session)?);
+            output::message!("{}\n{}", request.report, provider.forecast(&session)?);
             request
         }
     };

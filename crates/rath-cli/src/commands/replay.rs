@@ -176,7 +176,7 @@ async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) ->
         let comparison = loaded.session.compare(other);
         output::text(|out| writeln!(out, "{}", printable(&comparison.to_string())))?;
         if other.store().is_some() {
-            anstream::eprintln!("saved as {}", other.id().short());
+            output::message!("saved as {}", other.id().short());
         }
     }
     result.map_err(|error| match (error.kind(), &loaded.source, &session) {

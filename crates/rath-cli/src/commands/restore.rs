@@ -46,11 +46,11 @@ pub(crate) async fn run(args: &RestoreArgs) -> CommandResult {
         output::data(|out| output::json_line(out, &json))?;
     } else {
         let files = count(effects.len() as u64, "file");
-        anstream::eprintln!("restored step {}: {files} changed", output::short(&step));
+        output::message!("restored step {}: {files} changed", output::short(&step));
         output::text(|out| effects.iter().try_for_each(|effect| writeln!(out, "{}", describe_effect(effect))))?;
         if let Some(before) = before {
             let undo = loaded.command("restore", &format!("@{before:.SHORT_ID_DIGITS$}"));
-            anstream::eprintln!("your changes were recorded first: {undo} brings them back");
+            output::message!("your changes were recorded first: {undo} brings them back");
         }
     }
     Ok(loaded.warn())

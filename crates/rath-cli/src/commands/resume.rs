@@ -1,7 +1,7 @@
 //! `rath resume`: continue a session in the store.
 
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
-use crate::output::CommandResult;
+use crate::output::{self, CommandResult};
 use crate::sessions::StoredSessionArg;
 
 /// Continue a session in the store
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
     agent::push_prompt(&mut session, prompt, &example)?;
     let session = args.agent.place(session).await?.record(&stored.store).await?;
     if args.fork {
-        anstream::eprintln!("forked as {}", session.id().short());
+        output::message!("forked as {}", session.id().short());
     }
     args.agent.work(&agent, session).await.finish_stored(&args.agent, &stored.option)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rath::Difference;
 use rath::chunk::{Chunk, Resolution};
-use rath::record::draw::{count, printable};
+use rath::record::draw::{count, one_line};
 use rath::store::Holder;
 use rath::turn::{Next, PendingCall, Progress};
 use rath::{CallId, Session, StepId, Timestamp};
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
             session
         }
     };
-    anstream::eprintln!("{} recorded", count(decisions.len() as u64, "decision"));
+    output::message!("{} recorded", count(decisions.len() as u64, "decision"));
     show(args, &loaded, &session)
 }
 
@@ -145,7 +145,7 @@ async fn write_files(loaded: &LoadedSession, session: &Session, decisions: &[Dec
     let is_about_file = |decision: &Decision| matches!(decision, Decision::Take(..) | Decision::Edited(..));
     if decisions.iter().any(is_about_file) && session.conflicts().is_empty() {
         let directory = session.update_files().await.map_err(|error| loaded.explain(error))?;
-        directory.iter().for_each(|directory| anstream::eprintln!("merged files are in {}", output::path(directory)));
+        directory.iter().for_each(|directory| output::message!("merged files are in {}", output::path(directory)));
     }
     Ok(())
 }
@@ -224,11 +224,11 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
     } else {
         output::text(|out| {
             waiting.iter().try_for_each(|call| print(out, call))?;
-            conflicts.iter().try_for_each(|it| writeln!(out, "{}  conflict ({})", printable(&it.path), it.what))
+            conflicts.iter().try_for_each(|it| writeln!(out, "{}  conflict ({})", one_line(&it.path), it.what))
         })?;
     }
     if let Some(holder) = writer(loaded) {
-        anstream::eprintln!("running in {holder}: calls without a result may still be running");
+        output::message!("running in {holder}: calls without a result may still be running");
     }
     if waiting.is_empty() && conflicts.is_empty() {
         let next = match session.next() {
@@ -236,11 +236,11 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
             _ if writer(loaded).is_some() => String::new(),
             Next::AskModel | Next::RunTools(_) => format!("; {} continues", loaded.resume_command()),
         };
-        anstream::eprintln!("nothing is waiting for you{next}");
+        output::message!("nothing is waiting for you{next}");
         return Ok(Exit::Success);
     }
     let hint = |options: String, effect: &str| {
-        anstream::eprintln!("hint: {} {effect}", loaded.command("review", &options));
+        output::message!("hint: {} {effect}", loaded.command("review", &options));
     };
     if let Some(waiting) = waiting.first() {
         let call = output::quote(&waiting.call.to_string());
@@ -250,7 +250,7 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
     if let Some(conflict) = conflicts.first() {
         hint(format!(" --take ours {}", output::quote(&conflict.path)), "takes our version");
     }
-    anstream::eprintln!("hint: `rath review --help` shows the other ways to decide");
+    output::message!("hint: `rath review --help` shows the other ways to decide");
     Ok(Exit::Waiting)
 }
 
@@ -263,9 +263,9 @@ fn writer(loaded: &LoadedSession) -> Option<&Holder> {
 }
 
 fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
-    let (call, tool) = (printable(&waiting.call.to_string()), printable(&waiting.tool));
+    let (call, tool) = (one_line(&waiting.call.to_string()), one_line(&waiting.tool));
     let since = waiting.recent.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", printable(&waiting.arguments))?;
+    writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", one_line(&waiting.arguments))?;
     match waiting.is_interrupted {
         true => writeln!(out, "  waiting for you{since}; it was interrupted, and may or may not have finished"),
         false => writeln!(out, "  waiting for you{since}; runs on resume unless you deny it"),

@@ -122,7 +122,7 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     match outcome.finish()? {
         Ok(_) => {
             let path = path.display().to_string();
-            anstream::eprintln!("saved in {path}; `rath log {}` shows the steps", output::quote(&path));
+            output::message!("saved in {path}; `rath log {}` shows the steps", output::quote(&path));
             Ok(Exit::Success)
         }
         Err(error) => Err(explain(error, &format!("rath run {}{option}", args.agent.options()), waiting)),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rath::chunk::{Chunk, Finish};
 use rath::record::Step;
-use rath::record::draw::{self, BranchNames, printable};
+use rath::record::draw::{self, BranchNames, one_line, printable};
 
 use crate::json::{StepJson, text_payloads};
 use crate::output::{self, BRANCH, CommandResult};
@@ -44,14 +44,14 @@ pub(crate) async fn run(args: &ShowArgs) -> CommandResult {
 fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()> {
     let stamp = step.stamp();
     writeln!(out, "step     {}", step.id())?;
-    writeln!(out, "kind     {}", printable(step.chunk().kind()))?;
+    writeln!(out, "kind     {}", one_line(step.chunk().kind()))?;
     writeln!(out, "branch   {BRANCH}{}{BRANCH:#} {}", names.display_name(step), stamp.branch)?;
     for parent in step.parents() {
         let missing = if parent.step().is_none() { " (missing)" } else { "" };
         writeln!(out, "parent   {}{missing}", output::short(&parent.id()))?;
     }
     if let Some(by) = &stamp.by {
-        writeln!(out, "by       {}", printable(by))?;
+        writeln!(out, "by       {}", one_line(by))?;
     }
     if let Some(usage) = stamp.usage {
         writeln!(out, "usage    {usage}")?;
@@ -61,13 +61,13 @@ fn print(out: &mut dyn Write, step: &Step, names: &BranchNames) -> io::Result<()
     }
     if let Chunk::Assistant(answer) = step.chunk() {
         if let Some(identity) = &answer.provider {
-            writeln!(out, "provider {}", printable(&identity.to_string()))?;
+            writeln!(out, "provider {}", one_line(&identity.to_string()))?;
         }
         if let Some(request) = answer.request {
             writeln!(out, "request  {request}")?;
         }
         if let Some(facts) = &answer.facts {
-            writeln!(out, "facts    {}", printable(facts.as_str()))?;
+            writeln!(out, "facts    {}", facts.as_str())?;
         }
         if answer.finish != Finish::Stop {
             writeln!(out, "finish   {}", draw::finish_text(answer.finish))?;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use rath::record::codec::{Ending, Report};
-use rath::record::draw::{count, printable};
+use rath::record::draw::{count, one_line};
 use rath::record::graph::GraphReport;
 use rath::store::Damage;
 
@@ -107,11 +107,7 @@ async fn verify_file(args: &VerifyArgs, path: &Path) -> CommandResult {
             writeln!(out, "and {} more", report.unlisted)?;
         }
         for (kind, count) in &report.unread {
-            writeln!(
-                out,
-                "{count} of kind `{}`, which this version cannot read and leaves unchanged",
-                printable(kind)
-            )?;
+            writeln!(out, "{count} of kind `{}`, which this version cannot read and leaves unchanged", one_line(kind))?;
         }
         if report.gone > 0 {
             writeln!(
@@ -146,7 +142,7 @@ async fn verify_graph(args: &VerifyArgs, path: &Path) -> CommandResult {
     }
     output::text(|out| {
         for problem in &report.problems {
-            writeln!(out, "{}", printable(&problem.to_string()))?;
+            writeln!(out, "{}", one_line(&problem.to_string()))?;
         }
         let sessions = count(report.rows, "session");
         match &report.problems[..] {

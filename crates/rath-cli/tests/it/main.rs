@@ -2,6 +2,7 @@
 
 mod files;
 mod fixture;
+mod hostile_text;
 mod sandbox;
 mod stores;
 mod versions;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rath_record::draw::one_line;
 use serde::{Deserialize, Serialize};
 
 /// The time for which a holder on another machine counts as alive after its last renewal.
@@ -62,7 +63,7 @@ impl Holder {
 /// Prints the process and the machine, for people.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {}", self.pid, self.host)
+        write!(f, "process {} on {}", self.pid, one_line(&self.host))
     }
 }
 
