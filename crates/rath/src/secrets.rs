@@ -5,6 +5,7 @@
 
 mod known;
 mod patterns;
+mod stream;
 
 use std::fmt;
 use std::ops::Range;
@@ -14,6 +15,8 @@ use rath_record::chunk::{Chunk, TextKind};
 use secrecy::{ExposeSecret, SecretString};
 
 use known::KnownValues;
+
+pub use stream::SecretStream;
 
 /// The secrets that must never be recorded.
 ///
@@ -85,20 +88,26 @@ impl Secrets {
     ///
     /// Hiding secrets in the returned text changes nothing.
     pub fn hide(&self, text: &str) -> Option<String> {
-        let matches = self.find(text);
+        let matches = self.find_disjoint(text);
         if matches.is_empty() {
             return None;
         }
-        let mut hidden = self.replace(text, matches);
+        let mut hidden = self.replace(text, 0..text.len(), matches);
         // A replacement can complete the pattern of another secret.
         for _ in 0..MAX_PASSES {
-            let matches = self.find(&hidden);
+            let matches = self.find_disjoint(&hidden);
             if matches.is_empty() {
                 return Some(hidden);
             }
-            hidden = self.replace(&hidden, matches);
+            hidden = self.replace(&hidden, 0..hidden.len(), matches);
         }
         Some(NAMELESS.to_owned())
+    }
+
+    /// Returns a stream that hides the secrets of a text that arrives in pieces, and of which a piece may end in the middle of
+    /// a secret.
+    pub fn stream(&self) -> SecretStream {
+        SecretStream::new(self)
     }
 
     /// Replaces the secrets in a chunk.
@@ -152,7 +161,9 @@ impl Secrets {
         matches
     }
 
-    fn replace(&self, text: &str, mut matches: Vec<SecretMatch<'_>>) -> String {
+    /// Finds all secrets in a text, in order. Secrets that overlap are one.
+    fn find_disjoint(&self, text: &str) -> Vec<SecretMatch<'_>> {
+        let mut matches = self.find(text);
         matches.sort_by_key(|found| (found.range.start, std::cmp::Reverse(found.range.end)));
         let mut disjoint: Vec<SecretMatch<'_>> = Vec::with_capacity(matches.len());
         for found in matches {
@@ -161,16 +172,22 @@ impl Secrets {
                 None => disjoint.push(found),
             }
         }
-        let mut hidden = String::with_capacity(text.len());
-        let mut from = 0;
-        for SecretMatch { range, source } in disjoint {
-            hidden.push_str(&text[from..range.start]);
+        disjoint
+    }
+
+    /// Returns a part of a text with the secrets in it replaced.
+    fn replace(&self, text: &str, part: Range<usize>, disjoint: Vec<SecretMatch<'_>>) -> String {
+        let mut hidden = String::with_capacity(part.len());
+        let mut from = part.start;
+        let is_inside = |range: &Range<usize>| range.end > part.start && range.start < part.end;
+        for SecretMatch { range, source } in disjoint.into_iter().filter(|found| is_inside(&found.range)) {
+            hidden.push_str(&text[from..range.start.max(from)]);
             let name = source.to_string();
             // A name may contain the value, as `PASSWORD` does if that is the password.
             hidden.push_str(if self.find(&name).is_empty() { &name } else { NAMELESS });
             from = range.end;
         }
-        hidden.push_str(&text[from..]);
+        hidden.push_str(&text[from.min(part.end)..part.end]);
         hidden
     }
 }

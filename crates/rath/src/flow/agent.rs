@@ -194,7 +194,7 @@ impl Agent {
                         self.recall(&mut session).await?;
                     }
                     session.emit(|| EventKind::Turn { turn });
-                    self.provider.ask_in(&mut session, &mut |_| {}).await?;
+                    self.provider.ask_in(&mut session, None).await?;
                 }
                 Next::RunTools(calls) => {
                     let toolbox = Toolbox { tools: &tools, max_concurrent: self.max_concurrent_calls };

@@ -99,6 +99,14 @@ impl KnownValues {
         }
     }
 
+    /// Returns the start of the longest end of the text that may be the beginning of a value, or the length of the text.
+    pub(super) fn unfinished_from(&self, text: &str) -> usize {
+        let finders = self.finders.get_or_init(|| self.build_finders());
+        let starts =
+            finders.iter().flat_map(|finder| &finder.forms).filter_map(|form| form.unfinished_from(text.as_bytes()));
+        starts.min().unwrap_or(text.len())
+    }
+
     fn build_finders(&self) -> Vec<FormFinder> {
         let forms: Vec<ValueForm> =
             self.values.iter().enumerate().flat_map(|(nth, (_, value))| all_forms(nth, value)).collect();
@@ -119,6 +127,18 @@ impl KnownValues {
 impl ValueForm {
     fn bytes(&self) -> &[u8] {
         self.text.expose_secret().as_bytes()
+    }
+
+    /// Returns the start of the longest end of the text that is the beginning of this form, or all of it if more may follow that
+    /// belongs to the value.
+    fn unfinished_from(&self, text: &[u8]) -> Option<usize> {
+        let last = text.last()?;
+        let longest = self.bytes().len() - usize::from(self.edges == FormEdges::None);
+        let ends = (1..=longest.min(text.len())).rev().filter(|end| self.bytes()[end - 1] == *last);
+        let mut starts = ends.filter(|end| text.ends_with(&self.bytes()[..*end])).map(|end| text.len() - end);
+        let start = starts.next()?;
+        let is_edge = matches!(self.edges, FormEdges::Digits { before: true, .. });
+        Some(start - usize::from(is_edge && text[..start].last().is_some_and(u8::is_ascii)))
     }
 
     /// Returns the range to hide for an occurrence at `start`.

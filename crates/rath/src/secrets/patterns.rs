@@ -30,14 +30,34 @@ pub(super) fn find(text: &str, matches: &mut Vec<SecretMatch<'_>>) {
     }
 }
 
+/// Returns the start of the part of the text that may be the beginning of a key, or the length of the text.
+pub(super) fn unfinished_from(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let hints = PATTERNS.iter().map(|(hint, pattern)| (hint.as_bytes(), *pattern)).filter(|(_, it)| it.hides_hint());
+    let cut_hints = hints.filter_map(|(hint, _)| cut_from(bytes, hint).filter(|start| is_word_start(bytes, *start)));
+    let whole_hints = HINTS.find_iter(bytes).filter_map(|hint| {
+        let (_, pattern) = PATTERNS[hint.pattern().as_usize()];
+        pattern.unfinished_from(bytes, hint.range())
+    });
+    let key_blocks = memchr::memmem::find_iter(bytes, BEGIN).filter(|start| is_unfinished_block(bytes, *start));
+    let starts = cut_hints.chain(whole_hints).chain(key_blocks).chain(cut_from(bytes, BEGIN));
+    starts.min().unwrap_or(bytes.len())
+}
+
+/// Returns the start of the longest end of a text that is the beginning of `hint`, and not all of it.
+fn cut_from(text: &[u8], hint: &[u8]) -> Option<usize> {
+    let lengths = (1..hint.len().min(text.len() + 1)).rev();
+    lengths.map(|length| text.len() - length).find(|start| hint.starts_with(&text[*start..]))
+}
+
 /// The patterns, each with a text that all its keys contain.
 const PATTERNS: &[(&str, KeyPattern)] = &[
-    ("sk-", KeyPattern::Custom(find_sk_key)),
+    ("sk-", KeyPattern::Custom(find_sk_key, TOKEN)),
     ("AKIA", KeyPattern::Prefix(AWS_ID)),
     ("ASIA", KeyPattern::Prefix(AWS_ID)),
-    ("secret_access_key", KeyPattern::Custom(find_aws_secret)),
-    ("SECRET_ACCESS_KEY", KeyPattern::Custom(find_aws_secret)),
-    ("ecretAccessKey", KeyPattern::Custom(find_aws_secret)),
+    ("secret_access_key", KeyPattern::Custom(find_aws_secret, Rest::Value { max: 41 })),
+    ("SECRET_ACCESS_KEY", KeyPattern::Custom(find_aws_secret, Rest::Value { max: 41 })),
+    ("ecretAccessKey", KeyPattern::Custom(find_aws_secret, Rest::Value { max: 41 })),
     ("ghp_", KeyPattern::Prefix(GITHUB)),
     ("gho_", KeyPattern::Prefix(GITHUB)),
     ("ghu_", KeyPattern::Prefix(GITHUB)),
@@ -54,7 +74,7 @@ const PATTERNS: &[(&str, KeyPattern)] = &[
             random: 6,
         }),
     ),
-    ("xox", KeyPattern::Custom(find_slack_token)),
+    ("xox", KeyPattern::Custom(find_slack_token, TOKEN)),
     (
         "AIza",
         KeyPattern::Prefix(PrefixPattern { name: "google key", alphabet: WORD_OR_DASH, min: 35, max: 35, random: 6 }),
@@ -76,11 +96,17 @@ const PATTERNS: &[(&str, KeyPattern)] = &[
         "hf_",
         KeyPattern::Prefix(PrefixPattern { name: "hugging face token", alphabet: WORD, min: 30, max: 64, random: 30 }),
     ),
-    ("eyJ", KeyPattern::Custom(find_jwt)),
-    ("PRIVATE KEY", KeyPattern::Custom(find_private_key)),
-    ("uthorization", KeyPattern::Custom(find_authorization)),
-    ("UTHORIZATION", KeyPattern::Custom(find_authorization)),
-    ("://", KeyPattern::Custom(find_url_password)),
+    (
+        "eyJ",
+        KeyPattern::Custom(
+            find_jwt,
+            Rest::Key { alphabet: |byte| WORD_OR_DASH(byte) || byte == b'.', max: usize::MAX },
+        ),
+    ),
+    ("PRIVATE KEY", KeyPattern::Custom(find_private_key, Rest::Block)),
+    ("uthorization", KeyPattern::Custom(find_authorization, Rest::Credentials)),
+    ("UTHORIZATION", KeyPattern::Custom(find_authorization, Rest::Credentials)),
+    ("://", KeyPattern::Custom(find_url_password, Rest::Authority)),
 ];
 
 static HINTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
@@ -94,7 +120,22 @@ static HINTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
 #[derive(Clone, Copy)]
 enum KeyPattern {
     Prefix(PrefixPattern),
-    Custom(fn(&[u8], Range<usize>) -> Option<KeyMatch>),
+    Custom(fn(&[u8], Range<usize>) -> Option<KeyMatch>, Rest),
+}
+
+/// The text after a hint that belongs to the pattern.
+#[derive(Clone, Copy)]
+enum Rest {
+    /// The rest of a key that begins with the hint.
+    Key { alphabet: fn(u8) -> bool, max: usize },
+    /// A value after separators.
+    Value { max: usize },
+    /// A scheme and credentials after separators.
+    Credentials,
+    /// The user name, the password and the host of a URL.
+    Authority,
+    /// A block of lines: see [`is_unfinished_block`].
+    Block,
 }
 
 /// The name of the pattern, and the range of the secret.
@@ -113,6 +154,7 @@ struct PrefixPattern {
     random: usize,
 }
 
+const TOKEN: Rest = Rest::Key { alphabet: WORD_OR_DASH, max: 300 };
 const AWS_ID: PrefixPattern = PrefixPattern { name: "aws key id", alphabet: WORD, min: 16, max: 16, random: 0 };
 const GITHUB: PrefixPattern = PrefixPattern { name: "github token", alphabet: WORD, min: 36, max: 255, random: 20 };
 const STRIPE: PrefixPattern = PrefixPattern { name: "stripe key", alphabet: WORD, min: 16, max: 255, random: 16 };
@@ -123,13 +165,54 @@ const WORD: fn(u8) -> bool = |byte| byte.is_ascii_alphanumeric() || byte == b'_'
 const WORD_OR_DASH: fn(u8) -> bool = |byte| WORD(byte) || byte == b'-';
 /// The characters of a token after `Bearer`.
 const TOKEN68: fn(u8) -> bool = |byte| WORD_OR_DASH(byte) || b".~+/=".contains(&byte);
+/// The characters between a name and its value.
+const SEPARATOR: fn(u8) -> bool = |byte| b" \t\"'\\:=,>".contains(&byte);
+/// The characters that end the host of a URL.
+const ENDS_AUTHORITY: fn(u8) -> bool = |byte| byte.is_ascii_whitespace() || b"/?#\"'`<>\\".contains(&byte);
+/// The most characters between a name and its value.
+const MAX_SEPARATORS: usize = 12;
+/// The most characters of the credentials in a header.
+const MAX_CREDENTIALS: usize = 16 << 10;
+/// The most bytes of a user name with its password in a URL.
+const MAX_USER_BYTES: usize = 1024;
 const BASE64: fn(u8) -> bool = |byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
 
 impl KeyPattern {
+    /// Returns true if the hint is a part of the secret.
+    fn hides_hint(self) -> bool {
+        match self {
+            KeyPattern::Prefix(_) => true,
+            KeyPattern::Custom(_, rest) => matches!(rest, Rest::Key { .. }),
+        }
+    }
+
+    /// Returns the start of a key that the end of the text may have cut off.
+    fn unfinished_from(self, text: &[u8], hint: Range<usize>) -> Option<usize> {
+        let skip = |from: usize, most: usize, alphabet: fn(u8) -> bool| {
+            from + text[from..].iter().take(most).take_while(|byte| alphabet(**byte)).count()
+        };
+        let value = |from: usize| skip(from, MAX_SEPARATORS, SEPARATOR);
+        let rest = match self {
+            KeyPattern::Prefix(pattern) => Rest::Key { alphabet: pattern.alphabet, max: pattern.max },
+            KeyPattern::Custom(_, rest) => rest,
+        };
+        let (start, end) = match rest {
+            Rest::Key { alphabet, max } => (hint.start, skip(hint.end, max, alphabet)),
+            Rest::Value { max } => (hint.end, skip(value(hint.end), max, BASE64)),
+            Rest::Credentials => {
+                let scheme = skip(value(hint.end), 8, |byte| byte.is_ascii_alphabetic());
+                (hint.end, skip(skip(scheme, 4, |byte| matches!(byte, b' ' | b'\t')), MAX_CREDENTIALS, TOKEN68))
+            }
+            Rest::Authority => (hint.end, skip(hint.end, MAX_USER_BYTES, |byte| !ENDS_AUTHORITY(byte))),
+            Rest::Block => return None,
+        };
+        (end == text.len()).then_some(start)
+    }
+
     /// Returns the key around the hint, if there is one.
     fn find(self, text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
         match self {
-            KeyPattern::Custom(find) => find(text, hint),
+            KeyPattern::Custom(find, _) => find(text, hint),
             KeyPattern::Prefix(pattern) => {
                 let run = run(text, hint.end, pattern.alphabet, pattern.max)?;
                 let key = &text[run.clone()];
@@ -204,13 +287,6 @@ fn find_jwt(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
 
 /// Finds a block between `-----BEGIN .. PRIVATE KEY-----` and its end, or as much of it as there is.
 fn find_private_key(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
-    const BEGIN: &[u8] = b"-----BEGIN ";
-    /// The most characters of the label between `BEGIN` and `PRIVATE KEY`.
-    const MAX_LABEL: usize = 40;
-    /// The fewest characters in a line of a key: all lines but the last have 64 or 76.
-    const MIN_LINE: usize = 40;
-    /// The most bytes between two lines: two headers, or a number and an indent.
-    const MAX_GAP: usize = 160;
     let label = text[..hint.start].iter().rev().take(MAX_LABEL).take_while(|byte| UPPER_LABEL(**byte)).count();
     let start = (hint.start - label).checked_sub(5).filter(|start| text[*start..].starts_with(BEGIN))?;
     let body = hint.end + if text[hint.end..].starts_with(b" BLOCK") { 6 } else { 0 };
@@ -243,6 +319,45 @@ fn find_private_key(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
     (end > body).then_some(("private key", start..end))
 }
 
+/// Returns true if the end of the text may be in the middle of the private key that begins at `start`.
+fn is_unfinished_block(text: &[u8], start: usize) -> bool {
+    let label = start + BEGIN.len();
+    let label_end = label + text[label..].iter().take(2 * MAX_LABEL).take_while(|byte| UPPER_LABEL(**byte)).count();
+    let header_end = label_end + text[label_end..].iter().take(5).take_while(|byte| **byte == b'-').count();
+    if header_end == text.len() {
+        return true;
+    }
+    if memchr::memmem::find(&text[label..label_end], b"PRIVATE KEY").is_none() {
+        return false;
+    }
+    if let Some(end) = memchr::memmem::find(&text[header_end..], b"-----") {
+        // The line at the end, up to its last dashes.
+        let rest = &text[header_end + end + 5..];
+        let rest = rest.iter().take(3 * MAX_LABEL).take_while(|byte| UPPER_LABEL(**byte)).count();
+        let dashes = text[header_end + end + 5 + rest..].iter().take(5).take_while(|byte| **byte == b'-').count();
+        return header_end + end + 5 + rest + dashes == text.len() && dashes < 5;
+    }
+    let mut from = header_end;
+    let mut last_line = header_end;
+    while let Some(at) = text[from..].iter().position(|byte| BASE64(*byte)) {
+        let line = from + at..from + at + text[from + at..].iter().take_while(|byte| BASE64(**byte)).count();
+        from = line.end;
+        if line.len() >= MIN_LINE {
+            last_line = line.end;
+        }
+    }
+    text.len() - last_line <= MAX_GAP + MIN_LINE
+}
+
+/// The beginning of the first line of a key block.
+const BEGIN: &[u8] = b"-----BEGIN ";
+/// The most characters of the label between `BEGIN` and `PRIVATE KEY`.
+const MAX_LABEL: usize = 40;
+/// The fewest characters in a line of a key: all lines but the last have 64 or 76.
+const MIN_LINE: usize = 40;
+/// The most bytes between two lines: two headers, or a number and an indent.
+const MAX_GAP: usize = 160;
+
 const UPPER_LABEL: fn(u8) -> bool = |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b' ';
 
 /// Finds the credentials in an `Authorization` header.
@@ -253,7 +368,7 @@ fn find_authorization(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
     if space == 0 {
         return None;
     }
-    let run = run(text, scheme.end + space, TOKEN68, 16 * 1024)?;
+    let run = run(text, scheme.end + space, TOKEN68, MAX_CREDENTIALS)?;
     let credentials = &text[run.clone()];
     let is_secret = match &text[scheme].to_ascii_lowercase()[..] {
         b"bearer" | b"token" | b"apikey" => credentials.len() >= 8 && has_random_part(credentials, 8),
@@ -269,14 +384,11 @@ fn find_authorization(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
 
 /// Finds the password in a URL, between the user name and the `@` before the host.
 fn find_url_password(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
-    /// The most bytes of a user name with its password.
-    const MAX_USER_BYTES: usize = 1024;
     if !text[..hint.start].last().is_some_and(u8::is_ascii_alphanumeric) {
         return None;
     }
-    let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/?#\"'`<>\\".contains(byte);
     let rest = &text[hint.end..text.len().min(hint.end + MAX_USER_BYTES)];
-    let authority = &rest[..rest.iter().position(is_end).unwrap_or(rest.len())];
+    let authority = &rest[..rest.iter().position(|byte| ENDS_AUTHORITY(*byte)).unwrap_or(rest.len())];
     let user = &authority[..authority.iter().rposition(|byte| *byte == b'@')?];
     let password = user.iter().position(|byte| *byte == b':')? + 1..user.len();
     let value = &user[password.clone()];
@@ -290,7 +402,7 @@ fn find_url_password(text: &[u8], hint: Range<usize>) -> Option<KeyMatch> {
 
 /// Returns the start of the value after a name: `name = value`, `"name": "value"`, `<name>value`.
 fn value_start(text: &[u8], from: usize) -> Option<usize> {
-    let between = text[from..].iter().take(12).take_while(|byte| b" \t\"'\\:=,>".contains(byte)).count();
+    let between = text[from..].iter().take(MAX_SEPARATORS).take_while(|byte| SEPARATOR(**byte)).count();
     (between > 0).then_some(from + between)
 }
 

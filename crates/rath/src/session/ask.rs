@@ -13,13 +13,14 @@ use rath_record::turn::Next;
 use rath_record::{CallId, Digest, StepId, Text, Usage};
 
 use super::{Error, Result, Session};
-use super::{EventKind, StopReason, within_limits};
+use super::{EventKind, Hub, StopReason, within_limits};
 use crate::budget::CallEstimate;
 use crate::error::ErrorKind;
 use crate::provider::{
     Answer, Delta, DeltaSink, Forecast, Provider, Request, RequestTarget, RetryAdvice, Settings, check_call_count,
     estimate_tokens,
 };
+use crate::secrets::{SecretStream, Secrets};
 
 /// The most keys that are tried for one call, even if a backend offers more.
 const MAX_KEYS_PER_CALL: u32 = 1_000;
@@ -126,20 +127,20 @@ impl<'a> Ask<'a> {
 
     async fn run(self) -> Result<Session> {
         let Ask { provider, mut session, sink } = self;
-        let mut sink: Box<DeltaSink<'_>> = sink.unwrap_or_else(|| Box::new(|_| {}));
-        provider.ask_in(&mut session, &mut *sink).await?;
+        provider.ask_in(&mut session, sink).await?;
         Ok(session)
     }
 }
 
 impl Provider {
     /// Asks the model to continue a session, and appends the answer to it: see [`ask`](Provider::ask).
-    pub(crate) async fn ask_in(&self, session: &mut Session, sink: &mut DeltaSink<'_>) -> Result<()> {
+    pub(crate) async fn ask_in(&self, session: &mut Session, sink: Option<Box<DeltaSink<'_>>>) -> Result<()> {
         session.hide_also(&self.secrets());
         check_turn(session)?;
         let request = self.request(session)?;
         if let Some(replay) = session.replaying().cloned() {
-            return Box::pin(replay.replay_answer(session, &request, sink)).await;
+            let mut sink = sink.unwrap_or_else(|| Box::new(|_| {}));
+            return Box::pin(replay.replay_answer(session, &request, &mut *sink)).await;
         }
         let reservation = match session.budget_and_depth() {
             Some((budget, depth)) => {
@@ -151,17 +152,16 @@ impl Provider {
         };
         note_losses(session, &request);
         let mut rejected_keys = 0;
+        let mut audience = Audience::new(session, sink);
         for attempt in 1.. {
-            let listeners = (!session.hub().is_empty()).then(|| (session.quiet(), session.hub().clone()));
-            let mut emit_delta = |delta: Delta<'_>| {
-                sink(delta);
-                if let Some((session, hub)) = &listeners
-                    && let Some(event) = delta_event(delta)
-                {
-                    hub.emit(session, || event);
+            let sent = match &mut audience {
+                None => within_limits(session, self.send(&request, &mut |_| {})).await,
+                Some(audience) => {
+                    let mut pieces = HiddenPieces::new(session.secrets());
+                    let mut show = |delta: Delta<'_>| pieces.push(delta, &mut |delta| audience.show(delta));
+                    within_limits(session, self.send(&request, &mut show)).await
                 }
             };
-            let sent = within_limits(session, self.send(&request, &mut emit_delta)).await;
             let checked =
                 sent.map(|sent| sent.and_then(|answer| check_call_count(answer.calls.len()).map(|()| answer)));
             let error = match checked {
@@ -187,8 +187,10 @@ impl Provider {
                 return Err(Error::from(error).with_session(session));
             };
             let of = retry.attempts.max(1).saturating_add(rejected_keys);
-            sink(Delta::Retry { attempt, of, error: &message, wait });
-            session.emit(|| EventKind::Retry { attempt, of, error: message.clone(), wait });
+            if let Some(audience) = &mut audience {
+                let shown = session.secrets().hide(&message);
+                audience.show(Delta::Retry { attempt, of, error: shown.as_ref().unwrap_or(&message), wait });
+            }
             session.push(RetryChunk::new(attempt, of, message));
             if !wait.is_zero() {
                 let waited = within_limits(session, tokio::time::sleep(wait)).await;
@@ -231,12 +233,121 @@ fn loaded_bytes(text: &Text) -> u64 {
     text.as_str().map_or(0, |text| text.len() as u64)
 }
 
-/// Returns the event for a piece of an answer, if listeners get one.
-fn delta_event(delta: Delta<'_>) -> Option<EventKind> {
-    match delta {
-        Delta::Text(text) => Some(EventKind::Text(text.to_owned())),
-        Delta::Reasoning(text) => Some(EventKind::Reasoning(text.to_owned())),
-        _ => None,
+/// The callback and the listeners that get the pieces of an answer.
+struct Audience<'a> {
+    sink: Option<Box<DeltaSink<'a>>>,
+    /// The session, for events.
+    session: Session,
+    hub: Hub,
+}
+
+impl<'a> Audience<'a> {
+    /// Returns `None` if there is neither a callback nor a listener.
+    fn new(session: &Session, sink: Option<Box<DeltaSink<'a>>>) -> Option<Self> {
+        let hub = session.hub().clone();
+        (sink.is_some() || !hub.is_empty()).then(|| Audience { sink, session: session.quiet(), hub })
+    }
+
+    fn show(&mut self, delta: Delta<'_>) {
+        self.sink.iter_mut().for_each(|sink| sink(delta));
+        let event = match delta {
+            Delta::Text(text) => EventKind::Text(text.to_owned()),
+            Delta::Reasoning(text) => EventKind::Reasoning(text.to_owned()),
+            Delta::Retry { attempt, of, error, wait } => {
+                EventKind::Retry { attempt, of, error: error.to_owned(), wait }
+            }
+            _ => return,
+        };
+        self.hub.emit(&self.session, || event);
+    }
+}
+
+/// The pieces of an answer without secrets: a key may arrive letter by letter.
+struct HiddenPieces {
+    text: SecretStream,
+    reasoning: SecretStream,
+    /// The arguments of each call.
+    calls: Vec<CallPieces>,
+    secrets: Secrets,
+}
+
+/// The arguments of a call while they arrive.
+struct CallPieces {
+    nth: usize,
+    id: String,
+    tool: String,
+    arguments: SecretStream,
+}
+
+impl HiddenPieces {
+    fn new(secrets: &Secrets) -> Self {
+        HiddenPieces {
+            text: secrets.stream(),
+            reasoning: secrets.stream(),
+            calls: Vec::new(),
+            secrets: secrets.clone(),
+        }
+    }
+
+    /// Passes a piece on, as far as it can be shown.
+    fn push(&mut self, delta: Delta<'_>, show: &mut dyn FnMut(Delta<'_>)) {
+        match delta {
+            Delta::Text(piece) => {
+                show_reasoning(&self.reasoning.release_short(), show);
+                show_text(&self.text.push(piece), show);
+            }
+            Delta::Reasoning(piece) => {
+                show_text(&self.text.release_short(), show);
+                show_reasoning(&self.reasoning.push(piece), show);
+            }
+            Delta::Call { nth, id, tool, arguments } => {
+                show_text(&self.text.release_short(), show);
+                show_reasoning(&self.reasoning.release_short(), show);
+                let call = self.call(nth);
+                (call.id, call.tool) = (id.to_owned(), tool.to_owned());
+                let arguments = call.arguments.push(arguments);
+                show(Delta::Call { nth, id, tool, arguments: &arguments });
+            }
+            _ => {
+                self.finish(show);
+                show(delta);
+            }
+        }
+    }
+
+    /// Returns the pieces of a call, which is nearly always the newest.
+    fn call(&mut self, nth: usize) -> &mut CallPieces {
+        let known = self.calls.iter().rposition(|call| call.nth == nth);
+        let position = known.unwrap_or_else(|| {
+            let (id, tool, arguments) = (String::new(), String::new(), self.secrets.stream());
+            self.calls.push(CallPieces { nth, id, tool, arguments });
+            self.calls.len() - 1
+        });
+        &mut self.calls[position]
+    }
+
+    /// Shows everything that was held back.
+    fn finish(&mut self, show: &mut dyn FnMut(Delta<'_>)) {
+        show_reasoning(&self.reasoning.finish(), show);
+        show_text(&self.text.finish(), show);
+        for CallPieces { nth, id, tool, mut arguments } in std::mem::take(&mut self.calls) {
+            let arguments = arguments.finish();
+            if !arguments.is_empty() {
+                show(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
+            }
+        }
+    }
+}
+
+fn show_text(text: &str, show: &mut dyn FnMut(Delta<'_>)) {
+    if !text.is_empty() {
+        show(Delta::Text(text));
+    }
+}
+
+fn show_reasoning(text: &str, show: &mut dyn FnMut(Delta<'_>)) {
+    if !text.is_empty() {
+        show(Delta::Reasoning(text));
     }
 }
 

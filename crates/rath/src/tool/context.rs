@@ -10,6 +10,7 @@ use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::flow::{Run, module_name};
 use crate::sandbox::{Root, Sandbox};
+use crate::secrets::SecretStream;
 use crate::session::{Error, EventKind, ProgressTracker, Result, Session};
 
 /// The idempotency key of a call.
@@ -70,11 +71,14 @@ pub struct ToolCx {
     workflows: Mutex<Vec<Arc<ProgressTracker>>>,
     /// The results of checks that ran for this call.
     checks: Mutex<Vec<Checked>>,
+    /// The reports of progress, of which one may end in the middle of a secret.
+    reports: Mutex<SecretStream>,
 }
 
 impl ToolCx {
     pub(super) fn with_key(session: Session, call: Call, key: CallKey) -> Self {
-        ToolCx { session, call, key, workflows: Mutex::default(), checks: Mutex::default() }
+        let reports = Mutex::new(session.secrets().stream());
+        ToolCx { session, call, key, workflows: Mutex::default(), checks: Mutex::default(), reports }
     }
 
     /// Creates a context to test a tool with: `tool.call(&ToolCx::new(session, call), arguments)`.
@@ -130,7 +134,22 @@ impl ToolCx {
 
     /// Reports progress to the listeners of the run. The model does not read it.
     pub fn output(&self, text: impl Into<String>) {
-        self.session.emit(|| EventKind::ToolOutput { call: self.call.id.clone(), text: text.into() });
+        if self.session.hub().is_empty() {
+            return;
+        }
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        self.report(reports.push(&text.into()) + &reports.release_short());
+    }
+
+    /// Reports what was held back of the last report.
+    pub(super) fn finish_output(&self) {
+        self.report(self.reports.lock().unwrap_or_else(PoisonError::into_inner).finish());
+    }
+
+    fn report(&self, text: String) {
+        if !text.is_empty() {
+            self.session.emit(|| EventKind::ToolOutput { call: self.call.id.clone(), text });
+        }
     }
 
     /// Runs a workflow on a task, in a session of its own, and returns that session: `session.text()` is its answer.

@@ -459,6 +459,7 @@ impl Round {
             outcome.outcome = Outcome::Cancelled;
         }
         self.changes += u64::from(!touches.is_empty());
+        cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
         let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects) };
         slot.state = CallState::Ended { outcome, cx: Some(cx), changes };

@@ -36,11 +36,36 @@ fn check(text: &str, expected: &str) {
     let hidden = Secrets::default().hide(&expand(text));
     assert_eq!(hidden.as_deref(), Some(expected), "{text}");
     assert_eq!(Secrets::default().hide(expected), None, "hiding twice: {text}");
+    check_stream(&Secrets::default(), &expand(text));
 }
 
 #[track_caller]
 fn check_unchanged(text: &str) {
     assert_eq!(Secrets::default().hide(&expand(text)), None, "{text}");
+    check_stream(&Secrets::default(), &expand(text));
+}
+
+/// Passes a text through a stream, cut at these places.
+fn streamed(secrets: &Secrets, text: &str, ends: impl IntoIterator<Item = usize>) -> String {
+    let mut stream = secrets.stream();
+    let mut from = 0;
+    let mut shown = String::new();
+    for end in ends.into_iter().chain([text.len()]) {
+        shown += &stream.push(&text[from..end]);
+        from = end;
+    }
+    shown + &stream.finish()
+}
+
+/// Checks that a stream hides what is hidden in the whole text: byte by byte, and cut in two anywhere.
+#[track_caller]
+fn check_stream(secrets: &Secrets, text: &str) {
+    let whole = secrets.hide(text).unwrap_or_else(|| text.to_owned());
+    let ends: Vec<_> = (1..text.len()).filter(|end| text.is_char_boundary(*end)).collect();
+    assert_eq!(streamed(secrets, text, ends.iter().copied()), whole, "letter by letter: {text}");
+    for end in ends {
+        assert_eq!(streamed(secrets, text, [end]), whole, "{text} cut at {end}");
+    }
 }
 
 #[test]
@@ -299,6 +324,25 @@ proptest! {
     }
 
     #[test]
+    fn a_stream_hides_what_is_hidden_in_the_whole(
+        text in pieces(),
+        value in prop_oneof!["[!-~]{8,40}", "\\PC{8,30}", "[a-c]{8,12}"],
+        at in prop::collection::vec(prop::num::usize::ANY, 0..20),
+    ) {
+        let mut secrets = Secrets::default();
+        prop_assume!(secrets.add("V", value.as_str()) == AddOutcome::Added);
+        let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let text = format!("{}{value}{}", &text[..middle], &text[middle..]);
+        let boundaries: Vec<_> = (0..=text.len()).filter(|end| text.is_char_boundary(*end)).collect();
+        let mut ends: Vec<_> = at.iter().map(|at| boundaries[at % boundaries.len()]).collect();
+        ends.sort_unstable();
+        let whole = secrets.hide(&text).expect("the value is in it");
+        let shown = streamed(&secrets, &text, ends);
+        prop_assert!(!shown.contains(value.trim()), "{shown}");
+        prop_assert_eq!(shown, whole);
+    }
+
+    #[test]
     fn ordinary_text_is_unchanged(text in "([a-z]{1,12}[ ,.\n]{1,2}){0,40}", hex in "[0-9a-f]{32,64}") {
         let mut secrets = Secrets::default();
         prop_assert_eq!(secrets.add("V", "correct horse battery"), AddOutcome::Added);
@@ -398,6 +442,50 @@ fn no_key_is_recorded_sent_or_shown() {
         let error = agent.run(session.clone()).await.expect_err("it is refused again");
         assert_eq!(instructions(error.session().expect("it is kept")), before);
     });
+}
+
+/// Prints the key in two reports.
+#[tool]
+async fn print_half_and_half(cx: &ToolCx) {
+    let (first, second) = KEY.split_at(9);
+    cx.output(format!("it is {first}"));
+    cx.output(format!("{second}, is it not"));
+}
+
+#[test]
+fn a_key_that_arrives_letter_by_letter_is_not_shown() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.add("KEY", KEY), AddOutcome::Added);
+    let text = format!("It is {KEY}. Amazon's is {AWS}, and that is all.");
+    let shown = "It is [secret KEY]. Amazon's is [secret: aws key id], and that is all.".to_owned();
+    let turns = [
+        serde_json::json!({"calls": [{"name": "print_half_and_half", "arguments": {}}]}),
+        serde_json::json!({"text": text, "reasoning": text, "chunks": text.len()}),
+    ];
+    let agent = Agent::new("Go.", &script(turns.map(|turn| turn.to_string()))).tool(print_half_and_half);
+    let (answer, reports) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(Vec::new())));
+    let (heard, reported) = (answer.clone(), reports.clone());
+    let each = move |event: &Event| match &event.kind {
+        EventKind::Text(piece) => *heard.lock().expect("no thread panics") += piece,
+        EventKind::ToolOutput { text, .. } => reported.lock().expect("no thread panics").push(text.clone()),
+        _ => {}
+    };
+    block_on(agent.run(Session::user("go").hiding(secrets.clone())).on_event(each).into_future()).expect("a run");
+    assert_eq!(*answer.lock().expect("no thread panics"), shown);
+    assert_eq!(*reports.lock().expect("no thread panics"), ["it is ", "[secret KEY], is it not"]);
+
+    // The callback of a single call gets the same pieces.
+    let turn = serde_json::json!({"text": text, "reasoning": text, "chunks": text.len()});
+    let (mut said, mut thought) = (String::new(), String::new());
+    let session = Session::user("go").hiding(secrets);
+    let ask =
+        Provider::from(Script::of([turn.to_string()]).expect("a script")).ask(session).each(|delta| match delta {
+            Delta::Text(piece) => said += piece,
+            Delta::Reasoning(piece) => thought += piece,
+            _ => {}
+        });
+    block_on(ask.into_future()).expect("an answer");
+    assert_eq!((said, thought), (shown.clone(), shown));
 }
 
 #[test]
