@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rath_bench::{Table, medians};
 use rath_workspace::TreeId;
-use rath_workspace::{ForkMethod, Objects, Snapshot, Workspace};
+use rath_workspace::{ForkMethod, IgnoreRules, Objects, Snapshot, Workspace};
 
 /// The number of files, in 500 directories.
 const FILES: usize = 10_000;
@@ -16,7 +16,7 @@ type Case = (&'static str, fn(&mut Table, &BenchRepo));
 
 fn main() {
     let wanted: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
-    let cases: [Case; 3] = [("snapshots", snapshots), ("opens", opens), ("forks", forks)];
+    let cases: [Case; 4] = [("snapshots", snapshots), ("opens", opens), ("forks", forks), ("ignores", ignores)];
     let mut table = Table::default();
     let repo = BenchRepo::new();
     for (_, case) in cases.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
@@ -104,6 +104,17 @@ fn snapshots(table: &mut Table, repo: &BenchRepo) {
     let sync = std::time::Instant::now();
     workspace.objects().sync().expect("synced");
     eprintln!("  one file changed: {:.1?} more until it is durable", sync.elapsed());
+}
+
+/// A `.gitignore` that is made to take long.
+fn ignores(table: &mut Table, _: &BenchRepo) {
+    let name = "a".repeat(250);
+    let rules = |stars: usize| IgnoreRules::default().with_gitignore(b"", ("a*".repeat(stars) + "b?").as_bytes());
+    let (short, long) = (rules(100), rules(200));
+    let check = |rules: &IgnoreRules| assert!(!rules.ignores(name.as_bytes(), false));
+    let (long, short) = medians(201, || check(&long), || check(&short));
+    eprintln!("  one name and 400 bytes of stars: {long:.1?}");
+    table.at_most("ignore rule of 200 stars, against one of 100", ratio(long, short), 3.0);
 }
 
 /// Opening in a new process: it reads the index, and takes one snapshot.

@@ -1,4 +1,7 @@
 //! Wildcard patterns, with git's meaning.
+//!
+//! All ways to match are followed at once, so the time is at most the product of the lengths of pattern and text: patterns come
+//! from files of others.
 
 /// The treatment of slashes by `*` and `?`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -9,207 +12,270 @@ pub(crate) enum Slash {
     Literal,
 }
 
-/// The result of matching a pattern.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum GlobMatch {
-    Match,
-    No,
-    /// No match, for any number of characters that a star before it takes.
-    Impossible,
-    /// No match, unless a `**` before it takes more characters.
-    NoUnlessDoubleStar,
+/// A wildcard pattern.
+#[derive(Debug)]
+pub(crate) struct Glob {
+    tokens: Vec<Token>,
+    /// The literal characters at the end, which decide most texts.
+    suffix: Vec<u8>,
 }
 
-/// The number of steps after which a pattern counts as not matching, so that no pattern can take forever.
-const MAX_GLOB_STEPS: u32 = 1_000_000;
+#[derive(Debug)]
+enum Token {
+    Byte(u8),
+    /// One character of a set.
+    Set(Box<ByteSet>),
+    /// Any number of characters.
+    Star {
+        takes_slashes: bool,
+        /// True for `**/` between slashes, which may stand for no directory at all: the slash is skipped too.
+        may_skip_slash: bool,
+    },
+    /// A part that is not valid, which matches nothing.
+    Nothing,
+}
 
 /// Returns true for a character with a special meaning in patterns.
 pub(crate) fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Returns true if a pattern matches a whole text.
-pub(crate) fn matches(pattern: &[u8], text: &[u8], slash: Slash) -> bool {
-    let mut glob = Glob { pattern, text, slash, steps: MAX_GLOB_STEPS };
-    glob.matches(0, 0) == GlobMatch::Match
-}
-
-struct Glob<'a> {
-    pattern: &'a [u8],
-    text: &'a [u8],
-    slash: Slash,
-    steps: u32,
-}
-
-impl Glob<'_> {
-    /// Returns a character of the pattern, and 0 after its end.
-    fn p(&self, at: usize) -> u8 {
-        self.pattern.get(at).copied().unwrap_or(0)
+impl Glob {
+    pub(crate) fn new(pattern: &[u8], slash: Slash) -> Self {
+        let mut parser = Parser { pattern, at: 0, slash };
+        let tokens: Vec<_> = std::iter::from_fn(|| parser.next_token()).collect();
+        let literals = tokens.iter().rev().map_while(|token| match token {
+            Token::Byte(byte) => Some(*byte),
+            _ => None,
+        });
+        let mut suffix: Vec<u8> = literals.collect();
+        let before = tokens.len().checked_sub(suffix.len() + 1).map(|at| &tokens[at]);
+        if matches!(before, Some(Token::Star { may_skip_slash: true, .. })) {
+            suffix.pop();
+        }
+        suffix.reverse();
+        Glob { tokens, suffix }
     }
 
-    /// Returns a character of the text, and 0 after its end.
-    fn t(&self, at: usize) -> u8 {
-        self.text.get(at).copied().unwrap_or(0)
-    }
-
-    fn matches(&mut self, mut p: usize, mut t: usize) -> GlobMatch {
-        while self.p(p) != 0 {
-            self.steps = self.steps.saturating_sub(1);
-            if self.steps == 0 {
-                return GlobMatch::Impossible;
-            }
-            let (wanted, byte) = (self.p(p), self.t(t));
-            if byte == 0 && wanted != b'*' {
-                return GlobMatch::Impossible;
-            }
-            match wanted {
-                b'?' if self.slash == Slash::Literal && byte == b'/' => return GlobMatch::No,
-                b'?' => {}
-                b'*' => match self.match_star(&mut p, &mut t) {
-                    Some(result) => return result,
-                    None => continue,
-                },
-                b'[' => match self.match_class(&mut p, byte) {
-                    None => return GlobMatch::Impossible,
-                    Some(false) => return GlobMatch::No,
-                    Some(true) => {}
-                },
-                b'\\' => {
-                    p += 1;
-                    if self.p(p) != byte {
-                        return GlobMatch::No;
+    /// Returns true if the pattern matches a whole text.
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        if !text.ends_with(&self.suffix) {
+            return false;
+        }
+        if let [Token::Star { takes_slashes, .. }, rest @ ..] = &self.tokens[..]
+            && rest.len() == self.suffix.len()
+        {
+            return *takes_slashes || memchr::memchr(b'/', &text[..text.len() - rest.len()]).is_none();
+        }
+        let mut states = States::new(self.tokens.len());
+        let mut next = States::new(self.tokens.len());
+        self.enter(0, &mut states);
+        for byte in text {
+            next.clear();
+            for state in &states.list {
+                match self.tokens.get(*state) {
+                    Some(Token::Byte(wanted)) if wanted == byte => self.enter(state + 1, &mut next),
+                    Some(Token::Set(set)) if set.contains(*byte) => self.enter(state + 1, &mut next),
+                    Some(Token::Star { takes_slashes, .. }) if *takes_slashes || *byte != b'/' => {
+                        next.add(*state);
+                        self.enter(state + 1, &mut next);
                     }
+                    _ => {}
                 }
-                _ if wanted != byte => return GlobMatch::No,
-                _ => {}
             }
-            (p, t) = (p + 1, t + 1);
+            if next.list.is_empty() {
+                return false;
+            }
+            std::mem::swap(&mut states, &mut next);
         }
-        if self.t(t) == 0 { GlobMatch::Match } else { GlobMatch::No }
+        states.is_in[self.tokens.len()]
     }
 
-    /// Matches a star; none if matching continues after the star.
-    fn match_star(&mut self, p: &mut usize, t: &mut usize) -> Option<GlobMatch> {
-        let first = *p;
-        *p += 1;
-        let mut takes_slashes = self.slash == Slash::Any;
-        if self.p(*p) == b'*' {
-            while self.p(*p) == b'*' {
-                *p += 1;
+    /// Adds the state before a token, and all that are reached from there without a character.
+    fn enter(&self, state: usize, states: &mut States) {
+        if std::mem::replace(&mut states.is_entered[state], true) {
+            return;
+        }
+        states.add(state);
+        if let Some(Token::Star { may_skip_slash, .. }) = self.tokens.get(state) {
+            self.enter(state + 1, states);
+            if *may_skip_slash {
+                self.enter(state + 2, states);
             }
-            let begins = first == 0 || self.pattern[first - 1] == b'/';
-            let ends = matches!((self.p(*p), self.p(*p + 1)), (0 | b'/', _) | (b'\\', b'/'));
-            if self.slash == Slash::Literal && begins && ends {
-                // Between slashes, `**` may stand for no directory at all.
-                if self.p(*p) == b'/' && self.matches(*p + 1, *t) == GlobMatch::Match {
-                    return Some(GlobMatch::Match);
+        }
+    }
+}
+
+/// The tokens before which a match may stand, and the end of the pattern.
+struct States {
+    list: Vec<usize>,
+    is_in: Vec<bool>,
+    /// The states that were reached from the token before, so that a star has taken nothing yet.
+    is_entered: Vec<bool>,
+}
+
+impl States {
+    fn new(tokens: usize) -> Self {
+        States { list: Vec::new(), is_in: vec![false; tokens + 1], is_entered: vec![false; tokens + 1] }
+    }
+
+    fn add(&mut self, state: usize) {
+        if !std::mem::replace(&mut self.is_in[state], true) {
+            self.list.push(state);
+        }
+    }
+
+    fn clear(&mut self) {
+        for state in self.list.drain(..) {
+            (self.is_in[state], self.is_entered[state]) = (false, false);
+        }
+    }
+}
+
+/// A set of characters.
+#[derive(Debug, Default)]
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    fn insert(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    }
+
+    fn remove(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] &= !(1 << (byte & 63));
+    }
+
+    fn contains(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0
+    }
+}
+
+struct Parser<'a> {
+    pattern: &'a [u8],
+    at: usize,
+    slash: Slash,
+}
+
+impl Parser<'_> {
+    /// Returns the character at an offset from here, and 0 after the end.
+    fn peek(&self, offset: usize) -> u8 {
+        self.pattern.get(self.at + offset).copied().unwrap_or(0)
+    }
+
+    fn next_token(&mut self) -> Option<Token> {
+        let first = *self.pattern.get(self.at)?;
+        Some(match first {
+            b'*' => self.star(),
+            b'?' => {
+                self.at += 1;
+                self.set(ByteSet([u64::MAX; 4]))
+            }
+            b'[' => match self.class() {
+                Some(set) => self.set(set),
+                None => self.nothing(),
+            },
+            b'\\' => {
+                self.at += 1;
+                match self.pattern.get(self.at) {
+                    Some(byte) => {
+                        self.at += 1;
+                        Token::Byte(*byte)
+                    }
+                    None => Token::Nothing,
                 }
-                takes_slashes = true;
             }
+            byte => {
+                self.at += 1;
+                Token::Byte(byte)
+            }
+        })
+    }
+
+    fn star(&mut self) -> Token {
+        let first = self.at;
+        while self.peek(0) == b'*' {
+            self.at += 1;
         }
-        let rest = self.text.get(*t..).unwrap_or_default();
-        if self.p(*p) == 0 {
-            let stays = takes_slashes || memchr::memchr(b'/', rest).is_none();
-            return Some(if stays { GlobMatch::Match } else { GlobMatch::NoUnlessDoubleStar });
+        let begins = first == 0 || self.pattern[first - 1] == b'/';
+        let ends = matches!((self.peek(0), self.peek(1)), (0 | b'/', _) | (b'\\', b'/'));
+        let is_double = self.at - first > 1;
+        let takes_directories = self.slash == Slash::Literal && is_double && begins && ends;
+        Token::Star {
+            takes_slashes: self.slash == Slash::Any || takes_directories,
+            may_skip_slash: takes_directories && self.peek(0) == b'/',
         }
-        if !takes_slashes && self.p(*p) == b'/' {
-            return match memchr::memchr(b'/', rest) {
-                None => Some(GlobMatch::Impossible),
-                Some(slash) => {
-                    *t += slash;
+    }
+
+    /// Returns the token for one character of a set.
+    fn set(&self, mut set: ByteSet) -> Token {
+        if self.slash == Slash::Literal {
+            set.remove(b'/');
+        }
+        Token::Set(Box::new(set))
+    }
+
+    fn nothing(&mut self) -> Token {
+        self.at = self.pattern.len();
+        Token::Nothing
+    }
+
+    /// Parses a set of characters in brackets; none if it is not valid.
+    fn class(&mut self) -> Option<ByteSet> {
+        self.at += 1;
+        let negated = matches!(self.peek(0), b'!' | b'^');
+        self.at += usize::from(negated);
+        let mut set = ByteSet::default();
+        // The character that a range may begin with.
+        let mut before = None;
+        loop {
+            before = match *self.pattern.get(self.at)? {
+                b'\\' => {
+                    self.at += 1;
+                    let byte = *self.pattern.get(self.at)?;
+                    set.insert(byte);
+                    Some(byte)
+                }
+                b'-' if before.is_some() && !matches!(self.peek(1), 0 | b']') => {
+                    self.at += 1;
+                    self.at += usize::from(self.peek(0) == b'\\');
+                    let last = *self.pattern.get(self.at)?;
+                    (before?..=last).for_each(|byte| set.insert(byte));
                     None
                 }
-            };
-        }
-        self.match_after_star(*p, *t, takes_slashes)
-    }
-
-    /// Tries the rest of the pattern at every position that the star may reach.
-    fn match_after_star(&mut self, p: usize, mut t: usize, takes_slashes: bool) -> Option<GlobMatch> {
-        while self.t(t) != 0 {
-            self.steps = self.steps.saturating_sub(1);
-            if self.steps == 0 {
-                return Some(GlobMatch::Impossible);
-            }
-            let wanted = self.p(p);
-            if !is_special(wanted) {
-                // A literal character has to follow, so the star takes everything before it.
-                while self.t(t) != 0 && self.t(t) != wanted && (takes_slashes || self.t(t) != b'/') {
-                    t += 1;
-                }
-                if self.t(t) != wanted {
-                    return Some(if takes_slashes { GlobMatch::Impossible } else { GlobMatch::NoUnlessDoubleStar });
-                }
-            }
-            let result = self.matches(p, t);
-            if result != GlobMatch::No {
-                if !takes_slashes || result != GlobMatch::NoUnlessDoubleStar {
-                    return Some(result);
-                }
-            } else if !takes_slashes && self.t(t) == b'/' {
-                return Some(GlobMatch::NoUnlessDoubleStar);
-            }
-            t += 1;
-        }
-        Some(GlobMatch::Impossible)
-    }
-
-    /// Returns true if a set of characters contains this one; none if the set is not valid. Stops at its closing
-    /// bracket.
-    fn match_class(&self, p: &mut usize, byte: u8) -> Option<bool> {
-        *p += 1;
-        let negated = matches!(self.p(*p), b'!' | b'^');
-        if negated {
-            *p += 1;
-        }
-        let (mut before, mut contains) = (0, false);
-        loop {
-            let mut one = self.p(*p);
-            match one {
-                0 => return None,
-                b'\\' => {
-                    *p += 1;
-                    one = self.p(*p);
-                    if one == 0 {
-                        return None;
-                    }
-                    contains |= one == byte;
-                }
-                b'-' if before != 0 && !matches!(self.p(*p + 1), 0 | b']') => {
-                    *p += 1;
-                    let mut last = self.p(*p);
-                    if last == b'\\' {
-                        *p += 1;
-                        last = self.p(*p);
-                        if last == 0 {
-                            return None;
-                        }
-                    }
-                    contains |= (before..=last).contains(&byte);
-                    one = 0;
-                }
-                b'[' if self.p(*p + 1) == b':' => {
-                    let start = *p + 2;
-                    let length = self.pattern.get(start..)?.iter().position(|byte| *byte == b']')?;
-                    match self.pattern[start..start + length].strip_suffix(b":") {
-                        Some(name) => {
-                            contains |= is_in_class(name, byte)?;
-                            *p = start + length;
-                            one = 0;
+                b'[' if self.peek(1) == b':' => {
+                    let name = self.pattern.get(self.at + 2..)?;
+                    let name = &name[..memchr::memchr(b']', name)?];
+                    match name.strip_suffix(b":") {
+                        Some(class) => {
+                            (0..=u8::MAX).try_for_each(|byte| {
+                                is_in_class(class, byte)?.then(|| set.insert(byte));
+                                Some(())
+                            })?;
+                            self.at += 2 + name.len();
+                            None
                         }
                         // Without its end, `[:` is an ordinary bracket.
-                        None => contains |= byte == b'[',
+                        None => {
+                            set.insert(b'[');
+                            Some(b'[')
+                        }
                     }
                 }
-                _ => contains |= one == byte,
-            }
-            before = one;
-            *p += 1;
-            if self.p(*p) == b']' {
+                byte => {
+                    set.insert(byte);
+                    Some(byte)
+                }
+            };
+            self.at += 1;
+            if *self.pattern.get(self.at)? == b']' {
+                self.at += 1;
                 break;
             }
         }
-        Some(contains != negated && !(self.slash == Slash::Literal && byte == b'/'))
+        if negated {
+            set.0 = set.0.map(|bits| !bits);
+        }
+        Some(set)
     }
 }
 
@@ -230,4 +296,24 @@ fn is_in_class(name: &[u8], byte: u8) -> Option<bool> {
         b"xdigit" => byte.is_ascii_hexdigit(),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_with_many_stars_takes_no_longer_than_its_length_times_that_of_the_text() {
+        let pattern = "a*".repeat(2_000) + "b";
+        let text = "a".repeat(4_000);
+        for slash in [Slash::Any, Slash::Literal] {
+            let glob = Glob::new(pattern.as_bytes(), slash);
+            assert!(!glob.matches((text.clone() + "c").as_bytes()));
+            // Following one way after the other, the first that matches is found after more steps than there are atoms.
+            assert!(glob.matches((text.clone() + "b").as_bytes()));
+        }
+        let directories = Glob::new(("**/a/".repeat(300) + "b").as_bytes(), Slash::Literal);
+        assert!(!directories.matches(("a/".repeat(1_000) + "c").as_bytes()));
+        assert!(directories.matches(("a/".repeat(1_000) + "b").as_bytes()));
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::change::Digest;
-use crate::glob::{self, Slash};
+use crate::glob::{self, Glob, Slash};
 
 /// The `.gitignore` rules that apply in a directory, for callers that read the files themselves.
 ///
@@ -62,9 +62,10 @@ pub(crate) struct Patterns {
 /// One line of a `.gitignore`.
 #[derive(Debug)]
 struct Pattern {
-    text: Vec<u8>,
-    /// The length of the part before the first wildcard.
-    literal: usize,
+    /// The part before the first wildcard.
+    literal: Vec<u8>,
+    /// The whole pattern, or the part after the literal one if paths are matched; none without a wildcard.
+    glob: Option<Glob>,
     /// True for a pattern that begins with `!`.
     negative: bool,
     /// True for a pattern that ends with a slash, and matches directories only.
@@ -137,29 +138,29 @@ impl Pattern {
             return None;
         }
         let name = memchr::memchr(b'/', line).is_none();
-        let text = line.strip_prefix(b"/").unwrap_or(line).to_vec();
-        let literal = text.iter().position(|byte| glob::is_special(*byte)).unwrap_or(text.len());
-        Some(Pattern { text, literal, negative, directories, name })
+        let text = line.strip_prefix(b"/").unwrap_or(line);
+        let (literal, rest) = text.split_at(text.iter().position(|byte| glob::is_special(*byte)).unwrap_or(text.len()));
+        // As in git, the literal part of a path is removed before matching, so a `**` after it counts as if it came first.
+        let glob = (!rest.is_empty()).then(|| match name {
+            true => Glob::new(text, Slash::Any),
+            false => Glob::new(rest, Slash::Literal),
+        });
+        Some(Pattern { literal: literal.to_vec(), glob, negative, directories, name })
     }
 
     fn matches(&self, path: &[u8], is_directory: bool) -> bool {
         if self.directories && !is_directory {
             return false;
         }
-        let (value, slash) = if self.name {
-            (&path[memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1)..], Slash::Any)
-        } else {
-            (path, Slash::Literal)
+        let value = match memchr::memrchr(b'/', path).filter(|_| self.name) {
+            Some(slash) => &path[slash + 1..],
+            None => path,
         };
-        if self.literal == self.text.len() {
-            return value == self.text;
+        match &self.glob {
+            None => value == self.literal,
+            Some(_) if !value.starts_with(&self.literal) => false,
+            Some(glob) => glob.matches(if self.name { value } else { &value[self.literal.len()..] }),
         }
-        if !value.starts_with(&self.text[..self.literal]) {
-            return false;
-        }
-        // As in git, the literal part is removed before matching, so a `**` after it counts as if it came first.
-        let from = if self.name { 0 } else { self.literal };
-        glob::matches(&self.text[from..], &value[from..], slash)
     }
 }
 

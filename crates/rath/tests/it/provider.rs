@@ -392,6 +392,8 @@ fn keys_in_replies_are_hidden_in_every_form_and_before_the_text_is_cut() {
                 }
             };
             shown += &session.as_record().steps().iter().map(|step| step.json().into_owned()).collect::<String>();
+            // The port may be one of the texts.
+            let shown = shown.replace(&server.url, "http://server");
             for secret in ["0123", "hunter2", "query-secret"] {
                 assert!(!shown.contains(secret), "reply {nth}: {shown}");
             }
