@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::change::ChangeKind;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::lines::{LineIds, common};
 use crate::objects::Objects;
 use crate::tree::TreeId;
@@ -60,11 +60,24 @@ impl Objects {
     /// such file.
     pub fn blame(&self, revisions: &[Revision], head: usize, path: &str) -> Result<Option<Vec<BlamedLine>>> {
         let Some(content) = self.read(revisions[head].tree, path)? else { return Ok(None) };
+        check_size(path, content.len())?;
         let texts: Vec<String> = lines(&content).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         let origins = trace(revisions, head, self, path, texts.len())?;
         let lines = texts.into_iter().zip(origins).map(|(text, revision)| BlamedLine { text, revision });
         Ok(Some(lines.collect()))
     }
+}
+
+/// The most bytes of a file whose lines are traced.
+const MAX_BLAME_BYTES: usize = 32 << 20;
+
+/// Fails if a file is too large for its lines to be traced.
+fn check_size(path: &str, bytes: usize) -> Result<()> {
+    if bytes <= MAX_BLAME_BYTES {
+        return Ok(());
+    }
+    let message = format!("`{path}` has more than {} MiB: its lines are not traced", MAX_BLAME_BYTES >> 20);
+    Err(Error::new(ErrorKind::Io, message))
 }
 
 /// A line: its number in one version of the file, and its number in the final version.
@@ -146,4 +159,16 @@ fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
     let mut ids = LineIds::default();
     let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
     common(&ids.assign(&old), &ids.assign(&new)).into_iter().map(|(old, new)| (new, old)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_huge_file_are_not_traced() {
+        assert!(check_size("a", MAX_BLAME_BYTES).is_ok());
+        let error = check_size("a", MAX_BLAME_BYTES + 1).expect_err("it is too large");
+        assert_eq!(error.message(), "`a` has more than 32 MiB: its lines are not traced");
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::change::{ChangeKind, FileChange, UntrackedReason};
 use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::error::Result;
+use crate::limits::TreeWalk;
 use crate::objects::{self, Objects};
 use crate::paths;
 use crate::rename::{self, Renamable};
@@ -96,6 +97,7 @@ pub(crate) fn diff_snapshots(
 pub(crate) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
     let mut changed = Vec::new();
     let mut rest = vec![(Vec::new(), before, Some(after))];
+    let mut walk = TreeWalk::new(objects, before.into_iter().chain([after]));
     while let Some((path, before, after)) = rest.pop() {
         if before == after {
             continue;
@@ -105,6 +107,7 @@ pub(crate) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: Obj
         let entries = |id: Option<ObjectId>, bytes| tree::entries(id.unwrap_or(tree::EMPTY_TREE), bytes);
         let (before, after) = (entries(before, &before_bytes)?, entries(after, &after_bytes)?);
         let (mut before, mut after) = (before.as_slice(), after.as_slice());
+        walk.add_names(before.len() + after.len())?;
         // In the order of a tree, a file and a directory of the same name are two entries.
         loop {
             let (one, other) = match (before.first(), after.first()) {

@@ -9,6 +9,7 @@ use crate::dir::{Dir, DirEntry, EntryKind};
 use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::check_tree;
 use crate::objects::{self, Objects};
 use crate::tree::{self, Mode, ObjectId};
 use crate::{changes, paths, pool};
@@ -48,9 +49,10 @@ type CheckoutJob = (Arc<DirNode<CheckoutContext>>, DirAccess);
 pub(crate) fn checkout(objects: &Objects, tree: ObjectId, into: &Path, source: Option<CopySource>) -> Result<Arc<Dir>> {
     let failed = |error| objects::io_error(into, "write to", error);
     check_empty(into)?;
+    // Before anything is written: a damaged tree writes nothing.
+    check_tree(objects, tree)?;
     std::fs::create_dir_all(into).map_err(failed)?;
     let root = disk::open_root(into).map_err(failed)?;
-    check_tree(objects, tree)?;
     let (source, known) = source.map(|source| (source.root, source.known)).unzip();
     let cannot_share = AtomicBool::new(!disk::CAN_SHARE_BLOCKS);
     let checkout = Checkout { objects, root: &root, source: source.as_ref(), open: Arc::default(), cannot_share };
@@ -84,21 +86,6 @@ pub(crate) fn check_empty(into: &Path) -> Result<()> {
     if first.is_some() {
         let message = format!("wanted a new or empty directory, found files in `{}`", into.display());
         return Err(Error::new(ErrorKind::Io, message));
-    }
-    Ok(())
-}
-
-/// Reads every tree object before the first file is written, so that a damaged tree writes nothing.
-fn check_tree(objects: &Objects, tree: ObjectId) -> Result<()> {
-    let mut rest = vec![(tree, 0)];
-    while let Some((tree, depth)) = rest.pop() {
-        if depth > crate::walk::MAX_DEPTH {
-            let message = format!("tree {tree} is nested deeper than {} directories", crate::walk::MAX_DEPTH);
-            return Err(Error::new(ErrorKind::Damaged, message));
-        }
-        let bytes = objects.get(tree, objects::ObjectKind::Tree)?;
-        let directories = tree::entries(tree, &bytes)?.into_iter().filter(|entry| entry.mode == Mode::Directory);
-        rest.extend(directories.map(|entry| (entry.id, depth + 1)));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Trees made from other trees by replacing a few paths.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
@@ -86,8 +86,10 @@ impl Objects {
     pub fn copy_tree_from(&self, other: &Objects, tree: TreeId) -> Result<()> {
         let batch = Batch::new(self);
         let mut rest = vec![(tree.0, ObjectKind::Tree)];
+        // Objects of the batch are not found before it is finished.
+        let mut copied = HashSet::new();
         while let Some((id, kind)) = rest.pop() {
-            if self.contains(id) || id == EMPTY_TREE {
+            if !copied.insert(id) || self.contains(id) || id == EMPTY_TREE {
                 continue;
             }
             let content = other.get(id, kind)?;

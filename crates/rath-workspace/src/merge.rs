@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::batch::Batch;
 use crate::changes::{Version, join_path};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::TreeWalk;
 use crate::objects::{ObjectKind, Objects};
 use crate::paths;
 use crate::queries::TreeFile;
@@ -215,6 +216,7 @@ impl Merge<'_> {
     /// Reads the three trees where they differ.
     fn collect(&mut self, trees: [ObjectId; 3]) -> Result<()> {
         let mut rest = vec![MergeLevel { path: Vec::new(), trees: trees.map(Some), kept_by: 0 }];
+        let mut walk = TreeWalk::new(self.objects, trees);
         while let Some(level) = rest.pop() {
             let mut bytes = [Vec::new(), Vec::new(), Vec::new()];
             for (side, id) in level.trees.iter().enumerate() {
@@ -228,6 +230,7 @@ impl Merge<'_> {
                     names.entry(entry.name).or_default()[side] = Some((entry.mode, entry.id));
                 }
             }
+            walk.add_names(names.len())?;
             let mut kept_by = level.kept_by;
             let is_file = |version: &Option<Version>| version.is_some_and(|(mode, _)| mode != Mode::Directory);
             let mask = |versions: &[Option<Version>; 3], is: &dyn Fn(&Option<Version>) -> bool| -> u8 {

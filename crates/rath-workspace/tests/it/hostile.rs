@@ -67,7 +67,8 @@ fn no_tree_writes_outside_of_its_directory() {
         let names: Vec<_> =
             observe(scratch.folder.path()).into_keys().filter(|path| path.starts_with(b"file")).collect();
         assert!(names.is_empty(), "{what}: {names:?}");
-        fs::remove_dir_all(&into).expect("removed");
+        // There is none if the tree was refused before anything was written.
+        let _ = fs::remove_dir_all(&into);
         // No other operation on the tree does harm either.
         let _ = objects.files(tree);
         let _ = objects.read(tree, "../outside/file");
