@@ -1,8 +1,10 @@
 //! Rewriting the texts of a chunk before it becomes a step, to take secrets out.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::{Chunk, Json, MemoryEvent};
+use super::{Change, Chunk, Effect, Json, MemoryEvent};
 use crate::payload::Text;
 
 /// The kind of a text that [`Chunk::rewrite_texts`] visits.
@@ -28,10 +30,11 @@ pub enum TextKind {
 impl Chunk {
     /// Replaces every text for which `rewrite` returns a new one; `None` leaves the text unchanged.
     ///
-    /// Names that other steps or systems refer to stay: ids, the names of tools, routes and models, entries of a memory,
-    /// file paths. Images, missing texts and chunks that this version cannot read stay too. A sidecar is dropped if
-    /// `rewrite` returns a text for it, or if the text or reasoning that it belongs to was replaced: a provider would
-    /// refuse a changed one.
+    /// That includes what a model or a tool can choose: ids of calls, names of tools in calls, paths of changed files. So
+    /// `rewrite` must return the same text for the same name, since several steps hold it. Names that a program chooses stay:
+    /// those of its tools, routes and models, entries of a memory, paths of conflicts. Images, missing texts and chunks that
+    /// this version cannot read stay too. A sidecar is dropped if `rewrite` returns a text for it, or if the text or reasoning
+    /// that it belongs to was replaced: a provider would refuse a changed one.
     pub fn rewrite_texts(&mut self, mut rewrite: impl FnMut(TextKind, &str) -> Option<String>) {
         let mut plain = |text: &str| rewrite(TextKind::Plain, text);
         match self {
@@ -45,17 +48,26 @@ impl Chunk {
             Chunk::User(it) => it.text.rewrite(&mut plain),
             Chunk::Assistant(it) => {
                 let was_replaced = [&mut it.text, &mut it.reasoning].map(|text| text.replace(&mut plain));
-                it.calls.iter_mut().for_each(|call| call.arguments.rewrite(&mut plain));
+                for call in &mut it.calls {
+                    call.id.0.rewrite(&mut plain);
+                    call.tool.rewrite(&mut plain);
+                    call.arguments.rewrite(&mut plain);
+                }
                 [&mut it.settings, &mut it.facts].into_iter().flatten().for_each(|json| json.rewrite(&mut plain));
                 let is_rewritten = |sidecar: &Json| rewrite(TextKind::Sidecar, sidecar.as_str()).is_some();
                 if was_replaced.contains(&true) || it.sidecar.as_ref().is_some_and(is_rewritten) {
                     it.sidecar = None;
                 }
             }
-            Chunk::ToolStarted(it) => it.key.iter_mut().for_each(|key| key.rewrite(&mut plain)),
+            Chunk::ToolStarted(it) => {
+                it.call.0.rewrite(&mut plain);
+                it.key.iter_mut().for_each(|key| key.rewrite(&mut plain));
+            }
             Chunk::ToolResult(it) => {
+                it.call.0.rewrite(&mut plain);
                 it.output.rewrite(&mut plain);
                 it.whole.iter_mut().for_each(|whole| whole.rewrite(&mut plain));
+                rewrite_paths(&mut it.effects, &mut plain);
             }
             Chunk::Placed(it) => it.place.rewrite(&mut plain),
             Chunk::Memory(it) => match &mut it.event {
@@ -79,15 +91,26 @@ impl Chunk {
             Chunk::Resumed(it) => it.differences.iter_mut().for_each(|difference| difference.rewrite(&mut plain)),
             Chunk::Retry(it) => it.error.rewrite(&mut plain),
             Chunk::Interrupted(it) => it.reason.rewrite(&mut plain),
-            Chunk::Denied(it) => it.reason.rewrite(&mut plain),
+            Chunk::Approved(it) => it.call.0.rewrite(&mut plain),
+            Chunk::Denied(it) => {
+                it.call.0.rewrite(&mut plain);
+                it.reason.rewrite(&mut plain);
+            }
             Chunk::Failed(it) => it.message.rewrite(&mut plain),
             Chunk::Note(it) => it.text.rewrite(&mut plain),
-            Chunk::Merged(_)
-            | Chunk::Detached(_)
-            | Chunk::Observed(_)
-            | Chunk::Decided(_)
-            | Chunk::Approved(_)
-            | Chunk::Other(_) => {}
+            Chunk::Merged(it) => rewrite_paths(&mut it.effects, &mut plain),
+            Chunk::Observed(it) => rewrite_paths(&mut it.effects, &mut plain),
+            Chunk::Decided(it) => rewrite_paths(&mut it.effects, &mut plain),
+            Chunk::Detached(_) | Chunk::Other(_) => {}
+        }
+    }
+}
+
+fn rewrite_paths(effects: &mut [Effect], rewrite: &mut impl FnMut(&str) -> Option<String>) {
+    for effect in effects {
+        effect.path.rewrite(rewrite);
+        if let Change::Renamed { from } = &mut effect.change {
+            from.rewrite(rewrite);
         }
     }
 }
@@ -132,6 +155,16 @@ impl Rewrite for String {
 
     fn set_text(&mut self, text: String) {
         *self = text;
+    }
+}
+
+impl Rewrite for Arc<str> {
+    fn text(&self) -> Option<&str> {
+        Some(self)
+    }
+
+    fn set_text(&mut self, text: String) {
+        *self = text.into();
     }
 }
 

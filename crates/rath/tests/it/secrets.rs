@@ -6,10 +6,11 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
 use rath::Event;
-use rath::chunk::{Assistant, Json};
+use rath::chunk::{Assistant, Call, Change, Effect, Json, Observed, Outcome, ToolResult, ToolStarted, Tree};
 use rath::prelude::*;
 use rath::provider::Retry;
 use rath::secrets::AddOutcome;
+use rath::turn::Next;
 
 use crate::server::{Reply, TestServer};
 use crate::support::{block_on, now, script};
@@ -486,6 +487,30 @@ fn a_key_that_arrives_letter_by_letter_is_not_shown() {
         });
     block_on(ask.into_future()).expect("an answer");
     assert_eq!((said, thought), (shown.clone(), shown));
+}
+
+#[test]
+fn names_that_a_model_or_a_tool_chose_are_hidden_and_still_fit() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.add("KEY", KEY), AddOutcome::Added);
+    let mut session = Session::user("go").hiding(secrets);
+    session.push(Chunk::calls([Call::new(KEY, KEY, "{}"), Call::new(format!("{KEY}-2"), AWS, "{}")]));
+    session.push(ToolStarted::new(KEY));
+    let moved = Effect::new(format!("{KEY}/new.txt"), Change::Renamed { from: format!("{KEY}/old.txt") });
+    session.push(ToolResult::new(KEY, Outcome::Ok, "done").with_effects(vec![moved.clone()]));
+    let tree = Tree("git:4b825dc642cb6eb9a060e54bf8d69288fbee4904".to_owned());
+    let mut observed = Observed::new(tree);
+    observed.effects = vec![moved];
+    session.push(observed);
+    let Next::RunTools(open) = session.next() else { panic!("a call is open") };
+    assert_eq!(open.iter().map(|open| open.call.id.to_string()).collect::<Vec<_>>(), ["[secret KEY]-2"]);
+    session.deny("[secret KEY]-2", KEY).expect("it waits");
+    session.push(ToolResult::new(format!("{KEY}-2"), Outcome::Denied, "denied"));
+    assert_eq!(session.next(), Next::AskModel);
+    let steps = session.as_record().steps();
+    let json = steps.iter().map(|step| step.json().into_owned() + "\n").collect::<String>();
+    assert!(!json.contains(KEY) && !json.contains(AWS), "{json}");
+    assert!(json.contains("[secret KEY]/new.txt") && json.contains("[secret KEY]/old.txt"), "{json}");
 }
 
 #[test]
