@@ -22,7 +22,7 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn texts_are_rewritten_and_names_stay() {
+fn texts_and_chosen_names_are_rewritten_and_names_of_the_program_stay() {
     let spec = ToolSpec::new("x", "an x", json(r#"{"x":1}"#));
     check(
         Instructions::new("be x").with_tools(vec![spec]),
@@ -39,7 +39,7 @@ fn texts_are_rewritten_and_names_stay() {
     check(
         answer.clone(),
         expect![[
-            r#"{"kind":"assistant","text":"a","calls":[{"id":"x","tool":"x","arguments":"{\"*\":\"*\"}"}],"finish":"calls","settings":{"shape":"*"},"facts":["*"],"sidecar":"s"}"#
+            r#"{"kind":"assistant","text":"a","calls":[{"id":"*","tool":"*","arguments":"{\"*\":\"*\"}"}],"finish":"calls","settings":{"shape":"*"},"facts":["*"],"sidecar":"s"}"#
         ]],
     );
     check(Assistant::default().with_sidecar(json(r#""x""#)), expect![[r#"{"kind":"assistant","finish":"stop"}"#]]);
@@ -51,7 +51,7 @@ fn texts_are_rewritten_and_names_stay() {
     check(
         ToolResult::new("x", Outcome::Ok, "x").with_whole(Text::from("xx")).with_effects(vec![effect]),
         expect![[
-            r#"{"kind":"tool_result","call":"x","outcome":"ok","output":"*","whole":"**","effects":[{"path":"x","change":"created"}]}"#
+            r#"{"kind":"tool_result","call":"*","outcome":"ok","output":"*","whole":"**","effects":[{"path":"*","change":"created"}]}"#
         ]],
     );
     let found = vec![RecalledEntry::new("x", "x")];

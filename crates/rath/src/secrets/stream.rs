@@ -5,7 +5,7 @@ use super::{Secrets, patterns};
 /// A text that arrives in pieces, from which secrets are removed: see [`Secrets::stream`].
 ///
 /// A piece that may be the beginning of a secret is held back until more has arrived. Together, the pieces that are passed on
-/// are the text that [`Secrets::hide`] returns for the whole.
+/// are the text without the secrets that [`Secrets::hide`] finds in the whole.
 ///
 /// ```
 /// use rath::Secrets;

@@ -340,7 +340,8 @@ proptest! {
         let whole = secrets.hide(&text).expect("the value is in it");
         let shown = streamed(&secrets, &text, ends);
         prop_assert!(!shown.contains(value.trim()), "{shown}");
-        prop_assert_eq!(shown, whole);
+        // A replacement can complete the pattern of another secret, which only the whole text shows.
+        prop_assert_eq!(secrets.hide(&shown).unwrap_or(shown), whole);
     }
 
     #[test]
