@@ -8,7 +8,7 @@ mod bare;
 mod server;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use rath::prelude::*;
@@ -56,22 +56,22 @@ fn table() {
 
 /// Measures sessions of 20 tool turns, one at a time.
 fn turns(table: &mut Table, url: &str) {
-    const SESSIONS: usize = 50;
+    const SESSIONS: usize = 200;
     let runtime = one_thread();
     for answers in [Answers::Whole, Answers::InPieces] {
         let agent = with(url, "mock-20", answers);
         let bare = Bare::like(url, &agent);
-        // In turns, many short rounds: the one of each that was disturbed least is compared, since other programs on the
-        // machine only ever add time.
-        let (mut ours, mut theirs) = (Duration::MAX, Duration::MAX);
-        for _ in 0..40 {
-            ours = ours.min(cpu_time(|| repeat(&runtime, SESSIONS, || run(&agent))));
-            theirs = theirs.min(cpu_time(|| repeat(&runtime, SESSIONS, || bare.run())));
-        }
+        let rounds: Vec<_> = (0..7)
+            .map(|_| {
+                let ours = cpu_time(|| repeat(&runtime, SESSIONS, || run(&agent)));
+                let theirs = cpu_time(|| repeat(&runtime, SESSIONS, || bare.run()));
+                ours.as_secs_f64() / theirs.as_secs_f64()
+            })
+            .collect();
         let (how, bound) = if answers == Answers::Whole { ("in one piece", 2.0) } else { ("in pieces", 1.5) };
         table.at_most(
             &format!("CPU of a tool turn, answers {how}, against a bare loop that sends the same bytes"),
-            ours.as_secs_f64() / theirs.as_secs_f64(),
+            median(rounds),
             bound,
         );
     }
@@ -114,7 +114,7 @@ fn long(table: &mut Table, url: &str) {
         }
         sent
     });
-    let last = |at: &[Duration]| {
+    let last = |at: &[std::time::Duration]| {
         let turns = at[at.len() - MEASURED_TURNS..].windows(2).map(|at| (at[1] - at[0]).as_secs_f64());
         median(turns.collect())
     };
