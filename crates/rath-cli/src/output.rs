@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use rath::ErrorKind;
-use rath::record::draw::{one_line, preview, printable};
+use rath::record::draw::{is_visible, one_line, preview, printable};
 use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
 
 use crate::escape::{EscapingWriter, VisibleJson};
@@ -251,7 +251,19 @@ pub(crate) fn quote(text: &str) -> String {
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    if text == one_line(text) {
+        return format!("'{}'", text.replace('\'', r"'\''"));
+    }
+    // On one line, without anything that a terminal would not show, and still a word that a shell reads back.
+    let mut previous = None;
+    let escaped = text.chars().map(|c| {
+        let is_plain = is_visible(c, previous.replace(c)) && !matches!(c, '\\' | '\'');
+        match is_plain {
+            true => c.to_string(),
+            false => c.to_string().bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
+        }
+    });
+    format!("$'{}'", escaped.collect::<String>())
 }
 
 /// Returns the main argument of a tool call on one line; all arguments, as JSON, where none is the main one.
@@ -295,5 +307,23 @@ pub(crate) fn recent(at: Timestamp) -> String {
     match (text.split_once(' '), now.split_once(' ')) {
         (Some((date, time)), Some((today, _))) if date == today => time.to_owned(),
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_word_is_one_visible_line() {
+        for (text, expected) in [
+            ("plain-1.txt", "plain-1.txt"),
+            ("", "''"),
+            ("two words", "'two words'"),
+            ("it's", r"'it'\''s'"),
+            ("a\nhint: it's \u{202e}\\", r"$'a\x0ahint: it\x27s \xe2\x80\xae\x5c'"),
+        ] {
+            assert_eq!(quote(text), expected);
+        }
     }
 }

@@ -55,7 +55,7 @@ fn every_property_has_a_fixed_seed() {
     }
 }
 
-/// What others wrote must not control a terminal, so there is one way out of the program.
+/// Text of others must not control a terminal, so there is one way out of the program.
 #[test]
 fn the_program_prints_in_one_place() {
     let mut sources = Vec::new();

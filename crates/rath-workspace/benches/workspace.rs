@@ -108,13 +108,14 @@ fn snapshots(table: &mut Table, repo: &BenchRepo) {
 
 /// A `.gitignore` that is made to take long.
 fn ignores(table: &mut Table, _: &BenchRepo) {
-    let name = "a".repeat(250);
-    let rules = |stars: usize| IgnoreRules::default().with_gitignore(b"", ("a*".repeat(stars) + "b?").as_bytes());
-    let (short, long) = (rules(100), rules(200));
-    let check = |rules: &IgnoreRules| assert!(!rules.ignores(name.as_bytes(), false));
-    let (long, short) = medians(201, || check(&long), || check(&short));
-    eprintln!("  one name and 400 bytes of stars: {long:.1?}");
-    table.at_most("ignore rule of 200 stars, against one of 100", ratio(long, short), 3.0);
+    // The path ends like the pattern: the end alone tells most others from it.
+    let path = "aa/".repeat(40) + "x/bbb";
+    let rules = |stars: usize| IgnoreRules::default().with_gitignore(b"", ("**/".repeat(stars) + "x/?b").as_bytes());
+    let (hostile, ordinary) = (rules(18), rules(1));
+    let check = |rules: &IgnoreRules| assert!(!rules.ignores(path.as_bytes(), false));
+    let (hostile, ordinary) = medians(201, || check(&hostile), || check(&ordinary));
+    eprintln!("  one path: {hostile:.1?} for a hostile rule, {ordinary:.1?} for an ordinary one");
+    table.at_most("ignore rule of 18 `**/`, against one of 1", ratio(hostile, ordinary), 60.0);
 }
 
 /// Opening in a new process: it reads the index, and takes one snapshot.

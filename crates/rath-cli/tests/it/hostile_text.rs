@@ -13,7 +13,8 @@ use rath::prelude::*;
 use rath::record::draw::is_visible;
 
 /// The clipboard, the title, a cleared screen, a forged line, text that runs backwards, and text without width.
-const HOSTILE: &str = "a\u{1b}]52;c;ZXZpbA==\u{7}\u{1b}]0;t\u{1b}\\\u{9b}2J\r\n\u{1b}[8mhint: x\u{202e}b\u{200b}c\u{feff}\u{e0041}\u{7f}d";
+const HOSTILE: &str =
+    "a\u{1b}]52;c;ZXZpbA==\u{7}\u{1b}]0;t\u{1b}\\\u{9b}2J\r\n\nhint: x\u{202e}b\u{200b}c\u{feff}\u{e0041}\u{7f}d";
 
 /// Fails if a terminal would not show all of the bytes.
 #[track_caller]
@@ -32,8 +33,8 @@ fn run(folder: &Path, args: &[&str]) -> Vec<u8> {
     let output = super::rath(folder, args);
     check_visible(&output.stdout, &format!("stdout of {args:?}"));
     check_visible(&output.stderr, &format!("stderr of {args:?}"));
-    let forged = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).contains("\nhint: x"));
-    assert_eq!(forged, [false, false], "{args:?} prints a forged hint");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.lines().any(|line| line.starts_with("hint: x")), "{args:?} prints a forged hint:\n{stderr}");
     output.stdout
 }
 
@@ -95,12 +96,13 @@ fn no_command_passes_control_characters_of_a_session_on() {
     run(&["restore", &id]);
     run(&["merge", &id, &id]);
     run(&["salvage", "s.rath", "copy.rath"]);
-    // Wrong use repeats the words of the command line.
-    run(&["log", HOSTILE]);
-    run(&[HOSTILE]);
-    run(&["log", "--store", HOSTILE, "x"]);
-    run(&["run", "x", "--model", HOSTILE]);
-    run(&["run", "x", "--sandbox", HOSTILE, "--model", "script:missing.jsonl"]);
+    // Wrong use repeats the words of the command line, on as many lines as the user wrote.
+    let word = &*HOSTILE.replace('\n', "");
+    run(&["log", word]);
+    run(&[word]);
+    run(&["log", "--store", word, "x"]);
+    run(&["run", "x", "--model", word]);
+    run(&["run", "x", "--sandbox", word, "--model", "script:missing.jsonl"]);
 }
 
 #[test]
@@ -131,5 +133,5 @@ fn the_message_of_a_server_cannot_reach_the_clipboard_or_forge_a_hint() {
     check_visible(&output.stderr, "stderr");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains(r"\u{1b}]52;c;"), "the message is shown: {stderr}");
-    assert!(!stderr.contains("\nhint: x"), "{stderr}");
+    assert!(stderr.contains("\n  hint: x") && !stderr.contains("\nhint: x"), "{stderr}");
 }

@@ -157,9 +157,15 @@ impl Provider {
             let sent = match &mut audience {
                 None => within_limits(session, self.send(&request, &mut |_| {})).await,
                 Some(audience) => {
+                    audience.session = session.quiet();
                     let mut pieces = HiddenPieces::new(session.secrets());
                     let mut show = |delta: Delta<'_>| pieces.push(delta, &mut |delta| audience.show(delta));
-                    within_limits(session, self.send(&request, &mut show)).await
+                    let sent = within_limits(session, self.send(&request, &mut show)).await;
+                    // A backend need not say that an answer ends.
+                    if let Ok(Ok(_)) = &sent {
+                        pieces.finish(&mut |delta| audience.show(delta));
+                    }
+                    sent
                 }
             };
             let checked =
@@ -236,7 +242,7 @@ fn loaded_bytes(text: &Text) -> u64 {
 /// The callback and the listeners that get the pieces of an answer.
 struct Audience<'a> {
     sink: Option<Box<DeltaSink<'a>>>,
-    /// The session, for events.
+    /// The session when the attempt began, for events.
     session: Session,
     hub: Hub,
 }

@@ -1,14 +1,18 @@
 //! Hiding secrets.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use proptest::prelude::{Strategy, prop, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest};
 use rath::Event;
-use rath::chunk::{Assistant, Call, Change, Effect, Json, Observed, Outcome, ToolResult, ToolStarted, Tree};
+use rath::chunk::{Assistant, Call, Change, Effect, Identity, Json, Observed, Outcome, ToolResult, ToolStarted, Tree};
 use rath::prelude::*;
-use rath::provider::Retry;
+use rath::provider::{
+    Answer, DeltaSink, ProviderBackend, ProviderError, ProviderErrorKind, Request, Retry, Settings, Shape,
+};
 use rath::secrets::AddOutcome;
 use rath::turn::Next;
 
@@ -488,6 +492,53 @@ fn a_key_that_arrives_letter_by_letter_is_not_shown() {
         });
     block_on(ask.into_future()).expect("an answer");
     assert_eq!((said, thought), (shown.clone(), shown));
+}
+
+/// A model that fails once, and then sends a text that ends like the beginning of a key, without saying that it ends.
+struct Abrupt {
+    identity: Identity,
+    settings: Arc<Settings>,
+    attempts: AtomicUsize,
+}
+
+impl ProviderBackend for Abrupt {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        sink(Delta::Text("it is sk-"));
+        if self.attempts.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Err(ProviderError::new(ProviderErrorKind::Busy, "busy"));
+        }
+        Ok(Answer { text: "it is sk-".to_owned(), ..Answer::default() })
+    }
+}
+
+#[test]
+fn what_is_held_back_is_shown_at_the_end_with_the_session_of_that_moment() {
+    let identity = Identity { provider: "abrupt".to_owned(), model: "m".to_owned() };
+    let backend = Abrupt { identity, settings: Arc::new(Settings::new(Shape::Chat)), attempts: AtomicUsize::new(0) };
+    let provider = Provider::new(backend).retry(Retry { first: Duration::ZERO, ..Retry::default() });
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let log = heard.clone();
+    let each = move |event: &Event| {
+        let what = match &event.kind {
+            EventKind::Text(piece) => piece.clone(),
+            EventKind::Retry { .. } => "retry".to_owned(),
+            _ => return,
+        };
+        log.lock().expect("no thread panics").push((what, event.session.chunk_count()));
+    };
+    let agent = Agent::new("Go.", &provider);
+    block_on(agent.run(Session::user("go")).on_event(each).into_future()).expect("a run");
+    // The second attempt is made after the step of the first.
+    let expected = [("it is ", 2), ("retry", 2), ("it is ", 3), ("sk-", 3)];
+    assert_eq!(*heard.lock().expect("no thread panics"), expected.map(|(what, at)| (what.to_owned(), at)));
 }
 
 #[test]
