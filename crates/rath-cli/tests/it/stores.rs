@@ -349,7 +349,8 @@ const LONG: &str = r#"
 /// Starts a session and kills its process in the middle of a call.
 fn crashed(fixture: &Fixture) -> String {
     let mut running = fixture.start(&ASK);
-    while !fixture.path("work/hold").exists() {
+    // The shell creates the file before it writes to it.
+    while !std::fs::read(fixture.path("work/hold")).is_ok_and(|written| written.ends_with(b"\n")) {
         std::thread::yield_now();
     }
     running.kill().expect("it is killed");
