@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::json::StepJson;
 use crate::output::{self, BRANCH, Exit, Failure};
-use crate::sessions::{StoredSession, store_option};
+use crate::sessions::{StoredSession, guest_failure, store_option};
 
 /// The options that set up an agent.
 #[derive(clap::Args)]
@@ -122,11 +122,7 @@ impl AgentArgs {
     /// Puts the session into the sandbox, and prints its restrictions on stderr.
     pub(crate) async fn place(&self, session: Session) -> Result<Session, Failure> {
         let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
-        let capabilities = sandbox.capabilities().await.map_err(|error| {
-            let failure = Failure::from(error);
-            if self.sandbox.is_some() { failure } else { failure.add_hint(UNISOLATED_HINT) }
-        })?;
-        output::print_message(describe_sandbox(&sandbox, &capabilities));
+        print_sandbox(&sandbox, self.sandbox.is_some()).await?;
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         Ok(if is_there { session } else { session.to(sandbox) })
     }
@@ -181,7 +177,11 @@ impl AgentArgs {
         prompt: Option<&str>,
     ) -> Result<(Agent, Session), Failure> {
         let StoredSession { store, branch, option } = stored;
-        let agent = self.agent(Some(&store.read(*branch).await?.session)).await?;
+        let stored = store.read(*branch).await?.session;
+        if stored.is_guest() {
+            return Err(guest_failure(&stored, &branch.short(), option));
+        }
+        let agent = self.agent(Some(&stored)).await?;
         let prompt = prompt.map(|prompt| format!(" {}", output::quote(prompt))).unwrap_or_default();
         let fork = if mode == ResumeMode::Fork { " --fork" } else { "" };
         let command = format!("rath resume {}{prompt} {}{option}{fork}", branch.short(), self.options());
@@ -251,6 +251,16 @@ impl AgentArgs {
         let result = events.finish().await;
         RunOutcome { result, start, printed, printer }
     }
+}
+
+/// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
+pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
+    let capabilities = sandbox.capabilities().await.map_err(|error| {
+        let failure = Failure::from(error);
+        if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
+    })?;
+    output::print_message(describe_sandbox(sandbox, &capabilities));
+    Ok(())
 }
 
 /// Describes the restrictions of a sandbox on one line.

@@ -1,5 +1,6 @@
 //! The commands of the program, one file each.
 
+pub(crate) mod adopt;
 pub(crate) mod bisect;
 pub(crate) mod blame;
 pub(crate) mod check;

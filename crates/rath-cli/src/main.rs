@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bisect, blame, check, checkout, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge, render, replay,
-    restore, resume, review, run, salvage, show, verify,
+    adopt, bisect, blame, check, checkout, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge, render,
+    replay, restore, resume, review, run, salvage, show, verify,
 };
 use crate::output::{CommandResult, EXIT_CODES, Failure};
 
@@ -31,6 +31,7 @@ enum Command {
     Run(run::RunArgs),
     Resume(resume::ResumeArgs),
     Review(review::ReviewArgs),
+    Adopt(adopt::AdoptArgs),
     Demo(demo::DemoArgs),
     Ls(ls::LsArgs),
     Log(log::LogArgs),
@@ -75,6 +76,7 @@ async fn run(command: Command) -> CommandResult {
             Command::Run(args) => run::run(&args).await,
             Command::Resume(args) => resume::run(&args).await,
             Command::Review(args) => review::run(&args).await,
+            Command::Adopt(args) => adopt::run(&args).await,
             Command::Demo(args) => demo::run(&args).await,
             Command::Ls(args) => ls::run(&args).await,
             Command::Log(args) => log::run(&args).await,

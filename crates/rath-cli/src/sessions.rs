@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rath::provider::Request;
 use rath::record::codec::{Ending, Report};
-use rath::record::draw::count;
+use rath::record::draw::{count, one_line};
 use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
@@ -208,11 +208,7 @@ impl LoadedSession {
 
     /// Returns a command line that continues this session, for a hint.
     pub(crate) fn resume_command(&self) -> String {
-        let model = model_option(&self.session);
-        match &self.source {
-            Source::Store(..) => self.resume_other(&self.session, &model),
-            Source::File(..) => format!("`rath run --store {} {model}`", output::quote(&format!("file:{}", self.name))),
-        }
+        continue_command(self, &self.session)
     }
 
     /// Returns a command line that continues another session of the same store, for a hint.
@@ -277,6 +273,14 @@ impl LoadedSession {
         format!("{command} shows the request that would be sent now")
     }
 
+    /// Fails if the session was made by others: nothing of it runs. The message shows what it would run, and where.
+    pub(crate) fn require_own(&self) -> Result<(), Failure> {
+        match self.session.is_guest() {
+            false => Ok(()),
+            true => Err(guest_failure(&self.session, &self.name, &self.option)),
+        }
+    }
+
     /// Fails unless the files of the session are on its record.
     pub(crate) fn require_files(&self) -> Result<(), Failure> {
         if self.session.tree().is_some() {
@@ -293,6 +297,7 @@ impl LoadedSession {
         let kind = error.kind();
         let failure = Failure::from(error);
         match kind {
+            ErrorKind::Guest => guest_failure(&self.session, &self.name, &self.option),
             ErrorKind::Approval => {
                 let review = self.command("review", "");
                 failure.with_hint(format!("{review} shows what is waiting for you")).with_exit(Exit::Waiting)
@@ -339,6 +344,31 @@ impl LoadedSession {
     pub(crate) fn damaged(&self) -> Failure {
         let hint = format!("{} copies what can be read", self.command("salvage", " copy.rath"));
         Failure::new(format!("{} is damaged", self.name), hint).with_exit(Exit::Differs)
+    }
+}
+
+/// Returns the failure of a command that would run something of a session that others made.
+pub(crate) fn guest_failure(session: &Session, name: &str, option: &str) -> Failure {
+    let mut message = format!("session {name} was not made by you on this machine, so nothing of it runs");
+    if let Some(place) = session.place() {
+        message.push_str(&format!("\nits tools would run in {}", one_line(place.as_str())));
+    }
+    if let Next::RunTools(calls) = session.next() {
+        for pending in &calls {
+            let arguments = one_line(&pending.call.arguments.to_string());
+            message.push_str(&format!("\nit would call: {} {arguments}", one_line(&pending.call.tool)));
+        }
+    }
+    let command = format!("`rath adopt {}{option} --sandbox isolated:.`", output::quote(name));
+    Failure::new(message, format!("{command} takes it over; its open calls wait for you")).with_exit(Exit::Waiting)
+}
+
+/// Returns a command line that continues a session which was read before, for a hint.
+pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> String {
+    let model = model_option(session);
+    match &loaded.source {
+        Source::Store(..) => loaded.resume_other(session, &model),
+        Source::File(..) => format!("`rath run --store {} {model}`", output::quote(&format!("file:{}", loaded.name))),
     }
 }
 

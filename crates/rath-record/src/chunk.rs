@@ -73,6 +73,8 @@ pub enum Chunk {
     Failed(Failed),
     /// A person continued the session although something had changed since it was left.
     Resumed(Resumed),
+    /// A person took over a session that others made.
+    Adopted(Adopted),
     /// A remark that no model sees.
     Note(Note),
     /// A chunk that this version cannot read, kept exactly as it was written.

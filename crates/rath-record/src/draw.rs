@@ -281,6 +281,7 @@ pub fn describe(chunk: &Chunk) -> String {
         Chunk::Approved(it) => format!("{kind}: {}", preview(&it.call.0)),
         Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), preview_text(&it.reason)),
         Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), preview_text(&it.message)),
+        Chunk::Adopted(it) => format!("{kind}: by {}", preview(&it.by)),
         Chunk::Resumed(it) => format!("{kind}: {}", preview(&it.differences.join("; "))),
         Chunk::Note(it) => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),

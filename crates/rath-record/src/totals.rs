@@ -40,7 +40,16 @@ impl Totals {
         let LineTotals { chunks, usage, gap, .. } = totals;
         Some(Totals { chunks, usage, pending: totals.turn.pending_work(), gap })
     }
+
+    /// Returns the number of bytes that the totals at the beginning of `bytes` take.
+    pub fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
+        let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
+        ends.nth(ENCODED_NUMBERS - 1).map(|(last, _)| last + 1)
+    }
 }
+
+/// The number of numbers in encoded totals.
+const ENCODED_NUMBERS: usize = 13;
 
 /// The totals of the line up to a step.
 #[derive(Clone, Default)]

@@ -1,4 +1,5 @@
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The variables that a program gets from the environment of the tests. All others are the developer's own.
@@ -6,11 +7,14 @@ const PASSED_ON: [&str; 5] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_FALLBAC
 
 /// Returns a command with a clean environment: no keys, proxies, colours, locale, time zone or home of the developer.
 ///
-/// `HOME` names a directory that does not exist, stdin is empty.
+/// `HOME` names a directory that does not exist, stdin is empty. The user's data directory is that of the tests, so that a
+/// program recognises the sessions that a test recorded.
 pub fn program(path: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(path);
     command.env_clear().stdin(Stdio::null());
     command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    command.envs(data.or_else(|| Some(std::env::home_dir()?.join(".local/share"))).map(|data| ("XDG_DATA_HOME", data)));
     command.env("HOME", "/nonexistent").env("LANG", "C.UTF-8").env("TZ", "UTC0");
     command
 }

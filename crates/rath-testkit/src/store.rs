@@ -37,7 +37,7 @@ pub fn conforms(case: &mut dyn FnMut() -> StoreCase) {
 /// A promise, and the test that shows it.
 type Promise = (&'static str, fn(&mut StoreCase));
 
-const PROMISES: [Promise; 12] = [
+const PROMISES: [Promise; 13] = [
     ("a store with nothing in it lists nothing, and knows no session", empty),
     ("what was recorded is there when it is opened again", is_there_again),
     ("a fork is a branch of the same session, and what it shares is kept once", forks),
@@ -50,6 +50,7 @@ const PROMISES: [Promise; 12] = [
     ("what is recorded twice is kept once", twice),
     ("what is forgotten is gone, and the rest still checks", forgets),
     ("what is deleted is gone, and what others rest on is not", deletes),
+    ("a session of others stays one until it is adopted", guests),
 ];
 
 fn empty(case: &mut StoreCase) {
@@ -272,6 +273,36 @@ fn deletes(case: &mut StoreCase) {
 }
 
 /// A session that was just recorded.
+fn guests(case: &mut StoreCase) {
+    let store = case.open();
+    let own = wait(Session::user("mine").record(&store)).expect("recorded");
+    let guest = Session::resume(Session::user("theirs").as_record().clone());
+    let mut guest = wait(guest.record(&store)).expect("recorded");
+    guest.push(Chunk::assistant("more of theirs"));
+    let mut fork = guest.fork();
+    fork.push(Chunk::user("on a branch"));
+    // Forks that begin with equal steps, made by processes that do not know of each other.
+    let twins = [0, 1].map(|_| {
+        let parent = wait(store.read(own.id())).expect("it is there").session;
+        wait(parent.fork().record(&store)).expect("recorded")
+    });
+    let mixed = wait(wait(own.merge(&fork)).expect("merged").record(&store)).expect("recorded");
+    let mut adopted = wait(guest.fork().adopt("Ann").record(&store)).expect("recorded");
+    adopted.push(Chunk::user("go on"));
+    let [left, right] = twins;
+    let sessions = [own, guest, fork, mixed, adopted, left, right];
+    let known = sessions.each_ref().map(|session| (session.id(), session.is_guest()));
+    sessions.iter().for_each(|session| wait(session.durable()).expect("durable"));
+    assert_eq!(known.map(|(_, is_guest)| is_guest), [false, true, true, true, false, false, false]);
+    drop((sessions, store));
+    let store = case.open();
+    for (nth, (id, is_guest)) in known.into_iter().enumerate() {
+        wait_until_released(&store, id);
+        let read = wait(store.read(id)).unwrap_or_else(|error| panic!("session {nth}: {error}"));
+        assert_eq!(read.session.is_guest(), is_guest, "session {nth}");
+    }
+}
+
 fn recorded(case: &mut StoreCase, words: &str) -> Session {
     wait(Session::user(words).record(&case.open())).expect("recorded")
 }

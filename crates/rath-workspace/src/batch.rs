@@ -74,6 +74,7 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         if state.pack.is_none() {
+            self.objects.check_writable()?;
             let mut pack = PackWriter::create(&self.objects.folder().join("objects")).map_err(failed)?;
             for (id, kind, content) in std::mem::take(&mut state.loose) {
                 pack.add(id, &PackedObject::new(kind, &content).map_err(failed)?).map_err(failed)?;

@@ -48,6 +48,7 @@ struct ObjectsInner {
     folder: PathBuf,
     /// Identifies this folder; another folder at the same path has another identity.
     identity: [u8; 16],
+    is_read_only: bool,
     packs: RwLock<Packs>,
     /// The written files that may not have reached the disk.
     unsynced: Mutex<PendingSync>,
@@ -131,9 +132,20 @@ impl Objects {
         }
         remove_stale_files(folder);
         let identity = identity(folder).map_err(failed)?;
+        Objects::with_identity(folder, Some(identity))
+    }
+
+    /// Opens a folder that exists, for reading only.
+    pub fn open_read_only(folder: &Path) -> Result<Self> {
+        disk::check_platform()?;
+        Objects::with_identity(folder, None)
+    }
+
+    fn with_identity(folder: &Path, identity: Option<[u8; 16]>) -> Result<Self> {
         let objects = Objects(Arc::new(ObjectsInner {
             folder: folder.to_owned(),
-            identity,
+            identity: identity.unwrap_or_default(),
+            is_read_only: identity.is_none(),
             packs: RwLock::default(),
             unsynced: Mutex::new(PendingSync::Files(Vec::new())),
             #[cfg(target_os = "linux")]
@@ -251,8 +263,17 @@ impl Objects {
         exists
     }
 
+    /// Fails if the folder was opened for reading only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.0.is_read_only {
+            false => Ok(()),
+            true => Err(io_error(&self.0.folder, "write versions to", io::ErrorKind::ReadOnlyFilesystem.into())),
+        }
+    }
+
     /// Writes one object to a file of its own.
     pub(crate) fn put_loose(&self, id: ObjectId, kind: ObjectKind, content: &[u8]) -> Result<()> {
+        self.check_writable()?;
         let path = self.loose_path(id);
         let write = || -> io::Result<()> {
             let mut encoder = ZlibEncoder::new(Vec::with_capacity(content.len() / 2 + 64), COMPRESSION_LEVEL);

@@ -46,6 +46,8 @@ pub enum ErrorKind {
     Tool,
     /// A call or a conflict waits for a decision.
     Approval,
+    /// The session was made by others, and was not adopted.
+    Guest,
     /// A limit other than the budget was reached.
     Limit,
     /// The reply of a selector names no route.
@@ -77,7 +79,7 @@ pub enum ErrorKind {
 }
 
 /// All kinds.
-const EVERY_KIND: [ErrorKind; 34] = [
+const EVERY_KIND: [ErrorKind; 35] = [
     ErrorKind::Merge,
     ErrorKind::NoSuchStep,
     ErrorKind::Place,
@@ -98,6 +100,7 @@ const EVERY_KIND: [ErrorKind; 34] = [
     ErrorKind::Script,
     ErrorKind::Tool,
     ErrorKind::Approval,
+    ErrorKind::Guest,
     ErrorKind::Limit,
     ErrorKind::Route,
     ErrorKind::Summary,
@@ -143,6 +146,7 @@ impl ErrorKind {
             ErrorKind::Script => "script",
             ErrorKind::Tool => "tool",
             ErrorKind::Approval => "approval",
+            ErrorKind::Guest => "guest",
             ErrorKind::Limit => "limit",
             ErrorKind::Route => "route",
             ErrorKind::Summary => "summary",

@@ -5,15 +5,20 @@ use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use rath_record::codec::{CodecError, Encoder, Reader, Report, Verifier};
 use rath_record::graph::{self, GraphReport};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Step, StepId};
 
+use serde::{Deserialize, Serialize};
+
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::session::Session;
 use crate::session::{Error, Result};
+use crate::store::{Signature, Signer};
 
 /// The number of bytes that are read or written at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -52,22 +57,36 @@ impl Session {
     ///
     /// An existing file is replaced and keeps its permissions; if the path is a symlink, its target is replaced. Steps and
     /// payloads that the session refers to and does not have are marked in the file as missing.
+    ///
+    /// The file is signed with the key of the user, unless the session is a [guest](Session::is_guest): opened from the same
+    /// path, it is no guest. A copy elsewhere is.
     pub async fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (path, lineage) = (path.as_ref().to_owned(), self.with_opening().lineage());
-        let report = run_blocking(move || write_atomically(&path, &lineage)).await;
-        report.map(|_| ()).map_err(|error| error.with_session(self))
+        let (path, session) = (path.as_ref().to_owned(), self.with_opening());
+        let report = run_blocking(move || session.save_blocking(path)).await;
+        report.map_err(|error| error.with_session(self))
     }
 
     /// Writes the session to a file atomically, on the current thread. See [`save`](Session::save).
     pub fn save_blocking(&self, path: impl AsRef<Path>) -> Result<()> {
-        let report = write_atomically(path.as_ref(), &self.with_opening().lineage());
+        let session = self.with_opening();
+        let target = resolve_link(path.as_ref());
+        let signature = session.head().filter(|_| !session.is_guest());
+        let signature = signature.and_then(|head| Signer::for_file(&target).sign(session.id(), head.id()));
+        let report = write_atomically(path.as_ref(), &session.lineage(), signature);
+        report.map(|_| ()).map_err(|error| error.with_session(self))
+    }
+
+    /// Writes the session to a file for others, atomically: as [`save`](Session::save) does, without the user's signature.
+    pub async fn save_unsigned(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (path, lineage) = (path.as_ref().to_owned(), self.with_opening().lineage());
+        let report = run_blocking(move || write_atomically(&path, &lineage, None)).await;
         report.map(|_| ()).map_err(|error| error.with_session(self))
     }
 
     /// Returns the bytes of the file that [`save`](Session::save) writes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let report = write_to(&mut bytes, &self.with_opening().lineage());
+        let report = write_to(&mut bytes, &self.with_opening().lineage(), None);
         let wrap = |error| match error {
             WriteError::Io(error) => error.into(),
             WriteError::Codec(error) => Error::wrap(ErrorKind::Format, error),
@@ -92,8 +111,14 @@ impl Session {
         let mut file = File::open(path).map_err(|error| io_error("open", path, error))?;
         for_each_block(&mut file, |block| reader.feed(block)).map_err(|error| io_error("read", path, error))?;
         let contents = reader.finish().map_err(|error| format_error(path, &error))?;
+        let session = Session::resume(contents.record);
+        let signature = contents.writer.and_then(|writer| serde_json::from_str::<SignedBy>(&writer.by).ok());
+        let signature = signature.and_then(|signed| signed.signature());
+        let is_own = session.head().is_some_and(|head| {
+            signature.is_some() && Signer::for_file(path).is_own(session.id(), head.id(), signature)
+        });
         Ok(SessionFile {
-            session: Session::resume(contents.record),
+            session: session.owned_if(is_own),
             lineage: Lineage::new(contents.heads),
             report: contents.report,
         })
@@ -228,7 +253,7 @@ pub fn salvage_blocking(lineage: &Lineage, path: impl AsRef<Path>) -> Result<Sal
         let message = format!("cannot write {}: there is a file of that name", path.display());
         return Err(Error::new(ErrorKind::Io, message).with_hint("choose another file name"));
     }
-    write_atomically(path, lineage)
+    write_atomically(path, lineage, None)
 }
 
 /// Checks an exported graph of sessions.
@@ -260,6 +285,26 @@ pub fn verify_graph_blocking(path: impl AsRef<Path>) -> Result<GraphReport> {
     Ok(graph::verify(&export))
 }
 
+/// The name that the writer of a saved file gives itself: the signature of its user under the newest step.
+#[derive(Serialize, Deserialize)]
+struct SignedBy {
+    signature: String,
+}
+
+impl SignedBy {
+    fn new(signature: Signature) -> Self {
+        SignedBy { signature: BASE64.encode(signature.0) }
+    }
+
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a string is written as JSON")
+    }
+
+    fn signature(&self) -> Option<Signature> {
+        BASE64.decode(&self.signature).ok()?.try_into().ok().map(Signature)
+    }
+}
+
 enum WriteError {
     Io(std::io::Error),
     Codec(CodecError),
@@ -272,10 +317,10 @@ impl From<std::io::Error> for WriteError {
 }
 
 /// Writes a temporary file, and renames it to `path` when it is complete.
-fn write_atomically(path: &Path, lineage: &Lineage) -> Result<SalvageReport> {
+fn write_atomically(path: &Path, lineage: &Lineage, signature: Option<Signature>) -> Result<SalvageReport> {
     let target = resolve_link(path);
     let temporary = sibling_path(&target);
-    replace(&target, &temporary, lineage).map_err(|error| {
+    replace(&target, &temporary, lineage, signature).map_err(|error| {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
         match error {
@@ -286,12 +331,17 @@ fn write_atomically(path: &Path, lineage: &Lineage) -> Result<SalvageReport> {
 }
 
 /// Writes the lineage to `temporary` and renames it to `path`.
-fn replace(path: &Path, temporary: &Path, lineage: &Lineage) -> Result<SalvageReport, WriteError> {
+fn replace(
+    path: &Path,
+    temporary: &Path,
+    lineage: &Lineage,
+    signature: Option<Signature>,
+) -> Result<SalvageReport, WriteError> {
     let mut file = File::create_new(temporary)?;
     if let Ok(old) = std::fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }
-    let report = write_to(&mut file, lineage)?;
+    let report = write_to(&mut file, lineage, signature)?;
     file.sync_all()?;
     std::fs::rename(temporary, path)?;
     // The rename is durable once the directory is synced. Systems that cannot open directories do not need it.
@@ -303,8 +353,15 @@ fn replace(path: &Path, temporary: &Path, lineage: &Lineage) -> Result<SalvageRe
 }
 
 /// Writes every step, and before it the marks of missing steps and payloads that it refers to.
-fn write_to(out: &mut impl Write, lineage: &Lineage) -> Result<SalvageReport, WriteError> {
+fn write_to(
+    out: &mut impl Write,
+    lineage: &Lineage,
+    signature: Option<Signature>,
+) -> Result<SalvageReport, WriteError> {
     let mut encoder = Encoder::new();
+    if let Some(signature) = signature {
+        encoder = encoder.with_writer(SignedBy::new(signature).to_json());
+    }
     let (mut report, mut marked) = (SalvageReport::default(), HashSet::new());
     for step in lineage.walk() {
         report.add(step, &mut marked).into_iter().for_each(|name| encoder.push_gone(name, None));

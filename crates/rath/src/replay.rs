@@ -91,6 +91,7 @@ impl<'a> ReplayBuilder<'a> {
                 .with_session(&session));
         }
         if let Some(sandbox) = &sandbox {
+            session.require_own("make its calls")?;
             sandbox.stat(".").await.map_err(|error| Error::from(error).with_session(&session))?;
         }
         let replay = Replay::new(session.as_record(), sandbox, session.secrets().clone());

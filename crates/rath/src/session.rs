@@ -9,6 +9,7 @@ mod decide;
 mod error;
 mod event;
 mod files;
+mod guest;
 mod join;
 mod limits;
 mod live;
@@ -37,6 +38,7 @@ use crate::place::Place;
 use crate::provider::{self, Cost, Prices, ProviderError, Request, RequestCache, RequestTarget};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
+use guest::Ownership;
 use live::Live;
 use placement::Placement;
 
@@ -195,6 +197,7 @@ impl Session {
         if self.head() != Some(found) {
             session.record = Record::at(found.clone());
             session.placed = Arc::default();
+            session.live.ownership = self.ownership_at(found);
             if let Some(opening) = &mut session.branch.opening {
                 opening.from = opening.from.or(self.head().map(Step::id));
             }
@@ -262,11 +265,13 @@ impl Session {
     pub fn place(&self) -> Option<Place> {
         let find = || {
             self.record.find_newest(|step| match step.chunk() {
-                Chunk::Placed(placed) => Some(Place::from_record(&placed.place)),
+                Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
+                // The author of a session that was adopted does not say where its tools run.
+                Chunk::Adopted(_) => Some(None),
                 _ => None,
             })
         };
-        self.placed.get_or_init(find).clone()
+        self.placed.get_or_init(|| find().flatten()).clone()
     }
 
     /// Returns the next action of an agent: ask the model, run tools, or done.
@@ -354,10 +359,22 @@ impl Session {
     }
 
     /// Creates a session at the head of `record`, on the branch of that head.
+    ///
+    /// Nothing shows who made the record, so the session is a [guest](Session::is_guest).
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
-        Session::on(record, SessionBranch { id, ..SessionBranch::new() })
+        let mut session = Session::on(record, SessionBranch { id, ..SessionBranch::new() });
+        session.live.ownership = Ownership::Guest;
+        session
+    }
+
+    /// Creates a session at the head of a record that this program made, or has from a place where only its user writes.
+    ///
+    /// For programs that keep records by themselves. Unlike [`resume`](Session::resume), its place and its open calls are in
+    /// force.
+    pub fn resume_own(record: Record) -> Self {
+        Session::resume(record).owned_if(true)
     }
 
     /// Creates a session as a recorded run found it: with the number of forks made at its head, and its own first step if it
@@ -369,7 +386,8 @@ impl Session {
         replay: &Arc<Replay>,
     ) -> Self {
         let record = from.cloned().map(Record::at).unwrap_or_default();
-        let mut session = Session::resume(record);
+        // A replay runs nothing of a guest: that was refused before it began.
+        let mut session = Session::resume_own(record);
         session.branch =
             SessionBranch { id: session.branch.id, fork_count: Arc::new(AtomicU64::new(fork_count)), opening };
         session.live.replay = Some(replay.clone());
@@ -431,7 +449,7 @@ impl Session {
 
     fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
         self.begin();
-        if matches!(chunk, Chunk::Placed(_)) {
+        if matches!(chunk, Chunk::Placed(_) | Chunk::Adopted(_)) {
             self.placed = Arc::default();
         }
         let stamp = self.stamp(&self.branch, usage);

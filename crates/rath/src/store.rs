@@ -14,6 +14,7 @@ mod registry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod title;
+mod user_key;
 mod writer_thread;
 
 use std::borrow::Cow;
@@ -35,9 +36,11 @@ pub use jsonl::Jsonl;
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
+pub use user_key::{Signature, UserKey};
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
 pub(crate) use title::{branch_title, first_message, has_message};
+pub(crate) use user_key::Signer;
 pub(crate) use writer_thread::WriterThread;
 
 /// A place where sessions outlive their process.
@@ -66,6 +69,7 @@ pub struct Store(Arc<StoreInner>);
 struct StoreInner {
     backend: Arc<dyn StoreBackend>,
     rows: Arc<StepPlaces>,
+    signer: Arc<Signer>,
     /// Dropped after the backend: the writer thread is the last to drop that, which may touch the disk.
     writer_thread: OpenWriter,
 }
@@ -82,6 +86,12 @@ struct OpenWriter(Arc<WriterThread>);
 pub trait StoreBackend: Send + Sync + 'static {
     /// Returns the URI that opens this store.
     fn uri(&self) -> &str;
+
+    /// Returns a name of the store that no other store on this machine has, such as its canonical path; none if the store
+    /// ends with the process. Part of every [`Signature`].
+    fn location(&self) -> Option<String> {
+        Some(self.uri().to_owned())
+    }
 
     /// Appends a group of writes, all of them durable on return.
     ///
@@ -156,9 +166,16 @@ pub struct Write {
     pub title: Option<Arc<str>>,
     /// The JSON of the newest step, if it was encoded already.
     pub(crate) newest_json: Option<Vec<u8>>,
+    /// Signs the steps; none for a guest.
+    pub(crate) signer: Option<Arc<Signer>>,
 }
 
 impl Write {
+    /// Returns the signature that the store keeps with the newest step of a branch; none for the steps of a guest.
+    pub fn signature(&self, branch: BranchId, head: &Step) -> Option<Signature> {
+        self.signer.as_ref().and_then(|signer| signer.sign(branch, head.id()))
+    }
+
     /// Returns the JSON of one of the steps, exactly as it is hashed and stored.
     pub fn json(&self, nth: usize) -> Cow<'_, [u8]> {
         if let Some(json) = self.newest_json.as_ref().filter(|_| nth + 1 == self.steps.len()) {
@@ -216,6 +233,8 @@ pub struct StoredBranch {
     pub summary: BranchSummary,
     /// The newest step, if it is readable.
     pub head: Option<Step>,
+    /// The signature that was stored with the newest step.
+    pub signature: Option<Signature>,
     /// Damage to the steps that the branch descends from.
     pub damage: Vec<Damage>,
 }
@@ -344,11 +363,22 @@ impl Store {
         Registry::new().open(uri).await
     }
 
-    /// Creates a store with this backend.
+    /// Creates a store with this backend. Sessions are recognised by the key of the user who runs this process.
     pub fn new(backend: impl StoreBackend) -> Result<Self> {
-        let (backend, rows): (Arc<dyn StoreBackend>, _) = (Arc::new(backend), Arc::new(StepPlaces::new()));
+        let signer = backend.location().map_or_else(Signer::in_memory, Signer::at);
+        Store::start(Arc::new(backend), signer)
+    }
+
+    /// Creates a store with this backend that recognises sessions by this key. See [`UserKey`] for an example.
+    pub fn signed_with(backend: impl StoreBackend, key: UserKey) -> Result<Self> {
+        let signer = Signer::with_key(backend.location().unwrap_or_default(), key);
+        Store::start(Arc::new(backend), signer)
+    }
+
+    fn start(backend: Arc<dyn StoreBackend>, signer: Signer) -> Result<Self> {
+        let (rows, signer) = (Arc::new(StepPlaces::new()), Arc::new(signer));
         let writer_thread = OpenWriter(WriterThread::start(backend.clone(), rows.clone())?);
-        Ok(Store(Arc::new(StoreInner { backend, rows, writer_thread })))
+        Ok(Store(Arc::new(StoreInner { backend, rows, signer, writer_thread })))
     }
 
     /// Returns the URI that opens this store.
@@ -431,6 +461,11 @@ impl Store {
         &self.0.rows
     }
 
+    /// Returns the signer of the steps in this store.
+    pub(crate) fn signer(&self) -> &Arc<Signer> {
+        &self.0.signer
+    }
+
     pub(crate) fn writer_thread(&self) -> &Arc<WriterThread> {
         &self.0.writer_thread.0
     }
@@ -438,6 +473,12 @@ impl Store {
     /// Reads a branch and checks all steps that it descends from. Blocks.
     pub(crate) fn read_branch(&self, branch: BranchId) -> Result<StoredBranch> {
         self.0.backend.read(branch, &self.0.rows)
+    }
+
+    /// Returns true if this user recorded a branch here. Blocks.
+    pub(crate) fn is_own(&self, stored: &StoredBranch) -> bool {
+        let BranchSummary { branch, head, .. } = stored.summary;
+        self.0.signer.is_own(branch, head, stored.signature)
     }
 
     fn no_such_session(&self, name: &str) -> StoreError {
@@ -526,7 +567,7 @@ pub(crate) fn right_lost(branch: BranchId, holder: Option<&Holder>) -> StoreErro
 }
 
 /// Creates the error for a claim of a branch that a live holder writes.
-fn branch_held(branch: BranchId, holder: &Holder) -> StoreError {
+fn branch_held(branch: BranchId, holder: &dyn fmt::Display) -> StoreError {
     let message = format!("the session {} is being written by {holder}", branch.short());
     StoreError::new(StoreErrorKind::Conflict, message)
         .with_hint("wait until it is done, or continue on a branch of your own with `Store::fork`")

@@ -31,6 +31,7 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     let loaded = sessions::read_at(&args.session, &args.store).await?;
     let exit = loaded.warn();
     loaded.require_files()?;
+    loaded.require_own()?;
     let bisected = loaded.session.bisect(&args.command).await?;
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));

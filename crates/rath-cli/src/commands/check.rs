@@ -44,6 +44,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
         let hint = loaded.command("check --session", "") + " lists the checks";
         return Err(Failure::new("wanted a command, found an empty text", hint).with_exit(Exit::Usage));
     }
+    loaded.require_own()?;
     if loaded.session.place().is_none() {
         let message = format!("session {} has no directory in which a check could run", loaded.name());
         return Err(Failure::new(message, "it was run with `--sandbox none`"));

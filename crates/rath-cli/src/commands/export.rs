@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &ExportArgs) -> CommandResult {
             let ids = if args.canonical { Ids::Canonical } else { Ids::Original };
             write(graph::export(&loaded.lineage, ids).as_bytes(), to.as_deref())?;
         }
-        (ExportFormat::Bundle, Some(path)) => loaded.session.save(path).await?,
+        (ExportFormat::Bundle, Some(path)) => loaded.session.save_unsigned(path).await?,
         (ExportFormat::Bundle, None) => write(&loaded.session.to_bytes()?, None)?,
         (ExportFormat::Openrath, to) => write_foreign(openrath::write(&loaded.session), to.as_deref())?,
         (ExportFormat::Atif, to) => write_foreign(atif::write_priced(&loaded.session, &Prices::list()), to.as_deref())?,

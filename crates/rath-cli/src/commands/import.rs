@@ -46,7 +46,11 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
             false => "already in the store".to_owned(),
         };
         let option = args.store.option();
-        output::message!("{copied}; `rath log {}{option}` shows the steps", branch.short());
+        let short = branch.short();
+        output::message!("{copied}; `rath log {short}{option}` shows the steps");
+        if store.read(branch).await?.session.is_guest() {
+            output::message!("`rath adopt {short}{option} --sandbox isolated:.` takes it over, to continue it");
+        }
     }
     Ok(exit)
 }

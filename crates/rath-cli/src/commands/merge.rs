@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
     for loaded in [&ours, &theirs] {
         args.require.iter().try_for_each(|check| require(loaded, check))?;
     }
-    let names = (ours.name(), theirs.name());
+    let (loaded, names) = (&ours, (ours.name(), theirs.name()));
     let (ours, theirs) = (&ours.session, &theirs.session);
     let compared = ours.compare(theirs);
     if !args.json {
@@ -72,7 +72,8 @@ pub(crate) async fn run(args: &MergeArgs) -> CommandResult {
         MergeStrategy::Ancestor => Strategy::Ancestor,
         MergeStrategy::Concat => Strategy::Concat,
     };
-    let merged = ours.merge_by(theirs, strategy).await?.record(&store).await?;
+    let merged = ours.merge_by(theirs, strategy).await.map_err(|error| loaded.explain(error))?;
+    let merged = merged.record(&store).await?;
     let can_write = merged.conflicts().is_empty() && merged.tree().is_some();
     let written = if can_write { merged.update_files().await } else { Ok(None) };
     let conflicts = merged.conflicts();

@@ -80,6 +80,7 @@ fn rebuild(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
 
 /// Runs the tools again. The model's answers are those of the record.
 async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResult {
+    loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create()?;
     let sandbox = match &args.sandbox {
@@ -156,6 +157,7 @@ fn recorded_agent(session: &Session) -> Result<Agent, Failure> {
 
 /// Lets another model continue from an earlier step.
 async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) -> CommandResult {
+    loaded.require_own()?;
     let step = loaded.find_step(from)?;
     // If the step is an answer, the model is asked for it again.
     let step = match (step.chunk(), step.parents().first().and_then(|link| link.step())) {

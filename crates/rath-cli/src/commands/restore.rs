@@ -33,6 +33,7 @@ pub(crate) async fn run(args: &RestoreArgs) -> CommandResult {
         let hint = format!("{checkout} writes its files to the directory files");
         return Err(Failure::new(message, hint).with_exit(Exit::Usage));
     };
+    loaded.require_own()?;
     sessions::read_at(&format!("{}@{step}", loaded.name()), &args.store).await?.require_files()?;
     let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
     // The files may differ from the record: restoring them is the purpose of this command.

@@ -59,6 +59,7 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
     if loaded.warn() == Exit::Differs {
         return Err(loaded.damaged());
     }
+    loaded.require_own()?;
     // All decisions are recorded, or none: they are tried on a copy first.
     let mut decided = loaded.session.fork();
     decide(&mut decided, &decisions).await?;
@@ -178,6 +179,8 @@ struct WaitingCall {
     recent: Option<String>,
     #[serde(skip)]
     is_interrupted: bool,
+    #[serde(skip)]
+    is_held: bool,
 }
 
 impl WaitingCall {
@@ -189,7 +192,7 @@ impl WaitingCall {
     /// Returns the call, unless it is decided.
     fn new(session: &Session, pending: PendingCall) -> Option<WaitingCall> {
         let state = match pending.progress {
-            Progress::New => "not begun",
+            Progress::New | Progress::Held => "not begun",
             Progress::Unknown => "in doubt",
             _ => return None,
         };
@@ -198,6 +201,7 @@ impl WaitingCall {
             since: since.map(output::time),
             recent: since.map(output::recent),
             is_interrupted: pending.progress == Progress::Unknown,
+            is_held: session.is_guest() || pending.progress == Progress::Held,
             arguments: pending.call.arguments.to_string(),
             tool: pending.call.tool.to_string(),
             call: pending.call.id,
@@ -242,6 +246,10 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
     let hint = |options: String, effect: &str| {
         output::message!("hint: {} {effect}", loaded.command("review", &options));
     };
+    if session.is_guest() {
+        hint_adopt(loaded);
+        return Ok(Exit::Waiting);
+    }
     if let Some(waiting) = waiting.first() {
         let call = output::quote(&waiting.call.to_string());
         hint(format!(" --approve {call}"), if waiting.is_interrupted { "runs it again" } else { "lets it run" });
@@ -252,6 +260,13 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
     }
     output::message!("hint: `rath review --help` shows the other ways to decide");
     Ok(Exit::Waiting)
+}
+
+/// Prints how to take over a session that others made.
+fn hint_adopt(loaded: &LoadedSession) {
+    let adopt = loaded.command("adopt", " --sandbox isolated:.");
+    output::message!("this session was not made by you on this machine, so nothing of it runs");
+    output::message!("hint: {adopt} takes it over; then you can decide");
 }
 
 /// Returns the process that writes the session now.
@@ -266,6 +281,9 @@ fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
     let (call, tool) = (one_line(&waiting.call.to_string()), one_line(&waiting.tool));
     let since = waiting.recent.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     writeln!(out, "{call}  {BRANCH}{tool}{BRANCH:#} {}", one_line(&waiting.arguments))?;
+    if waiting.is_held {
+        return writeln!(out, "  waiting for you{since}; runs only if you approve it");
+    }
     match waiting.is_interrupted {
         true => writeln!(out, "  waiting for you{since}; it was interrupted, and may or may not have finished"),
         false => writeln!(out, "  waiting for you{since}; runs on resume unless you deny it"),

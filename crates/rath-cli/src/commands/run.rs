@@ -134,7 +134,7 @@ async fn open(path: &Path) -> Result<Session, Failure> {
     match loaded.warn() {
         // Saving the file again would lose what cannot be read.
         Exit::Differs => Err(loaded.damaged()),
-        _ => Ok(loaded.session),
+        _ => loaded.require_own().map(|()| loaded.session),
     }
 }
 
@@ -159,7 +159,10 @@ impl RunArgs {
 fn waiting_call(session: &Session) -> Option<CallId> {
     let Next::RunTools(calls) = session.next() else { return None };
     let first = |progress: Progress| calls.iter().find(|pending| pending.progress == progress);
-    first(Progress::Unknown).or_else(|| first(Progress::New)).map(|pending| pending.call.id.clone())
+    first(Progress::Unknown)
+        .or_else(|| first(Progress::Held))
+        .or_else(|| first(Progress::New))
+        .map(|pending| pending.call.id.clone())
 }
 
 /// Turns the error of a run into a failure. `command` runs the agent on the file again.

@@ -98,6 +98,7 @@ fn body(step: &Step) -> String {
             let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects.collect::<String>());
             format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
         }
+        Chunk::Adopted(it) => format!("by {}", it.by),
         Chunk::Resumed(it) => it.differences.join("\n"),
         Chunk::Note(it) => it.text.to_string(),
         Chunk::Failed(it) => format!("{}: {}", it.error, it.message),

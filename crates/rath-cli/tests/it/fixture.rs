@@ -169,8 +169,9 @@ impl Fixture {
             // No process has the store open: there is no WAL.
             Some(("sqlite", path)) => self.path(path),
             _ => {
-                let mut files = std::fs::read_dir(self.path("s")).expect("a folder");
-                files.next().expect("a session").expect("a session").path()
+                let files = std::fs::read_dir(self.path("s")).expect("a folder");
+                let mut paths = files.map(|entry| entry.expect("an entry").path());
+                paths.find(|path| path.extension().is_some_and(|it| it == "jsonl")).expect("a session")
             }
         };
         replace(&path, from, to);

@@ -2,6 +2,7 @@
 
 mod files;
 mod fixture;
+mod guests;
 mod hostile_text;
 mod sandbox;
 mod stores;
@@ -34,7 +35,7 @@ fn check(folder: &Path, args: &[&str], expected: Expect) {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
 /// Creates a directory with a session that was forked and merged.
@@ -139,7 +140,7 @@ fn verify_names_what_is_damaged() {
         (out, output.status.code().expect("an exit code"))
     };
     let (out, code) = verified(&whole, &["verify", "s.rath"]);
-    assert_eq!((out, code), (format!("intact: 10 rows, 8 steps, {} bytes\n", whole.len()), 0));
+    assert_eq!((out, code), (format!("intact: 11 rows, 8 steps, {} bytes\n", whole.len()), 0));
 
     let mut flipped = whole.clone();
     let at = String::from_utf8_lossy(&whole).find("Seine.").expect("the answer");
@@ -147,7 +148,7 @@ fn verify_names_what_is_damaged() {
     let (out, code) = verified(&flipped, &["verify", "s.rath"]);
     let row = whole[..at].iter().filter(|byte| **byte == b'\n').count();
     assert!(out.contains(&format!("row {row}: the row was changed: its seal does not match its bytes\n")), "{out}");
-    assert!(out.lines().last().is_some_and(|last| last.starts_with("damaged: 9 rows, 7 steps")), "{out}");
+    assert!(out.lines().last().is_some_and(|last| last.starts_with("damaged: 10 rows, 7 steps")), "{out}");
     assert_eq!(code, 3);
     let (out, code) = verified(&flipped, &["log", "s.rath"]);
     assert!(out.contains("Which river") && out.contains("verse"), "the rest is shown: {out}");
@@ -244,6 +245,7 @@ fn wrong_use_is_explained() {
               run       Run an agent on a prompt
               resume    Continue a session in the store
               review    Show what is waiting for your decision, or decide
+              adopt     Take over a session that others made
               demo      Show an example run of five agents
               ls        List the sessions in the store, newest last
               log       Show the steps of a session, newest first
@@ -370,7 +372,7 @@ fn a_pipe_is_verified_as_far_as_it_can_be() {
     let straight = Session::user("hi");
     let (code, out) = piped(&straight);
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.starts_with("intact: 3 rows, 1 step"), "{out}");
+    assert!(out.starts_with("intact: 4 rows, 1 step"), "{out}");
 
     // A parent from further up has to be looked for, and a pipe cannot be read again.
     let forks = [1, 2].map(|nth| {
@@ -608,7 +610,7 @@ fn demo_shows_a_whole_run_without_a_key() {
         folder.path(),
         &["verify", "demo.rath"],
         expect![[r#"
-            intact: 30 rows, 28 steps, 14903 bytes
+            intact: 31 rows, 28 steps, 15077 bytes
             exit 0
         "#]],
     );

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied, Detached, Effect,
-    Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted, Json, Memory, MemoryEvent, Merged,
-    Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected, Strategy, ToolResult,
-    ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
+    Adopted, Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
+    Detached, Effect, Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted, Json, Memory,
+    MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected,
+    Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
 };
 use crate::id::{CallId, Digest, StepId};
 use crate::payload::{Blob, Text};
@@ -211,6 +211,13 @@ impl Failed {
     /// Makes the failure of a run.
     pub fn new(error: impl Into<String>, message: impl Into<Text>) -> Self {
         Failed { error: error.into(), message: message.into() }
+    }
+}
+
+impl Adopted {
+    /// Makes the adoption of a session by a person.
+    pub fn new(by: impl Into<String>) -> Self {
+        Adopted { by: by.into() }
     }
 }
 

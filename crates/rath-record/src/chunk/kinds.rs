@@ -555,6 +555,19 @@ pub struct Resumed {
     pub differences: Vec<String>,
 }
 
+/// A person took over a session that others made.
+///
+/// Places and decisions before this step are not in force after it: the session is placed anew, and calls that are open
+/// are made only if they are approved.
+///
+/// Part of [`Chunk`](super::Chunk).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// The name of the person.
+    pub by: String,
+}
+
 /// A remark that no model sees.
 ///
 /// Part of [`Chunk`](super::Chunk).

@@ -89,6 +89,7 @@ impl Chunk {
             }
             Chunk::Forked(it) => it.name.iter_mut().for_each(|name| name.rewrite(&mut plain)),
             Chunk::Resumed(it) => it.differences.iter_mut().for_each(|difference| difference.rewrite(&mut plain)),
+            Chunk::Adopted(it) => it.by.rewrite(&mut plain),
             Chunk::Retry(it) => it.error.rewrite(&mut plain),
             Chunk::Interrupted(it) => it.reason.rewrite(&mut plain),
             Chunk::Approved(it) => it.call.0.rewrite(&mut plain),

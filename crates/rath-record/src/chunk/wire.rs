@@ -218,6 +218,7 @@ macro_rules! texts {
             | Chunk::Detached(_)
             | Chunk::Approved(_)
             | Chunk::Resumed(_)
+            | Chunk::Adopted(_)
             | Chunk::Other(_) => vec![],
         }
     };
@@ -232,7 +233,7 @@ macro_rules! every_kind {
             ToolResult "tool_result", Placed "placed", Memory "memory", Compressed "compressed",
             Selected "selected", Checked "checked", Forked "forked", Merged "merged", Detached "detached",
             Retry "retry", Interrupted "interrupted", Approved "approved", Denied "denied", Failed "failed",
-            Resumed "resumed", Observed "observed", Decided "decided", Note "note",
+            Resumed "resumed", Adopted "adopted", Observed "observed", Decided "decided", Note "note",
         }
     };
 }

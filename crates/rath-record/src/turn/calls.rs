@@ -41,6 +41,10 @@ pub enum Progress {
     },
     /// The call was started, and its end is not known.
     Unknown,
+    /// The user said something else before the call was started: it is not made.
+    Superseded,
+    /// The call was asked for on another branch, or before the session was adopted: it is made only if it is approved.
+    Held,
 }
 
 /// The number of calls without a result at the end of a line, by id.
@@ -153,6 +157,8 @@ enum CallStatus<'a> {
     Approved,
     Denied(&'a Text),
     Started,
+    Superseded,
+    Held,
     Closed,
 }
 
@@ -170,10 +176,28 @@ impl<'a> CallTracker<'a> {
                         tracker.calls[index].2 = CallStatus::Closed;
                     }
                 }
+                Chunk::User(_) => tracker.replace(|status| match status {
+                    CallStatus::New | CallStatus::Held => CallStatus::Superseded,
+                    other => other,
+                }),
+                Chunk::Forked(_) | Chunk::Detached(_) => tracker.replace(|status| match status {
+                    CallStatus::New | CallStatus::Approved => CallStatus::Held,
+                    other => other,
+                }),
+                // Decisions of the session's author count as little as their absence.
+                Chunk::Adopted(_) => tracker.replace(|status| match status {
+                    CallStatus::Closed => CallStatus::Closed,
+                    _ => CallStatus::Held,
+                }),
                 _ => {}
             }
         }
         tracker
+    }
+
+    /// Replaces the status of every call.
+    fn replace(&mut self, change: impl Fn(CallStatus<'a>) -> CallStatus<'a>) {
+        self.calls.iter_mut().for_each(|(_, _, status)| *status = change(*status));
     }
 
     fn open(&mut self, step: StepId, calls: &'a [Call]) {
@@ -210,6 +234,8 @@ impl<'a> CallTracker<'a> {
                 CallStatus::Approved => Progress::Approved,
                 CallStatus::Denied(reason) => Progress::Denied { reason: reason.clone() },
                 CallStatus::Started => Progress::Unknown,
+                CallStatus::Superseded => Progress::Superseded,
+                CallStatus::Held => Progress::Held,
                 CallStatus::Closed => return None,
             };
             Some(PendingCall { step, call: call.clone(), progress })

@@ -15,6 +15,8 @@ fn check(story: &str, expected: &str) {
                     Progress::Approved => " approved".to_owned(),
                     Progress::Denied { reason } => format!(" denied: {reason}"),
                     Progress::Unknown => " unknown".to_owned(),
+                    Progress::Superseded => " superseded".to_owned(),
+                    Progress::Held => " held".to_owned(),
                     other => panic!("unknown progress: {other:?}"),
                 };
                 format!("{}#{}{progress}", pending.call.tool, pending.call.id)
@@ -106,7 +108,7 @@ fn a_branch_kept_aside_does_not_change_whose_turn_it_is() {
 #[test]
 fn a_result_closes_the_newest_call_with_its_id_once() {
     check("user hi; calls ls#1; result 1; calls ls#1", "run ls#1");
-    check("user hi; calls ls#1; user wait; calls ls#1; result 1", "run ls#1");
+    check("user hi; calls ls#1; user wait; calls ls#1; result 1", "run ls#1 superseded");
     check("user hi; calls ls#1 ls#1; started 1; started 1", "run ls#1 unknown, ls#1 unknown");
     check("user hi; calls ls#1 ls#1; result 1", "run ls#1");
     check("user hi; calls ls#1; result 1; result 1", "ask the model");
@@ -114,9 +116,34 @@ fn a_result_closes_the_newest_call_with_its_id_once() {
 }
 
 #[test]
-fn a_user_message_during_tool_calls_waits_for_their_results() {
-    check("user hi; calls ls#1; user stop", "run ls#1");
+fn a_call_does_not_start_once_the_user_has_said_something_else() {
+    check("user hi; calls ls#1; user stop", "run ls#1 superseded");
+    check("user hi; calls ls#1 ls#2; started 1; user stop", "run ls#1 unknown, ls#2 superseded");
+    check("user hi; calls ls#1; approved 1; user please", "run ls#1 approved");
+    check("user hi; calls ls#1; user stop; approved 1", "run ls#1 approved");
+    check("user hi; calls ls#1; user stop; calls ls#2", "run ls#1 superseded, ls#2");
     check("user hi; calls ls#1; user stop; result 1", "ask the model");
+}
+
+#[test]
+fn a_call_does_not_start_by_itself_on_a_second_branch() {
+    check("user hi; calls ls#1; fork b1", "run ls#1 held");
+    check("user hi; calls ls#1; fork b1; on main; note x", "run ls#1");
+    check("user hi; calls ls#1; approved 1; fork b1", "run ls#1 held");
+    check("user hi; calls ls#1; fork b1; approved 1", "run ls#1 approved");
+    check("user hi; calls ls#1; started 1; fork b1", "run ls#1 unknown");
+    check("user hi; calls ls#1; denied 1 no; fork b1", "run ls#1 denied: no");
+}
+
+#[test]
+fn no_decision_from_before_an_adoption_counts() {
+    for before in ["note x", "approved 1", "denied 1 no", "started 1", "approved 1; started 1"] {
+        check(&format!("user hi; calls ls#1; {before}; adopted Ann"), "run ls#1 held");
+    }
+    check("user hi; calls ls#1; adopted Ann; approved 1", "run ls#1 approved");
+    check("user hi; calls ls#1; adopted Ann; calls ls#2", "run ls#1 held, ls#2");
+    check("user hi; calls ls#1; result 1; adopted Ann", "ask the model");
+    check("user hi; calls ls#1; adopted Ann; user stop", "run ls#1 superseded");
 }
 
 #[test]

@@ -135,6 +135,7 @@ impl<'a> Ask<'a> {
 impl Provider {
     /// Asks the model to continue a session, and appends the answer to it: see [`ask`](Provider::ask).
     pub(crate) async fn ask_in(&self, session: &mut Session, sink: Option<Box<DeltaSink<'_>>>) -> Result<()> {
+        session.require_own("continue it")?;
         session.hide_also(&self.secrets());
         check_turn(session)?;
         let request = self.request(session)?;

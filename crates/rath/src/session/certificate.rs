@@ -43,13 +43,17 @@ impl Resumed {
     pub(super) fn new(stored: StoredSession, left_open_by: Option<Arc<Holder>>) -> Self {
         let StoredSession { session, summary, damage } = stored;
         let mut differences: Vec<_> = damage.into_iter().map(Difference::Damage).collect();
+        if session.is_guest() {
+            differences.push(Difference::Guest);
+        }
         if summary.totals.gap {
             differences.push(Difference::Gap);
         }
         if session.head().map(|head| head.id()) != Some(summary.head) {
             differences.push(Difference::Head { recorded: summary.head });
         }
-        if let Some(place) = session.place() {
+        // The place of a guest is not looked at.
+        if let Some(place) = session.place().filter(|_| !session.is_guest()) {
             match session.changes_since_record() {
                 Err(error) => {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
@@ -110,11 +114,19 @@ impl Resumed {
         if self.certificate.is_complete() {
             return Ok(self.session);
         }
-        let hint = "`Resumed::anyway` continues, and the record says so";
-        Err(Error::new(ErrorKind::Differs, &self.certificate).with_hint(hint).with_session(&self.session))
+        let (kind, hint) = match self.session.is_guest() {
+            true => (ErrorKind::Guest, "`Resumed::adopt` takes it over, and the record says so"),
+            false => (ErrorKind::Differs, "`Resumed::anyway` continues, and the record says so"),
+        };
+        Err(Error::new(kind, &self.certificate).with_hint(hint).with_session(&self.session))
     }
 
-    /// Returns the session despite all differences, and records that decision.
+    /// Takes over a session that others made, despite all differences. See [`Session::adopt`].
+    pub fn adopt(self, by: impl Into<String>) -> Session {
+        self.session.adopt(by)
+    }
+
+    /// Returns the session despite all differences, and records that decision. A guest stays one.
     pub fn anyway(mut self) -> Session {
         if !self.certificate.is_complete() {
             let differences: Vec<_> = self.certificate.differences.iter().map(ToString::to_string).collect();
@@ -171,6 +183,8 @@ impl Certificate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
+    /// The session was made by others, and was not [adopted](Resumed::adopt).
+    Guest,
     /// A step that the session descends from is damaged or missing.
     Damage(Damage),
     /// Steps were lost before the session was stored here, as when it was salvaged.
@@ -274,6 +288,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = |module: &str| if module.is_empty() { String::new() } else { format!(" of `{module}`") };
         match self {
+            Difference::Guest => f.write_str("the session was made by others, or copied from elsewhere"),
             Difference::Damage(damage) => write!(f, "damaged: {damage}"),
             Difference::Gap => f.write_str("earlier steps were lost before the session was stored here"),
             Difference::Head { recorded } => write!(f, "the newest step, {}, cannot be read", recorded.short()),

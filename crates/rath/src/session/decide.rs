@@ -35,6 +35,7 @@ impl Session {
 
     /// Returns the id of a call that has no result, or an error that lists those.
     fn open_call(&self, call: CallId) -> Result<CallId> {
+        self.require_own("decide about its calls")?;
         let open = match self.next() {
             turn::Next::RunTools(open) => open,
             turn::Next::AskModel | turn::Next::Done => Vec::new(),

@@ -92,6 +92,7 @@ impl Session {
     /// The command runs on copies of recorded files in temporary directories; no model is asked. It has to fail on the
     /// newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
+        self.require_own("run a command on its files")?;
         let trees = view::trees(self.as_record());
         let leading = trees.history();
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));

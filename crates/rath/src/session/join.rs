@@ -56,6 +56,7 @@ impl Session {
         } else {
             let step = record.head().cloned();
             let mut merged = Session { record, branch, placed: Arc::default(), ..self.clone() };
+            merged.live.ownership = self.ownership_with(theirs);
             step.into_iter().for_each(|step| merged.publish(step));
             merged
         };
@@ -67,6 +68,7 @@ impl Session {
         merged.live = self.live.clone();
         merged.live.recorder = recorder;
         merged.live.place = self.live.place.merged(self, theirs);
+        merged.live.ownership = self.ownership_with(theirs);
         merged.hide_also(theirs.secrets());
         // Theirs stands for both, and was never written to this store.
         if merged.is_head_unrecorded() {
@@ -123,6 +125,7 @@ impl Session {
         }
         self.begin();
         self.hide_also(work.secrets());
+        self.live.ownership = self.ownership_with(work);
         self.recognise(work);
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::event::{EventKind, Hub};
+use super::guest::Ownership;
 use super::placement::Placement;
 use super::recorder::Recorder;
 use super::recording::{self, Replay};
@@ -29,6 +30,8 @@ pub(super) struct Live {
     pub(super) replay: Option<Arc<Replay>>,
     /// The directory that it works in.
     pub(super) place: Placement,
+    /// Whether this user made the session.
+    pub(super) ownership: Ownership,
 }
 
 impl Live {
@@ -125,7 +128,7 @@ impl Session {
     /// Hands the newest step to the recorder, with its JSON if there is one.
     pub(super) fn hand_to_recorder(&mut self, json: Option<Vec<u8>>) {
         if let (Some(recorder), Some(head)) = (&mut self.live.recorder, self.record.head()) {
-            recorder.write(self.branch.id, head, json);
+            recorder.write(self.branch.id, head, json, self.live.ownership);
         }
     }
 

@@ -12,7 +12,7 @@ use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::place::Place;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
 
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
@@ -64,6 +64,7 @@ impl Session {
         if let Some(session) = &self.live.place.within {
             return session.branch_dir();
         }
+        self.require_own("use its files")?;
         let branch_dirs = self.branch_dirs()?;
         let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
         let request =
@@ -92,6 +93,7 @@ impl Session {
         if let Some(branch_dirs) = self.live.place.branch_dirs.get() {
             return Ok(branch_dirs.clone());
         }
+        self.require_own("use its files")?;
         let place = self.place().ok_or_else(|| {
             Error::new(ErrorKind::Place, "the session has no sandbox").with_hint("place it with `session.to(..)`")
         })?;
@@ -101,12 +103,27 @@ impl Session {
 
     /// Returns the stored versions of the session's files.
     pub(super) fn versions(&self) -> Result<Versions> {
+        if self.is_guest() && self.live.place.branch_dirs.get().is_none() && self.replaying().is_none() {
+            return self.guest_versions();
+        }
         let branch_dirs = self.branch_dirs()?;
         let versions = branch_dirs.versions()?;
         versions.cloned().ok_or_else(|| {
             let message = format!("no versions of files are stored for {}", branch_dirs.sandbox().uri());
             Error::new(ErrorKind::Place, message).with_session(self)
         })
+    }
+
+    /// Opens the versions of a guest's files for reading, if there are some at the place that the guest names.
+    fn guest_versions(&self) -> Result<Versions> {
+        let directory = self.place().and_then(|place| {
+            let sandbox = Sandbox::open(place.as_str()).ok()?;
+            sandbox.directory().map(|root| root.join(RATH_DIR).join("workspace"))
+        });
+        match directory.filter(|directory| directory.is_dir()) {
+            Some(directory) => Versions::open_read_only(&directory),
+            None => Err(self.guest_error("read its files")),
+        }
     }
 
     /// Returns the newest tree on the record, or an error that says how to get one.
@@ -246,8 +263,11 @@ impl Session {
 
     /// Returns the place of this session, if the other session has files in another place.
     pub(super) fn place_after_merge(&self, theirs: &Session) -> Option<Place> {
-        let (here, there) = (self.place()?, theirs.place()?);
-        (here != there && theirs.tree().is_some()).then_some(here)
+        let here = self.place()?;
+        let differs = theirs.place().map(|there| there != here && theirs.tree().is_some());
+        // An adopted session voids the places before it, in the order in which the merge is read.
+        let is_adopted = || theirs.as_record().newest_first().any(|step| matches!(step.chunk(), Chunk::Adopted(_)));
+        differs.unwrap_or_else(is_adopted).then_some(here)
     }
 
     /// Merges the files of two sessions, and returns the step that records it.
@@ -266,6 +286,7 @@ impl Session {
         if base_tree.as_ref() == Some(&their_tree) {
             return Ok(plain.with_tree(self.tree()));
         }
+        self.require_own("merge files into it")?;
         let theirs = theirs.quiet();
         self.with_versions(move |ours, versions| ours.merge_trees(versions, &theirs, base_tree, their_tree, plain))
             .await

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use rath_record::lineage::{self, Lineage};
 use rath_record::{BranchId, Parent, Step, StepId, StorageState};
 
+use super::guest::Ownership;
 use super::{Error, Result, Session};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -47,7 +48,7 @@ impl Recorder {
 
     /// Hands over the steps up to the new head of a branch that are not in the store yet. `json` is the JSON of the head,
     /// if it was encoded already.
-    pub(crate) fn write(&mut self, branch: BranchId, head: &Step, json: Option<Vec<u8>>) {
+    pub(crate) fn write(&mut self, branch: BranchId, head: &Step, json: Option<Vec<u8>>, ownership: Ownership) {
         if self.branch_writer.branch() != branch {
             *self = Recorder { number: self.number, ..Recorder::new(&self.store, self.family, branch) };
         }
@@ -75,7 +76,8 @@ impl Recorder {
             state.right = WriteRight::Held(FIRST_EPOCH);
         }
         // Under the lock: writes are queued in the order in which heads were set.
-        let write = Write { family: self.family, branch, right, after, steps, title, newest_json: json };
+        let signer = (ownership == Ownership::Own).then(|| self.store.signer().clone());
+        let write = Write { family: self.family, branch, right, after, steps, title, newest_json: json, signer };
         self.number = self.store.writer_thread().write(write, self.branch_writer.clone());
     }
 
@@ -230,7 +232,7 @@ impl Session {
         let branch = self.id();
         let Some(summary) = summaries.into_iter().find(|summary| summary.branch == branch) else {
             let mut recorder = Recorder::new(store, family, branch);
-            recorder.write(branch, &head, None);
+            recorder.write(branch, &head, None, self.live.ownership);
             return Ok(recorder);
         };
         let Some(known) = walk.find(summary.head).filter(|known| places.contains_key(&known.id())) else {
@@ -245,7 +247,7 @@ impl Session {
             None => return Err(right_lost(branch, None).into()),
         }
         if summary.head != head.id() {
-            recorder.write(branch, &head, None);
+            recorder.write(branch, &head, None, self.live.ownership);
         }
         Ok(recorder)
     }

@@ -25,7 +25,7 @@ impl Store {
     /// Reads a session, as far as it is readable. Steps that are appended to it are not recorded.
     pub async fn read(&self, branch: BranchId) -> Result<StoredSession> {
         let store = self.clone();
-        Ok(StoredSession::new(run_blocking(move || store.read_branch(branch)).await?))
+        run_blocking(move || StoredSession::read(&store, branch)).await
     }
 
     /// Opens a session to continue it. Until the session is dropped, no other handle can append to it.
@@ -38,7 +38,7 @@ impl Store {
         let (branch_writer, left_open_by) = self.writer_thread().claim(branch).await?;
         let store = self.clone();
         let read = move || -> Result<_> {
-            let stored = StoredSession::new(store.read_branch(branch)?);
+            let stored = StoredSession::read(&store, branch)?;
             let (summary, has_title) = (stored.summary.clone(), has_message(branch, stored.session.head()));
             Ok((Resumed::new(stored, left_open_by), summary, has_title))
         };
@@ -57,8 +57,12 @@ impl Store {
 }
 
 impl StoredSession {
-    fn new(StoredBranch { summary, head, damage }: StoredBranch) -> Self {
+    /// Reads a session. Blocks.
+    fn read(store: &Store, branch: BranchId) -> Result<Self> {
+        let stored = store.read_branch(branch)?;
+        let is_own = store.is_own(&stored);
+        let StoredBranch { summary, head, damage, .. } = stored;
         let record = head.map(Record::at).unwrap_or_default();
-        StoredSession { session: Session::resume(record), summary, damage }
+        Ok(StoredSession { session: Session::resume(record).owned_if(is_own), summary, damage })
     }
 }

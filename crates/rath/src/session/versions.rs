@@ -25,6 +25,11 @@ impl Versions {
         Ok(Versions(Objects::open(directory)?))
     }
 
+    /// Opens a directory that holds versions, for reading only.
+    pub(crate) fn open_read_only(directory: &Path) -> Result<Self> {
+        Ok(Versions(Objects::open_read_only(directory)?))
+    }
+
     /// Returns the objects behind the versions.
     pub(crate) fn objects(&self) -> &Objects {
         &self.0

@@ -5,6 +5,7 @@
 //! the file that holds it.
 
 mod contents;
+mod signatures;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -19,7 +20,9 @@ use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{advances, branches, damage, find_step, summaries};
+use self::signatures::SignatureFile;
 use super::registry::Create;
+use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
     Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
@@ -45,6 +48,7 @@ use crate::store::error::{Result, StoreError, StoreErrorKind};
 pub struct Jsonl {
     uri: String,
     folder: PathBuf,
+    location: String,
     state: Mutex<JsonlState>,
 }
 
@@ -74,6 +78,7 @@ struct OpenFile {
     branches: HashMap<BranchId, StepId>,
     /// The steps of other files that rows of this file name already.
     elsewhere: HashSet<StepId>,
+    signatures: SignatureFile,
     dirty: bool,
 }
 
@@ -107,7 +112,8 @@ impl Jsonl {
             }
             make_folder(&folder).map_err(|error| failed(&uri, "make", error))?;
         }
-        Ok(Jsonl { uri, folder, state: Mutex::default() })
+        let location = location_of(&folder);
+        Ok(Jsonl { uri, folder, location, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, JsonlState> {
@@ -219,7 +225,7 @@ impl Jsonl {
             return Ok(None);
         }
         let opened = self.read_file(family)?;
-        let branches = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
+        let branches: HashMap<_, _> = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
         let encoder = match opened.position {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
             // Cut in its first row: nothing in the file was ever reported as durable.
@@ -231,7 +237,8 @@ impl Jsonl {
             }
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
-        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, dirty: true }))
+        let signatures = SignatureFile::new(&path);
+        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true }))
     }
 
     /// Opens the file that is locked instead of the file of a session, on systems that need one.
@@ -255,17 +262,17 @@ impl Jsonl {
 
     /// Creates the error for a claim of a branch whose file another process writes.
     fn held_error(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<StoreError> {
-        let mut writer = None;
-        // A process that has just locked the file is about to write its name.
+        // A process that has just locked the file is about to write its name. Until then the file names an earlier writer.
         for _ in 0..LOCK_TRIES {
             let opened = self.read_file(family)?;
-            writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
-            if opened.report.ending != Ending::Closed && writer.as_ref().is_some_and(|writer| !writer.is_dead()) {
-                break;
+            let writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
+            let is_open = opened.report.ending != Ending::Closed;
+            if let Some(writer) = writer.filter(|writer| is_open && writer != holder && !writer.is_dead()) {
+                return Ok(branch_held(branch, &writer));
             }
             std::thread::sleep(LOCK_RETRY_PAUSE);
         }
-        Ok(branch_held(branch, &writer.unwrap_or_else(|| holder.clone())))
+        Ok(branch_held(branch, &"another process"))
     }
 
     /// Creates the file of a session, locked.
@@ -277,7 +284,8 @@ impl Jsonl {
         super::sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
         let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, dirty: true })
+        let signatures = SignatureFile::new(&self.path(family));
+        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true })
     }
 
     /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
@@ -347,6 +355,9 @@ impl Jsonl {
             }
             open.encoder.push_step(step).map_err(|error| StoreError::wrap(StoreErrorKind::Format, error))?;
             rows.set(step, StorageState::At(number));
+            // A write that is cut off may end at any of its steps.
+            let branch = step.stamp().branch;
+            open.signatures.add(branch, step.id(), write.signature(branch, step));
             let at = open.branches.entry(step.stamp().branch).or_insert(step.id());
             if advances(*at, step) {
                 *at = step.id();
@@ -363,6 +374,8 @@ impl Jsonl {
             let mut written = Vec::new();
             for open in state.open.values_mut().filter(|open| open.dirty) {
                 open.dirty = false;
+                // Before the steps: a process that is killed in between leaves none of its steps unsigned.
+                open.signatures.write();
                 open.file.write_all(&open.encoder.take_bytes())?;
                 written.push(&open.file);
             }
@@ -428,6 +441,10 @@ impl StoreBackend for Jsonl {
         &self.uri
     }
 
+    fn location(&self) -> Option<String> {
+        Some(self.location.clone())
+    }
+
     fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
         let mut state = self.lock_for_write()?;
         let answers = group.iter().map(|write| self.append(&mut state, write, rows)).collect::<Result<Vec<_>>>();
@@ -475,7 +492,9 @@ impl StoreBackend for Jsonl {
             }
         }
         self.sync(&mut state)?;
-        over.iter().for_each(|family| _ = state.open.remove(family));
+        for mut open in over.iter().filter_map(|family| state.open.remove(family)) {
+            open.signatures.reduce(&open.branches);
+        }
         Ok(())
     }
 
@@ -522,7 +541,8 @@ impl StoreBackend for Jsonl {
             };
             rows.set(step, StorageState::At(number));
         }
-        Ok(StoredBranch { summary, head, damage })
+        let signature = SignatureFile::find(&self.path(family), branch, summary.head);
+        Ok(StoredBranch { summary, head, signature, damage })
     }
 
     fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {
@@ -572,6 +592,7 @@ impl StoreBackend for Jsonl {
         let _locked = self.lock_idle(family)?;
         let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
         std::fs::remove_file(&path).map_err(|error| self.io_error("write to", error))?;
+        let _ = std::fs::remove_file(SignatureFile::path(&path));
         // A lock file that stays does no harm.
         let _ = lock_path(&path).map(std::fs::remove_file);
         let mut state = self.lock();

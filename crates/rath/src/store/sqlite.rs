@@ -44,6 +44,7 @@ use self::schema::{OpenMode, StoreConnection};
 use self::transaction::{SqliteWriter, TransactionError, renew};
 use super::holder::LEASE;
 use super::registry::Create;
+use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch, Write,
     failed, make_folder, sync_parent,
@@ -66,6 +67,7 @@ use crate::store::error::{Result, StoreError, StoreErrorKind};
 pub struct Sqlite {
     uri: String,
     path: Option<PathBuf>,
+    location: Option<String>,
     writer: Mutex<SqliteWriter>,
     reader: Arc<Mutex<StoreConnection>>,
     lease: Duration,
@@ -152,7 +154,8 @@ impl Sqlite {
         reader: Arc<Mutex<StoreConnection>>,
         broken: Option<StoreError>,
     ) -> Self {
-        Sqlite { uri, path, writer: Mutex::new(SqliteWriter::new(writer, broken)), reader, lease: LEASE }
+        let location = path.as_deref().map(location_of);
+        Sqlite { uri, path, location, writer: Mutex::new(SqliteWriter::new(writer, broken)), reader, lease: LEASE }
     }
 
     /// Sets the time for which a writer counts as alive after its last renewal. The default is 30 seconds.
@@ -192,6 +195,10 @@ fn follow_link(uri: &str, file: PathBuf) -> Result<PathBuf> {
 impl StoreBackend for Sqlite {
     fn uri(&self) -> &str {
         &self.uri
+    }
+
+    fn location(&self) -> Option<String> {
+        self.location.clone()
     }
 
     fn write(&self, group: &[Write], rows: &StepPlaces) -> Result<Vec<Result<()>>> {
@@ -246,7 +253,7 @@ impl StoreBackend for Sqlite {
             Ok((row, summary, damage))
         })?;
         let head = StepLoader::new(&self.reader, rows, None).fetch(row.head, row.head_id);
-        Ok(StoredBranch { summary, head, damage })
+        Ok(StoredBranch { summary, head, signature: row.signature, damage })
     }
 
     fn pieces(&self, branch: BranchId, rows: &Arc<StepPlaces>) -> Result<Vec<Step>> {

@@ -51,6 +51,7 @@ pub(crate) async fn run_calls(
     toolbox: &Toolbox<'_>,
     pending: Vec<PendingCall>,
 ) -> Result<OutputVisibility> {
+    session.require_own("make its calls")?;
     let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
     if let Some(error) = undecided(&plans) {
         return Err(error.with_session(session));
@@ -158,10 +159,12 @@ impl CallOutcome {
 /// Decides which action a call needs.
 fn plan(session: &Session, tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
     let PendingCall { step, call, progress, .. } = pending;
-    let action = if let Progress::Denied { reason } = &progress {
-        CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
-    } else {
-        match parse_call(tools, &call) {
+    let action = match &progress {
+        Progress::Denied { reason } => {
+            CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
+        }
+        Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
+        _ => match parse_call(tools, &call) {
             // The tool may have been another one then, and the call may have taken effect.
             Err(_) if progress == Progress::Unknown => CallAction::AskPerson(OpenQuestion::UnknownEnd),
             Err(outcome) => CallAction::Close(outcome),
@@ -174,10 +177,12 @@ fn plan(session: &Session, tools: &[ToolHandle], pending: PendingCall) -> CallPl
                     _ => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
                 })
             }
-        }
+        },
     };
     CallPlan { call, action }
 }
+
+const SUPERSEDED: &str = "not made: the user said something else before it was started";
 
 const PANICKED: &str = "failed: the tool panicked";
 
@@ -233,7 +238,7 @@ fn choose_action(
 ) -> CallAction {
     let nature = tool.tool().nature(&arguments);
     match progress {
-        Progress::New if tool.tool().needs_approval(&arguments) => {
+        Progress::Held | Progress::New if *progress == Progress::Held || tool.tool().needs_approval(&arguments) => {
             if session.nesting() > 0 {
                 let why = "denied: the call needs a person's approval, and no person can be asked here";
                 return CallAction::Close(CallOutcome::new(Outcome::Denied, why));

@@ -127,9 +127,9 @@ fn each_answer_is_counted_once_on_all_branches() {
     let provider = provider(20);
     let budget = Budget::new();
     let session = block_on(provider.ask(Session::user("hi").within(budget.clone())).into_future()).expect("answered");
-    let again = Session::resume(session.as_record().clone()).within(budget.clone());
+    let again = Session::resume_own(session.as_record().clone()).within(budget.clone());
     assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
-    let free = Session::resume(session.as_record().clone());
+    let free = Session::resume_own(session.as_record().clone());
     let both = [free.fork().within(budget.clone()), free.fork().within(budget.clone())];
     assert_eq!((budget.spent_turns(), budget.spent_tokens()), (1, 150));
     drop((again, both));

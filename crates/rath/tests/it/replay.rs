@@ -84,7 +84,7 @@ fn check(session: &Session, workflow: &dyn Run, expected: Expect) {
     expected.assert_eq(&format!("{replayed}\n"));
     let bytes = rath::record::codec::Encoder::encode_record(session.as_record()).expect("bytes");
     let opened = rath::record::codec::read(&bytes).expect("a record").record;
-    let again = block_on(Session::resume(opened).replay(workflow)).expect("a replay").to_string();
+    let again = block_on(Session::resume_own(opened).replay(workflow)).expect("a replay").to_string();
     assert_eq!(again, replayed);
 }
 
@@ -632,7 +632,7 @@ fn a_run_that_was_dropped_at_any_moment_and_resumed() {
         let (newest, result) = poll(&flow, Session::user("go"), moment, || Then::Drop);
         if result.is_none() {
             // As it would be opened from a store.
-            let newest = Session::resume(newest.as_record().clone());
+            let newest = Session::resume_own(newest.as_record().clone());
             matches_recorded_steps(&newest, &mute_all());
             let cut = block_on(newest.replay(&mute_all())).expect("a replay");
             // Only a run that was waiting can be seen to have been cut short.
@@ -660,7 +660,7 @@ fn matches_recorded_steps(session: &Session, workflow: &dyn Run) {
 fn every_prefix_of_a_session_can_be_replayed() {
     let session = run(&Resumed { all: all() }, Session::user("go"));
     for step in session.as_record().steps() {
-        matches_recorded_steps(&Session::resume(Record::at(step.clone())), &mute_all());
+        matches_recorded_steps(&Session::resume_own(Record::at(step.clone())), &mute_all());
     }
 }
 
@@ -1147,7 +1147,7 @@ fn abandoned_work_is_abandoned_again() {
     let mut session = run(&spawned(script([DONE])), Session::user("go"));
     exact(&session, &spawned(mute()));
     let before = session.as_record().steps()[1].clone();
-    session = Session::resume(Record::at(before));
+    session = Session::resume_own(Record::at(before));
     exact(&session, &spawned(mute()));
 }
 
@@ -1183,7 +1183,7 @@ fn a_program_that_crashed_and_was_started_again() {
         "#]],
         ),
     ] {
-        let stored = Session::resume(Record::at(whole.as_record().steps()[nth].clone()));
+        let stored = Session::resume_own(Record::at(whole.as_record().steps()[nth].clone()));
         let turns = if nth == 3 { &[COUNT, DONE][..] } else { &[DONE] };
         let session = run(&record(turns), stored);
         assert_eq!(session.text(), Some("done"));
@@ -1226,7 +1226,7 @@ fn a_step_of_a_newer_version_is_accepted() {
             .map_or(rath::record::Parents::None, |head| rath::record::Parents::One(rath::record::Parent::Loaded(head)));
         head = Some(rath::record::Step::from_json(parents, &json, step.stamp().clone()).expect("a chunk"));
     }
-    let newer = Session::resume(Record::at(head.expect("steps")));
+    let newer = Session::resume_own(Record::at(head.expect("steps")));
     assert_ne!(newer.head(), session.head());
     exact(&newer, &agent(&mute()));
 }
@@ -1237,7 +1237,7 @@ fn a_recording_with_a_missing_step_is_refused() {
     let steps = session.as_record().steps();
     let gone = rath::record::Parents::One(rath::record::Parent::Missing(Box::new(steps[1].id())));
     let step = rath::record::Step::from_json(gone, &steps[2].json(), steps[2].stamp().clone()).expect("a chunk");
-    let broken = Session::resume(Record::at(step));
+    let broken = Session::resume_own(Record::at(step));
     let error = block_on(broken.replay(&counting(&mute(), &Counter::default()))).expect_err("a gap");
     assert_eq!(error.kind(), ErrorKind::Replay);
     assert!(!broken.rebuild().is_exact());

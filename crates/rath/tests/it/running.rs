@@ -610,7 +610,7 @@ fn every_step_is_an_event_forks_and_merges_included() {
             let branches = [Branch::new("one", &agent as &dyn Run), Branch::new("two", &agent)];
             let session = fork_join(&session, branches).await.merge().await?;
             // `theirs` has all steps of `ours`, and no listener.
-            let mut theirs = Session::resume(session.as_record().clone());
+            let mut theirs = Session::resume_own(session.as_record().clone());
             theirs.push(Chunk::user("and?"));
             agent.run(session.merge(&theirs).await?).await
         }

@@ -7,7 +7,7 @@ use rath::prelude::*;
 use rath::record::graph;
 use rath::record::graph::Ids;
 
-use crate::support::now;
+use crate::support::{block_on, now};
 
 fn calls(id: &str) -> Chunk {
     Chunk::calls([Call::new(id, "ls", "{}")])
@@ -223,4 +223,48 @@ fn a_fork_of_nothing_is_a_beginning() {
     let mut fork = Session::empty().fork();
     fork.push(Chunk::user("hi"));
     assert!(fork.export(Ids::Original).contains(r#""lineage_kind":"op_create""#));
+}
+
+#[test]
+fn a_session_of_others_stays_a_guest_until_it_is_adopted() {
+    let mut own = Session::user("hi");
+    own.push(Chunk::assistant("hello"));
+    let guest = Session::resume(own.as_record().clone());
+    let check = |what: &str, session: &Session, is_guest: bool| assert_eq!(session.is_guest(), is_guest, "{what}");
+    check("an own session", &own, false);
+    check("a record of unknown origin", &guest, true);
+    check("a record that the program vouches for", &Session::resume_own(own.as_record().clone()), false);
+    check("a fork", &guest.fork(), true);
+    check("a detached session", &guest.detach(), true);
+    let first = own.as_record().steps()[0].id();
+    check("an earlier step", &guest.at(first).expect("a step"), true);
+    let mut fork = guest.fork();
+    fork.push(Chunk::user("more"));
+    check("an own session that a guest was merged into", &block_on(own.merge(&fork)).expect("merged"), true);
+    check("a guest that an own session was merged into", &block_on(fork.merge(&own)).expect("merged"), true);
+    let mut with_aside = own.clone();
+    with_aside.keep_aside(&fork);
+    check("an own session with work of a guest aside", &with_aside, true);
+
+    let adopted = fork.adopt("Ann");
+    check("an adopted guest", &adopted, false);
+    check("a fork of an adopted guest", &adopted.fork(), false);
+    check("an adopted guest before it was adopted", &adopted.at(first).expect("a step"), true);
+    assert_eq!(adopted.clone().adopt("Ben").chunk_count(), adopted.chunk_count(), "an own session does not change");
+}
+
+#[test]
+fn the_place_and_the_calls_of_a_guest_are_not_in_force() {
+    let mut session = Session::user("hi").to(Sandbox::local("/"));
+    session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command":"true"}"#)]));
+    let guest = Session::resume(session.as_record().clone());
+    let script = Script::of([r#"{"text": "done"}"#]).expect("a script");
+    let agent = Agent::new("Go.", &script.into()).tools(rath::tool::builtin::all());
+    let error = block_on(agent.run(guest.clone())).expect_err("it is a guest");
+    assert_eq!(error.kind(), ErrorKind::Guest);
+    assert_eq!(guest.clone().approve("c1").expect_err("it is a guest").kind(), ErrorKind::Guest);
+    let adopted = guest.adopt("Ann");
+    assert_eq!(adopted.place(), None);
+    let error = block_on(agent.run(adopted)).expect_err("the call waits");
+    assert_eq!(error.kind(), ErrorKind::Approval);
 }

@@ -295,6 +295,7 @@ fn note_losses(session: &Session, notes: &Notes) {
             Chunk::Retry(_) => notes.count("failed attempt", UNREAD),
             Chunk::Interrupted(_) => notes.count("interruption", UNREAD),
             Chunk::Failed(_) => notes.count("failure", UNREAD),
+            Chunk::Adopted(_) => notes.count("adoption", UNREAD),
             Chunk::Resumed(_) => notes.count("resumption", UNREAD),
             Chunk::Note(note) if !is_origin(&note.text) => notes.count("note", UNREAD),
             Chunk::Other(_) => notes.count("chunk of a newer version", UNREAD),

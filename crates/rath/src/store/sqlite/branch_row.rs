@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rath_record::{BranchId, Seal, Step, StepId, Timestamp, Totals};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::BranchSummary;
+use super::super::{BranchSummary, Signature};
 use super::scan::{self, BRANCHES};
 use super::step_row::{FieldReader, SEAL_BYTES};
 use super::transaction::holder_of;
@@ -29,7 +29,17 @@ pub(super) struct BranchRow {
     pub(super) epoch: u64,
     at: Option<Timestamp>,
     totals: Vec<u8>,
+    /// The signature under the newest step.
+    pub(super) signature: Option<Signature>,
     pub(super) title: Arc<str>,
+}
+
+/// The newest step of a branch, and what its row holds of it.
+pub(super) struct NewHead<'a> {
+    pub(super) place: u64,
+    pub(super) step: &'a Step,
+    pub(super) totals: Vec<u8>,
+    pub(super) signature: Option<Signature>,
 }
 
 impl BranchRow {
@@ -37,16 +47,30 @@ impl BranchRow {
     pub(super) fn new(
         b: i64,
         (id, family): (BranchId, BranchId),
-        (place, head): (u64, &Step),
+        NewHead { place, step, totals, signature }: NewHead<'_>,
         title: Arc<str>,
     ) -> Self {
-        let (head_id, at, totals) = (head.id(), head.stamp().at, head.encode_totals());
-        BranchRow { b, id, family, head: place, head_id, followed: 0, writer: 0, epoch: 0, at, totals, title }
+        let (head_id, at) = (step.id(), step.stamp().at);
+        BranchRow {
+            b,
+            id,
+            family,
+            head: place,
+            head_id,
+            followed: 0,
+            writer: 0,
+            epoch: 0,
+            at,
+            totals,
+            signature,
+            title,
+        }
     }
 
     /// Sets the newest step.
-    pub(super) fn move_to(&mut self, place: u64, head: &Step, totals: Vec<u8>) {
-        (self.head, self.head_id, self.at, self.totals) = (place, head.id(), head.stamp().at, totals);
+    pub(super) fn move_to(&mut self, NewHead { place, step, totals, signature }: NewHead<'_>) {
+        (self.head, self.head_id, self.at) = (place, step.id(), step.stamp().at);
+        (self.totals, self.signature) = (totals, signature);
     }
 
     /// Inserts the row, or updates it if it is in the table.
@@ -58,6 +82,7 @@ impl BranchRow {
         }
         scratch.extend_from_slice(&self.head_id.0);
         scratch.extend_from_slice(&self.totals);
+        self.signature.iter().for_each(|signature| scratch.extend_from_slice(&signature.0));
         let seal = seal(self.b, [&self.id.0, &self.family.0], scratch, &self.title);
         scratch.extend_from_slice(&seal);
         if is_new {
@@ -106,9 +131,12 @@ impl BranchRow {
         let mut fields = FieldReader(state);
         let [head, followed, writer, epoch] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
-        let (head_id, totals, title) = (StepId(fields.array()?), fields.0.to_vec(), title.into());
-        Totals::decode(&totals)?;
-        Some(BranchRow { b, id, family, head, head_id, followed, writer, epoch, at, totals, title })
+        let (head_id, title) = (StepId(fields.array()?), title.into());
+        Totals::decode(fields.0)?;
+        let (totals, signature) = fields.0.split_at_checked(Totals::encoded_bytes(fields.0)?)?;
+        // A row of an earlier version has none.
+        let (totals, signature) = (totals.to_vec(), signature.try_into().ok().map(Signature));
+        Some(BranchRow { b, id, family, head, head_id, followed, writer, epoch, at, totals, signature, title })
     }
 
     /// Reads the number, the writer and the list entry of a branch, and copies nothing but the title; none if the seal of the

@@ -14,7 +14,7 @@ use super::super::{
     FIRST_EPOCH, Holder, StepPlaces, WriteRight, branch_held, branch_moved, missing_parent, parent_not_stored,
     right_lost,
 };
-use super::branch_row::BranchRow;
+use super::branch_row::{BranchRow, NewHead};
 use super::payload;
 use super::prepared::PreparedWrite;
 use super::schema::StoreConnection;
@@ -211,7 +211,7 @@ impl Transaction<'_> {
     }
 
     /// Adds a branch.
-    fn add(&mut self, ids: (BranchId, BranchId), head: (u64, &Step), title: Arc<str>) {
+    fn add(&mut self, ids: (BranchId, BranchId), head: NewHead<'_>, title: Arc<str>) {
         self.writer.newest_branch += 1;
         let row = BranchRow::new(self.writer.newest_branch, ids, head, title);
         self.changed.push((row.b, row.id));
@@ -317,17 +317,20 @@ impl Transaction<'_> {
             if self.branch(*branch)?.is_none()
                 && let StorageState::At(place) = rows.lookup_step(&write.steps[*nth])
             {
-                self.add((*branch, write.family), (place, &write.steps[*nth]), title.clone());
+                let step = &write.steps[*nth];
+                let (totals, signature) = (step.encode_totals(), write.signature(*branch, step));
+                self.add((*branch, write.family), NewHead { place, step, totals, signature }, title.clone());
             }
         }
+        let head = NewHead { place: last, step: head, totals, signature: write.signature(write.branch, head) };
         if let WriteRight::New(holder) = &write.right {
             let writer = self.own(holder)?;
-            self.add((write.branch, write.family), (last, head), write.title.clone().unwrap_or_default());
+            self.add((write.branch, write.family), head, write.title.clone().unwrap_or_default());
             self.change(write.branch, |row| (row.writer, row.epoch) = (writer, FIRST_EPOCH))?;
             self.writer.held.insert(write.branch);
         } else {
             self.change(write.branch, |row| {
-                row.move_to(last, head, totals);
+                row.move_to(head);
                 write.title.iter().for_each(|title| row.title = title.clone());
             })?;
         }

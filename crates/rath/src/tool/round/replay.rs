@@ -37,7 +37,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
             Chunk::Merged(_) => {
                 if let Some(aside) = step.parents().get(1).and_then(|aside| aside.step()) {
                     replay.accept_step(aside);
-                    session.keep_aside(&Session::resume(Record::at(aside.clone())));
+                    session.keep_aside(&Session::resume_own(Record::at(aside.clone())));
                 }
             }
             _ => {

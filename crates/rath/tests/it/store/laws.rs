@@ -148,7 +148,7 @@ impl<'a> Program<'a> {
         }
         for pair in self.live.windows(2).filter(|pair| pair.iter().all(has_own_steps)) {
             let found = |session: &Session| block_on(store.read(session.id())).expect("it is there").session;
-            let plain = |session: &Session| Session::resume(session.as_record().clone());
+            let plain = |session: &Session| Session::resume_own(session.as_record().clone());
             let merged =
                 |of: &dyn Fn(&Session) -> Session| now(of(&pair[0]).merge(&of(&pair[1]))).expect("no call is open");
             assert_eq!(told(&merged(&found)), told(&merged(&plain)), "seed {seed}");
