@@ -255,17 +255,46 @@ impl AgentArgs {
 
 /// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
 pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
+    let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
+    print_sandbox_in(sandbox, &directory, is_chosen).await
+}
+
+/// Prints the restrictions of a sandbox whose commands run in `directory`, in words.
+pub(crate) async fn print_sandbox_in(sandbox: &Sandbox, directory: &str, is_chosen: bool) -> Result<(), Failure> {
     let capabilities = sandbox.capabilities().await.map_err(|error| {
         let failure = Failure::from(error);
         if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
     })?;
-    output::print_message(describe_sandbox(sandbox, &capabilities));
+    output::print_message(describe_sandbox(directory, &capabilities));
     Ok(())
 }
 
+/// Opens the sandbox in which recorded calls, or commands on recorded files, run in `directory`: the one that the user chose,
+/// or else one that restricts at least as much as the default and as every sandbox of the recording.
+pub(crate) fn strict_sandbox(session: &Session, chosen: Option<&str>, directory: &Path) -> Result<Sandbox, Failure> {
+    /// The options that restrict more than the default does.
+    const STRICT_OPTIONS: [&str; 7] = ["host", "memory", "processes", "file_size", "cpu_time", "output", "hide"];
+    let usage = |error: rath::sandbox::Error| Failure::from(error).with_exit(Exit::Usage);
+    if let Some(uri) = chosen {
+        return Sandbox::open(uri).map_err(usage);
+    }
+    let mut uri = Sandbox::isolated(directory).uri().to_owned();
+    for step in session.as_record().steps() {
+        let Chunk::Placed(placed) = step.chunk() else { continue };
+        let Some((_, options)) = placed.place.strip_prefix("isolated:").and_then(|rest| rest.split_once('?')) else {
+            continue;
+        };
+        let is_strict = |option: &&str| STRICT_OPTIONS.iter().any(|name| option.split('=').next() == Some(name));
+        for option in options.split('&').filter(is_strict).filter(|option| *option != "host=read-only") {
+            uri.push(if uri.contains('?') { '&' } else { '?' });
+            uri.push_str(option);
+        }
+    }
+    Sandbox::open(&uri).map_err(usage)
+}
+
 /// Describes the restrictions of a sandbox on one line.
-fn describe_sandbox(sandbox: &Sandbox, capabilities: &Capabilities) -> String {
-    let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
+fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
     let mut line = match capabilities.isolation {
         Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
         Isolation::Namespaces(HostAccess::ReadOnly) => format!("sandbox: writes only in {directory}"),

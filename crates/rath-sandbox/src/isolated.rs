@@ -31,7 +31,7 @@ use crate::files::Digest;
 ///
 /// A command sees the machine read-only, without the private files of people and services, and can write in the workspace
 /// only. `/tmp` and the home directory are empty, and last as long as the command. The command has a loopback network
-/// only, sees no processes of others and no devices, and has no privileges and no way to get any. Environment variables
+/// only and no Unix sockets except connected pairs, sees no processes of others and no devices, and has no privileges and no way to get any. Environment variables
 /// and the end of processes are as in [`Local`](super::Local).
 ///
 /// All of this is enforced by the kernel. If the kernel lacks a part, nothing runs, and the error names the part.
@@ -307,13 +307,17 @@ impl IsolatedOptions {
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        // The user's key, if it is not in the home directory, which is hidden.
+        let data = std::env::var_os("XDG_DATA_HOME").map(|data| PathBuf::from(data).join("rath"));
+        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(data.filter(|data| data.is_absolute())).collect();
         let request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
             home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
             path: variable("PATH").unwrap_or_default(),
             host: self.host,
-            hidden: &self.hidden,
+            network: self.network,
+            hidden: &hidden,
             shown: &self.shown,
         };
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -328,7 +332,7 @@ impl IsolatedOptions {
             pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
             mount_ops: mounts::plan(&request)?,
             workspace: mounts::c_path(&mount_path)?,
-            filters: seccomp::filters()?,
+            filters: seccomp::filters(self.network)?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
         };
         Ok(OpenIsolated { root, namespace: Arc::new(namespace), limits, capabilities: OnceLock::new() })

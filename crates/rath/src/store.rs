@@ -10,6 +10,9 @@ mod branch_writer;
 mod error;
 mod holder;
 mod jsonl;
+#[cfg(unix)]
+mod owner;
+pub(crate) mod rath_dir;
 mod registry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -91,6 +94,11 @@ pub trait StoreBackend: Send + Sync + 'static {
     /// ends with the process. Part of every [`Signature`].
     fn location(&self) -> Option<String> {
         Some(self.uri().to_owned())
+    }
+
+    /// Returns the file or directory on this machine that holds the store, if there is one. Tools must not write it.
+    fn path(&self) -> Option<&Path> {
+        None
     }
 
     /// Appends a group of writes, all of them durable on return.
@@ -384,6 +392,11 @@ impl Store {
     /// Returns the URI that opens this store.
     pub fn uri(&self) -> &str {
         self.0.backend.uri()
+    }
+
+    /// Returns the file or directory on this machine that holds the store, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.backend.path()
     }
 
     /// Lists all branches, in the order in which they began.

@@ -1,10 +1,13 @@
 //! `rath bisect`: find the step that broke something.
 
+use std::path::Path;
+
 use rath::record::draw::{self, count};
-use rath::view;
+use rath::{Sandbox, view};
 use serde_json::json;
 
 use super::blame;
+use crate::agent;
 use crate::output::{self, CommandResult, Exit};
 use crate::sessions::{self, StoreArg};
 
@@ -20,6 +23,9 @@ pub(crate) struct BisectArgs {
     /// The command; exit code 0 means good, any other bad
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
+    /// The sandbox of the command: isolated: or local:, with the options of such a sandbox (default: isolated:)
+    #[arg(long, value_name = "SANDBOX")]
+    sandbox: Option<String>,
     #[command(flatten)]
     store: StoreArg,
     /// Print a JSON object
@@ -32,7 +38,12 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     let exit = loaded.warn();
     loaded.require_files()?;
     loaded.require_own()?;
-    let bisected = loaded.session.bisect(&args.command).await?;
+    // Commands see each copy at the path of the session's directory.
+    let place = loaded.session.place().and_then(|place| Sandbox::open(place.as_str()).ok());
+    let directory = place.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new("."));
+    let sandbox = agent::strict_sandbox(&loaded.session, args.sandbox.as_deref(), directory)?;
+    agent::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;
+    let bisected = loaded.session.bisect_in(&sandbox, &args.command).await?;
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));
     let asked = step.and_then(view::find_call);

@@ -53,6 +53,9 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     // Changed files are no obstacle: the changes are recorded before the check runs.
     let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
     let mut session = session.hiding(agent::secrets());
+    if let Some(place) = session.place() {
+        agent::print_sandbox(&rath::Sandbox::open(place.as_str())?, true).await?;
+    }
     session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;
     let passed = session.checks().list.get(command).is_some_and(|check| check.checked.verdict == Verdict::Passed);

@@ -37,7 +37,10 @@ pub(crate) struct ReplayArgs {
     /// The system prompt of the agent that continues (default: the recorded one)
     #[arg(long, value_name = "TEXT", requires = "from")]
     system: Option<String>,
-    /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY (default with --from: where they ran)
+    /// The sandbox of the tools: isolated:DIRECTORY or local:DIRECTORY
+    ///
+    /// Default with --from: where they ran. Default with --tools: an empty directory, isolated at least as strictly as when
+    /// they ran.
     #[arg(long, value_name = "SANDBOX")]
     sandbox: Option<String>,
     /// Print a JSON object
@@ -83,10 +86,11 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
     loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create()?;
-    let sandbox = match &args.sandbox {
-        Some(uri) => Sandbox::open(uri)?,
-        None => Sandbox::local(&directory.0),
-    };
+    let sandbox = agent::strict_sandbox(&loaded.session, args.sandbox.as_deref(), &directory.0)?;
+    match args.sandbox.is_some() {
+        true => agent::print_sandbox(&sandbox, true).await?,
+        false => agent::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
+    }
     let session = loaded.session.clone().hiding(agent::secrets());
     let replayed = {
         let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
@@ -171,6 +175,7 @@ async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) ->
     if let Source::Store(store, ..) = &loaded.source {
         session = session.record(store).await?;
     }
+    session.check_directory().await?;
     let outcome = agent_args.work(&agent, session).await;
     let session = outcome.session().cloned();
     let result = outcome.finish()?;

@@ -36,6 +36,7 @@ pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
     let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
     agent::push_prompt(&mut session, prompt, &example)?;
     let session = args.agent.place(session).await?.record(&stored.store).await?;
+    session.check_directory().await?;
     if args.fork {
         output::message!("forked as {}", session.id().short());
     }

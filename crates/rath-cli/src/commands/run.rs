@@ -98,6 +98,7 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
     };
     // The session is stored before the agent starts: if that fails, nothing is run.
     let session = args.agent.place(session).await?.record(&store).await?;
+    session.check_directory().await?;
     args.agent.work(&agent, session).await.finish_stored(&args.agent, &option)
 }
 
@@ -112,6 +113,7 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
     session = args.agent.place(session).await?;
+    session.check_directory().await?;
     // The session is saved before the agent starts: if that fails, nothing is run.
     session.save(path).await?;
     let outcome = args.agent.work(&agent, session).await;

@@ -279,6 +279,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.check(
             &["check", "true", "--session", &merged],
             &expect![[r#"
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! error: files are in conflict: `x.txt` (content), `y.txt` (modified and deleted), `z.txt` (content)
                 ! hint: `rath review S4 --store STORE` shows what is waiting for you
                 exit 4

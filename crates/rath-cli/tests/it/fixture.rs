@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use expect_test::Expect;
 use serde_json::{Value, json};
 
-const STORES: [&str; 2] = ["sqlite:s.db", "jsonl:s"];
+const STORES: [&str; 2] = ["sqlite:.rath/s.db", "jsonl:.rath/s"];
 
 /// Runs a test on each kind of store.
 pub(crate) fn for_each_store(script: &str, test: impl Fn(&Fixture)) {
@@ -169,7 +169,7 @@ impl Fixture {
             // No process has the store open: there is no WAL.
             Some(("sqlite", path)) => self.path(path),
             _ => {
-                let files = std::fs::read_dir(self.path("s")).expect("a folder");
+                let files = std::fs::read_dir(self.path(".rath/s")).expect("a folder");
                 let mut paths = files.map(|entry| entry.expect("an entry").path());
                 paths.find(|path| path.extension().is_some_and(|it| it == "jsonl")).expect("a session")
             }

@@ -63,9 +63,10 @@ impl Visit {
         let file = |name: &str| path(name).display().to_string();
         let store = match arrival {
             Arrival::Copied => Store::new(Sqlite::open(&file("author/rath.db"), Create::IfMissing).expect("opened")),
-            Arrival::ClonedLines => {
-                Store::signed_with(Jsonl::open(&file("project/lines"), Create::IfMissing).expect("opened"), author)
-            }
+            Arrival::ClonedLines => Store::signed_with(
+                Jsonl::open(&file("project/.rath/sessions"), Create::IfMissing).expect("opened"),
+                author,
+            ),
             _ => Store::signed_with(
                 Sqlite::open(&file("project/.rath/rath.db"), Create::IfMissing).expect("opened"),
                 author,
@@ -79,7 +80,7 @@ impl Visit {
         }
         drop(session);
         block_on(store.close()).expect("closed");
-        let uri = if arrival == Arrival::ClonedLines { "jsonl:lines" } else { "sqlite:.rath/rath.db" };
+        let uri = if arrival == Arrival::ClonedLines { "jsonl:.rath/sessions" } else { "sqlite:.rath/rath.db" };
         let mut visit = Visit { folder, arrival, session: id, store: uri };
         visit.arrive();
         visit
@@ -130,7 +131,8 @@ impl Visit {
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         collect(self.folder.path(), &mut files);
-        let own = ["project/.rath", "project/lines", "project/s.rath"].map(|name| self.folder.path().join(name));
+        let own =
+            ["project/.rath", "project/.rath/sessions", "project/s.rath"].map(|name| self.folder.path().join(name));
         files.retain(|path, _| !own.iter().any(|own| path.starts_with(own)));
         files
     }

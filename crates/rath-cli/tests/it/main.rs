@@ -4,6 +4,8 @@ mod files;
 mod fixture;
 mod guests;
 mod hostile_text;
+#[cfg(unix)]
+mod planted;
 mod sandbox;
 mod stores;
 mod versions;

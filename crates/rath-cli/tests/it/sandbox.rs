@@ -223,3 +223,48 @@ fn nothing_runs_where_tools_cannot_be_isolated() {
     assert_eq!(output.status.code(), Some(0));
     assert!(work.join("ran.txt").exists());
 }
+
+#[test]
+fn what_was_recorded_runs_again_behind_walls() {
+    if !can_isolate() {
+        return;
+    }
+    let folder = machine("echo line >> ../outside.txt; echo made > made.txt");
+    let outside = || std::fs::read_to_string(folder.path().join("outside.txt")).unwrap_or_default();
+    let rath = |args: &[&str]| {
+        let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        rath.args(args).current_dir(folder.path().join("work")).output().expect("rath runs")
+    };
+    assert!(run(&folder, &["run", "hi", "--sandbox", "local:."]).status.success());
+    assert_eq!(outside(), "line\n");
+    let list = rath(&["ls", "--json"]);
+    let listed: Value = serde_json::from_slice(&list.stdout).expect("one session");
+    let id = listed["session"].as_str().expect("an id").to_owned();
+    let write = ["--", "sh", "-c", "echo line >> ../outside.txt; false"];
+    let fresh = format!("local:{}", folder.path().join("fresh/in").display());
+    std::fs::create_dir_all(folder.path().join("fresh/in")).expect("made");
+    // The command, and true if it may write outside: only with a sandbox that the user names.
+    let rows = [
+        (vec!["replay", &id, "--tools"], false),
+        ([&["bisect", &id][..], &write].concat(), false),
+        (vec!["replay", &id, "--tools", "--sandbox", &fresh], true),
+        ([&["bisect", &id, "--sandbox", "local:."][..], &write].concat(), true),
+    ];
+    for (command, may_write) in rows {
+        let count = |folder: &rath_test_support::TempDir| {
+            ["outside.txt", "fresh/outside.txt", "work/.rath/workspace/outside.txt"]
+                .iter()
+                .map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default().lines().count())
+                .sum::<usize>()
+        };
+        let before = count(&folder);
+        let output = rath(&command);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let wrote = count(&folder) > before;
+        assert!(error.contains("sandbox: "), "{command:?} does not say what is in force: {error}");
+        assert_eq!(error.contains("no network"), !may_write, "{command:?}: {error}");
+        if !may_write {
+            assert!(!wrote, "{command:?} wrote outside: {error}");
+        }
+    }
+}

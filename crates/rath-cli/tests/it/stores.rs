@@ -557,7 +557,7 @@ fn salvage_copies_an_undamaged_session_completely() {
         // The file of a store is a session file like any other.
         if fixture.store.starts_with("jsonl") {
             let whole = fixture.json(&["ls", "--json"])[0]["session"].as_str().expect("an id").to_owned();
-            assert_eq!(fixture.code(&["salvage", &format!("s/{whole}.jsonl"), "fourth.rath"]), 0);
+            assert_eq!(fixture.code(&["salvage", &format!(".rath/s/{whole}.jsonl"), "fourth.rath"]), 0);
         }
     });
 }
@@ -657,6 +657,7 @@ fn replay_repeats_a_session() {
             &["replay", &id, "--tools", "--sandbox", "local:work"],
             &expect![[r#"
                 exact: 10 steps, 2 requests, ends at 84336e5b
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
         );
@@ -667,6 +668,7 @@ fn replay_repeats_a_session() {
                   expected: "ok"
                   found:    "failed"
                   the same before that: 6 steps, 1 request
+                ! sandbox: writes only in a temporary directory, no network
                 exit 3
             "#]],
         );
@@ -712,7 +714,7 @@ fn the_undamaged_part_of_a_file_is_imported_with_anyway() {
         session.save_blocking(fixture.path("s.rath")).expect("saved");
         replace(&fixture.path("s.rath"), "two", "tow");
         assert_eq!(fixture.code(&["import", "s.rath"]), 3);
-        assert!(!fixture.path("s").exists() && !fixture.path("s.db").exists(), "nothing is made");
+        assert!(!fixture.path(".rath").exists(), "nothing is made");
         assert_eq!(fixture.code(&["import", "s.rath", "--anyway"]), 3);
         let list = fixture.json(&["ls", "--json"]);
         let titles: Vec<_> = list.iter().map(|it| it["title"].as_str().unwrap_or_default()).collect();
@@ -800,10 +802,10 @@ fn names_of_sessions_that_do_not_exist_are_explained() {
     for_each_store(LOOK, |fixture| {
         for args in [&["ls"][..], &["log", "abcd"], &["gc"], &["verify"], &["review", "abcd"]] {
             let error = String::from_utf8(fixture.rath(args).stderr).expect("UTF-8");
-            assert!(error.starts_with("error: there is no store at s"), "{error}");
+            assert!(error.starts_with("error: there is no store at .rath/s"), "{error}");
             assert!(error.ends_with("hint: `rath run` makes one; `--store` names another\n"), "{error}");
         }
-        assert!(!fixture.path("s").exists() && !fixture.path("s.db").exists(), "nothing is made by looking");
+        assert!(!fixture.path(".rath").exists(), "nothing is made by looking");
         let one = asked(fixture);
         let two = asked(fixture);
         assert_ne!(one, two);

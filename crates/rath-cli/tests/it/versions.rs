@@ -167,6 +167,7 @@ fn every_line_has_its_author() {
             &expect![[r#"
                 67c5ccb7 test -e n.txt  passed
                 ! note: using the newest session, S1
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
         );
@@ -239,18 +240,21 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
                   call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
                   by: agent
                   asked for in step: d09f5fa4
+                ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 exit 0
             "#]],
         );
         fixture.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
             {"answer":"d09f5fa4d4dde15cc92653bf74720e1e5c6f27d731e7b7f1bd0119a556ea92f0","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"09672e53160e90900c365eeae91f0cc6bd4b9147c19b081321a6d99f3a520729","trees":9}
+            ! sandbox: writes only in copies of the recorded files, no network
             exit 0
         "#]]);
         let earlier = format!("{id}@{}", fixture.step(&id, "Turn 5"));
         fixture.check(
             &[&["bisect", &earlier, "--"], &good[..]].concat(),
             &expect![[r#"
+                ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 6 versions of the files in 1 run
                 ! the command succeeds at the newest step, so there is nothing to find
                 exit 1
@@ -260,6 +264,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
             &["bisect", &id, "--", "false"],
             &expect![[r#"
                 a709a73a  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session
                 exit 0
@@ -268,9 +273,10 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "no-such-program"],
             &expect![[r#"
-            ! error: cannot run `no-such-program`: there is no such program
-            exit 1
-        "#]],
+                ! sandbox: writes only in copies of the recorded files, no network
+                ! error: cannot run `no-such-program`: there is no such program
+                exit 1
+            "#]],
         );
         assert_eq!(fixture.files("work"), before);
     });
@@ -286,6 +292,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &expect![[r#"
                 0a7d33fa test -e src/n.txt  passed
                 ! note: using the newest session, S1
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
         );
@@ -295,6 +302,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
                 1
                 7f072da7 cat src/n.txt  passed
                 ! note: using the newest session, S1
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
         );
@@ -304,6 +312,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
                 no
                 edf5c17d printf no; exit 3  failed
                 ! note: using the newest session, S1
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 1
             "#]],
         );
@@ -330,6 +339,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "true", "--input", "scr"],
             &expect![[r#"
                 ! note: using the newest session, S1
+                ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! error: there is no file `scr` that the check could depend on
                 ! hint: paths are relative to the workspace; ignored files do not count
                 exit 1

@@ -4,7 +4,8 @@
 //! workspace are empty at the start of each command, and removed at its end. Hidden are:
 //!
 //! - files of people: `/home`, `/root` and the home directory, except directories of toolchains in it and those on `PATH`;
-//! - files of services: `/run`, `/var/lib`, `/var/spool`, `/var/log`, and all sockets that a service listens on;
+//! - files of services: `/run`, `/var/lib`, `/var/spool`, `/var/log`, and with network all sockets that a service listens on
+//!   (without network a command has no Unix sockets: see `seccomp.rs`);
 //! - other disks: `/mnt` and `/media`;
 //! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
 //! - devices except `null`, `zero`, `full`, `random`, `urandom`, `tty` and new terminals;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::namespace::{MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
-use crate::capabilities::HostAccess;
+use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::SpawnStep;
 
@@ -30,6 +31,7 @@ pub(super) struct MountRequest<'a> {
     pub(super) home: Option<PathBuf>,
     pub(super) path: OsString,
     pub(super) host: HostAccess,
+    pub(super) network: Network,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
 }
@@ -99,7 +101,7 @@ const SECRET_PATHS: [&str; 14] = [
 ];
 
 /// Private files and directories of a home directory. They are hidden if the home directory is in the workspace.
-const PRIVATE_HOME_PATHS: [&str; 14] = [
+const PRIVATE_HOME_PATHS: [&str; 15] = [
     ".ssh",
     ".aws",
     ".azure",
@@ -113,6 +115,7 @@ const PRIVATE_HOME_PATHS: [&str; 14] = [
     ".git-credentials",
     ".cargo/credentials.toml",
     ".local/share/keyrings",
+    ".local/share/rath",
     ".mozilla",
 ];
 
@@ -179,7 +182,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let private = request.home.as_ref().filter(|home| home.starts_with(request.mount_path)).into_iter();
     let private = private.flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
-    let sockets = listening_sockets().into_iter().filter(|path| !path.starts_with(request.mount_path));
+    let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
+    let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
     for path in hidden.chain(secret).chain(private).chain(sockets) {
         let Ok(path) = path.canonicalize() else { continue };

@@ -5,6 +5,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
+use crate::capabilities::Network;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Calls that fail with `EPERM`: access to other namespaces, to the memory, code and keys of the kernel, and administration.
@@ -77,8 +78,16 @@ const DENIED_SOCKET_FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
 /// Requests of `ioctl` that simulate input on a terminal: `TIOCSTI` and `TIOCLINUX`.
 const DENIED_IOCTLS: [u64; 2] = [0x5412, 0x541c];
 
+/// The types of Unix socket in a pair that can be connected to another socket: datagrams, also under the name of raw ones.
+const CONNECTABLE_PAIR_TYPES: [i32; 2] = [libc::SOCK_DGRAM, libc::SOCK_RAW];
+/// The bits of the type of a socket, without its flags.
+const SOCKET_TYPE_MASK: u64 = 0xf;
+
 /// Builds the filters, one for each error code.
-pub(super) fn filters() -> Result<Vec<BpfProgram>> {
+///
+/// Without network there are no Unix sockets, except pairs that are connected to each other. No mount and no network namespace keeps a
+/// command from a socket of the machine that has a path: one may be created later, or in the workspace.
+pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Unavailable, format_args!("cannot filter system calls on this machine: {error}"))
     };
@@ -99,9 +108,19 @@ pub(super) fn filters() -> Result<Vec<BpfProgram>> {
         let families = DENIED_SOCKET_FAMILIES.map(|family| equal(0, u64::from(family.unsigned_abs())));
         denied.insert(libc::SYS_socket, rules(families.into())?);
         let missing = MISSING_CALLS.iter().map(|call| (*call, Vec::new())).collect();
+        let unix = || equal(0, u64::from(libc::AF_UNIX.unsigned_abs()));
+        let pairs = CONNECTABLE_PAIR_TYPES.map(|kind| {
+            let kind = u64::from(kind.unsigned_abs());
+            Rule::new(vec![unix()?, Condition::new(1, Len::Dword, Op::MaskedEq(SOCKET_TYPE_MASK), kind)?])
+        });
+        let pairs = pairs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let unix_sockets = [(libc::SYS_socket, rules(vec![unix()])?), (libc::SYS_socketpair, pairs)].into();
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
-        let filters = [(denied, libc::EPERM), (missing, libc::ENOSYS)];
+        let mut filters = vec![(denied, libc::EPERM), (missing, libc::ENOSYS)];
+        if network == Network::Off {
+            filters.push((unix_sockets, libc::EAFNOSUPPORT));
+        }
         filters
             .into_iter()
             .map(|(rules, error)| SeccompFilter::new(rules, SeccompAction::Allow, errno(error), arch)?.try_into())

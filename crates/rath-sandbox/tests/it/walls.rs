@@ -210,6 +210,49 @@ fn there_is_no_network_by_default() {
 }
 
 #[test]
+fn no_unix_socket_of_the_machine_can_be_reached_without_network() {
+    let fixture = Fixture::new();
+    let sandbox = Sandbox::from(fixture.isolated());
+    assert!(printed(&sh(&sandbox, "true")).is_empty());
+    // Made after the sandbox was opened, in the workspace, with and without a space in its name.
+    let listen = |name: &str| UnixListener::bind(fixture.path("work").join(name)).expect("a socket");
+    let _listening = ["a b", "s"].map(listen);
+    let datagrams = std::os::unix::net::UnixDatagram::bind(fixture.path("work/d")).expect("a socket");
+    datagrams.set_nonblocking(true).expect("a socket");
+    let connect = |kind: &str, name: &str| {
+        format!("perl -MSocket -e 'socket($s, AF_UNIX, {kind}, 0) or die; connect($s, sockaddr_un(\"{name}\")) or die'")
+    };
+    let pair = |kind: &str| {
+        format!(
+            "perl -MSocket -e 'socketpair($a, $b, AF_UNIX, {kind}, 0) or die; \
+             send($a, \"x\", 0, sockaddr_un(\"d\")) or die; connect($a, sockaddr_un(\"s\")) or die'"
+        )
+    };
+    let rows = [
+        connect("SOCK_STREAM", "s"),
+        connect("SOCK_STREAM", "a b"),
+        connect("SOCK_STREAM", "./../work/s"),
+        connect("SOCK_SEQPACKET", "s"),
+        connect("SOCK_DGRAM", "d"),
+        connect("3", "d"),
+        connect("SOCK_STREAM | 0x800", "s"),
+        pair("SOCK_DGRAM"),
+        pair("3"),
+        pair("SOCK_DGRAM | 0x80800"),
+        pair("SOCK_STREAM"),
+        pair("SOCK_SEQPACKET"),
+    ];
+    for row in rows {
+        assert!(!succeeds(&sandbox, &row, &fixture), "{row}");
+        assert!(datagrams.recv(&mut [0; 8]).is_err(), "{row}");
+    }
+    // Programs talk to their own children through pairs.
+    let own = "perl -MSocket -e 'socketpair($a, $b, AF_UNIX, SOCK_STREAM, 0) or die; syswrite($a, \"x\") == 1 or die; \
+               sysread($b, $c, 1) == 1 or die'";
+    assert_eq!(sh(&sandbox, own).status, rath_sandbox::ExitStatus::Exit(0));
+}
+
+#[test]
 fn privileges_are_dropped_for_good() {
     let fixture = Fixture::new();
     let sandbox = Sandbox::from(fixture.isolated());

@@ -17,6 +17,7 @@ use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::session::{Error, Result};
+use crate::store::rath_dir;
 use crate::workspace::{Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
@@ -99,9 +100,16 @@ impl BranchDirs {
         if let Some(store) = self.versions.get() {
             return Ok(Some(store));
         }
+        self.check_rath_dir()?;
         crate::store::make_folder(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))?;
         let store = Versions::open(&root.join(RATH_DIR).join("workspace"))?;
         Ok(Some(self.versions.get_or_init(|| store)))
+    }
+
+    /// Fails if the directory `.rath` of the sandbox is not this user's, or holds links.
+    pub(crate) fn check_rath_dir(&self) -> Result<()> {
+        let Some(root) = self.sandbox.directory() else { return Ok(()) };
+        rath_dir::check(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))
     }
 
     /// Makes all stored versions durable.
@@ -396,7 +404,7 @@ impl Occupant {
     fn write(&self, root: &Path) -> Result<()> {
         let head = self.head.map(|head| format!(" {head}")).unwrap_or_default();
         let text = format!("{} {}{head}\n", self.branch, self.first_branch);
-        std::fs::write(occupant_file(root), text).map_err(|error| cannot_store(root, error))
+        rath_dir::replace(&occupant_file(root), text.as_bytes()).map_err(|error| cannot_store(root, error))
     }
 }
 

@@ -93,6 +93,13 @@ impl Session {
     /// newest files.
     pub async fn bisect(&self, argv: &[String]) -> Result<Bisected> {
         self.require_own("run a command on its files")?;
+        self.bisect_in(self.branch_dirs()?.sandbox(), argv).await
+    }
+
+    /// Finds the first step after which a command fails, as [`bisect`](Session::bisect) does, with the restrictions of this
+    /// sandbox instead of the session's own. Its directory is not used.
+    pub async fn bisect_in(&self, sandbox: &Sandbox, argv: &[String]) -> Result<Bisected> {
+        self.require_own("run a command on its files")?;
         let trees = view::trees(self.as_record());
         let leading = trees.history();
         let mut bisect = Bisect::new(leading.iter().map(|tree| tree.before.clone()));
@@ -103,7 +110,7 @@ impl Session {
             let verdict = match seen.get(tree) {
                 Some(verdict) => *verdict,
                 None => {
-                    let checkout = self.check_out(tree.clone()).await?;
+                    let checkout = self.check_out(sandbox, tree.clone()).await?;
                     let ran = checkout.sandbox.run(&Command::argv(argv.iter().cloned())).await?;
                     if ran.status == ExitStatus::Exit(0) { workspace::Verdict::Good } else { workspace::Verdict::Bad }
                 }
@@ -116,11 +123,12 @@ impl Session {
     }
 
     /// Writes a tree to a temporary directory.
-    async fn check_out(&self, tree: Tree) -> Result<TreeSandbox> {
-        self.with_versions(move |session, versions| {
-            let (directory, here) = (versions.temp_checkout(&tree)?, session.branch_dirs()?);
-            let sandbox = here.sandbox().with_directory(directory.path()).ok_or_else(|| {
-                let message = format!("the sandbox {} cannot work in another directory", here.sandbox().uri());
+    async fn check_out(&self, sandbox: &Sandbox, tree: Tree) -> Result<TreeSandbox> {
+        let sandbox = sandbox.clone();
+        self.with_versions(move |_, versions| {
+            let directory = versions.temp_checkout(&tree)?;
+            let sandbox = sandbox.with_directory(directory.path()).ok_or_else(|| {
+                let message = format!("the sandbox {} cannot work in another directory", sandbox.uri());
                 Error::new(ErrorKind::Place, message)
             })?;
             Ok(TreeSandbox { sandbox, directory: Some(directory) })

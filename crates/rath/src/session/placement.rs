@@ -66,10 +66,44 @@ impl Session {
         }
         self.require_own("use its files")?;
         let branch_dirs = self.branch_dirs()?;
+        if branch_dirs.assigned(self.branch.id).is_none() {
+            self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
+        }
         let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
         let request =
             DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: takes_over_from.as_ref() };
         branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))
+    }
+
+    /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the
+    /// session is among the files that tools write.
+    ///
+    /// The same is checked before the first tool runs; then the model reads the error.
+    pub async fn check_directory(&self) -> Result<()> {
+        let session = self.quiet();
+        let check = move || match session.place() {
+            None => Ok(()),
+            Some(_) => {
+                let branch_dirs = session.branch_dirs()?;
+                branch_dirs.check_rath_dir()?;
+                session.refuse_store_in(branch_dirs.sandbox())
+            }
+        };
+        run_blocking(check).await.map_err(|error: Error| error.with_session(self))
+    }
+
+    /// Fails if the store of the session is among the files that its tools write.
+    fn refuse_store_in(&self, sandbox: &Sandbox) -> Result<()> {
+        let store = self.recorder().and_then(|recorder| recorder.store().path());
+        let (Some(store), Some(root)) = (store, sandbox.directory()) else { return Ok(()) };
+        let (Ok(store), Ok(root)) = (store.canonicalize(), root.canonicalize()) else { return Ok(()) };
+        let Ok(inside) = store.strip_prefix(root) else { return Ok(()) };
+        if inside.components().any(|part| part.as_os_str() == RATH_DIR) {
+            return Ok(());
+        }
+        let message = format!("the store {} is in the directory that tools write", store.display());
+        let hint = format!("store sessions in `{RATH_DIR}`, which tools cannot reach, or outside of the directory");
+        Err(Error::new(ErrorKind::Place, message).with_hint(hint))
     }
 
     /// Returns the branch whose directory this one may take over, if this one began with a merge and has run no tool since.
@@ -121,7 +155,10 @@ impl Session {
             sandbox.directory().map(|root| root.join(RATH_DIR).join("workspace"))
         });
         match directory.filter(|directory| directory.is_dir()) {
-            Some(directory) => Versions::open_read_only(&directory),
+            Some(directory) => {
+                crate::store::rath_dir::check(&directory)?;
+                Versions::open_read_only(&directory)
+            }
             None => Err(self.guest_error("read its files")),
         }
     }

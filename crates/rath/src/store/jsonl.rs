@@ -25,7 +25,8 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
-    Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, right_lost,
+    Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, rath_dir,
+    right_lost,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -103,6 +104,8 @@ impl Jsonl {
             );
         }
         let folder = PathBuf::from(path);
+        let checked = rath_dir::check(&folder).and_then(|()| rath_dir::check_entries(&folder));
+        checked.map_err(|error| failed(&uri, "open", error))?;
         // A folder that cannot be reached is not taken for a missing one.
         folder.try_exists().map_err(|error| failed(&uri, "open", error))?;
         if !folder.is_dir() {
@@ -439,6 +442,10 @@ impl Jsonl {
 impl StoreBackend for Jsonl {
     fn uri(&self) -> &str {
         &self.uri
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.folder)
     }
 
     fn location(&self) -> Option<String> {

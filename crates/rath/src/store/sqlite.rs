@@ -47,7 +47,7 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch, Write,
-    failed, make_folder, sync_parent,
+    failed, make_folder, rath_dir, sync_parent,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -85,6 +85,7 @@ impl Sqlite {
         }
         // SQLite gives a meaning of its own to some relative paths.
         let file = std::path::absolute(path).map_err(|error| failed(&uri, "open", error))?;
+        rath_dir::check(&file).map_err(|error| failed(&uri, "open", error))?;
         let file = &follow_link(&uri, file)?;
         if file.is_dir() {
             let message = format!("wanted a file for {uri}, found a directory");
@@ -195,6 +196,10 @@ fn follow_link(uri: &str, file: PathBuf) -> Result<PathBuf> {
 impl StoreBackend for Sqlite {
     fn uri(&self) -> &str {
         &self.uri
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     fn location(&self) -> Option<String> {

@@ -5,10 +5,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::store::owner::is_this_user;
+
 /// Creates a directory and its ancestors, unless another user owns the nearest that exists.
 pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     if let Some(existing) = path.ancestors().find(|path| path.exists()) {
-        check(existing.metadata()?.uid() == user(), "another user owns the home directory")?;
+        check(is_this_user(&existing.metadata()?), "another user owns the home directory")?;
     }
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -24,15 +26,11 @@ pub(super) fn create(path: &Path, content: &[u8]) -> io::Result<()> {
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
-    let is_private = metadata.uid() == user() && metadata.mode() & 0o077 == 0;
+    let is_private = is_this_user(&metadata) && metadata.mode() & 0o077 == 0;
     check(is_private && metadata.is_file(), "the user's key is not private")?;
     let mut content = Vec::new();
     file.take(limit).read_to_end(&mut content)?;
     Ok(content)
-}
-
-fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 fn check(is_right: bool, problem: &str) -> io::Result<()> {

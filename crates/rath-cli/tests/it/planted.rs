@@ -1,0 +1,141 @@
+//! A directory `.rath` that came from elsewhere: rath follows no link in it, and writes nothing outside.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use super::{printed, rath};
+
+const SCRIPT: &str = r#"{"calls": [{"name": "shell", "arguments": {"command": "echo two > a.txt"}}]}
+{"text": "Done."}
+"#;
+
+/// Creates a project, and beside it a directory of the user's that nothing may change.
+fn project() -> rath_test_support::TempDir {
+    let folder = rath_test_support::temp_dir();
+    for directory in ["project", "victim", "victim/objects", "victim/objects/pack"] {
+        std::fs::create_dir(folder.path().join(directory)).expect("made");
+    }
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    write("victim/file", "precious\n");
+    write("victim/tmp_old", "precious\n");
+    write("project/a.txt", "one\n");
+    write("project/script.jsonl", SCRIPT);
+    folder
+}
+
+fn contents(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.push((path.clone(), Vec::new()));
+            all.extend(contents(&path));
+        } else {
+            all.push((path.clone(), std::fs::read(&path).expect("a file")));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Commands that open the store or the versions of the project.
+const COMMANDS: [&[&str]; 6] = [
+    &["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:."],
+    &["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", "jsonl:.rath/sessions"],
+    &["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", "memory:"],
+    &["ls"],
+    &["verify"],
+    &["gc"],
+];
+
+#[test]
+fn no_planted_link_is_followed() {
+    // The links, each by its path in `.rath` and its target beside the project.
+    let planted = [
+        ("", "victim"),
+        ("rath.db", "victim/file"),
+        ("rath.db", "victim/new"),
+        ("rath.db-wal", "victim/file"),
+        ("rath.db-shm", "victim/new"),
+        ("rath.db-journal", "victim/file"),
+        (".gitignore", "victim/file"),
+        ("sessions", "victim"),
+        ("sessions/01a1e4b8-c88a-75db-b768-3630c01321da.jsonl", "victim/file"),
+        ("sessions/01a1e4b8-c88a-75db-b768-3630c01321da.signed", "victim/file"),
+        ("work", "victim"),
+        ("workspace", "victim"),
+        ("workspace/tenant", "victim/file"),
+        ("workspace/tenant", "victim/new"),
+        ("workspace/identity", "victim/file"),
+        ("workspace/config", "victim/new"),
+        ("workspace/HEAD", "victim/new"),
+        ("workspace/objects", "victim/objects"),
+        ("workspace/objects/pack", "victim/objects/pack"),
+        ("workspace/objects/info", "victim/objects"),
+        ("workspace/objects/00", "victim/objects"),
+        ("workspace/index", "victim"),
+        ("workspace/index/root", "victim/file"),
+        ("workspace/versions", "victim"),
+    ];
+    for (link, target) in planted {
+        let folder = project();
+        let (project, victim) = (folder.path().join("project"), folder.path().join("victim"));
+        let path = if link.is_empty() { project.join(".rath") } else { project.join(".rath").join(link) };
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        symlink(folder.path().join(target), &path).expect("a link");
+        let before = contents(&victim);
+        for command in COMMANDS {
+            let output = rath(&project, command);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(contents(&victim) == before, "{link} -> {target}: {command:?} wrote outside: {error}");
+            if command[0] == "run" {
+                assert!(!output.status.success(), "{link} -> {target}: {command:?}");
+                assert!(error.contains("is a link"), "{link} -> {target}: {command:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_planted_pipe_does_not_make_rath_wait() {
+    for name in ["rath.db", "workspace/tenant", "workspace/identity", "workspace/index/root"] {
+        let folder = project();
+        let path = folder.path().join("project/.rath").join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        let made = rath_test_support::program("mkfifo").arg(&path).status().expect("mkfifo runs");
+        assert!(made.success());
+        let output = rath(&folder.path().join("project"), COMMANDS[0]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("neither a file nor a directory"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_directory_of_another_user_is_not_used() {
+    let folder = project();
+    let own = folder.path().join("project/.rath");
+    std::fs::create_dir(&own).expect("made");
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).expect("open to all");
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
+        return;
+    }
+    let output = rath(&folder.path().join("project"), COMMANDS[0]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("another user owns"), "{error}");
+    assert_eq!(std::fs::read_dir(&own).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_store_is_not_put_where_tools_write() {
+    let folder = project();
+    let project = folder.path().join("project");
+    for store in ["sqlite:s.db", "jsonl:sessions"] {
+        let run = ["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", store];
+        let output = rath(&project, &run);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("is in the directory that tools write"), "{store}: {error}");
+        assert_eq!(std::fs::read_to_string(project.join("a.txt")).expect("a file"), "one\n");
+    }
+    assert!(printed(&project, COMMANDS[0]).contains("Done."));
+}

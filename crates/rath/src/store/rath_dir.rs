@@ -1,0 +1,84 @@
+//! The directory `.rath`, which belongs to rath.
+//!
+//! It may come from elsewhere, with a repository or an archive. So before anything in it is used, it is looked at: it has to
+//! belong to this user, and rath's own parts of it have to be plain files and directories. A link would lead rath to write
+//! somewhere else, and a pipe would make it wait for ever.
+
+use std::fs::{FileType, Metadata};
+use std::io::{self, ErrorKind as IoKind};
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::RATH_DIR;
+
+/// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files.
+const OWN_DIRS: [&str; 9] = [
+    "",
+    "sessions",
+    "work",
+    "workspace",
+    "workspace/index",
+    "workspace/objects",
+    "workspace/objects/info",
+    "workspace/objects/pack",
+    "workspace/versions",
+];
+
+/// Checks the `.rath` that a path leads through, if there is one and it exists.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let is_rath_dir = |path: &&Path| path.file_name().is_some_and(|name| name == RATH_DIR);
+    path.ancestors().filter(is_rath_dir).try_for_each(check_rath_dir)
+}
+
+fn check_rath_dir(directory: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == IoKind::NotFound => return Ok(()),
+        metadata => {
+            let metadata = metadata?;
+            check_type(directory, metadata.file_type())?;
+            check_owner(directory, &metadata)?;
+        }
+    }
+    OWN_DIRS.iter().try_for_each(|name| check_entries(&directory.join(name)))
+}
+
+/// Checks that all entries of a directory are files and directories.
+pub(crate) fn check_entries(directory: &Path) -> io::Result<()> {
+    match std::fs::read_dir(directory) {
+        Err(error) if matches!(error.kind(), IoKind::NotFound | IoKind::NotADirectory) => Ok(()),
+        entries => entries?.try_for_each(|entry| {
+            let entry = entry?;
+            check_type(&entry.path(), entry.file_type()?)
+        }),
+    }
+}
+
+fn check_type(path: &Path, kind: FileType) -> io::Result<()> {
+    if kind.is_dir() || kind.is_file() {
+        return Ok(());
+    }
+    let what = if kind.is_symlink() { "a link" } else { "neither a file nor a directory" };
+    Err(io::Error::other(format!("{} is {what}, and rath uses no such thing of its own", path.display())))
+}
+
+#[cfg(unix)]
+fn check_owner(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    match super::owner::is_this_user(metadata) {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("another user owns {}", path.display()))),
+    }
+}
+
+#[cfg(not(unix))]
+fn check_owner(_: &Path, _: &Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+/// Replaces a file. A link of that name is replaced, and not followed.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary: PathBuf = path.with_extension(format!("tmp-{}", uuid::Uuid::now_v7().simple()));
+    let written = std::fs::File::create_new(&temporary).and_then(|mut file| io::Write::write_all(&mut file, content));
+    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&temporary);
+    })
+}
