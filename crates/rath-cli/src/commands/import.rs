@@ -1,5 +1,7 @@
 //! `rath import`: copy a session file into a store.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rath::interchange::{Import, atif, openrath};
@@ -125,25 +127,31 @@ pub(crate) struct ImportSummary {
     pub(crate) is_new: bool,
 }
 
-/// Copies all branches into the store, the newest first.
+/// Copies all branches into the store.
 pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<ImportSummary, Failure> {
     let mut summary = ImportSummary { newest: None, steps: lineage.walk().len() as u64, is_new: false };
+    let stored: HashSet<BranchId> = store.list().await?.into_iter().map(|listed| listed.branch).collect();
+    let mut new = Vec::new();
     for pieces in pieces(lineage) {
         let branch = pieces[0].id();
         summary.newest = summary.newest.or(Some(branch));
-        if is_stored(store, branch, &pieces).await? {
+        if stored.contains(&branch) && is_stored(store, branch, &pieces).await? {
             continue;
         }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
-        match whole.record(store).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => {
-                return Err(explain_conflict(store, branch, error).await);
-            }
-            recorded => recorded?,
-        };
         summary.is_new = true;
+        match stored.contains(&branch) {
+            false => new.push(whole),
+            true => match whole.record(store).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    return Err(explain_conflict(store, branch, error).await);
+                }
+                recorded => _ = recorded?,
+            },
+        }
     }
+    store.record_all(new).await?;
     Ok(summary)
 }
 
@@ -160,12 +168,15 @@ async fn explain_conflict(store: &Store, branch: BranchId, error: rath::Error) -
 
 /// Returns the sessions of a lineage by branch, the newest first. A branch that damage split has several pieces.
 fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
-    let mut branches: Vec<Vec<Session>> = Vec::new();
+    let (mut branches, mut index): (Vec<Vec<Session>>, HashMap<BranchId, usize>) = Default::default();
     for head in lineage.heads().iter().rev() {
         let session = Session::resume(Record::at(head.clone()));
-        match branches.iter_mut().find(|pieces| pieces[0].id() == session.id()) {
-            Some(pieces) => pieces.push(session),
-            None => branches.push(vec![session]),
+        match index.entry(session.id()) {
+            Entry::Occupied(known) => branches[*known.get()].push(session),
+            Entry::Vacant(unknown) => {
+                unknown.insert(branches.len());
+                branches.push(vec![session]);
+            }
         }
     }
     branches

@@ -1007,3 +1007,24 @@ fn decisions_on_a_file_are_saved_in_it() {
         "#]],
     );
 }
+
+#[test]
+fn a_file_with_thousands_of_branches_is_imported() {
+    const BRANCHES: u64 = 8_000;
+    let folder = rath_test_support::temp_dir();
+    let session = rath::Session::user("begin");
+    let heads = (0..BRANCHES).map(|nth| {
+        let mut fork = session.fork();
+        fork.push(rath::Chunk::user(nth.to_string()));
+        fork.head().expect("a step").clone()
+    });
+    let lineage = rath::record::lineage::Lineage::new(heads);
+    rath::salvage_blocking(&lineage, folder.path().join("many.rath")).expect("written");
+    for new in [true, false] {
+        let output = super::rath(folder.path(), &["import", "many.rath", "--json"]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&json["steps"], &json["new"]), (&(2 * BRANCHES + 1).into(), &new.into()));
+    }
+    let list = super::printed(folder.path(), &["ls", "--json"]);
+    assert_eq!(list.lines().count() as u64, BRANCHES);
+}

@@ -215,11 +215,7 @@ impl Session {
         let branches = walk.walk().into_iter().map(|step| step.stamp().branch).chain([self.id()]);
         let branches: Vec<BranchId> = branches.filter(|branch| seen.insert(*branch)).collect();
         let first = branches[0];
-        // On the writer thread: steps that are queued now are stored by then.
-        let summaries = store.writer_thread().call(move |backend| {
-            branches.into_iter().filter_map(|branch| backend.summary(branch).transpose()).collect::<Result<Vec<_>, _>>()
-        });
-        let summaries = summaries.await?;
+        let summaries = store.summaries(branches).await?;
         let places = match summaries.is_empty() {
             true => HashMap::new(),
             false => read_places(store, &summaries).await?,
@@ -275,6 +271,74 @@ impl Session {
             }
         }
     }
+}
+
+impl Store {
+    /// Records many sessions at once: those whose branches are new to the store are written in few groups, and durable
+    /// together.
+    ///
+    /// As with [`Session::record`], steps that the store has already are not written again. On an error, some of the sessions
+    /// may be stored.
+    pub async fn record_all(&self, sessions: Vec<Session>) -> Result<()> {
+        let sessions: Vec<_> = sessions.into_iter().map(|session| session.recorded_by(None).with_opening()).collect();
+        let lineage = Lineage::new(sessions.iter().filter_map(Session::head).cloned());
+        let branches: HashSet<BranchId> = lineage.walk().into_iter().map(|step| step.stamp().branch).collect();
+        // Writing one session writes the steps of other branches that it has, and so begins those branches.
+        let mut others = branches_with_forks(&lineage);
+        others.extend(self.summaries(branches.iter().copied().collect()).await?.iter().map(|summary| summary.branch));
+        let (one_by_one, together): (Vec<_>, Vec<_>) =
+            sessions.into_iter().partition(|session| others.contains(&session.id()));
+        for session in one_by_one {
+            session.record(self).await?;
+        }
+        let summaries = self.summaries(branches.into_iter().collect()).await?;
+        let places = if summaries.is_empty() { HashMap::new() } else { read_places(self, &summaries).await? };
+        for step in lineage.walk() {
+            self.rows().set(step, places.get(&step.id()).copied().unwrap_or(StorageState::NotStored));
+        }
+        let families: HashMap<BranchId, BranchId> =
+            summaries.into_iter().map(|summary| (summary.branch, summary.family)).collect();
+        let mut recorders = Vec::new();
+        for session in together {
+            let Some(head) = session.head() else { continue };
+            let steps = Lineage::new([head.clone()]);
+            let branches: Vec<_> = steps.walk().into_iter().map(|step| step.stamp().branch).collect();
+            let known = branches.iter().find_map(|branch| families.get(branch));
+            let family = *known.or(branches.first()).unwrap_or(&session.id());
+            let mut recorder = Recorder::new(self, family, session.id());
+            recorder.write(session.id(), head, None, session.live.ownership);
+            recorders.push((session, recorder));
+        }
+        let mut refused = Vec::new();
+        for (session, recorder) in recorders {
+            if recorder.durable().await.is_err() {
+                refused.push(session);
+            }
+        }
+        // Forks that begin with equal steps, or another writer at the same time: the error of a second try is the one to report.
+        for session in refused {
+            session.record(self).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of those branches that the store has.
+    async fn summaries(&self, branches: Vec<BranchId>) -> Result<Vec<BranchSummary>, StoreError> {
+        // On the writer thread: steps that are queued now are stored by then.
+        let summaries = self.writer_thread().call(move |backend| {
+            branches.into_iter().filter_map(|branch| backend.summary(branch).transpose()).collect()
+        });
+        summaries.await
+    }
+}
+
+/// Returns the branches that other branches continue from.
+fn branches_with_forks(lineage: &Lineage) -> HashSet<BranchId> {
+    let walk = lineage.walk();
+    let links = walk.iter().flat_map(|step| step.parents().iter().map(|link| (step.stamp().branch, link.id())));
+    let branch_of: HashMap<StepId, BranchId> = walk.iter().map(|step| (step.id(), step.stamp().branch)).collect();
+    let parents = links.filter_map(|(child, parent)| Some((child, *branch_of.get(&parent)?)));
+    parents.filter(|(child, parent)| child != parent).map(|(_, parent)| parent).collect()
 }
 
 /// Reads branches, and returns the places of all their steps.

@@ -169,6 +169,25 @@ impl<'a> Program<'a> {
             check.steps,
             kept.len()
         );
+        // Recorded together, all sessions read as if each had been recorded by itself, in no more room.
+        let [together, alone] = [0, 1].map(|_| block_on(Store::open("memory:")).expect("a store"));
+        let sessions: Vec<_> = self.live.iter().filter(|session| has_own_steps(session)).cloned().collect();
+        for session in &sessions {
+            let quiet = Session::resume_own(session.as_record().clone());
+            block_on(quiet.record(&alone)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+        for round in 0..2 {
+            let recorded = block_on(together.record_all(self.live.clone()));
+            recorded.unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
+        }
+        for session in &sessions {
+            let found = block_on(together.read(session.id())).expect("it is there").session;
+            assert_eq!((told(&found), found.is_guest()), (told(session), session.is_guest()), "seed {seed}");
+        }
+        if sessions.len() == self.live.len() {
+            let [together, alone] = [&together, &alone].map(|store| block_on(store.check()).expect("a check").steps);
+            assert!(together <= alone, "seed {seed}: {together} steps, {alone} one by one");
+        }
     }
 }
 
