@@ -106,6 +106,9 @@ impl IgnoreLevel {
     }
 }
 
+/// An id that no rules have.
+pub(crate) const OTHER_RULES: RulesId = [0xff; 16];
+
 /// Returns the id of rules.
 pub(crate) fn rules_id(rules: &Rules) -> RulesId {
     rules.as_ref().map(|level| level.id).unwrap_or_default()

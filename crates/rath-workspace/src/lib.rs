@@ -67,7 +67,7 @@
 //! stored, and [`Workspace::changes`] reports a change of their metadata:
 //!
 //! - paths that a `.gitignore` in the workspace ignores. There are no other rules, and a tracked file that becomes ignored
-//!   is no longer tracked. Ignored directories are read for metadata only. A directory with more than 10,000 names is
+//!   is no longer tracked, unless [`Workspace::keep_tracked`] was called. Ignored directories are read for metadata only. A directory with more than 10,000 names is
 //!   reported as a whole, by its own metadata; with more than 20 changes, it is reported instead of them;
 //! - `.git` at any depth, reported as one path. Its `objects` are skipped, because git writes no object without changing
 //!   another file too. Other files of a nested repository are ordinary files;
@@ -187,6 +187,8 @@ pub struct Workspace {
     index: PathBuf,
     max_file_size: u64,
     limits: SnapshotLimits,
+    /// True if files stay tracked that become ignored.
+    keeps_tracked: bool,
     /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
     /// True if `known` is newer than the index.
@@ -226,8 +228,9 @@ impl Workspace {
     fn open_with(root: &Path, objects: &Objects, index: &Path, overlay: Option<OverlayMount>) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
         let (max_file_size, limits) = (Self::DEFAULT_MAX_FILE_SIZE, SnapshotLimits::default());
+        let (keeps_tracked, known, unsaved) = (false, None, false);
         let mut workspace =
-            Workspace { root, objects, index, max_file_size, limits, known: None, unsaved: false, overlay };
+            Workspace { root, objects, index, max_file_size, limits, keeps_tracked, known, unsaved, overlay };
         workspace.load()?;
         Ok(workspace)
     }
@@ -239,6 +242,12 @@ impl Workspace {
             self.load()?;
         }
         Ok(self)
+    }
+
+    /// Keeps the files tracked that the last snapshot has, and those of every snapshot from here on, even if they become
+    /// ignored. So nothing can hide its changes by adding to a `.gitignore`.
+    pub fn keep_tracked(&mut self) {
+        self.keeps_tracked = true;
     }
 
     /// Returns the path of the directory.
@@ -265,7 +274,8 @@ impl Workspace {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let dir = walk::walk(&root, &self.objects, &batch, (self.max_file_size, self.limits), self.known.clone())?;
+        let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.keeps_tracked));
+        let dir = walk::walk(&root, &self.objects, &batch, limits, known)?;
         batch.finish()?;
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &dir));
         self.known = Some(dir.clone());
@@ -329,7 +339,9 @@ impl Workspace {
         };
         let (root, index) = (into.to_owned(), index.to_owned());
         let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
-        let mut fork = Workspace { root, objects, index, max_file_size, limits, known, unsaved: true, overlay };
+        let (keeps_tracked, unsaved) = (self.keeps_tracked, true);
+        let mut fork =
+            Workspace { root, objects, index, max_file_size, limits, keeps_tracked, known, unsaved, overlay };
         if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
             fork.snapshot()?;
         }

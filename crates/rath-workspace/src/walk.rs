@@ -37,6 +37,8 @@ struct WalkContext {
 enum Purpose {
     /// To store its files, except for those that these rules of the directories above, or its own, ignore.
     Track(Rules),
+    /// To store the files that the previous snapshot has: the directory is ignored, and was not then.
+    KeepTracked(Rules),
     /// To detect changes by metadata only.
     Watch(Arc<WatchedDir>),
 }
@@ -60,6 +62,8 @@ pub(crate) struct Walk<'a> {
     since: i64,
     max_file_size: u64,
     usage: SnapshotUsage,
+    /// True if files stay tracked that the previous snapshot has, although they are ignored now.
+    keeps_tracked: bool,
     open: Arc<AtomicUsize>,
 }
 
@@ -79,10 +83,10 @@ pub(crate) fn walk(
     objects: &Objects,
     batch: &Batch<'_>,
     (max_file_size, limits): (u64, SnapshotLimits),
-    known: Option<Arc<Dir>>,
+    (known, keeps_tracked): (Option<Arc<Dir>>, bool),
 ) -> Result<Arc<Dir>> {
-    let usage = SnapshotUsage::new(limits);
-    let walk = Walk { root, objects, batch, since: disk::file_clock_now(), max_file_size, usage, open: Arc::default() };
+    let (usage, since, open) = (SnapshotUsage::new(limits), disk::file_clock_now(), Arc::default());
+    let walk = Walk { root, objects, batch, since, max_file_size, usage, keeps_tracked, open };
     let result = Mutex::new(None);
     let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
     pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, jobs| {
@@ -120,7 +124,7 @@ impl Walk<'_> {
             Err(error) if disk::is_denied(&error) => {
                 let stat = self.stat(&node, &access).unwrap_or_default();
                 let reason = match node.context.purpose {
-                    Purpose::Track(_) => UntrackedReason::Special,
+                    Purpose::Track(_) | Purpose::KeepTracked(_) => UntrackedReason::Special,
                     Purpose::Watch(_) => UntrackedReason::Ignored,
                 };
                 return node.complete(DirResult::Untracked(reason, stat), &finish_dir);
@@ -141,7 +145,9 @@ impl Walk<'_> {
         }
         let before = jobs.len();
         match &node.context.purpose {
-            Purpose::Track(rules) => self.visit_tracked(&node, rules, &opened, scratch, &mut dir, jobs)?,
+            Purpose::Track(rules) | Purpose::KeepTracked(rules) => {
+                self.visit_tracked(&node, rules, &opened, scratch, &mut dir, jobs)?;
+            }
             Purpose::Watch(watch) => self.visit_ignored(&node, watch, &opened, scratch, &mut dir, jobs)?,
         }
         let children = jobs.len() - before;
@@ -177,6 +183,8 @@ impl Walk<'_> {
             path.push(b'/');
         }
         let base = path.len();
+        let is_excluded = matches!(node.context.purpose, Purpose::KeepTracked(_));
+        let mut has_kept = is_excluded;
         let mut position = 0;
         dir.names.reserve(listing.names.len());
         dir.entries.reserve(listing.entries.len());
@@ -198,11 +206,11 @@ impl Walk<'_> {
             };
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
-            let ignored = is_git
-                || is_rath
-                || is_temporary(name)
-                || match before {
+            let is_never_tracked = is_git || is_rath || is_temporary(name);
+            let by_rules = !is_never_tracked
+                && match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
+                    _ if is_excluded => true,
                     _ => {
                         rules.is_some() && {
                             path.truncate(base);
@@ -211,13 +219,19 @@ impl Walk<'_> {
                         }
                     }
                 };
+            let was_tracked =
+                |entry: &DirEntry| matches!(entry.kind, EntryKind::Tracked(_)) && entry.is_directory() == is_directory;
+            let is_kept = by_rules && self.keeps_tracked && before.is_some_and(|(_, entry)| was_tracked(entry));
+            has_kept |= is_kept;
+            let ignored = is_never_tracked || by_rules && !is_kept;
             // The previous contents of a directory are no use if it was ignored then and is not now, or the reverse.
             let child = before.filter(|(_, entry)| entry.is_ignored() == ignored);
             let child = child.and_then(|(known, entry)| known.child(entry)).cloned();
             let mut entry = DirEntry::new(EntryKind::Tracked(Mode::Directory));
             if is_directory && !ignored && node.depth < MAX_DEPTH {
                 entry.child = Some((jobs.len() - first) as u32);
-                let context = WalkContext { known: child, purpose: Purpose::Track(rules.clone()) };
+                let purpose = if is_kept { Purpose::KeepTracked(rules.clone()) } else { Purpose::Track(rules.clone()) };
+                let context = WalkContext { known: child, purpose };
                 jobs.push((node.child(jobs.len() - first, name, context), opened.access()));
                 dir.push(name, entry);
                 continue;
@@ -247,6 +261,10 @@ impl Walk<'_> {
                 }
             }
             dir.push(name, entry);
+        }
+        if has_kept {
+            // These decisions do not follow from the rules, so the next walk decides anew.
+            dir.rules = ignore::OTHER_RULES;
         }
         Ok(())
     }
@@ -302,7 +320,7 @@ impl Walk<'_> {
         {
             return Ok(DirResult::Dir(known.clone()));
         }
-        if let Purpose::Track(_) = node.context.purpose
+        if let Purpose::Track(_) | Purpose::KeepTracked(_) = node.context.purpose
             && let Some(bytes) = dir.encode()
         {
             let collides =

@@ -196,6 +196,48 @@ fn a_file_that_becomes_ignored_is_no_longer_tracked() {
 }
 
 #[test]
+fn a_file_that_becomes_ignored_stays_tracked_where_that_is_wanted() {
+    let folder = rath_test_support::temp_dir();
+    let root = &folder.path().join("project");
+    put(&root.join("a.log"), "1");
+    put(&root.join("out/b"), "2");
+    put(&root.join("out/deep/c"), "3");
+    let objects = Objects::open(&folder.path().join("objects")).expect("objects");
+    let index = folder.path().join("index");
+    let mut workspace = Workspace::open(root, &objects, &index).expect("a workspace");
+    let before = workspace.snapshot().expect("a snapshot");
+    workspace.keep_tracked();
+    put(&root.join(".gitignore"), "*\n");
+    put(&root.join("out/.gitignore"), "*\n!c\n");
+    let print = |changes: Vec<rath_workspace::FileChange>| {
+        let print = |change: &rath_workspace::FileChange| format!("{:?} {}", change.kind, change.path);
+        changes.iter().map(print).collect::<Vec<_>>().join(", ")
+    };
+    // The first walk sees the rules change, the second has seen them, the third is by another process.
+    for round in 0..3 {
+        put(&root.join("a.log"), format!("edited {round}"));
+        put(&root.join("out/deep/c"), format!("edited {round}"));
+        put(&root.join(format!("out/new{round}")), "new");
+        if round == 2 {
+            drop(workspace);
+            workspace = Workspace::open(root, &objects, &index).expect("a workspace");
+            workspace.keep_tracked();
+        }
+        let after = workspace.snapshot().expect("a snapshot");
+        let files = objects.files(after.tree).expect("files");
+        let names: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
+        assert_eq!(names, ["a.log", "out/b", "out/deep/c"], "round {round}");
+        let changed = print(objects.diff(Some(before.tree), after.tree).expect("a difference"));
+        assert_eq!(changed, "Modified a.log, Modified out/deep/c", "round {round}");
+    }
+    // Whoever does not ask for it gets git's rules again.
+    drop(workspace);
+    let mut workspace = Workspace::open(root, &objects, &index).expect("a workspace");
+    let fresh = workspace.snapshot().expect("a snapshot");
+    assert_eq!(objects.files(fresh.tree).expect("files").len(), 0);
+}
+
+#[test]
 fn a_file_that_is_no_longer_ignored_is_tracked_again() {
     check(
         |root| {

@@ -281,7 +281,12 @@ impl BranchDirs {
     /// Takes a snapshot before a tool runs, and returns the step to record if the files are not as the record says.
     pub(crate) fn observe(&self, dir: &BranchDir, known: Option<&Tree>) -> Result<Option<Observed>> {
         let Some(mut tracked) = dir.tracked() else { return Ok(None) };
+        // From the first look of the session on, no call can hide its changes by ignoring files.
+        if known.is_some() {
+            tracked.workspace.keep_tracked();
+        }
         let now = tracked.workspace.snapshot()?;
+        tracked.workspace.keep_tracked();
         let tree = versions::tree(now.tree);
         self.state().first.get_or_insert_with(|| tree.clone());
         let last = tracked.last.replace(now.clone());

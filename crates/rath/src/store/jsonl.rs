@@ -378,7 +378,7 @@ impl Jsonl {
             for open in state.open.values_mut().filter(|open| open.dirty) {
                 open.dirty = false;
                 // Before the steps: a process that is killed in between leaves none of its steps unsigned.
-                open.signatures.write();
+                open.signatures.write()?;
                 open.file.write_all(&open.encoder.take_bytes())?;
                 written.push(&open.file);
             }

@@ -171,3 +171,30 @@ fn run(command: &mut Command) -> String {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
+
+#[test]
+fn an_agent_cannot_hide_its_edits_by_ignoring_files() {
+    let hides =
+        ["echo '*' > .gitignore", "echo '*' > .git/info/exclude; echo /src > .gitignore", "echo '*' > src/.gitignore"];
+    for hide in hides {
+        let folder = rath_test_support::temp_dir();
+        fs::create_dir_all(folder.path().join("src")).expect("made");
+        fs::create_dir_all(folder.path().join(".git/info")).expect("made");
+        fs::write(folder.path().join("src/a.txt"), "one\n").expect("written");
+        let call = |command: &str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]}).to_string();
+        let turns = [call(hide), call("echo evil > src/a.txt"), json!({"text": "done"}).to_string()];
+        let agent = |turns: &[String]| {
+            Agent::new("Go.", &script(&turns.iter().map(String::as_str).collect::<Vec<_>>())).tools(builtin::all())
+        };
+        let session = Session::user("go").to(Sandbox::local(folder.path()));
+        let session = block_on(agent(&turns).run(session)).expect("a run");
+        let changed = |session: &Session| {
+            session.files().list.iter().map(|(path, _)| path.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert!(changed(&session).contains("src/a.txt"), "{hide}: {}", changed(&session));
+        let first = session.as_record().steps().into_iter().find(|step| step.chunk().tree().is_some()).expect("a tree");
+        let before = session.at(first.id()).expect("a step");
+        let patch = block_on(before.patch(&session)).expect("a patch");
+        assert!(patch.contains("-one\n+evil\n"), "{hide}: {patch}");
+    }
+}

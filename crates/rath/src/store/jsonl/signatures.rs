@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rath_record::{BranchId, StepId};
@@ -14,7 +14,8 @@ const ENTRY_BYTES: usize = 80;
 
 /// The signatures that are added to the file of a session.
 ///
-/// The file is not synced and its failures are not reported: without its signature a session is a guest, and nothing is lost.
+/// The file is not synced: after a power cut the newest steps may lack their signatures. Then the session is a guest until its
+/// user adopts it, and nothing is lost.
 pub(super) struct SignatureFile {
     path: PathBuf,
     file: Option<File>,
@@ -58,16 +59,23 @@ impl SignatureFile {
     }
 
     /// Stores the signatures that were added.
-    pub(super) fn write(&mut self) {
+    pub(super) fn write(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
-            return;
+            return Ok(());
         }
-        if self.file.is_none() {
-            self.file = OpenOptions::new().append(true).create(true).open(&self.path).ok();
-        }
-        let entries = std::mem::take(&mut self.entries);
-        // One call: an entry that is cut off would shift all later ones.
-        let _ = self.file.as_mut().map(|file| file.write_all(&entries));
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+                // An entry that was cut off would shift all later ones.
+                let length = file.metadata()?.len();
+                if !length.is_multiple_of(ENTRY_BYTES as u64) {
+                    file.set_len(length - length % ENTRY_BYTES as u64)?;
+                }
+                self.file.insert(file)
+            }
+        };
+        file.write_all(&std::mem::take(&mut self.entries))
     }
 
     /// Returns the signature under the newest step of a branch.
