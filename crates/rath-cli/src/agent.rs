@@ -122,6 +122,9 @@ impl AgentArgs {
     /// Puts the session into the sandbox, and prints its restrictions on stderr.
     pub(crate) async fn place(&self, session: Session) -> Result<Session, Failure> {
         let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
+        if self.sandbox.is_none() {
+            refuse_home(&sandbox)?;
+        }
         print_sandbox(&sandbox, self.sandbox.is_some()).await?;
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
         Ok(if is_there { session } else { session.to(sandbox) })
@@ -250,6 +253,21 @@ impl AgentArgs {
         watch.abort();
         let result = events.finish().await;
         RunOutcome { result, start, printed, printer }
+    }
+}
+
+/// Fails if tools would write in the user's home directory, which the user did not ask for.
+fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
+    let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
+    let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
+    match home.zip(directory) {
+        Some((home, directory)) if home.starts_with(&directory) => {
+            let message = format!("tools would write in {}, with all that you have there", output::path(&directory));
+            let hint = "change to the directory of a project; or `--sandbox isolated:.` lets tools write here, except in \
+                        your private files such as ~/.ssh";
+            Err(Failure::new(message, hint).with_exit(Exit::Waiting))
+        }
+        _ => Ok(()),
     }
 }
 

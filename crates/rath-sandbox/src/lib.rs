@@ -88,6 +88,8 @@ mod limits;
 mod local;
 #[cfg(all(not(unix), feature = "process"))]
 mod local_unsupported;
+#[cfg(unix)]
+mod private_paths;
 #[cfg(all(unix, feature = "process"))]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "commands run on Linux only"))]
 mod process;

@@ -2,7 +2,7 @@
 
 mod resolve;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +17,7 @@ use self::resolve::{
     PathError, ResolvedPath, Target, enter, file_type, is_rath_dir, race_or_errno, requires_directory,
 };
 use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, TEMP_FILE_PREFIX, is_temporary_name};
+use super::private_paths::private_paths_in;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A directory to which file operations are confined.
@@ -47,6 +48,8 @@ pub struct Root {
     /// The path of the directory when it was opened, without symlinks.
     path: PathBuf,
     fd: OwnedFd,
+    /// Private files of the user below the directory, each as the names that lead to it.
+    private: Vec<Vec<OsString>>,
     /// True if paths without symlinks are resolved with one system call, on systems that have it.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     uses_openat2: bool,
@@ -75,7 +78,8 @@ impl Root {
         #[cfg(target_os = "linux")]
         let flags = flags | OFlags::PATH;
         let fd = rustix::fs::open(&path, flags, Mode::empty())?;
-        Ok(Root { path, fd, uses_openat2: true })
+        let private = private_paths_in(&path);
+        Ok(Root { path, fd, private, uses_openat2: true })
     }
 
     /// Returns the root with every path walked name by name, as on systems without `openat2`. For tests.
@@ -153,7 +157,8 @@ impl Root {
                 if name == "."
                     || name == ".."
                     || is_temporary_name(name)
-                    || resolved.names.is_empty() && is_rath_dir(name)
+                    || is_rath_dir(name)
+                    || self.is_private(resolved.names.iter().map(OsString::as_os_str).chain([name]))
                 {
                     continue;
                 }
@@ -245,6 +250,10 @@ impl PathError {
                     format_args!("`{path}` is in the reserved directory `.rath`"),
                 )
                 .with_hint("choose a path outside `.rath`");
+            }
+            PathError::Private => {
+                let message = format!("`{path}` is a private file of the user");
+                return Error::new(ErrorKind::OutsideWorkspace, message);
             }
             PathError::Changing => "it keeps changing",
             PathError::TooDeep => "it is nested too deeply",

@@ -268,3 +268,47 @@ fn what_was_recorded_runs_again_behind_walls() {
         }
     }
 }
+
+#[test]
+fn a_home_directory_is_a_workspace_only_if_the_user_says_so_and_stays_private() {
+    let folder = rath_test_support::temp_dir();
+    let home = folder.path().join("home");
+    for directory in [".ssh", ".config/gh", ".local/share/rath", "project/.rath", "project/.git"] {
+        std::fs::create_dir_all(home.join(directory)).expect("made");
+    }
+    let secrets = [".ssh/id", ".config/gh/hosts.yml", ".netrc", ".local/share/rath/user.key", "project/.rath/rath.db"];
+    secrets.iter().for_each(|path| std::fs::write(home.join(path), "SECRET").expect("written"));
+    std::os::unix::fs::symlink(".ssh/id", home.join("link")).expect("a link");
+    let read = |path: &str| json!({"name": "read_file", "arguments": {"path": path}});
+    let mut calls: Vec<_> = secrets.iter().map(|path| read(path)).collect();
+    calls.extend([read("link"), read("project/../.ssh/id"), read("./.ssh/./id")]);
+    calls.push(json!({"name": "search_files", "arguments": {"pattern": "SECRET"}}));
+    calls.push(json!({"name": "list_files", "arguments": {"path": ".", "depth": 9}}));
+    calls.push(json!({"name": "write_file", "arguments": {"path": ".ssh/authorized_keys", "text": "x"}}));
+    calls.push(json!({"name": "shell", "arguments": {"command": "cat .ssh/id .netrc .config/gh/hosts.yml"}}));
+    let script = format!("{}\n{}\n", json!({"calls": calls}), json!({"text": "Done."}));
+    std::fs::write(folder.path().join("script.jsonl"), script).expect("a file");
+    let rath = |args: &[&str]| {
+        let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        let model = ["run", "hi", "--model", "script:../script.jsonl", "--store", "memory:", "--json"];
+        rath.args(model).args(args).current_dir(&home).env("HOME", &home).output().expect("rath runs")
+    };
+    let asked = rath(&[]);
+    let error = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(4), "{error}");
+    assert!(error.contains("tools would write in"), "{error}");
+    if !can_isolate() {
+        return;
+    }
+    let output = rath(&["--sandbox", "isolated:."]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let results: Vec<_> = events.filter(|event| event["step"]["chunk"]["kind"] == "tool_result").collect();
+    assert_eq!(results.len(), calls.len());
+    for (call, result) in calls.iter().zip(results) {
+        let output = result["step"]["chunk"]["output"].as_str().unwrap_or_default();
+        assert!(!output.contains("SECRET"), "{call}: {output}");
+    }
+    assert!(!home.join(".ssh/authorized_keys").exists());
+}

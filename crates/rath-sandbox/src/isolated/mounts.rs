@@ -20,6 +20,7 @@ use rustix::mount::MountFlags;
 use super::namespace::{MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
+use crate::private_paths::PRIVATE_HOME_PATHS;
 use crate::process::SpawnStep;
 
 /// The input of [`plan`].
@@ -98,25 +99,6 @@ const SECRET_PATHS: [&str; 14] = [
     "/etc/NetworkManager/system-connections",
     "/sys/kernel/debug",
     "/sys/kernel/tracing",
-];
-
-/// Private files and directories of a home directory. They are hidden if the home directory is in the workspace.
-const PRIVATE_HOME_PATHS: [&str; 15] = [
-    ".ssh",
-    ".aws",
-    ".azure",
-    ".gnupg",
-    ".config",
-    ".docker",
-    ".kube",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".cargo/credentials.toml",
-    ".local/share/keyrings",
-    ".local/share/rath",
-    ".mozilla",
 ];
 
 /// The devices in `/dev` that commands get.

@@ -38,6 +38,8 @@ pub(super) enum PathError {
     Outside,
     /// The path leads into the reserved directory.
     RathDir,
+    /// The path leads to a private file of the user.
+    Private,
     /// The path was changed while it was resolved: another attempt may succeed.
     Changing,
     TooDeep,
@@ -70,11 +72,22 @@ impl Root {
             Some(resolved) => resolved,
             None => self.walk(Path::new(path))?,
         };
+        if self.is_private(resolved.names.iter().map(OsString::as_os_str)) {
+            return Err(PathError::Private);
+        }
         // A path that ends in a slash must be a directory.
         match resolved.target {
             Target::Entry { .. } if requires_directory(path) => Err(Errno::NOTDIR.into()),
             _ => Ok(resolved),
         }
+    }
+
+    /// Returns true if a path, given as its names, is a private file of the user or leads through a private directory.
+    pub(super) fn is_private<'a>(&self, names: impl Iterator<Item = &'a OsStr> + Clone) -> bool {
+        self.private.iter().any(|private| {
+            let mut names = names.clone();
+            private.iter().all(|name| names.next() == Some(name))
+        })
     }
 
     /// Resolves a path with one system call; `None` if the path needs a walk, such as one with symlinks.
@@ -88,7 +101,7 @@ impl Root {
         let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
         let names: Vec<_> = parts.map(plain).collect::<Option<_>>()?;
         let (name, above) = names.split_last()?;
-        if !self.uses_openat2 || names.len() > MAX_DEPTH || is_rath_dir(&names[0]) {
+        if !self.uses_openat2 || names.len() > MAX_DEPTH || names.iter().any(|name| is_rath_dir(name)) {
             return None;
         }
         let directory = match above {
@@ -138,7 +151,7 @@ impl Root {
                 }
                 continue;
             }
-            if passed.is_empty() && missing.is_empty() && is_rath_dir(&name) {
+            if is_rath_dir(&name) {
                 return Err(PathError::RathDir);
             }
             if passed.len() + missing.len() == MAX_DEPTH {

@@ -184,13 +184,12 @@ fn an_agent_cannot_hide_its_edits_by_ignoring_files() {
         let call = |command: &str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]}).to_string();
         let turns = [call(hide), call("echo evil > src/a.txt"), json!({"text": "done"}).to_string()];
         let agent = |turns: &[String]| {
-            Agent::new("Go.", &script(&turns.iter().map(String::as_str).collect::<Vec<_>>())).tools(builtin::all())
+            Agent::new("Go.", &script(turns.iter().map(String::as_str).collect::<Vec<_>>())).tools(builtin::all())
         };
         let session = Session::user("go").to(Sandbox::local(folder.path()));
         let session = block_on(agent(&turns).run(session)).expect("a run");
-        let changed = |session: &Session| {
-            session.files().list.iter().map(|(path, _)| path.to_string()).collect::<Vec<_>>().join(" ")
-        };
+        let changed =
+            |session: &Session| session.files().list.keys().map(|path| path.to_string()).collect::<Vec<_>>().join(" ");
         assert!(changed(&session).contains("src/a.txt"), "{hide}: {}", changed(&session));
         let first = session.as_record().steps().into_iter().find(|step| step.chunk().tree().is_some()).expect("a tree");
         let before = session.at(first.id()).expect("a step");
