@@ -58,8 +58,38 @@ const DENIED_CALLS: &[i64] = &[
 ];
 
 /// Calls that fail with `ENOSYS`, so that programs use others: a filter cannot see the arguments of these.
-const MISSING_CALLS: &[i64] =
-    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+const MISSING_CALLS: &[i64] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// Calls that set the mode of a file, each with the number of that argument.
+const MODE_CALLS: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+];
+/// Calls that open a file, each with the number of the argument for its flags. The mode follows, and counts if the file is created.
+const OPEN_CALLS: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+    (libc::SYS_openat, 2),
+];
+/// The flags that create a file. The second is the bit that only `O_TMPFILE` has.
+const CREATE_FLAGS: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+/// The bits of a mode by which a program runs as the owner or the group of its file. What a command leaves in the workspace stays there
+/// for others to run.
+const SETUID_BITS: [u64; 2] = [0o4000, 0o2000];
 
 /// Namespaces that a command may not create with `clone`.
 const DENIED_CLONE_FLAGS: [i32; 7] = [
@@ -107,6 +137,18 @@ pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
         denied.insert(libc::SYS_ioctl, rules(DENIED_IOCTLS.map(|request| equal(1, request)).into())?);
         let families = DENIED_SOCKET_FAMILIES.map(|family| equal(0, u64::from(family.unsigned_abs())));
         denied.insert(libc::SYS_socket, rules(families.into())?);
+        for (call, nth) in MODE_CALLS {
+            let is_set = |bit: u64| Condition::new(*nth, Len::Dword, Op::MaskedEq(bit), bit);
+            denied.insert(*call, rules(SETUID_BITS.map(is_set).into())?);
+        }
+        for (call, nth) in OPEN_CALLS {
+            let pairs = CREATE_FLAGS.iter().flat_map(|flag| SETUID_BITS.map(|bit| (*flag, bit)));
+            let rules = pairs.map(|(flag, bit)| {
+                let is_set = Condition::new(nth + 1, Len::Dword, Op::MaskedEq(bit), bit)?;
+                Rule::new(vec![masked(*nth, flag)?, is_set])
+            });
+            denied.insert(*call, rules.collect::<Result<_, seccompiler::BackendError>>()?);
+        }
         let missing = MISSING_CALLS.iter().map(|call| (*call, Vec::new())).collect();
         let unix = || equal(0, u64::from(libc::AF_UNIX.unsigned_abs()));
         let pairs = CONNECTABLE_PAIR_TYPES.map(|kind| {
