@@ -58,11 +58,19 @@ struct IsolatedOptions {
     mount_path: Option<MountPath>,
     network: Network,
     host: HostAccess,
+    git: GitAccess,
     limits: Limits,
     hidden: Vec<PathBuf>,
     shown: Vec<PathBuf>,
     env: Vec<(String, String)>,
     max_output_bytes: u64,
+}
+
+/// The access of commands to the `.git` of the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GitAccess {
+    ReadOnly,
+    Writable,
 }
 
 /// The path at which commands see a directory.
@@ -102,9 +110,11 @@ const DEFAULT_MAX_PROCESSES: u64 = 1024;
 
 /// The options of an `isolated:` URI.
 const OPTIONS: &[&str] =
-    &["network", "host", "memory", "processes", "file_size", "cpu_time", "output", "hide", "show", "at"];
+    &["network", "host", "git", "memory", "processes", "file_size", "cpu_time", "output", "hide", "show", "at"];
 const NETWORK_VALUES: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
 const HOST_VALUES: [(&str, HostAccess); 2] = [("read-only", HostAccess::ReadOnly), ("hidden", HostAccess::Hidden)];
+
+const GIT_VALUES: [(&str, GitAccess); 2] = [("read-only", GitAccess::ReadOnly), ("write", GitAccess::Writable)];
 
 impl Isolated {
     /// Creates a sandbox in a directory.
@@ -114,6 +124,7 @@ impl Isolated {
             mount_path: None,
             network: Network::Off,
             host: HostAccess::ReadOnly,
+            git: GitAccess::ReadOnly,
             limits: Limits::default(),
             hidden: Vec::new(),
             shown: Vec::new(),
@@ -134,6 +145,7 @@ impl Isolated {
         let options = &mut isolated.options;
         options.network = parsed.word("network", &NETWORK_VALUES)?.unwrap_or(Network::Off);
         options.host = parsed.word("host", &HOST_VALUES)?.unwrap_or_default();
+        options.git = parsed.word("git", &GIT_VALUES)?.unwrap_or(GitAccess::ReadOnly);
         options.limits = parsed.limits()?;
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
         options.hidden = parsed.all("hide").map(PathBuf::from).collect();
@@ -207,6 +219,13 @@ impl Isolated {
         self.with_uri()
     }
 
+    /// Lets commands write the `.git` of the workspace, as committing needs. Its hooks and its configuration run commands
+    /// outside of the sandbox whenever git is used there.
+    pub fn writable_git(mut self) -> Self {
+        self.options.git = GitAccess::Writable;
+        self.with_uri()
+    }
+
     /// Adds an environment variable. The variable is not part of the URI, since it may be a secret.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.env.push((name.into(), value.into()));
@@ -225,6 +244,7 @@ impl Isolated {
         let mut writer = UriWriter::new("isolated", &options.directory);
         writer.option("network", (options.network == Network::On).then_some("on"));
         writer.option("host", (options.host == HostAccess::Hidden).then_some("hidden"));
+        writer.option("git", (options.git == GitAccess::Writable).then_some("write"));
         writer.limits(&options.limits);
         writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
         writer.paths("hide", &options.hidden);
@@ -317,6 +337,7 @@ impl IsolatedOptions {
             path: variable("PATH").unwrap_or_default(),
             host: self.host,
             network: self.network,
+            git: self.git,
             hidden: &hidden,
             shown: &self.shown,
         };

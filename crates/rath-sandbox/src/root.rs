@@ -117,7 +117,7 @@ impl Root {
 
     /// Writes a file as [`write`](Self::write) does, unless the flag is set before the new file gets its name.
     pub(crate) fn write_unless(&self, path: &str, bytes: &[u8], is_cancelled: &AtomicBool) -> Result<()> {
-        self.attempt("write", path, || match self.find_file(path)?.target {
+        self.attempt("write", path, || match self.find_to_write(path)?.target {
             Target::Directory(_) => Err(Errno::ISDIR.into()),
             Target::Missing { .. } if requires_directory(path) => Err(Errno::ISDIR.into()),
             Target::Entry { directory, name, stat } => {
@@ -215,6 +215,15 @@ impl Root {
     }
 
     /// Resolves a path that must not be a directory.
+    /// Resolves a path for a write, which must not lead into a `.git`: git runs what stands there.
+    fn find_to_write(&self, path: &str) -> Result<ResolvedPath, PathError> {
+        let resolved = self.find_file(path)?;
+        match resolved.names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(b".git")) {
+            true => Err(PathError::GitDir),
+            false => Ok(resolved),
+        }
+    }
+
     fn find_file(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let resolved = self.find(path)?;
         if let Target::Directory(_) = resolved.target { Err(Errno::ISDIR.into()) } else { Ok(resolved) }
@@ -250,6 +259,10 @@ impl PathError {
                     format_args!("`{path}` is in the reserved directory `.rath`"),
                 )
                 .with_hint("choose a path outside `.rath`");
+            }
+            PathError::GitDir => {
+                return Error::new(ErrorKind::OutsideWorkspace, format_args!("`{path}` is in the directory `.git`"))
+                    .with_hint("files in `.git` are written by git only");
             }
             PathError::Private => {
                 let message = format!("`{path}` is a private file of the user");

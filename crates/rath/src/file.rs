@@ -96,6 +96,8 @@ impl Session {
 
     /// Reads a session from a file. Of a damaged file everything undamaged is read; the report lists the damage.
     ///
+    /// The session is a [guest](Session::is_guest), unless this user saved it at this path.
+    ///
     /// The session knows only the forks that are in the file. Forks that were made from the same head before it was saved,
     /// or by another program that opened the file, are not counted: if two forks append exactly the same chunks, their steps
     /// have the same ids and count as one.

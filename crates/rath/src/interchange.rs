@@ -1,8 +1,8 @@
 //! Sessions in the file formats of other programs.
 //!
 //! [`openrath`] reads and writes the session files of the Python OpenRath, [`atif`] the trajectories that many agents and
-//! benchmarks exchange. An imported session is a [`Session`] like any other and can be resumed: calls and their results are
-//! paired, and a call without a result stays open. Exported files are read by other programs with their own code.
+//! benchmarks exchange. An imported session is a guest, as every session that others made: once it is
+//! [adopted](Session::adopt) it can be run. Calls and their results are paired, and a call without a result stays open. Exported files are read by other programs with their own code.
 //!
 //! Neither format has a place for everything that a session holds. Where a format lets a writer add members of its own, the
 //! rest is written under the name `rath`, which other readers ignore, so that a session is read back as it was written.

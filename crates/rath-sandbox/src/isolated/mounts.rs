@@ -10,6 +10,8 @@
 //! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
 //! - devices except `null`, `zero`, `full`, `random`, `urandom`, `tty` and new terminals;
 //! - the directory `.rath` in the workspace, and the paths that the user hides.
+//!
+//! The `.git` of the workspace is read-only by default: its hooks and its configuration run commands later, outside.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
+use super::GitAccess;
 use super::namespace::{MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +36,7 @@ pub(super) struct MountRequest<'a> {
     pub(super) path: OsString,
     pub(super) host: HostAccess,
     pub(super) network: Network,
+    pub(super) git: GitAccess,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
 }
@@ -174,6 +178,14 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
             Ok(inside) => plan.cover(cover, &request.mount_path.join(inside))?,
             Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
             Err(_) => plan.cover(cover, &path)?,
+        }
+    }
+    if request.git == GitAccess::ReadOnly {
+        // A link to a directory in the workspace is followed once, here.
+        let git = request.directory.join(".git");
+        let git = git.canonicalize().unwrap_or(git);
+        if let Ok(inside) = git.strip_prefix(request.directory) {
+            plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&request.mount_path.join(inside))?));
         }
     }
     // Covered even if it is missing now: it may be created before a later command.

@@ -55,6 +55,8 @@ pub(super) enum MountOp {
         from: CString,
         at: CString,
     },
+    /// Makes one path read-only, if it exists.
+    Protect(CString),
     /// Creates a directory, if it is missing.
     Directory(CString),
     /// Creates an empty file.
@@ -165,6 +167,19 @@ impl MountOp {
                     *slot = std::os::fd::IntoRawFd::into_raw_fd(fd);
                 }
                 Ok(())
+            }
+            MountOp::Protect(at) => {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_RECURSIVE
+                    | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+                let fd = match open_tree(CWD, &**at, flags) {
+                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                    fd => fd?,
+                };
+                let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
+                set_attributes(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attributes)?;
+                move_mount(&fd, c"", CWD, &**at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             }
             MountOp::ReadOnly => {
                 let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;

@@ -38,6 +38,8 @@ pub(super) enum PathError {
     Outside,
     /// The path leads into the reserved directory.
     RathDir,
+    /// The path of a file to be written leads into a `.git`.
+    GitDir,
     /// The path leads to a private file of the user.
     Private,
     /// The path was changed while it was resolved: another attempt may succeed.

@@ -210,6 +210,49 @@ fn there_is_no_network_by_default() {
 }
 
 #[test]
+fn what_git_would_run_later_is_not_written() {
+    let fixture = Fixture::new();
+    let git = fixture.path("work/.git");
+    std::fs::create_dir_all(git.join("hooks")).expect("made");
+    std::fs::write(git.join("config"), "[core]\n").expect("written");
+    let rows = [
+        "echo evil > .git/hooks/pre-commit",
+        "echo evil >> .git/config",
+        "mkdir .git/new",
+        "rm .git/config",
+        "rm -rf .git && mkdir .git",
+        "mv .git moved",
+        "mv .git/hooks hooks",
+        "chmod 777 .git/hooks",
+        "touch .git/config",
+        "ln -s /tmp .git/link",
+        "perl -e 'rename(\".git\", \"moved\") or exit 1'",
+        "cd .git && echo evil > hooks/post-checkout",
+        "ln .git/config hard && echo evil >> hard",
+    ];
+    let sandbox = Sandbox::from(fixture.isolated());
+    for row in rows {
+        assert!(!succeeds(&sandbox, row, &fixture), "{row}");
+    }
+    assert_eq!(printed(&sh(&sandbox, "cat .git/config")), "[core]\n");
+    assert_eq!(std::fs::read_to_string(git.join("config")).expect("a file"), "[core]\n");
+    assert_eq!(std::fs::read_dir(git.join("hooks")).expect("a directory").count(), 0);
+    // File tools do not write there, at any depth and under no name.
+    std::os::unix::fs::symlink(".git", fixture.path("work/alias")).expect("a link");
+    for path in [".git/hooks/x", "alias/hooks/x", "sub/.git/config", ".GIT/config"] {
+        let error = crate::block_on(sandbox.write(path, b"evil")).expect_err(path);
+        assert_eq!(error.kind(), rath_sandbox::ErrorKind::OutsideWorkspace, "{path}: {error}");
+    }
+    let writable = Sandbox::from(fixture.isolated().writable_git());
+    assert!(succeeds(&writable, "echo fine > .git/hooks/sample", &fixture));
+    let reopened = Sandbox::open(writable.uri()).expect("a sandbox");
+    assert!(succeeds(&reopened, "rm .git/hooks/sample", &fixture));
+    // A directory that has none is as before.
+    std::fs::remove_dir_all(&git).expect("removed");
+    assert!(succeeds(&sandbox, "echo x > file", &fixture));
+}
+
+#[test]
 fn no_unix_socket_of_the_machine_can_be_reached_without_network() {
     let fixture = Fixture::new();
     let sandbox = Sandbox::from(fixture.isolated());
