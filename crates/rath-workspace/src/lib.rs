@@ -282,6 +282,20 @@ impl Workspace {
         Ok(Snapshot::new(dir))
     }
 
+    /// Applies changes to the files of a snapshot.
+    fn apply(&self, now: &Snapshot, changed: &[changes::TreeChange]) -> Result<()> {
+        let root = self.open_root()?;
+        let staging = self.index.parent().unwrap_or(&self.root);
+        Restore { objects: &self.objects, root: &root, dir: &now.dir, staging }.run(changed)
+    }
+
+    /// Makes the tracked files equal to those of a snapshot again.
+    fn put_back(&mut self, before: &Snapshot) -> Result<()> {
+        let now = self.snapshot()?;
+        let changed = changes::diff_trees(&self.objects, Some(now.dir.tree()), before.dir.tree())?;
+        self.apply(&now, &changed)
+    }
+
     /// Returns the changes between two snapshots, by path, of tracked and untracked files.
     pub fn changes(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<FileChange>> {
         changes::diff_snapshots(&self.objects, Some(&before.dir), &after.dir)
@@ -291,7 +305,7 @@ impl Workspace {
     ///
     /// Only files that differ are written, each by a rename: a reader sees the old content or the new content, never a
     /// part. Untracked files stay; if one is in the way, the restore fails and changes nothing. The contents before are
-    /// stored as a snapshot first.
+    /// stored as a snapshot first; a restore that fails on its way puts them back.
     pub fn restore(&mut self, tree: TreeId) -> Result<Snapshot> {
         let wanted = tree.0;
         let before = self.snapshot()?;
@@ -299,9 +313,15 @@ impl Workspace {
         if changed.is_empty() {
             return Ok(before);
         }
-        let root = self.open_root()?;
-        let staging = self.index.parent().unwrap_or(&self.root);
-        Restore { objects: &self.objects, root: &root, dir: &before.dir, staging }.run(&changed)?;
+        if let Err(error) = self.apply(&before, &changed) {
+            return Err(match self.put_back(&before) {
+                Ok(()) => error,
+                Err(second) => {
+                    let message = format!("{error}; and the files before could not be put back: {second}");
+                    Error::new(ErrorKind::Io, message)
+                }
+            });
+        }
         self.snapshot()
     }
 

@@ -551,3 +551,50 @@ fn stale_temporary_files_are_removed_and_git_finds_no_damage() {
     let _ = rath_test_support::git().arg("--git-dir").arg(&versions).args(["gc", "--prune=now", "--quiet"]).output();
     assert_eq!(support::git(&objects, &["count-objects"]), count);
 }
+
+#[test]
+fn a_restore_that_cannot_finish_leaves_everything_as_it_was() {
+    let folder = rath_test_support::temp_dir();
+    let root = &folder.path().join("project");
+    for (name, text) in [("a", "1"), ("b", "2"), ("deep/c", "3"), ("gone/d", "4"), ("was-dir/e", "5")] {
+        put(&root.join(name), text);
+    }
+    let objects = Objects::open(&folder.path().join("objects")).expect("objects");
+    let mut workspace = Workspace::open(root, &objects, &folder.path().join("index")).expect("a workspace");
+    let wanted = workspace.snapshot().expect("a snapshot").tree;
+    for name in ["gone", "was-dir"] {
+        fs::remove_dir_all(root.join(name)).expect("removed");
+    }
+    for (name, text) in [("a", "x"), ("b", "y"), ("deep/c", "z"), ("new/f", "w"), ("was-dir", "v")] {
+        put(&root.join(name), text);
+    }
+    let contents = || {
+        let read = |name: &str| fs::read_to_string(root.join(name)).ok();
+        ["a", "b", "deep/c", "gone/d", "was-dir/e", "new/f", "was-dir"].map(read)
+    };
+    let before = contents();
+    let now = workspace.snapshot().expect("a snapshot").tree;
+    let mut stored = Vec::new();
+    for part in fs::read_dir(folder.path().join("objects/objects")).expect("objects") {
+        stored.extend(
+            fs::read_dir(part.expect("a part").path()).expect("a part").map(|file| file.expect("a file").path()),
+        );
+    }
+    let mut failed = 0;
+    for object in stored.iter().filter(|path| path.is_file()) {
+        let away = folder.path().join("away");
+        fs::rename(object, &away).expect("moved");
+        let restored = workspace.restore(wanted);
+        fs::rename(&away, object).expect("moved");
+        match restored {
+            Err(_) => {
+                failed += 1;
+                assert_eq!(contents(), before, "without {}", object.display());
+            }
+            Ok(_) => _ = workspace.restore(now).expect("back again"),
+        }
+    }
+    assert!(failed >= 5, "each of the five files was missing once: {failed}");
+    workspace.restore(wanted).expect("all is there");
+    assert_eq!(contents()[..2], [Some("1".to_owned()), Some("2".to_owned())]);
+}
