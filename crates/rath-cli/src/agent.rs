@@ -16,6 +16,7 @@ use rath::{Certificate, Difference, Resumed, ToolChange};
 use rath::{Event, StepId, Text, Usage, view};
 use serde_json::json;
 
+use crate::guarded::is_guarded;
 use crate::json::StepJson;
 use crate::output::{self, BRANCH, Exit, Failure};
 use crate::sessions::{StoredSession, guest_failure, store_option};
@@ -130,6 +131,27 @@ impl AgentArgs {
         Ok(if is_there { session } else { session.to(sandbox) })
     }
 
+    /// Fails if a new store would be among the files that tools write.
+    pub(crate) fn refuse_store(&self, uri: &str) -> Result<(), Failure> {
+        let named = uri.split_once(':').filter(|(kind, path)| ["sqlite", "jsonl"].contains(kind) && !path.is_empty());
+        let Some((kind, path)) = named.filter(|(_, path)| !Path::new(path).exists()) else { return Ok(()) };
+        let directory = self.sandbox(None)?.and_then(|sandbox| sandbox.directory()?.canonicalize().ok());
+        let (Some(directory), Ok(store)) = (directory, std::path::absolute(path)) else { return Ok(()) };
+        // The nearest directory that exists has a canonical path.
+        let existing = store.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+        let Some((above, canonical)) = existing else { return Ok(()) };
+        let store = canonical.join(store.strip_prefix(above).unwrap_or(Path::new("")));
+        let is_reserved = |path: &Path| path.components().any(|part| part.as_os_str() == ".rath");
+        match store.strip_prefix(&directory) {
+            Ok(inside) if !is_reserved(inside) => {
+                let inside = output::quote(&format!("{kind}:.rath/{}", inside.display()));
+                let message = format!("tools could write the store {path}, which is in their directory");
+                Err(Failure::new(message, format!("`--store {inside}` is out of their reach")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the sandbox that tools run in; none if the agent has no tools.
     fn sandbox(&self, session: Option<&Session>) -> Result<Option<Sandbox>, Failure> {
         let recorded = session.and_then(Session::place);
@@ -138,7 +160,7 @@ impl AgentArgs {
             (Some(none), _) if none == "none" => return Ok(None),
             (Some(uri), _) => uri,
             // An agent that had no tools does not get any by being resumed.
-            (None, None) if session.is_some_and(|session| session.text().is_some()) => return Ok(None),
+            (None, None) if session.is_some_and(has_begun) => return Ok(None),
             (None, Some(place)) => place.as_str(),
             (None, None) => "isolated:.",
         };
@@ -212,11 +234,19 @@ impl AgentArgs {
         }
         let changes = describe_changes(certificate);
         if is_only_in_doubt(certificate) {
-            match certificate.is_complete() {
-                true => output::message!("nothing changed since the last turn"),
+            let is_complete = certificate.is_complete();
+            let session = resumed.to_decide()?;
+            // After an adoption the files at the new place are not compared before a tool runs there.
+            let is_adopted = |chunk: &Chunk| matches!(chunk, Chunk::Adopted(_));
+            let was_adopted = || session.as_record().newest_first().any(|step| is_adopted(step.chunk()));
+            match is_complete {
+                true if session.tree().is_some() || !was_adopted() => {
+                    output::message!("nothing changed since the last turn");
+                }
+                true => {}
                 false => output::message!("{changes}"),
             }
-            return Ok(resumed.to_decide()?);
+            return Ok(session);
         }
         if on_difference == OnDifference::Continue {
             output::message!("{changes}");
@@ -256,15 +286,21 @@ impl AgentArgs {
     }
 }
 
+/// Returns `true` if an agent ran in a session, or a person adopted it: then the session says where its tools run.
+fn has_begun(session: &Session) -> bool {
+    let is_begin = |chunk: &Chunk| matches!(chunk, Chunk::Instructions(_) | Chunk::Adopted(_));
+    session.as_record().newest_first().any(|step| is_begin(step.chunk()))
+}
+
 /// Fails if tools would write in the user's home directory, which the user did not ask for.
 fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
     let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
     let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
     match home.zip(directory) {
         Some((home, directory)) if home.starts_with(&directory) => {
-            let message = format!("tools would write in {}, with all that you have there", output::path(&directory));
-            let hint = "change to the directory of a project; or `--sandbox isolated:.` lets tools write here, except in \
-                        your private files such as ~/.ssh";
+            let whose = if home == directory { "your home directory" } else { "the directory of your home directory" };
+            let message = format!("tools would write in {whose}");
+            let hint = "change to the directory of a project, or add `--sandbox isolated:.`";
             Err(Failure::new(message, hint).with_exit(Exit::Waiting))
         }
         _ => Ok(()),
@@ -369,12 +405,7 @@ fn describe_change(difference: &Difference) -> String {
 
 /// Describes changed files: `+a`, `~b` and `-c` become `a added, b changed, c deleted`.
 pub(crate) fn describe_paths(paths: &[String]) -> String {
-    const SHOWN_PATHS: usize = 10;
-    let mut words: Vec<_> = paths.iter().take(SHOWN_PATHS).map(|path| describe_path(path)).collect();
-    if paths.len() > SHOWN_PATHS {
-        words.push(format!("and {} more", paths.len() - SHOWN_PATHS));
-    }
-    words.join(", ")
+    shorten_list(&paths.iter().map(|path| describe_path(path)).collect::<Vec<_>>())
 }
 
 fn describe_path(path: &str) -> String {
@@ -418,9 +449,17 @@ impl RunOutcome {
 
     /// Prints the last event, and on success a summary on stderr.
     pub(crate) fn finish(mut self) -> Result<Result<Session>, Failure> {
-        self.printed.and_then(|()| self.printer.finish(&self.result))?;
+        let printed = std::mem::replace(&mut self.printed, Ok(()));
+        printed.and_then(|()| self.printer.finish(&self.result))?;
         if let Ok(session) = &self.result {
             output::message!("{}", summary(&self.start, session));
+        }
+        // After a failed run too: what it wrote is there.
+        let changed = self.session().map(|session| changed_files(&self.start, session)).unwrap_or_default();
+        let guarded: Vec<String> =
+            changed.into_iter().filter(|path| is_guarded(path)).map(|path| one_line(&path)).collect();
+        if !guarded.is_empty() {
+            output::warning(&format!("other programs run these changed files: {}", shorten_list(&guarded)));
         }
         Ok(self.result)
     }
@@ -460,14 +499,29 @@ fn session_of(result: &Result<Session>) -> Option<&Session> {
     result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session))
 }
 
-/// Summarises a run: its time, the files that it changed and the tokens that it used.
-fn summary(start: &RunStart, session: &Session) -> String {
+/// Returns the files that a run changed.
+fn changed_files(start: &RunStart, session: &Session) -> BTreeSet<String> {
     let steps = session.as_record().newest_first().take_while(|step| Some(step.id()) != start.head);
     let results = steps.filter_map(|step| match step.chunk() {
         Chunk::ToolResult(result) => Some(&result.effects),
         _ => None,
     });
-    let files: BTreeSet<_> = results.flatten().map(|effect| &effect.path).collect();
+    results.flatten().map(|effect| effect.path.to_string()).collect()
+}
+
+/// Joins the first words of a list, and counts the others.
+fn shorten_list(words: &[String]) -> String {
+    const SHOWN_WORDS: usize = 10;
+    let mut shown: Vec<_> = words.iter().take(SHOWN_WORDS).cloned().collect();
+    if words.len() > SHOWN_WORDS {
+        shown.push(format!("and {} more", words.len() - SHOWN_WORDS));
+    }
+    shown.join(", ")
+}
+
+/// Summarises a run: its time, the files that it changed and the tokens that it used.
+fn summary(start: &RunStart, session: &Session) -> String {
+    let files = changed_files(start, session);
     let tokens = output::grouped(tokens(session).saturating_sub(start.tokens));
     let elapsed = start.time.elapsed();
     let time = match elapsed.as_secs() {

@@ -3,6 +3,7 @@
 mod agent;
 mod commands;
 mod escape;
+mod guarded;
 mod json;
 mod output;
 mod sessions;

@@ -99,8 +99,13 @@ impl From<rath::Error> for Failure {
         let exit = match error.kind() {
             ErrorKind::Damaged | ErrorKind::Differs => Exit::Differs,
             ErrorKind::Cancelled => Exit::Interrupted,
+            ErrorKind::Guest => Exit::Waiting,
             _ => Exit::Failure,
         };
+        if error.kind() == ErrorKind::Guest {
+            let hint = "`rath adopt` takes over a session that others made; `rath adopt --help` tells how";
+            return Failure::new(error.message(), hint).with_exit(exit);
+        }
         Failure { message: error.message(), hints: error.hint().map(str::to_owned).into_iter().collect(), exit }
     }
 }

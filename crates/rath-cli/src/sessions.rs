@@ -349,18 +349,25 @@ impl LoadedSession {
 
 /// Returns the failure of a command that would run something of a session that others made.
 pub(crate) fn guest_failure(session: &Session, name: &str, option: &str) -> Failure {
-    let mut message = format!("session {name} was not made by you on this machine, so nothing of it runs");
+    let mut message =
+        format!("session {name} was not made by you here (it was imported, copied or moved): nothing of it runs");
     if let Some(place) = session.place() {
         message.push_str(&format!("\nits tools would run in {}", one_line(place.as_str())));
     }
+    let mut effect = "takes it over";
     if let Next::RunTools(calls) = session.next() {
+        effect = "takes it over; its open calls wait for you";
         for pending in &calls {
             let arguments = one_line(&pending.call.arguments.to_string());
             message.push_str(&format!("\nit would call: {} {arguments}", one_line(&pending.call.tool)));
         }
     }
-    let command = format!("`rath adopt {}{option} --sandbox isolated:.`", output::quote(name));
-    Failure::new(message, format!("{command} takes it over; its open calls wait for you")).with_exit(Exit::Waiting)
+    Failure::new(message, format!("{} {effect}", adopt_command(name, option))).with_exit(Exit::Waiting)
+}
+
+/// Returns a command line that takes over a session which others made, for a hint.
+fn adopt_command(name: &str, option: &str) -> String {
+    format!("`rath adopt {}{option} --sandbox isolated:.`", output::quote(name))
 }
 
 /// Returns a command line that continues a session which was read before, for a hint.
@@ -368,7 +375,11 @@ pub(crate) fn continue_command(loaded: &LoadedSession, session: &Session) -> Str
     let model = model_option(session);
     match &loaded.source {
         Source::Store(..) => loaded.resume_other(session, &model),
-        Source::File(..) => format!("`rath run --store {} {model}`", output::quote(&format!("file:{}", loaded.name))),
+        Source::File(..) if session.is_guest() => adopt_command(&loaded.name, ""),
+        Source::File(..) => {
+            let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
+            format!("`rath run{prompt} --store {} {model}`", output::quote(&format!("file:{}", loaded.name)))
+        }
     }
 }
 
@@ -390,6 +401,9 @@ pub(crate) fn model_option(session: &Session) -> String {
 ///
 /// A session that is done gets a prompt: without one there is nothing to do.
 pub(crate) fn resume_command(session: &Session, options: &str, store_option: &str) -> String {
+    if session.is_guest() {
+        return adopt_command(&session.id().short(), store_option);
+    }
     let prompt = if session.next() == Next::Done { " 'Go on.'" } else { "" };
     format!("`rath resume {}{prompt} {options}{store_option}`", session.id().short())
 }

@@ -61,11 +61,15 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
         }
     };
     output::message!("session {} is yours now, adopted by {by}", loaded.name());
-    if let Next::RunTools(calls) = session.next() {
-        let review = loaded.command("review", "");
-        output::message!("{} in it: {review} shows and decides them", count(calls.len() as u64, "open call"));
+    match session.next() {
+        Next::RunTools(calls) => {
+            let review = loaded.command("review", "");
+            output::message!("waiting for you: {}; {review} shows what is", count(calls.len() as u64, "call"));
+        }
+        Next::AskModel | Next::Done => {
+            output::message!("{} continues it", sessions::continue_command(&loaded, &session));
+        }
     }
-    output::message!("{} continues it", sessions::continue_command(&loaded, &session));
     Ok(Exit::Success)
 }
 

@@ -265,7 +265,7 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
 /// Prints how to take over a session that others made.
 fn hint_adopt(loaded: &LoadedSession) {
     let adopt = loaded.command("adopt", " --sandbox isolated:.");
-    output::message!("this session was not made by you on this machine, so nothing of it runs");
+    output::message!("this session was not made by you here, so nothing of it runs");
     output::message!("hint: {adopt} takes it over; then you can decide");
 }
 

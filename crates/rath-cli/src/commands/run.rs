@@ -79,6 +79,7 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
     let option = sessions::store_option(uri);
     let (agent, session, store) = match name {
         None => {
+            args.agent.refuse_store(uri)?;
             let agent = args.agent.agent(None).await?;
             let mut session = Session::empty().hiding(agent::secrets());
             args.decide(&mut session)?;

@@ -288,10 +288,25 @@ fn what_a_guest_would_do_is_shown_first() {
     let output = visit.command("resume SESSION --model script:script.jsonl STORE");
     let error = super::fixture::normalize(visit.folder.path(), &String::from_utf8_lossy(&output.stderr));
     expect![[r#"
-        error: session S1 was not made by you on this machine, so nothing of it runs
+        error: session S1 was not made by you here (it was imported, copied or moved): nothing of it runs
           its tools would run in local:FOLDER/outside
           it would call: shell {"command":"touch PWNED"}
         hint: `rath adopt S1 --sandbox isolated:.` takes it over; its open calls wait for you
     "#]]
     .assert_eq(&error.replace(&visit.session, "S1"));
+}
+
+#[test]
+fn adopting_without_a_sandbox_gives_no_tools() {
+    for progress in PROGRESS {
+        let visit = Visit::new(Arrival::Bundle, progress);
+        let adopted = visit.command("adopt SESSION --sandbox none --by Ann STORE");
+        assert!(adopted.status.success(), "{}", String::from_utf8_lossy(&adopted.stderr));
+        visit.command("review SESSION --approve c9 STORE");
+        let resumed = visit.command("resume SESSION --model script:script.jsonl STORE");
+        let error = String::from_utf8_lossy(&resumed.stderr);
+        assert!(resumed.status.success(), "{progress}: {error}");
+        assert!(!error.contains("sandbox"), "{progress}: {error}");
+        assert!(!visit.folder.path().join("project/PWNED").exists());
+    }
 }

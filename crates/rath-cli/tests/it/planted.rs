@@ -134,8 +134,12 @@ fn a_store_is_not_put_where_tools_write() {
         let run = ["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", store];
         let output = rath(&project, &run);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(error.contains("is in the directory that tools write"), "{store}: {error}");
+        assert!(error.contains("tools could write the store"), "{store}: {error}");
+        assert!(!project.join("s.db").exists() && !project.join("sessions").exists(), "nothing is made");
         assert_eq!(std::fs::read_to_string(project.join("a.txt")).expect("a file"), "one\n");
     }
     assert!(printed(&project, COMMANDS[0]).contains("Done."));
+    let hinted =
+        ["run", "go", "--model", "script:script.jsonl", "--sandbox", "local:.", "--store", "sqlite:.rath/s.db"];
+    assert!(printed(&project, &hinted).contains("Done."));
 }

@@ -168,9 +168,9 @@ fn contradicting_options_are_refused_before_anything_runs() {
     check(
         &["--sandbox", "isolated:.?netwrk=on"],
         expect![[r#"
-        ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, memory, processes, file_size, cpu_time, output, hide, show, at
-        exit 2
-    "#]],
+            ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, at
+            exit 2
+        "#]],
     );
     check(
         &["--sandbox", "isolated:.?network=maybe"],
@@ -311,4 +311,16 @@ fn a_home_directory_is_a_workspace_only_if_the_user_says_so_and_stays_private() 
         assert!(!output.contains("SECRET"), "{call}: {output}");
     }
     assert!(!home.join(".ssh/authorized_keys").exists());
+}
+
+#[test]
+fn changed_files_that_other_programs_run_are_named() {
+    let folder =
+        machine("mkdir -p .vscode sub && echo x > .vscode/tasks.json && echo x > sub/Makefile && echo x > plain");
+    let output = run(&folder, &["run", "hi", "--sandbox", "local:."]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let named = "warning: other programs run these changed files: .vscode/tasks.json, sub/Makefile\n";
+    assert!(error.contains(named), "{error}");
+    let plain = run(&machine("echo x > plain"), &["run", "hi", "--sandbox", "local:."]);
+    assert!(!String::from_utf8_lossy(&plain.stderr).contains("other programs"), "{plain:?}");
 }

@@ -85,7 +85,10 @@ impl Resumed {
     /// Compares the tools, models and prompts of a module with those that the session knows, and adds the differences to the
     /// certificate.
     pub fn against(mut self, module: &(impl Module + Sized)) -> Self {
-        let told = self.session.as_record().newest_first().filter_map(|step| match step.chunk() {
+        // The prompt, the model and the tools of a session that was adopted were its author's.
+        let own = self.session.as_record().newest_first();
+        let own = own.take_while(|step| !matches!(step.chunk(), Chunk::Adopted(_)));
+        let told = own.filter_map(|step| match step.chunk() {
             Chunk::Instructions(told) => Some((step.stamp().by.as_deref().unwrap_or_default(), told)),
             _ => None,
         });
