@@ -6,6 +6,7 @@ mod escape;
 mod guarded;
 mod json;
 mod output;
+mod sandboxes;
 mod sessions;
 
 use std::process::ExitCode;

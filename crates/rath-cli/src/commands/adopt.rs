@@ -7,6 +7,7 @@ use rath::turn::Next;
 
 use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{self, SessionArg, Source};
 
 /// Take over a session that others made
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
         uri => Some(Sandbox::open(uri).map_err(|error| Failure::from(error).with_exit(Exit::Usage))?),
     };
     if let Some(sandbox) = &sandbox {
-        agent::print_sandbox(sandbox, true).await?;
+        sandboxes::print_sandbox(sandbox, true).await?;
     }
     let place = |session: Session| sandbox.into_iter().fold(session.hiding(agent::secrets()), Session::to);
     let session = match &loaded.source {

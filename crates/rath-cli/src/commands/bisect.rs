@@ -7,8 +7,8 @@ use rath::{Sandbox, view};
 use serde_json::json;
 
 use super::blame;
-use crate::agent;
 use crate::output::{self, CommandResult, Exit};
+use crate::sandboxes;
 use crate::sessions::{self, StoreArg};
 
 /// Find the first step after which a command fails
@@ -41,8 +41,8 @@ pub(crate) async fn run(args: &BisectArgs) -> CommandResult {
     // Commands see each copy at the path of the session's directory.
     let place = loaded.session.place().and_then(|place| Sandbox::open(place.as_str()).ok());
     let directory = place.as_ref().and_then(Sandbox::directory).unwrap_or(Path::new("."));
-    let sandbox = agent::strict_sandbox(&loaded.session, args.sandbox.as_deref(), directory)?;
-    agent::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;
+    let sandbox = sandboxes::strict_sandbox(&loaded.session, args.sandbox.as_deref(), directory)?;
+    sandboxes::print_sandbox_in(&sandbox, "copies of the recorded files", args.sandbox.is_some()).await?;
     let bisected = loaded.session.bisect_in(&sandbox, &args.command).await?;
     let record = loaded.session.as_record();
     let step = bisected.step.and_then(|step| record.find(step));

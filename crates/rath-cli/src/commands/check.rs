@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{self, Source, StoreArg};
 
 /// Run a command as a check and record its result, or list the checks
@@ -54,7 +55,7 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     let session = resumed.accept_file_changes().map_err(|error| loaded.explain(error))?;
     let mut session = session.hiding(agent::secrets());
     if let Some(place) = session.place() {
-        agent::print_sandbox(&rath::Sandbox::open(place.as_str())?, true).await?;
+        sandboxes::print_sandbox(&rath::Sandbox::open(place.as_str())?, true).await?;
     }
     session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;

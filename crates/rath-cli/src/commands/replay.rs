@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::agent::{self, AgentArgs};
 use crate::output::{self, CommandResult, Exit, Failure};
+use crate::sandboxes;
 use crate::sessions::{LoadedSession, SessionArg, Source};
 
 /// Repeat a session and compare it with the record
@@ -86,10 +87,10 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
     loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create()?;
-    let sandbox = agent::strict_sandbox(&loaded.session, args.sandbox.as_deref(), &directory.0)?;
+    let sandbox = sandboxes::strict_sandbox(&loaded.session, args.sandbox.as_deref(), &directory.0)?;
     match args.sandbox.is_some() {
-        true => agent::print_sandbox(&sandbox, true).await?,
-        false => agent::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
+        true => sandboxes::print_sandbox(&sandbox, true).await?,
+        false => sandboxes::print_sandbox_in(&sandbox, "a temporary directory", false).await?,
     }
     let session = loaded.session.clone().hiding(agent::secrets());
     let replayed = {

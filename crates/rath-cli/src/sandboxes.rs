@@ -1,0 +1,102 @@
+//! The sandboxes of commands: which one is used where the user names none, and what it restricts.
+
+use std::path::Path;
+
+use rath::prelude::*;
+use rath::record::draw::{count, preview};
+use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
+
+use crate::output::{self, Exit, Failure};
+
+const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation: they can do anything you can";
+/// The number of processes that a sandbox allows by default: not worth a word.
+const DEFAULT_PROCESSES: u64 = 1024;
+
+/// Fails if tools would write in the user's home directory, which the user did not ask for.
+pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
+    let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
+    let directory = sandbox.directory().and_then(|directory| directory.canonicalize().ok());
+    match home.zip(directory) {
+        Some((home, directory)) if home.starts_with(&directory) => {
+            let whose = if home == directory { "your home directory" } else { "the directory of your home directory" };
+            let message = format!("tools would write in {whose}");
+            let hint = "change to the directory of a project, or add `--sandbox isolated:.`";
+            Err(Failure::new(message, hint).with_exit(Exit::Waiting))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
+pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
+    let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
+    print_sandbox_in(sandbox, &directory, is_chosen).await
+}
+
+/// Prints the restrictions of a sandbox whose commands run in `directory`, in words.
+pub(crate) async fn print_sandbox_in(sandbox: &Sandbox, directory: &str, is_chosen: bool) -> Result<(), Failure> {
+    let capabilities = sandbox.capabilities().await.map_err(|error| {
+        let failure = Failure::from(error);
+        if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
+    })?;
+    output::print_message(describe_sandbox(directory, &capabilities));
+    Ok(())
+}
+
+/// Opens the sandbox in which recorded calls, or commands on recorded files, run in `directory`: the one that the user chose,
+/// or else one that restricts at least as much as the default and as every sandbox of the recording.
+pub(crate) fn strict_sandbox(session: &Session, chosen: Option<&str>, directory: &Path) -> Result<Sandbox, Failure> {
+    /// The options that restrict more than the default does.
+    const STRICT_OPTIONS: [&str; 7] = ["host", "memory", "processes", "file_size", "cpu_time", "output", "hide"];
+    let usage = |error: rath::sandbox::Error| Failure::from(error).with_exit(Exit::Usage);
+    if let Some(uri) = chosen {
+        return Sandbox::open(uri).map_err(usage);
+    }
+    let mut uri = Sandbox::isolated(directory).uri().to_owned();
+    for step in session.as_record().steps() {
+        let Chunk::Placed(placed) = step.chunk() else { continue };
+        let Some((_, options)) = placed.place.strip_prefix("isolated:").and_then(|rest| rest.split_once('?')) else {
+            continue;
+        };
+        let is_strict = |option: &&str| STRICT_OPTIONS.iter().any(|name| option.split('=').next() == Some(name));
+        for option in options.split('&').filter(is_strict).filter(|option| *option != "host=read-only") {
+            uri.push(if uri.contains('?') { '&' } else { '?' });
+            uri.push_str(option);
+        }
+    }
+    Sandbox::open(&uri).map_err(usage)
+}
+
+/// Describes the restrictions of a sandbox on one line.
+fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
+    let mut line = match capabilities.isolation {
+        Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
+        Isolation::Namespaces(HostAccess::ReadOnly) => format!("sandbox: writes only in {directory}"),
+        Isolation::Namespaces(HostAccess::Hidden) => format!("sandbox: reads and writes only in {directory}"),
+        _ => format!("sandbox: {directory}"),
+    };
+    line.push_str(match capabilities.network {
+        Network::Off => ", no network",
+        Network::On => ", with network",
+    });
+    let limits = [
+        ("memory", capabilities.memory, size as fn(u64) -> String),
+        ("processes", capabilities.processes.filter(|limit| limit.max != DEFAULT_PROCESSES), output::grouped),
+        ("file size", capabilities.file_size, size),
+        ("processor time", capabilities.cpu_time, |seconds| format!("{seconds} s")),
+    ];
+    for (name, limit, amount) in limits {
+        if let Some(Limit { max, .. }) = limit {
+            line.push_str(&format!(", {name} up to {}", amount(max)));
+        }
+    }
+    line
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => count(bytes, "byte"),
+    }
+}
