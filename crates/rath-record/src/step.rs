@@ -114,6 +114,14 @@ impl StoredChunk<'_> {
         self.withheld.unwrap_or_else(|| Digest::compute(self.json.as_bytes()))
     }
 
+    /// Returns the chunk without its content, if it is a redacted copy: the id does not show what such a copy says.
+    fn without_unproven_content(mut self) -> Self {
+        if self.withheld.is_some() {
+            self.chunk = self.chunk.redacted();
+        }
+        self
+    }
+
     fn into_node_chunk(self) -> NodeChunk {
         let mut encoded = Vec::with_capacity(self.json.len());
         self.chunk.encode(&mut encoded);
@@ -237,6 +245,7 @@ impl Step {
         stamp: Stamp,
         open: &mut OpenCalls,
     ) -> Self {
+        let stored = stored.without_unproven_content();
         let totals = Self::totals_before(&parents, &stored.chunk, open);
         let digest = stored.digest();
         Self::build(parents, stored.into_node_chunk(), digest, stamp, totals, open)
@@ -248,7 +257,7 @@ impl Step {
     pub fn from_store(parents: Parents, stored: StoredChunk<'_>, stamp: Stamp, totals: &[u8]) -> Option<Self> {
         let totals = LineTotals::decode(totals)?;
         let id = Self::compute_id(&parents, stored.digest());
-        let NodeChunk { chunk, json, withheld } = stored.into_node_chunk();
+        let NodeChunk { chunk, json, withheld } = stored.without_unproven_content().into_node_chunk();
         let storage = StorageMark::default();
         Some(Step(Arc::new(Node { id, parents, chunk, json, withheld, stamp, totals, storage })))
     }

@@ -65,6 +65,16 @@ pub(crate) fn open_file(dir: &Handle, name: &[u8]) -> io::Result<Handle> {
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
+/// Opens an ordinary file for reading. Fails for a symbolic link, and does not wait for a pipe.
+pub(crate) fn open_plain_file(path: &Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no ordinary file")),
+    }
+}
+
 /// Creates a file that does not exist yet.
 pub(crate) fn create_file(dir: &Handle, name: &[u8], executable: bool) -> io::Result<Handle> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -73,6 +73,10 @@ pub(crate) fn open_file(dir: &Handle, _name: &[u8]) -> io::Result<Handle> {
     match *dir {}
 }
 
+pub(crate) fn open_plain_file(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::File::open(path)
+}
+
 pub(crate) fn create_file(dir: &Handle, _name: &[u8], _executable: bool) -> io::Result<Handle> {
     match *dir {}
 }

@@ -336,7 +336,7 @@ impl Objects {
 
     /// Reads an object that has a file of its own.
     fn read_loose(&self, id: ObjectId) -> Result<Option<(&'static str, Vec<u8>)>> {
-        let file = match File::open(self.loose_path(id)) {
+        let file = match disk::open_plain_file(&self.loose_path(id)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error(&self.0.folder, "read an object from", error)),

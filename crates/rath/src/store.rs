@@ -474,6 +474,11 @@ impl Store {
         &self.0.rows
     }
 
+    /// Reads the key that signs the steps. Blocks.
+    fn load_key(&self) {
+        let _ = self.0.signer.load_key();
+    }
+
     /// Returns the signer of the steps in this store.
     pub(crate) fn signer(&self) -> &Arc<Signer> {
         &self.0.signer

@@ -111,6 +111,33 @@ fn a_planted_pipe_does_not_make_rath_wait() {
 }
 
 #[test]
+fn a_planted_object_is_neither_followed_nor_waited_for() {
+    for plant in ["link", "pipe"] {
+        let folder = project();
+        let project = folder.path().join("project");
+        assert!(rath(&project, COMMANDS[0]).status.success());
+        let list = printed(&project, &["ls"]);
+        let id = list.split(' ').next().expect("an id");
+        let objects = project.join(".rath/workspace/objects");
+        let parts = std::fs::read_dir(&objects).expect("objects").map(|part| part.expect("a part").path());
+        for part in parts.filter(|part| part.file_name().is_some_and(|name| name.len() == 2)) {
+            for object in std::fs::read_dir(part).expect("a part").map(|object| object.expect("an object").path()) {
+                let moved = folder.path().join("victim").join(object.file_name().expect("a name"));
+                std::fs::rename(&object, &moved).expect("moved");
+                match plant {
+                    "link" => symlink(&moved, &object).expect("a link"),
+                    _ => assert!(
+                        rath_test_support::program("mkfifo").arg(&object).status().expect("mkfifo runs").success()
+                    ),
+                }
+            }
+        }
+        let output = rath(&project, &["checkout", id, "../out"]);
+        assert!(!output.status.success(), "{plant}: {output:?}");
+    }
+}
+
+#[test]
 fn a_directory_of_another_user_is_not_used() {
     let folder = project();
     let own = folder.path().join("project/.rath");

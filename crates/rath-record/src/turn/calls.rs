@@ -185,14 +185,20 @@ impl<'a> CallTracker<'a> {
                     other => other,
                 }),
                 // Decisions of the session's author count as little as their absence.
-                Chunk::Adopted(_) => tracker.replace(|status| match status {
-                    CallStatus::Closed => CallStatus::Closed,
-                    _ => CallStatus::Held,
-                }),
+                Chunk::Adopted(_) => tracker.hold_all(),
                 _ => {}
+            }
+            // The id does not show what a forgotten step said: it may have been an adoption.
+            if step.withheld().is_some() {
+                tracker.hold_all();
             }
         }
         tracker
+    }
+
+    /// Lets every open call wait for a decision, whatever was decided before.
+    fn hold_all(&mut self) {
+        self.replace(|status| if status == CallStatus::Closed { status } else { CallStatus::Held });
     }
 
     /// Replaces the status of every call.

@@ -69,7 +69,8 @@ impl Session {
     /// Returns the ownership of this session as it was at one of its steps: before it was adopted, it was a guest.
     pub(super) fn ownership_at(&self, step: &Step) -> Ownership {
         let mut since = self.as_record().newest_first().take_while(|newer| newer.id() != step.id());
-        let was_adopted = since.any(|newer| matches!(newer.chunk(), Chunk::Adopted(_)));
+        // A forgotten step may have been the adoption.
+        let was_adopted = since.any(|newer| newer.withheld().is_some() || matches!(newer.chunk(), Chunk::Adopted(_)));
         if was_adopted { Ownership::Guest } else { self.live.ownership }
     }
 

@@ -70,7 +70,8 @@ impl Registry {
         match self.kinds.iter().find(|(known, _)| known == scheme) {
             Some((_, open)) => {
                 let (open, rest) = (open.clone(), rest.to_owned());
-                run_blocking(move || open(&rest, create)).await
+                // The key exists before a sandbox is set up that hides it.
+                run_blocking(move || open(&rest, create).inspect(Store::load_key)).await
             }
             None => {
                 let known = self.kinds.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");

@@ -46,8 +46,8 @@ impl UserKey {
         UserKey(bytes)
     }
 
-    /// Reads the key of the user who runs this process, and creates it on first use.
-    fn load() -> io::Result<Self> {
+    /// Reads the key of the user who runs this process, and creates it on first use. Blocks.
+    pub fn load_blocking() -> io::Result<Self> {
         let directory = data_directory().ok_or_else(|| io::Error::other("there is no home directory"))?;
         let directory = directory.join("rath");
         let path = directory.join("user.key");
@@ -129,10 +129,14 @@ impl Signer {
         Signer::at(location_of(path))
     }
 
+    /// Returns the key, if the user has one. Blocks: it may have to be read.
+    pub(crate) fn load_key(&self) -> Option<&UserKey> {
+        self.key.get_or_init(|| UserKey::load_blocking().ok()).as_ref()
+    }
+
     /// Signs a step. Blocks: the key may have to be read.
     pub(crate) fn sign(&self, branch: BranchId, head: StepId) -> Option<Signature> {
-        let key = self.key.get_or_init(|| UserKey::load().ok());
-        key.as_ref().map(|key| key.sign(&self.location, branch, head))
+        self.load_key().map(|key| key.sign(&self.location, branch, head))
     }
 
     /// Returns true if a signature is this user's. Blocks: the key may have to be read.
@@ -157,7 +161,7 @@ fn data_directory() -> Option<PathBuf> {
     let variable = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_DATA_HOME" };
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     // Without a variable the system knows the home directory of the user. One that does not exist is not created.
-    let home = || std::env::home_dir().filter(|home| home.is_dir());
+    let home = || std::env::home_dir().filter(|home| home.is_absolute() && home.is_dir());
     named.or_else(|| home().map(|home| home.join(".local").join("share")))
 }
 

@@ -291,7 +291,11 @@ const ROWS: &[Row] = &[
     ("l", Own, |yard| yard.link("l", "{in}/.rath/secret")),
     ("a/l", Own, |yard| yard.link("a/l", "../.rath/new")),
     (".rathx/file", File, NONE),
-    ("sub/.rath/file", File, NONE),
+    ("sub/.rath/file", Own, NONE),
+    ("sub/.rath", Own, NONE),
+    ("sub/.RATH/new", Own, NONE),
+    ("none/.rath/new", Own, NONE),
+    ("l", Own, |yard| yard.link("l", "sub/.rath/file")),
 ];
 
 /// A chain of so many links that ends at a file.

@@ -268,3 +268,20 @@ fn the_place_and_the_calls_of_a_guest_are_not_in_force() {
     let error = block_on(agent.run(adopted)).expect_err("the call waits");
     assert_eq!(error.kind(), ErrorKind::Approval);
 }
+
+#[test]
+fn a_forgotten_step_puts_nothing_into_force() {
+    let mut session = Session::user("hi").to(Sandbox::local("/"));
+    session.push(Chunk::calls([Call::new("c1", "shell", r#"{"command":"true"}"#)]));
+    session.approve("c1").expect("it is open");
+    let progress = |session: &Session| match session.next() {
+        rath::turn::Next::RunTools(calls) => format!("{:?}", calls[0].progress),
+        other => format!("{other:?}"),
+    };
+    assert_eq!((progress(&session).as_str(), session.place().is_some()), ("Approved", true));
+    let head = session.head().expect("a step").redacted();
+    let forgotten = Session::resume_own(rath::record::Record::at(head));
+    assert_eq!((progress(&forgotten).as_str(), forgotten.place()), ("Held", None));
+    let first = forgotten.as_record().steps()[0].id();
+    assert!(forgotten.at(first).expect("a step").is_guest());
+}

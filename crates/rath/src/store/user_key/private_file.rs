@@ -1,6 +1,6 @@
 //! Files that only their user can read and write.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -24,7 +24,9 @@ pub(super) fn create(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Reads at most `limit` bytes of a file that no other user can read or write.
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    // A link would lead elsewhere, and opening a pipe would wait for ever.
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
     let metadata = file.metadata()?;
     let is_private = is_this_user(&metadata) && metadata.mode() & 0o077 == 0;
     check(is_private && metadata.is_file(), "the user's key is not private")?;
