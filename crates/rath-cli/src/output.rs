@@ -62,7 +62,7 @@ Exit codes:
 /// The reason why a command failed, with hints and an exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    message: String,
+    pub(crate) message: String,
     hints: Vec<String>,
     pub(crate) exit: Exit,
 }

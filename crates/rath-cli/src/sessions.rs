@@ -76,6 +76,13 @@ pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
     Ok(store)
 }
 
+/// Returns the problem with the user's key, if sessions cannot be signed with it: they would be guests later.
+pub(crate) fn key_problem() -> Option<Failure> {
+    let error = rath::store::UserKey::load_blocking().err()?;
+    let message = format!("sessions cannot be recognised as yours later: {error}");
+    Some(Failure::new(message, "the key is the file rath/user.key in ~/.local/share, or in $XDG_DATA_HOME"))
+}
+
 /// The arguments that name a session in a store or a session file.
 #[derive(clap::Args)]
 pub(crate) struct SessionArg {

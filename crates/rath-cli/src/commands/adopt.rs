@@ -36,6 +36,9 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
     let by = args.by.clone().or_else(user_name).ok_or_else(|| {
         Failure::new("your user name is not known", "`--by NAME` gives the name to record").with_exit(Exit::Usage)
     })?;
+    if let Some(failure) = sessions::key_problem() {
+        return Err(failure);
+    }
     if !loaded.session.is_guest() {
         output::message!("session {} is yours already", loaded.name());
         return Ok(Exit::Success);

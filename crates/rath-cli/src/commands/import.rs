@@ -138,6 +138,11 @@ pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<Impor
         if stored.contains(&branch) && is_stored(store, branch, &pieces).await? {
             continue;
         }
+        if stored.contains(&branch) && !store.read(branch).await?.session.is_guest() {
+            // The steps of the file would make a guest of it.
+            let message = format!("session {} is yours, and the file has other steps for it", branch.short());
+            return Err(Failure::new(message, "`--store` names another store to import it into"));
+        }
         let mut whole = pieces[0].clone();
         pieces[1..].iter().for_each(|older| whole.keep_aside(older));
         summary.is_new = true;

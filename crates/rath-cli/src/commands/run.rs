@@ -65,6 +65,10 @@ impl std::str::FromStr for Destination {
 }
 
 pub(crate) async fn run(args: &RunArgs) -> CommandResult {
+    // Before the sandbox is set up: it hides the key.
+    if let Some(problem) = sessions::key_problem() {
+        output::warning(&problem.message);
+    }
     match (&args.store, &args.session) {
         (Destination::File(path), None) => run_in_file(args, path).await,
         (Destination::File(_), Some(_)) => {
