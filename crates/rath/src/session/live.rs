@@ -30,7 +30,7 @@ pub(super) struct Live {
     pub(super) replay: Option<Arc<Replay>>,
     /// The directory that it works in.
     pub(super) place: Placement,
-    /// Whether this user made the session.
+    /// The relation of the session to the user.
     pub(super) ownership: Ownership,
 }
 
