@@ -9,6 +9,7 @@ use anstyle::Style;
 use rath::chunk::Outcome;
 use rath::prelude::*;
 use rath::record::draw::{self, count, one_line, preview};
+use rath::store::path_within_reach;
 use rath::tool::builtin;
 use rath::turn::Next;
 use rath::{Certificate, Difference, Resumed, ToolChange};
@@ -132,20 +133,15 @@ impl AgentArgs {
     pub(crate) fn refuse_store(&self, uri: &str) -> Result<(), Failure> {
         let named = uri.split_once(':').filter(|(kind, path)| ["sqlite", "jsonl"].contains(kind) && !path.is_empty());
         let Some((kind, path)) = named.filter(|(_, path)| !Path::new(path).exists()) else { return Ok(()) };
-        let directory = self.sandbox(None)?.and_then(|sandbox| sandbox.directory()?.canonicalize().ok());
-        let (Some(directory), Ok(store)) = (directory, std::path::absolute(path)) else { return Ok(()) };
-        // The nearest directory that exists has a canonical path.
-        let existing = store.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-        let Some((above, canonical)) = existing else { return Ok(()) };
-        let store = canonical.join(store.strip_prefix(above).unwrap_or(Path::new("")));
-        let is_reserved = |path: &Path| path.components().any(|part| part.as_os_str() == ".rath");
-        match store.strip_prefix(&directory) {
-            Ok(inside) if !is_reserved(inside) => {
+        let sandbox = self.sandbox(None)?;
+        let directory = sandbox.as_ref().and_then(Sandbox::directory);
+        match directory.and_then(|directory| path_within_reach(Path::new(path), directory)) {
+            Some(inside) => {
                 let inside = output::quote(&format!("{kind}:.rath/{}", inside.display()));
                 let message = format!("tools could write the store {path}, which is in their directory");
                 Err(Failure::new(message, format!("`--store {inside}` is out of their reach")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

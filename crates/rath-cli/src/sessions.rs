@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rath::provider::Request;
 use rath::record::codec::{Ending, Report};
-use rath::record::draw::{count, one_line};
+use rath::record::draw::{count, one_line, preview};
 use rath::record::lineage::{self, Lineage};
 use rath::record::{Record, SHORT_ID_DIGITS, Step, StepId};
 use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
@@ -363,10 +363,14 @@ pub(crate) fn guest_failure(session: &Session, name: &str, option: &str) -> Fail
     }
     let mut effect = "takes it over";
     if let Next::RunTools(calls) = session.next() {
+        const SHOWN_CALLS: usize = 10;
         effect = "takes it over; its open calls wait for you";
-        for pending in &calls {
-            let arguments = one_line(&pending.call.arguments.to_string());
-            message.push_str(&format!("\nit would call: {} {arguments}", one_line(&pending.call.tool)));
+        for pending in calls.iter().take(SHOWN_CALLS) {
+            let arguments = preview(&pending.call.arguments.to_string());
+            message.push_str(&format!("\nit would call: {} {arguments}", preview(&pending.call.tool)));
+        }
+        if calls.len() > SHOWN_CALLS {
+            message.push_str(&format!("\nand {} more", calls.len() - SHOWN_CALLS));
         }
     }
     Failure::new(message, format!("{} {effect}", adopt_command(name, option))).with_exit(Exit::Waiting)

@@ -345,6 +345,14 @@ impl Step {
         self.0.withheld.as_deref().copied()
     }
 
+    /// Returns true if no place and no decision from before this step is in force after it.
+    ///
+    /// A person adopted the session here, or the step was forgotten: its id does not show what it said, so it may have been
+    /// an adoption.
+    pub fn voids_earlier_decisions(&self) -> bool {
+        self.0.withheld.is_some() || matches!(self.0.chunk, Chunk::Adopted(_))
+    }
+
     /// Returns a copy of the step without its content: id, parents and the shape of the chunk stay.
     pub fn redacted(&self) -> Self {
         let mut json = Vec::new();

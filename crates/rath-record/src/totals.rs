@@ -41,15 +41,12 @@ impl Totals {
         Some(Totals { chunks, usage, pending: totals.turn.pending_work(), gap })
     }
 
-    /// Returns the number of bytes that the totals at the beginning of `bytes` take.
-    pub fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
-        let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
-        ends.nth(ENCODED_NUMBERS - 1).map(|(last, _)| last + 1)
+    /// Splits bytes into the totals at their beginning, still encoded, and the rest.
+    pub fn split_encoded(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (_, rest) = LineTotals::decode_first(bytes)?;
+        Some(bytes.split_at(bytes.len() - rest.len()))
     }
 }
-
-/// The number of numbers in encoded totals.
-const ENCODED_NUMBERS: usize = 13;
 
 /// The totals of the line up to a step.
 #[derive(Clone, Default)]
@@ -102,6 +99,11 @@ impl LineTotals {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        LineTotals::decode_first(bytes).map(|(totals, _)| totals)
+    }
+
+    /// Decodes the totals at the beginning of `bytes`, and returns the rest.
+    fn decode_first(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut bytes = bytes.iter();
         let mut number = || {
             let mut number = 0;
@@ -122,7 +124,7 @@ impl LineTotals {
             [number()?, number()?, number()?, number()?, number()?];
         let usage = Usage { input, output, cached_read, cache_write, reasoning };
         let [merged, asides, gap, repeats, aside] = [flag(0), flag(1), flag(2), flag(3), flag(4)];
-        Some(LineTotals {
+        let totals = LineTotals {
             generation,
             steps,
             chunks,
@@ -135,7 +137,8 @@ impl LineTotals {
             gap,
             repeats,
             aside,
-        })
+        };
+        Some((totals, bytes.as_slice()))
     }
 
     /// Returns the totals before a step with these parents: those of the first parent that is present.

@@ -265,11 +265,9 @@ impl Session {
     pub fn place(&self) -> Option<Place> {
         let find = || {
             self.record.find_newest(|step| match step.chunk() {
-                // The id does not show what a forgotten step said: it may have been another place, or an adoption.
-                _ if step.withheld().is_some() => Some(None),
-                Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
                 // The author of a session that was adopted does not say where its tools run.
-                Chunk::Adopted(_) => Some(None),
+                _ if step.voids_earlier_decisions() => Some(None),
+                Chunk::Placed(placed) => Some(Some(Place::from_record(&placed.place))),
                 _ => None,
             })
         };

@@ -36,6 +36,7 @@ use crate::blocking::run_blocking;
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
+pub use rath_dir::path_within_reach;
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;

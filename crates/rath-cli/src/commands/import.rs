@@ -15,7 +15,8 @@ use crate::sessions::{self, StoreArg};
 
 /// Copy a session file into the store
 ///
-/// The id of the session is printed. Steps that are in the store already are not copied again.
+/// The id of the session is printed. Steps that are in the store already are not copied again. Nothing of an imported
+/// session runs before `rath adopt` takes it over.
 #[derive(clap::Args)]
 pub(crate) struct ImportArgs {
     /// A session file (`rath export --as bundle`), a session of the Python OpenRath (v1 JSONL), or an ATIF trajectory

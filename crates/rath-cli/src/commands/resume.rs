@@ -7,7 +7,8 @@ use crate::sessions::StoredSessionArg;
 /// Continue a session in the store
 ///
 /// First the session is checked: its steps, its files, its tools, its model and its prompt have to be as they were
-/// after the last turn. If something changed, it is listed, and the session continues only with --anyway.
+/// after the last turn. If something changed, it is listed, and the session continues only with --anyway. A session that
+/// others made has to be adopted first: see `rath adopt`.
 #[derive(clap::Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]

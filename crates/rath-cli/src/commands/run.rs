@@ -66,7 +66,8 @@ impl std::str::FromStr for Destination {
 
 pub(crate) async fn run(args: &RunArgs) -> CommandResult {
     // Before the sandbox is set up: it hides the key.
-    if let Some(problem) = sessions::key_problem() {
+    let is_kept = !matches!(&args.store, Destination::Store(uri) if uri == "memory:");
+    if let Some(problem) = is_kept.then(sessions::key_problem).flatten() {
         output::warning(&problem.message);
     }
     match (&args.store, &args.session) {

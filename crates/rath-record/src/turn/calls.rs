@@ -184,12 +184,9 @@ impl<'a> CallTracker<'a> {
                     CallStatus::New | CallStatus::Approved => CallStatus::Held,
                     other => other,
                 }),
-                // Decisions of the session's author count as little as their absence.
-                Chunk::Adopted(_) => tracker.hold_all(),
                 _ => {}
             }
-            // The id does not show what a forgotten step said: it may have been an adoption.
-            if step.withheld().is_some() {
+            if step.voids_earlier_decisions() {
                 tracker.hold_all();
             }
         }

@@ -4,7 +4,7 @@
 //! are proposals of its author: nothing of it runs, and no file is written for it, before a person adopts it.
 
 use rath_record::Step;
-use rath_record::chunk::{Adopted, Chunk};
+use rath_record::chunk::Adopted;
 
 use super::placement::Placement;
 use super::{Error, Result, Session};
@@ -69,9 +69,7 @@ impl Session {
     /// Returns the ownership of this session as it was at one of its steps: before it was adopted, it was a guest.
     pub(super) fn ownership_at(&self, step: &Step) -> Ownership {
         let mut since = self.as_record().newest_first().take_while(|newer| newer.id() != step.id());
-        // A forgotten step may have been the adoption.
-        let was_adopted = since.any(|newer| newer.withheld().is_some() || matches!(newer.chunk(), Chunk::Adopted(_)));
-        if was_adopted { Ownership::Guest } else { self.live.ownership }
+        if since.any(Step::voids_earlier_decisions) { Ownership::Guest } else { self.live.ownership }
     }
 
     /// Returns the ownership of a session that has the steps of this one and of another.

@@ -14,6 +14,7 @@ use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
+use crate::store::{path_within_reach, rath_dir};
 
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
 #[derive(Clone, Default)]
@@ -78,7 +79,7 @@ impl Session {
     /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the
     /// session is among the files that tools write.
     ///
-    /// The same is checked before the first tool runs; then the model reads the error.
+    /// Without this call, both are checked before the first tool runs, and the model reads the error.
     pub async fn check_directory(&self) -> Result<()> {
         let session = self.quiet();
         let check = move || match session.place() {
@@ -96,9 +97,7 @@ impl Session {
     fn refuse_store_in(&self, sandbox: &Sandbox) -> Result<()> {
         let store = self.recorder().and_then(|recorder| recorder.store().path());
         let (Some(store), Some(root)) = (store, sandbox.directory()) else { return Ok(()) };
-        let (Ok(store), Ok(root)) = (store.canonicalize(), root.canonicalize()) else { return Ok(()) };
-        let Ok(inside) = store.strip_prefix(root) else { return Ok(()) };
-        if inside.components().any(|part| part.as_os_str() == RATH_DIR) {
+        if path_within_reach(store, root).is_none() {
             return Ok(());
         }
         let message = format!("the store {} is in the directory that tools write", store.display());
@@ -156,7 +155,7 @@ impl Session {
         });
         match directory.filter(|directory| directory.is_dir()) {
             Some(directory) => {
-                crate::store::rath_dir::check(&directory)?;
+                rath_dir::check(&directory)?;
                 Versions::open_read_only(&directory)
             }
             None => Err(self.guest_error("read its files")),
@@ -302,9 +301,9 @@ impl Session {
     pub(super) fn place_after_merge(&self, theirs: &Session) -> Option<Place> {
         let here = self.place()?;
         let differs = theirs.place().map(|there| there != here && theirs.tree().is_some());
-        // An adopted session voids the places before it, in the order in which the merge is read.
-        let is_adopted = || theirs.as_record().newest_first().any(|step| matches!(step.chunk(), Chunk::Adopted(_)));
-        differs.unwrap_or_else(is_adopted).then_some(here)
+        // Theirs is read after ours, and would void the place of ours.
+        let voids = || theirs.as_record().newest_first().any(Step::voids_earlier_decisions);
+        differs.unwrap_or_else(voids).then_some(here)
     }
 
     /// Merges the files of two sessions, and returns the step that records it.

@@ -74,6 +74,33 @@ fn check_owner(_: &Path, _: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the path of a store relative to a directory, if tools that write in the directory could write the store. None if the
+/// store is elsewhere, or in a `.rath`.
+///
+/// The store need not exist.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use rath::store::path_within_reach;
+///
+/// # let project = tempfile::tempdir()?;
+/// let project = project.path();
+/// assert_eq!(path_within_reach(&project.join("s.db"), project).as_deref(), Some(Path::new("s.db")));
+/// assert_eq!(path_within_reach(&project.join(".rath/s.db"), project), None);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn path_within_reach(store: &Path, directory: &Path) -> Option<PathBuf> {
+    let (store, directory) = (std::path::absolute(store).ok()?, directory.canonicalize().ok()?);
+    // The nearest directory that exists has a canonical path.
+    let (above, canonical) = store.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)))?;
+    let rest = store.strip_prefix(above).ok()?;
+    // Joining nothing would add a slash.
+    let store = if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
+    let inside = store.strip_prefix(directory).ok()?;
+    inside.components().all(|part| part.as_os_str() != RATH_DIR).then(|| inside.to_owned())
+}
+
 /// Replaces a file. A link of that name is replaced, and not followed.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary: PathBuf = path.with_extension(format!("tmp-{}", uuid::Uuid::now_v7().simple()));

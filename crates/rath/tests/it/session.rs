@@ -284,4 +284,11 @@ fn a_forgotten_step_puts_nothing_into_force() {
     assert_eq!((progress(&forgotten).as_str(), forgotten.place()), ("Held", None));
     let first = forgotten.as_record().steps()[0].id();
     assert!(forgotten.at(first).expect("a step").is_guest());
+    // In a merge it voids no place but its own.
+    let placed = Session::user("here").to(Sandbox::local("/"));
+    for voided in [Session::user("x"), Session::resume(Session::user("x").as_record().clone()).adopt("Ann")] {
+        let head = voided.head().expect("a step").redacted();
+        let theirs = Session::resume_own(rath::record::Record::at(head));
+        assert_eq!(block_on(placed.merge(&theirs)).expect("merged").place(), placed.place());
+    }
 }

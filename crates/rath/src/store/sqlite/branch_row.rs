@@ -132,8 +132,7 @@ impl BranchRow {
         let [head, followed, writer, epoch] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let at = Some(fields.i64()?).filter(|at| *at != i64::MIN).map(Timestamp);
         let (head_id, title) = (StepId(fields.array()?), title.into());
-        Totals::decode(fields.0)?;
-        let (totals, signature) = fields.0.split_at_checked(Totals::encoded_bytes(fields.0)?)?;
+        let (totals, signature) = Totals::split_encoded(fields.0)?;
         // A row of an earlier version has none.
         let (totals, signature) = (totals.to_vec(), signature.try_into().ok().map(Signature));
         Some(BranchRow { b, id, family, head, head_id, followed, writer, epoch, at, totals, signature, title })
