@@ -1,25 +1,25 @@
 //! Running an agent: its options, its output, and resuming a stored session.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anstyle::Style;
-use rath::chunk::Outcome;
+use rath::policy::runs_later;
 use rath::prelude::*;
-use rath::record::draw::{self, count, one_line, preview};
+use rath::record::draw::{count, one_line};
 use rath::store::path_within_reach;
 use rath::tool::builtin;
 use rath::turn::Next;
+use rath::{CallId, StepId, Text, Usage, view};
 use rath::{Certificate, Difference, Resumed, ToolChange};
-use rath::{Event, StepId, Text, Usage, view};
-use serde_json::json;
+use tokio::sync::mpsc;
 
-use crate::guarded::is_guarded;
-use crate::json::StepJson;
-use crate::output::{self, BRANCH, Exit, Failure};
-use crate::sandboxes::{print_sandbox, refuse_home};
+use crate::asking::{PendingQuestion, ask, asking};
+use crate::configuration::{Permissions, is_stricter};
+use crate::events::EventPrinter;
+use crate::output::{self, Exit, Failure};
+use crate::sandboxes::{print_sandbox_with, refuse_home};
 use crate::sessions::{StoredSession, guest_failure, store_option};
 
 /// The options that set up an agent.
@@ -41,6 +41,14 @@ pub(crate) struct AgentArgs {
     /// Allow network access in an isolated sandbox
     #[arg(long)]
     network: bool,
+    /// Which calls are made without asking: read-only, ask, workspace or full
+    ///
+    /// In `read-only` calls that change something are refused, and in `ask` you are asked first. In `workspace` calls
+    /// that stay in the directory are made. In `full` all calls are made but those that leave the sandbox and commits.
+    /// Rules in the configuration come first: see `rath config --help`. Default: the mode in your configuration; otherwise `ask` in a terminal and `workspace` in
+    /// scripts, or `full` with `--sandbox local:..`
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// The number of times that the model may be asked
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TURNS)]
     turns: u64,
@@ -90,7 +98,7 @@ pub(crate) fn secrets() -> Secrets {
 
 impl AgentArgs {
     pub(crate) fn new(model: String, system: Option<String>, sandbox: Option<String>) -> Self {
-        AgentArgs { model, system, sandbox, network: false, turns: DEFAULT_TURNS, json: false }
+        AgentArgs { model, system, sandbox, network: false, mode: None, turns: DEFAULT_TURNS, json: false }
     }
 
     /// Builds the agent. Without `--system` it keeps the prompt of `session`.
@@ -118,15 +126,47 @@ impl AgentArgs {
         })
     }
 
-    /// Puts the session into the sandbox, and prints its restrictions on stderr.
-    pub(crate) async fn place(&self, session: Session) -> Result<Session, Failure> {
-        let Some(sandbox) = self.sandbox(Some(&session))? else { return Ok(session) };
+    /// Puts the session into the sandbox and under the user's policy, and prints the restrictions of both on stderr.
+    pub(crate) async fn place(&self, session: Session) -> Result<PlacedSession, Failure> {
+        let Some(sandbox) = self.sandbox(Some(&session))? else {
+            return Ok(PlacedSession { session, questions: None, directory: PathBuf::from(".") });
+        };
         if self.sandbox.is_none() {
             refuse_home(&sandbox)?;
         }
-        print_sandbox(&sandbox, self.sandbox.is_some()).await?;
+        let permissions = Permissions::read(sandbox.directory())?;
+        let mode = self.mode.unwrap_or_else(|| {
+            let mode = permissions.mode_or(self.default_mode(&sandbox));
+            // A session goes on as strictly as it was, unless the user chooses anew.
+            last_mode(&session).filter(|last| self.sandbox.is_none() && is_stricter(*last, mode)).unwrap_or(mode)
+        });
+        print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
+            .await?;
+        permissions.warn(&sandbox);
+        let policy = Policy::new(mode).rules(permissions.rules.into_iter().map(|(rule, _)| rule));
+        let (policy, questions) = match self.is_interactive() {
+            true => asking(policy),
+            false => (policy, None),
+        };
+        let directory = sandbox.directory().unwrap_or(Path::new(".")).to_owned();
         let is_there = session.place().is_some_and(|place| place.as_str() == sandbox.uri());
-        Ok(if is_there { session } else { session.to(sandbox) })
+        let session = if is_there { session } else { session.to(sandbox) };
+        Ok(PlacedSession { session: session.under(policy), questions, directory })
+    }
+
+    /// Returns the mode where neither an option nor the configuration chooses one.
+    fn default_mode(&self, sandbox: &Sandbox) -> Mode {
+        match self.is_interactive() {
+            true => Mode::Ask,
+            // The user named a sandbox without walls, so there is no workspace to stay in.
+            false if sandbox.uri().starts_with("local:") => Mode::Full,
+            false => Mode::Workspace,
+        }
+    }
+
+    /// Returns true if the person at the terminal can be asked.
+    fn is_interactive(&self) -> bool {
+        !self.json && output::is_interactive()
     }
 
     /// Fails if a new store would be among the files that tools write.
@@ -181,7 +221,8 @@ impl AgentArgs {
         };
         let (system, sandbox) = (option("system", &self.system), option("sandbox", &self.sandbox));
         let network = if self.network { " --network" } else { "" };
-        format!("--model {}{system}{sandbox}{network}", output::quote(&self.model))
+        let mode = self.mode.map(|mode| format!(" --mode {}", mode.name())).unwrap_or_default();
+        format!("--model {}{system}{sandbox}{network}{mode}", output::quote(&self.model))
     }
 
     /// Opens a stored session to continue it, unless something changed since its last turn.
@@ -254,10 +295,11 @@ impl AgentArgs {
         Err(Failure::new(changes, hint).with_exit(Exit::Differs))
     }
 
-    /// Runs the agent and prints its events.
-    pub(crate) async fn work(&self, agent: &Agent, session: Session) -> RunOutcome {
+    /// Runs the agent and prints its events. Questions about calls are asked at the terminal.
+    pub(crate) async fn work(&self, agent: &Agent, placed: PlacedSession) -> RunOutcome {
+        let PlacedSession { session, questions, directory } = placed;
         let start = RunStart::new(&session);
-        let mut printer = EventPrinter { json: self.json, answering: false };
+        let mut printer = EventPrinter::new(self.json);
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
@@ -267,16 +309,54 @@ impl AgentArgs {
         });
         let mut printed = Ok(());
         let mut events = agent.run(session.until(&cancel)).events();
-        while let Some(event) = events.next().await {
-            // The agent works on when its output cannot be written: its steps are stored before they are printed.
-            if printed.is_ok() {
-                printed = printer.print(&event);
+        let mut questions = questions.unwrap_or_else(|| mpsc::unbounded_channel().1);
+        loop {
+            let (question, answer) = tokio::select! {
+                biased;
+                event = events.next() => {
+                    let Some(event) = event else { break };
+                    // The agent works on when its output cannot be written: its steps are stored before they are printed.
+                    if printed.is_ok() {
+                        printed = printer.print(&event);
+                    }
+                    continue;
+                }
+                Some(question) = questions.recv() => question,
+            };
+            // What happened before the question.
+            while let Some(event) = next_now(events.next()).await {
+                printed = printed.and_then(|()| printer.print(&event));
             }
+            printed = printed.and_then(|()| printer.end_line());
+            let _ = answer.send(ask(&question, &directory, &cancel).await);
         }
         watch.abort();
         let result = events.finish().await;
         RunOutcome { result, start, printed, printer }
     }
+}
+
+/// Returns the result of a future that is ready; none if it is not.
+async fn next_now<T>(next: impl Future<Output = Option<T>>) -> Option<T> {
+    tokio::select! {
+        biased;
+        next = next => next,
+        () = std::future::ready(()) => None,
+    }
+}
+
+/// Returns the mode in which the last call of a session was decided.
+fn last_mode(session: &Session) -> Option<Mode> {
+    let rule = session.as_record().newest_first().find_map(|step| {
+        match step.chunk() {
+            Chunk::ToolStarted(started) => started.rule.as_deref(),
+            Chunk::Denied(denied) => denied.rule.as_deref(),
+            Chunk::Asked(asked) => asked.rule.as_deref(),
+            _ => None,
+        }
+        .filter(|rule| rule.starts_with("mode "))
+    })?;
+    rule.strip_prefix("mode ")?.parse().ok()
 }
 
 /// Returns `true` if an agent ran in a session, or a person adopted it: then the session says where its tools run.
@@ -324,6 +404,43 @@ fn describe_path(path: &str) -> String {
     }
 }
 
+/// A session that is ready to run, and the questions that its policy asks.
+pub(crate) struct PlacedSession {
+    session: Session,
+    questions: Option<mpsc::UnboundedReceiver<PendingQuestion>>,
+    /// The directory of the project.
+    directory: PathBuf,
+}
+
+impl PlacedSession {
+    /// Records the session in a store, and checks that its directory can be worked in.
+    pub(crate) async fn record(self, store: &Store) -> Result<Self, Failure> {
+        let session = self.session.record(store).await?;
+        session.check_directory().await?;
+        Ok(PlacedSession { session, ..self })
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+/// Describes the permissions in force, as far as the sandbox does not say it: the end of a line.
+fn describe_permissions(mode: Mode, sandbox: &Sandbox, permissions: &Permissions) -> String {
+    let has_walls = !sandbox.uri().starts_with("local:");
+    let mode = match mode {
+        Mode::ReadOnly => "; changes are refused",
+        Mode::Ask => "; asks before changes",
+        Mode::Workspace if !has_walls => "; asks before commands",
+        Mode::Full if has_walls => "; asks only before it leaves the sandbox",
+        _ => "",
+    };
+    match permissions.rules.len() as u64 {
+        0 => mode.to_owned(),
+        rules => format!("{mode}; {}", count(rules, "rule")),
+    }
+}
+
 /// The state at the start of a run, which its summary is compared with.
 struct RunStart {
     head: Option<StepId>,
@@ -361,7 +478,7 @@ impl RunOutcome {
         // After a failed run too: what it wrote is there.
         let changed = self.session().map(|session| changed_files(&self.start, session)).unwrap_or_default();
         let guarded: Vec<String> =
-            changed.into_iter().filter(|path| is_guarded(path)).map(|path| one_line(&path)).collect();
+            changed.into_iter().filter(|path| runs_later(path).is_some()).map(|path| one_line(&path)).collect();
         if !guarded.is_empty() {
             output::warning(&format!("other programs run these changed files: {}", shorten_list(&guarded)));
         }
@@ -399,22 +516,31 @@ impl RunOutcome {
     }
 }
 
-fn session_of(result: &Result<Session>) -> Option<&Session> {
+pub(crate) fn session_of(result: &Result<Session>) -> Option<&Session> {
     result.as_ref().ok().or_else(|| result.as_ref().err().and_then(rath::Error::session))
 }
 
 /// Returns the files that a run changed.
 fn changed_files(start: &RunStart, session: &Session) -> BTreeSet<String> {
     let steps = session.as_record().newest_first().take_while(|step| Some(step.id()) != start.head);
-    let results = steps.filter_map(|step| match step.chunk() {
-        Chunk::ToolResult(result) => Some(&result.effects),
-        _ => None,
-    });
-    results.flatten().map(|effect| effect.path.to_string()).collect()
+    let (mut results, mut commits) = (Vec::new(), BTreeSet::new());
+    for step in steps {
+        match step.chunk() {
+            Chunk::ToolResult(result) => results.push(result),
+            Chunk::Assistant(answer) => {
+                commits.extend(answer.calls.iter().filter(|call| &*call.tool == "commit").map(|call| &call.id));
+            }
+            _ => {}
+        }
+    }
+    // A commit changes `.git`, as the person who approved it expects.
+    let is_expected = |call: &CallId, path: &str| path == ".git" && commits.contains(call);
+    let effects = results.iter().flat_map(|result| result.effects.iter().map(|effect| (&result.call, &effect.path)));
+    effects.filter(|(call, path)| !is_expected(call, path)).map(|(_, path)| path.to_string()).collect()
 }
 
 /// Joins the first words of a list, and counts the others.
-fn shorten_list(words: &[String]) -> String {
+pub(crate) fn shorten_list(words: &[String]) -> String {
     const SHOWN_WORDS: usize = 10;
     let mut shown: Vec<_> = words.iter().take(SHOWN_WORDS).cloned().collect();
     if words.len() > SHOWN_WORDS {
@@ -469,103 +595,4 @@ pub(crate) fn push_prompt(session: &mut Session, prompt: Option<&str>, example: 
         None => {}
     }
     Ok(())
-}
-
-/// Prints the events of a run as they happen.
-struct EventPrinter {
-    json: bool,
-    /// Set while the last line printed is an answer that is not yet ended.
-    answering: bool,
-}
-
-const FAINT: Style = Style::new().dimmed();
-
-impl EventPrinter {
-    fn print(&mut self, event: &Event) -> io::Result<()> {
-        if self.json {
-            return output::data(|out| write_json_event(out, event));
-        }
-        match &event.kind {
-            EventKind::Text(text) => {
-                self.answering = true;
-                output::data(|out| out.write_all(text.as_bytes()))
-            }
-            EventKind::Turn { .. } => self.end_line(),
-            EventKind::ToolStarted(call) => {
-                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
-            }
-            EventKind::ToolFinished { call, outcome } if *outcome != Outcome::Ok => {
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome_text(*outcome)))
-            }
-            EventKind::Retry { attempt, of, error, .. } => {
-                self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Prints a line on stderr, after the answer's line is ended.
-    fn note(&mut self, text: &str) -> io::Result<()> {
-        self.end_line()?;
-        output::message!("{FAINT}·{FAINT:#} {text}");
-        Ok(())
-    }
-
-    fn end_line(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.answering) {
-            output::data(|out| out.write_all(b"\n"))?;
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
-        self.end_line()?;
-        if !self.json {
-            return Ok(());
-        }
-        let id = session_of(result).filter(|session| session.store().is_some()).map(Session::id);
-        let last = match result {
-            Ok(session) => {
-                let head = session.head().map(|step| step.id());
-                json!({"event": "done", "session": id, "head": head, "text": session.text(), "usage": session.usage()})
-            }
-            Err(error) => {
-                json!({"event": "error", "session": id, "message": error.message(), "hint": error.hint()})
-            }
-        };
-        output::data(|out| output::json_line(out, &last))
-    }
-}
-
-/// An appended step as an event in JSON.
-#[derive(serde::Serialize)]
-struct StepEventJson<'a> {
-    event: &'static str,
-    step: StepJson<'a>,
-}
-
-fn write_json_event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
-    let by = event.session.module();
-    let json = match &event.kind {
-        EventKind::Turn { turn } => json!({"event": "turn", "by": by, "turn": turn}),
-        EventKind::Text(text) => json!({"event": "text", "by": by, "text": text}),
-        EventKind::Reasoning(text) => json!({"event": "reasoning", "by": by, "text": text}),
-        EventKind::Retry { attempt, of, error, wait } => {
-            json!({"event": "retry", "by": by, "attempt": attempt, "of": of, "error": error, "wait_ms": wait.as_millis() as u64})
-        }
-        EventKind::ToolStarted(call) => json!({"event": "tool_started", "by": by, "call": call}),
-        EventKind::ToolOutput { call, text } => json!({"event": "tool_output", "by": by, "call": call, "text": text}),
-        EventKind::ToolFinished { call, outcome } => {
-            json!({"event": "tool_finished", "by": by, "call": call.id, "outcome": outcome})
-        }
-        EventKind::Step(step) => {
-            return output::json_line(out, &StepEventJson { event: "step", step: StepJson::new(step, None) });
-        }
-        EventKind::Budget { tokens, turns, .. } => {
-            json!({"event": "budget", "by": by, "tokens": tokens, "turns": turns})
-        }
-        _ => return Ok(()),
-    };
-    output::json_line(out, &json)
 }

@@ -5,6 +5,7 @@ pub(crate) mod bisect;
 pub(crate) mod blame;
 pub(crate) mod check;
 pub(crate) mod checkout;
+pub(crate) mod config;
 pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod diff;

@@ -1,9 +1,11 @@
 //! The `rath` program.
 
 mod agent;
+mod asking;
 mod commands;
+mod configuration;
 mod escape;
-mod guarded;
+mod events;
 mod json;
 mod output;
 mod sandboxes;
@@ -14,8 +16,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bisect, blame, check, checkout, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge, render,
-    replay, restore, resume, review, run, salvage, show, verify,
+    adopt, bisect, blame, check, checkout, config, cost, demo, diff, export, forget, fork, gc, import, log, ls, merge,
+    render, replay, restore, resume, review, run, salvage, show, verify,
 };
 use crate::output::{CommandResult, EXIT_CODES, Failure};
 
@@ -55,6 +57,7 @@ enum Command {
     Import(import::ImportArgs),
     Forget(forget::ForgetArgs),
     Gc(gc::GcArgs),
+    Config(config::ConfigArgs),
 }
 
 fn main() -> ExitCode {
@@ -100,6 +103,7 @@ async fn run(command: Command) -> CommandResult {
             Command::Import(args) => import::run(&args).await,
             Command::Forget(args) => forget::run(&args).await,
             Command::Gc(args) => gc::run(&args).await,
+            Command::Config(args) => config::run(&args),
         }
     }))
     .await

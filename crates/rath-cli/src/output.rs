@@ -179,6 +179,11 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Returns true if a person at a terminal reads messages and can answer them.
+pub(crate) fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
 /// Writes one JSON line.
 pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, VisibleJson))?;
@@ -189,6 +194,11 @@ pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> i
 pub(crate) fn print_message(text: impl fmt::Display) {
     // Nobody reads messages if stderr is closed.
     let _ = write_escaped(EscapingWriter::with_styles(anstream::stderr().lock()), |out| writeln!(out, "{text}"));
+}
+
+/// Prints a text on stderr, without a line break.
+pub(crate) fn prompt(text: &str) {
+    let _ = write_escaped(EscapingWriter::with_styles(anstream::stderr().lock()), |out| write!(out, "{text}"));
 }
 
 /// Prints a message on stderr: `message!("saved as {name}")`.

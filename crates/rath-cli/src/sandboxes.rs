@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rath::prelude::*;
-use rath::record::draw::{count, preview};
+use rath::record::draw::{count, one_line, preview};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 
 use crate::output::{self, Exit, Failure};
@@ -29,17 +29,26 @@ pub(crate) fn refuse_home(sandbox: &Sandbox) -> Result<(), Failure> {
 
 /// Prints the restrictions of a sandbox on stderr. `is_chosen` says that the user named the sandbox.
 pub(crate) async fn print_sandbox(sandbox: &Sandbox, is_chosen: bool) -> Result<(), Failure> {
+    print_sandbox_with(sandbox, is_chosen, "").await
+}
+
+/// Prints the restrictions of a sandbox on stderr, and behind them those of the permissions.
+pub(crate) async fn print_sandbox_with(sandbox: &Sandbox, is_chosen: bool, permissions: &str) -> Result<(), Failure> {
     let directory = sandbox.directory().map_or_else(|| preview(sandbox.uri()), output::home_path);
-    print_sandbox_in(sandbox, &directory, is_chosen).await
+    print_line(sandbox, &directory, is_chosen, permissions).await
 }
 
 /// Prints the restrictions of a sandbox whose commands run in `directory`, in words.
 pub(crate) async fn print_sandbox_in(sandbox: &Sandbox, directory: &str, is_chosen: bool) -> Result<(), Failure> {
+    print_line(sandbox, directory, is_chosen, "").await
+}
+
+async fn print_line(sandbox: &Sandbox, directory: &str, is_chosen: bool, permissions: &str) -> Result<(), Failure> {
     let capabilities = sandbox.capabilities().await.map_err(|error| {
         let failure = Failure::from(error);
         if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
     })?;
-    output::print_message(describe_sandbox(directory, &capabilities));
+    output::message!("{}{permissions}", describe_sandbox(directory, &capabilities));
     Ok(())
 }
 
@@ -75,10 +84,11 @@ fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
         Isolation::Namespaces(HostAccess::Hidden) => format!("sandbox: reads and writes only in {directory}"),
         _ => format!("sandbox: {directory}"),
     };
-    line.push_str(match capabilities.network {
-        Network::Off => ", no network",
-        Network::On => ", with network",
-    });
+    match capabilities.network {
+        Network::Off => line.push_str(", no network"),
+        Network::Hosts => line.push_str(&format!(", network only to {}", one_line(&capabilities.hosts.join(" ")))),
+        Network::On => line.push_str(", with network"),
+    }
     let limits = [
         ("memory", capabilities.memory, size as fn(u64) -> String),
         ("processes", capabilities.processes.filter(|limit| limit.max != DEFAULT_PROCESSES), output::grouped),

@@ -65,6 +65,8 @@ pub enum Chunk {
     Retry(Retry),
     /// The run was stopped from outside.
     Interrupted(Interrupted),
+    /// A call waits for a person.
+    Asked(Asked),
     /// A person approved a call.
     Approved(Approved),
     /// A person denied a call.

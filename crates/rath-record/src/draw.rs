@@ -217,7 +217,12 @@ pub fn describe(chunk: &Chunk) -> String {
         Chunk::User(it) if it.images.is_empty() => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::User(it) => format!("{kind}: {} (images: {})", preview_text(&it.text), it.images.len()),
         Chunk::Assistant(it) => format!("{kind}{}", describe_answer(it)),
-        Chunk::ToolStarted(it) => format!("tool started: {}", preview(&it.call.0)),
+        Chunk::ToolStarted(it) => {
+            // That the mode allowed a call is the usual case, and says nothing about this one.
+            let rule = it.rule.iter().filter(|rule| !rule.starts_with("mode "));
+            let rule: String = rule.map(|rule| format!(" ({})", preview(rule))).collect();
+            format!("tool started: {}{rule}", preview(&it.call.0))
+        }
         Chunk::ToolResult(it) => {
             let (output, outcome) = (preview_text(&it.output), outcome_text(it.outcome));
             let mut line = format!("tool result: {} {outcome}", preview(&it.call.0));
@@ -226,7 +231,11 @@ pub fn describe(chunk: &Chunk) -> String {
                 let rest = output.strip_prefix(outcome).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&output);
                 line.push_str(&format!(": {rest}"));
             }
-            line + &describe_effects(&it.effects)
+            line.push_str(&describe_effects(&it.effects));
+            if !it.put_back.is_empty() {
+                line.push_str(&format!(" (put back: {})", join_names(it.put_back.iter())));
+            }
+            line
         }
         Chunk::Placed(it) => format!("sandbox: {}", preview(&it.place)),
         Chunk::Observed(it) if it.effects.is_empty() => format!("files: {}", preview(&it.tree.0)),
@@ -278,14 +287,28 @@ pub fn describe(chunk: &Chunk) -> String {
         },
         Chunk::Retry(it) => format!("{kind}: attempt {} of {} failed: {}", it.attempt, it.of, preview_text(&it.error)),
         Chunk::Interrupted(it) => format!("{kind}: {}", preview_text(&it.reason)),
-        Chunk::Approved(it) => format!("{kind}: {}", preview(&it.call.0)),
-        Chunk::Denied(it) => format!("{kind}: {}: {}", preview(&it.call.0), preview_text(&it.reason)),
+        Chunk::Asked(it) => format!("{kind}: {}: {}", preview(&it.call.0), preview(&it.why)),
+        Chunk::Approved(it) => {
+            let rules = match &it.rules[..] {
+                [] => String::new(),
+                rules => format!("; from here on {}", preview(&rules.join(", "))),
+            };
+            format!("{kind}{}: {}{rules}", by_person(&it.by), preview(&it.call.0))
+        }
+        Chunk::Denied(it) => {
+            let rule = it.rule.iter().map(|rule| format!(" (rule: {})", preview(rule))).collect::<String>();
+            format!("{kind}{}: {}: {}{rule}", by_person(&it.by), preview(&it.call.0), preview_text(&it.reason))
+        }
         Chunk::Failed(it) => format!("{kind}: {}: {}", preview(&it.error), preview_text(&it.message)),
         Chunk::Adopted(it) => format!("{kind}: by {}", preview(&it.by)),
         Chunk::Resumed(it) => format!("{kind}: {}", preview(&it.differences.join("; "))),
         Chunk::Note(it) => format!("{kind}: {}", preview_text(&it.text)),
         Chunk::Other(it) => format!("{} (not read by this version): {}", preview(it.kind()), preview(it.json())),
     }
+}
+
+fn by_person(person: &Option<String>) -> String {
+    person.iter().map(|person| format!(" by {}", preview(person))).collect()
 }
 
 /// Formats a number with its noun: `1 step`, `2 steps`.

@@ -14,6 +14,8 @@ pub struct Capabilities {
     pub isolation: Isolation,
     /// Network access of commands.
     pub network: Network,
+    /// The hosts that commands can reach, if these are some.
+    pub hosts: Vec<String>,
     /// The limit on memory, in bytes.
     pub memory: Option<Limit>,
     /// The limit on the number of processes and threads.
@@ -59,6 +61,8 @@ pub enum HostAccess {
 pub enum Network {
     /// A loopback interface that the processes of one command share, and nothing else.
     Off,
+    /// Some hosts, through a proxy: see [`Capabilities::hosts`].
+    Hosts,
     /// The network of this machine, including the services that listen on it.
     On,
 }
@@ -109,6 +113,7 @@ impl Default for Capabilities {
         Capabilities {
             isolation: Isolation::Remote,
             network: Network::On,
+            hosts: Vec::new(),
             memory: None,
             processes: None,
             file_size: None,
@@ -126,10 +131,11 @@ impl fmt::Display for Capabilities {
             Isolation::Namespaces(HostAccess::Hidden) => "host hidden",
             Isolation::Remote => "remote",
         })?;
-        f.write_str(match self.network {
-            Network::Off => ", network off",
-            Network::On => ", network on",
-        })?;
+        match self.network {
+            Network::Off => f.write_str(", network off"),
+            Network::Hosts => write!(f, ", network to {}", self.hosts.join(" ")),
+            Network::On => f.write_str(", network on"),
+        }?;
         let limits = [
             ("memory", self.memory, format_bytes as fn(u64) -> String),
             ("processes", self.processes, |count| count.to_string()),

@@ -38,6 +38,25 @@ pub struct Command {
     pub env: Vec<(String, String)>,
     /// The time after which the command and all its processes are killed.
     pub timeout: Duration,
+    /// Access beyond that of the sandbox.
+    pub extra: ExtraAccess,
+    /// Files and directories that the command cannot see, relative to the workspace, as far as the sandbox can hide them.
+    pub hidden: Vec<std::path::PathBuf>,
+}
+
+/// Access that one command has beyond that of its sandbox.
+///
+/// A sandbox that cannot give it runs the command without.
+///
+/// Part of [`Command`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraAccess {
+    /// Hosts on the network, such as `example.com`, `*.example.com` and `localhost:8080`.
+    pub hosts: Vec<String>,
+    /// Files and directories outside of the workspace that the command can write, by their absolute paths.
+    pub writable: Vec<String>,
+    /// True if the command can write the `.git` of the workspace.
+    pub git: bool,
 }
 
 /// The result of a command.
@@ -138,7 +157,15 @@ impl Command {
     /// Creates a command from a program and its arguments.
     pub fn argv(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let argv = argv.into_iter().map(Into::into).collect();
-        Command { argv, stdin: Vec::new(), cwd: String::new(), env: Vec::new(), timeout: Self::DEFAULT_TIMEOUT }
+        Command {
+            argv,
+            stdin: Vec::new(),
+            cwd: String::new(),
+            env: Vec::new(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            extra: ExtraAccess::default(),
+            hidden: Vec::new(),
+        }
     }
 
     /// Creates a command that runs a line of shell, with `sh -c`.

@@ -1,11 +1,18 @@
 //! The `isolated` sandbox: namespaces with a read-only machine, no network, and a writable workspace.
 
+mod hosts;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
+mod proxy;
+#[cfg(target_os = "linux")]
 mod seccomp;
+
+pub(crate) use self::hosts::AllowedHosts;
+#[cfg(target_os = "linux")]
+pub(crate) use self::proxy::{Proxy, offer_listener};
 
 #[cfg(target_os = "linux")]
 pub(crate) use self::namespace::Namespace;
@@ -23,7 +30,7 @@ use super::local::DEFAULT_MAX_OUTPUT_BYTES;
 use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::root::Root;
 use super::uri::{UriOptions, UriWriter};
-use super::{ByteRange, Command, DirEntry, Output, Sandbox, SandboxBackend, Sink};
+use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, Sink};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
 
@@ -57,11 +64,15 @@ struct IsolatedOptions {
     /// The path at which commands see the directory, if it is not the directory's own.
     mount_path: Option<MountPath>,
     network: Network,
+    /// The hosts that commands can reach, if the network is [`Network::Hosts`].
+    hosts: AllowedHosts,
     host: HostAccess,
     git: GitAccess,
     limits: Limits,
     hidden: Vec<PathBuf>,
     shown: Vec<PathBuf>,
+    /// Paths outside of the workspace that commands can write.
+    writable: Vec<PathBuf>,
     env: Vec<(String, String)>,
     max_output_bytes: u64,
 }
@@ -70,6 +81,8 @@ struct IsolatedOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GitAccess {
     ReadOnly,
+    /// Writable but for hooks and configuration, which run programs later.
+    Commit,
     Writable,
 }
 
@@ -95,6 +108,7 @@ impl MountPath {
 struct OpenIsolated {
     root: Root,
     namespace: Arc<Namespace>,
+    hosts: Arc<AllowedHosts>,
     limits: ActiveLimits,
     capabilities: OnceLock<Capabilities>,
 }
@@ -109,9 +123,20 @@ impl std::fmt::Debug for OpenIsolated {
 const DEFAULT_MAX_PROCESSES: u64 = 1024;
 
 /// The options of an `isolated:` URI.
-const OPTIONS: &[&str] =
-    &["network", "host", "git", "memory", "processes", "file_size", "cpu_time", "output", "hide", "show", "at"];
-const NETWORK_VALUES: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
+const OPTIONS: &[&str] = &[
+    "network",
+    "host",
+    "git",
+    "memory",
+    "processes",
+    "file_size",
+    "cpu_time",
+    "output",
+    "hide",
+    "show",
+    "write",
+    "at",
+];
 const HOST_VALUES: [(&str, HostAccess); 2] = [("read-only", HostAccess::ReadOnly), ("hidden", HostAccess::Hidden)];
 
 const GIT_VALUES: [(&str, GitAccess); 2] = [("read-only", GitAccess::ReadOnly), ("write", GitAccess::Writable)];
@@ -123,11 +148,13 @@ impl Isolated {
             directory: directory.into(),
             mount_path: None,
             network: Network::Off,
+            hosts: AllowedHosts::default(),
             host: HostAccess::ReadOnly,
             git: GitAccess::ReadOnly,
             limits: Limits::default(),
             hidden: Vec::new(),
             shown: Vec::new(),
+            writable: Vec::new(),
             env: Vec::new(),
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
         };
@@ -143,13 +170,22 @@ impl Isolated {
         let parsed = UriOptions::parse("isolated", rest, OPTIONS)?;
         let mut isolated = Isolated::new(&parsed.directory);
         let options = &mut isolated.options;
-        options.network = parsed.word("network", &NETWORK_VALUES)?.unwrap_or(Network::Off);
+        match parsed.all("network").last() {
+            None | Some("off") => {}
+            Some("on") => options.network = Network::On,
+            Some(hosts) => hosts.split(',').try_for_each(|host| options.add_host(host)).map_err(|_| {
+                let wanted = "wanted off, on or hosts such as `example.com,*.example.com`";
+                let message = format!("{wanted} as `network` of a sandbox of the kind `isolated`, found `{hosts}`");
+                Error::new(ErrorKind::Config, message)
+            })?,
+        }
         options.host = parsed.word("host", &HOST_VALUES)?.unwrap_or_default();
         options.git = parsed.word("git", &GIT_VALUES)?.unwrap_or(GitAccess::ReadOnly);
         options.limits = parsed.limits()?;
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
         options.hidden = parsed.all("hide").map(PathBuf::from).collect();
         options.shown = parsed.all("show").map(PathBuf::from).collect();
+        options.writable = parsed.all("write").map(PathBuf::from).collect();
         options.mount_path = parsed.all("at").last().map(|path| MountPath::Given(path.into()));
         Ok(isolated.with_uri())
     }
@@ -157,6 +193,32 @@ impl Isolated {
     /// Gives commands the network of this machine, including the services that listen on it.
     pub fn network(mut self) -> Self {
         self.options.network = Network::On;
+        self.with_uri()
+    }
+
+    /// Lets commands reach a host, such as `example.com`, `*.example.com` or `localhost:8080`. Without a port these are the
+    /// ports of HTTP and HTTPS.
+    ///
+    /// Programs reach it through a proxy, which the usual environment variables name. A name does not lead to this machine,
+    /// unless it is `localhost` or an address.
+    ///
+    /// ```
+    /// use rath_sandbox::{Isolated, Sandbox};
+    ///
+    /// # fn main() -> rath_sandbox::Result<()> {
+    /// let sandbox = Sandbox::new(Isolated::new("./").allow_host("crates.io")?.allow_host("*.crates.io")?);
+    /// assert_eq!(sandbox.uri(), "isolated:./?network=crates.io,*.crates.io");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow_host(mut self, host: &str) -> Result<Self> {
+        self.options.add_host(host)?;
+        Ok(self.with_uri())
+    }
+
+    /// Lets commands write a file or a directory outside of the workspace.
+    pub fn writable(mut self, path: impl Into<PathBuf>) -> Self {
+        self.options.writable.push(path.into());
         self.with_uri()
     }
 
@@ -242,13 +304,21 @@ impl Isolated {
     fn with_uri(mut self) -> Self {
         let options = &self.options;
         let mut writer = UriWriter::new("isolated", &options.directory);
-        writer.option("network", (options.network == Network::On).then_some("on"));
+        writer.option(
+            "network",
+            match options.network {
+                Network::Off => None,
+                Network::Hosts => Some(options.hosts.names().join(",")),
+                Network::On => Some("on".to_owned()),
+            },
+        );
         writer.option("host", (options.host == HostAccess::Hidden).then_some("hidden"));
         writer.option("git", (options.git == GitAccess::Writable).then_some("write"));
         writer.limits(&options.limits);
         writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
         writer.paths("hide", &options.hidden);
         writer.paths("show", &options.shown);
+        writer.paths("write", &options.writable);
         writer.option("at", options.mount_path.as_ref().map(|path| path.as_path().display()));
         self.uri = writer.finish();
         self
@@ -271,13 +341,15 @@ impl Isolated {
             Ok(root.root.canonical_name(&cwd).unwrap_or_default())
         });
         let cwd = cwd.await?;
+        let proxied = if open.hosts.is_empty() { Vec::new() } else { proxy_variables() };
         let request = SpawnRequest {
             command,
-            env: environment(std::env::vars_os(), self.options.env.iter().chain(&command.env)),
+            env: environment(std::env::vars_os(), proxied.iter().chain(&self.options.env).chain(&command.env)),
             cwd: WorkingDir::InWorkspace(CString::new(cwd).unwrap_or_default()),
             rlimits: open.limits.rlimits.clone(),
             cgroups: open.limits.cgroups(),
             namespace: Some(open.namespace.clone()),
+            hosts: Some(&open.hosts).filter(|hosts| !hosts.is_empty()).cloned(),
             max_output_bytes: self.options.max_output_bytes,
             spool: self.spool.clone(),
         };
@@ -289,7 +361,42 @@ impl Isolated {
 #[cfg(not(target_os = "linux"))]
 pub(crate) enum Namespace {}
 
+#[cfg(target_os = "linux")]
+use self::proxy::variables as proxy_variables;
+
+/// There is no proxy on a system without namespaces.
+#[cfg(not(target_os = "linux"))]
+fn proxy_variables() -> Vec<(String, String)> {
+    Vec::new()
+}
+
 impl IsolatedOptions {
+    fn add_host(&mut self, host: &str) -> Result<()> {
+        self.hosts.add(host)?;
+        if self.network == Network::Off {
+            self.network = Network::Hosts;
+        }
+        Ok(())
+    }
+
+    /// Returns these settings with access that one command has beyond them.
+    fn with_extra(&self, extra: &ExtraAccess) -> Result<Self> {
+        let mut options = self.clone();
+        extra.hosts.iter().try_for_each(|host| options.add_host(host))?;
+        for path in &extra.writable {
+            // A link that was changed meanwhile would lead to a place that nobody decided about.
+            if Path::new(path).canonicalize().ok().as_deref() != Some(Path::new(path)) {
+                let message = format!("wanted a path without links and `..` to write, found `{path}`");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            options.writable.push(path.into());
+        }
+        if extra.git && options.git == GitAccess::ReadOnly {
+            options.git = GitAccess::Commit;
+        }
+        Ok(options)
+    }
+
     /// Opens the directory, sets up the limits and prepares the namespace, once.
     fn get_or_open(&self, opened: &Mutex<Option<Arc<OpenIsolated>>>) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -327,9 +434,11 @@ impl IsolatedOptions {
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        // The user's key, if it is not in the home directory, which is hidden.
-        let data = std::env::var_os("XDG_DATA_HOME").map(|data| PathBuf::from(data).join("rath"));
-        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(data.filter(|data| data.is_absolute())).collect();
+        // The user's key and configuration, if they are not in the home directory, which is hidden.
+        let own = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
+        let own: Vec<PathBuf> =
+            own.map(|own| PathBuf::from(own).join("rath")).filter(|own| own.is_absolute()).collect();
+        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).collect();
         let request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
@@ -340,6 +449,8 @@ impl IsolatedOptions {
             git: self.git,
             hidden: &hidden,
             shown: &self.shown,
+            writable: &self.writable,
+            own: &own,
         };
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let last_capability = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
@@ -356,7 +467,9 @@ impl IsolatedOptions {
             filters: seccomp::filters(self.network)?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
         };
-        Ok(OpenIsolated { root, namespace: Arc::new(namespace), limits, capabilities: OnceLock::new() })
+        let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
+        let (namespace, hosts) = (Arc::new(namespace), Arc::new(hosts));
+        Ok(OpenIsolated { root, namespace, hosts, limits, capabilities: OnceLock::new() })
     }
 }
 
@@ -366,7 +479,14 @@ impl SandboxBackend for Isolated {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        let open = self.with_open(|open| Ok(open.clone())).await?;
+        let open = match command.extra == ExtraAccess::default() && command.hidden.is_empty() {
+            true => self.with_open(|open| Ok(open.clone())).await?,
+            false => {
+                let mut options = self.options.with_extra(&command.extra)?;
+                options.hidden.extend(command.hidden.iter().cloned());
+                run_blocking(move || options.open().map(Arc::new)).await?
+            }
+        };
         self.run_in(open, command, sink).await
     }
 
@@ -406,6 +526,7 @@ impl SandboxBackend for Isolated {
         let capabilities = Capabilities {
             isolation: Isolation::Namespaces(self.options.host),
             network: self.options.network,
+            hosts: open.hosts.names(),
             memory: open.limits.memory,
             processes: open.limits.processes,
             file_size: open.limits.file_size,

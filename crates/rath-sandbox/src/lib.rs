@@ -103,7 +103,7 @@ mod root;
 mod uri;
 
 pub use self::capabilities::{Capabilities, HostAccess, Isolation, Limit, Mechanism, Network};
-pub use self::command::{CapturedStream, Command, ExitStatus, Output, Sink, Stream};
+pub use self::command::{CapturedStream, Command, ExitStatus, ExtraAccess, Output, Sink, Stream};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::files::{ByteRange, Digest, DirEntry, FileKind, RATH_DIR, is_temporary_name};
 #[cfg(all(unix, feature = "process"))]

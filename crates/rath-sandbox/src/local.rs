@@ -180,6 +180,7 @@ impl SandboxBackend for Local {
             rlimits: open.limits.rlimits.clone(),
             cgroups: open.limits.cgroups(),
             namespace: None,
+            hosts: None,
             max_output_bytes: self.max_output_bytes,
             spool: self.spool.clone(),
         };
@@ -217,6 +218,7 @@ impl SandboxBackend for Local {
         Ok(Capabilities {
             isolation: Isolation::None,
             network: Network::On,
+            hosts: Vec::new(),
             memory: open.limits.memory,
             processes: open.limits.processes,
             file_size: open.limits.file_size,

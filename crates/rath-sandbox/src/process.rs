@@ -10,6 +10,8 @@ mod supervisor;
 
 pub(crate) use self::output::Spool;
 #[cfg(target_os = "linux")]
+pub(crate) use self::running::register;
+#[cfg(target_os = "linux")]
 pub(crate) use self::spawn_step::{SpawnFailure, SpawnStep};
 #[cfg(target_os = "linux")]
 pub(crate) use self::supervisor::{CHILDREN, last_errno};
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit};
 
 use super::Command;
-use super::isolated::Namespace;
+use super::isolated::{AllowedHosts, Namespace};
 
 /// A command, and the settings of the sandbox that it runs in.
 pub(crate) struct SpawnRequest<'a> {
@@ -34,6 +36,8 @@ pub(crate) struct SpawnRequest<'a> {
     pub(crate) cgroups: &'a [OwnedFd],
     /// The namespace that the command runs in, if not that of this program.
     pub(crate) namespace: Option<Arc<Namespace>>,
+    /// The hosts that the command can reach through a proxy.
+    pub(crate) hosts: Option<Arc<AllowedHosts>>,
     /// The limit on the output, of both streams together.
     pub(crate) max_output_bytes: u64,
     pub(crate) spool: Arc<Spool>,

@@ -7,12 +7,16 @@
 mod process;
 mod random;
 mod sources;
+#[cfg(unix)]
+mod terminal;
 mod wait;
 
 pub use process::{git, program, this_test};
 pub use random::{cases, count, exhaustive, property, seed, seeds};
 pub use sources::{ModuleDeclaration, SourceFile, module_declarations, source_files};
 pub use tempfile::TempDir;
+#[cfg(unix)]
+pub use terminal::Terminal;
 pub use wait::{LIMIT, wait_until, with_enough_time};
 
 /// Makes an empty directory that is removed when the value is dropped.

@@ -143,6 +143,7 @@ pub use self::fork_method::ForkMethod;
 pub use self::ignore::IgnoreRules;
 pub use self::merge::{Conflict, ConflictKind, Labels, MergeResult};
 pub use self::objects::Objects;
+pub use self::patch::text_patch;
 pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};

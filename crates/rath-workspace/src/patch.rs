@@ -86,9 +86,27 @@ fn write(text: &mut String, (from, old): (&str, &PatchSide), (to, new): (&str, &
         return;
     }
     let name = |side: &PatchSide, name: String| if side.is_some() { name } else { "/dev/null".to_owned() };
-    let (a, b) = (name(old, a), name(new, b));
+    write_texts(text, (&name(old, a), old_content), (&name(new, b), new_content));
+}
+
+/// Returns the difference between two versions of a text file, as in a patch. A file that did not exist has no version before.
+///
+/// ```
+/// let patch = rath_workspace::text_patch("a.txt", None, "one\n");
+/// assert_eq!(patch, "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,1 @@\n+one\n");
+/// ```
+pub fn text_patch(path: &str, before: Option<&str>, after: &str) -> String {
+    let (a, b) = (paths::patch_path("a", path), paths::patch_path("b", path));
+    let mut text = String::new();
+    let a = if before.is_some() { &a } else { "/dev/null" };
+    write_texts(&mut text, (a, before.unwrap_or_default().as_bytes()), (&b, after.as_bytes()));
+    text
+}
+
+/// Writes the changed lines of a text file.
+fn write_texts(text: &mut String, (a, old): (&str, &[u8]), (b, new): (&str, &[u8])) {
     let _ = writeln!(text, "--- {a}\n+++ {b}");
-    let (old, new) = (lines(old_content), lines(new_content));
+    let (old, new) = (lines(old), lines(new));
     let mut ids = LineIds::default();
     let hunks = diff(&ids.assign(&old), &ids.assign(&new));
     // Hunks whose context lines would touch are written together.

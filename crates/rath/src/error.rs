@@ -46,6 +46,8 @@ pub enum ErrorKind {
     Tool,
     /// A call or a conflict waits for a decision.
     Approval,
+    /// A rule of a policy is not valid.
+    Policy,
     /// The session was made by others, and was not adopted.
     Guest,
     /// A limit other than the budget was reached.
@@ -79,7 +81,7 @@ pub enum ErrorKind {
 }
 
 /// All kinds.
-const EVERY_KIND: [ErrorKind; 35] = [
+const EVERY_KIND: [ErrorKind; 36] = [
     ErrorKind::Merge,
     ErrorKind::NoSuchStep,
     ErrorKind::Place,
@@ -100,6 +102,7 @@ const EVERY_KIND: [ErrorKind; 35] = [
     ErrorKind::Script,
     ErrorKind::Tool,
     ErrorKind::Approval,
+    ErrorKind::Policy,
     ErrorKind::Guest,
     ErrorKind::Limit,
     ErrorKind::Route,
@@ -146,6 +149,7 @@ impl ErrorKind {
             ErrorKind::Script => "script",
             ErrorKind::Tool => "tool",
             ErrorKind::Approval => "approval",
+            ErrorKind::Policy => "policy",
             ErrorKind::Guest => "guest",
             ErrorKind::Limit => "limit",
             ErrorKind::Route => "route",

@@ -17,6 +17,7 @@ pub mod flow;
 pub mod interchange;
 pub mod memory;
 mod place;
+pub mod policy;
 pub mod provider;
 pub mod replay;
 pub mod secrets;
@@ -32,6 +33,7 @@ pub use file::{
 };
 pub use memory::Memory;
 pub use place::Place;
+pub use policy::Policy;
 pub use provider::Provider;
 /// Implements [`flow::Module`] for a struct whose fields are modules.
 ///
@@ -88,6 +90,8 @@ mod guide {
     struct AgentsPage;
     #[doc = include_str!("../../../docs/guide/files.md")]
     struct FilesPage;
+    #[doc = include_str!("../../../docs/guide/permissions.md")]
+    struct PermissionsPage;
     #[doc = include_str!("../../../docs/guide/providers.md")]
     struct ProvidersPage;
     #[doc = include_str!("../../../docs/guide/replay.md")]
@@ -102,12 +106,13 @@ mod guide {
 /// [`tool`](mod@tool) and [`view`].
 pub mod prelude {
     pub use crate::flow::{Agent, Branch, Compressor, Module, Run, Selector, Sequential, Workflow, fork_join};
+    pub use crate::policy::Mode;
     #[cfg(feature = "http")]
     pub use crate::provider::{Anthropic, OpenAi};
     pub use crate::provider::{Delta, Provider, Script};
     pub use crate::tool::{Tool, ToolCx};
     pub use crate::{
-        Budget, Cancel, Chunk, Error, ErrorKind, EventKind, Memory, Result, Sandbox, Secrets, Session, Store,
+        Budget, Cancel, Chunk, Error, ErrorKind, EventKind, Memory, Policy, Result, Sandbox, Secrets, Session, Store,
     };
     pub use rath_macros::{Module, tool};
     pub use schemars::JsonSchema;

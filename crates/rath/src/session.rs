@@ -13,6 +13,7 @@ mod guest;
 mod join;
 mod limits;
 mod live;
+mod paused;
 mod placement;
 mod recorder;
 pub(crate) mod recording;
@@ -35,6 +36,7 @@ use crate::budget::Budget;
 use crate::cancel::Cancel;
 use crate::error::ErrorKind;
 use crate::place::Place;
+use crate::policy::{ActivePolicy, Policy};
 use crate::provider::{self, Cost, Prices, ProviderError, Request, RequestCache, RequestTarget};
 use crate::sandbox::Sandbox;
 use crate::secrets::Secrets;
@@ -45,7 +47,7 @@ use placement::Placement;
 pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
-pub(crate) use branch_dirs::{BranchDir, BranchDirs};
+pub(crate) use branch_dirs::{BranchDir, BranchDirs, DirChanges};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
@@ -55,7 +57,7 @@ pub(crate) use files::checked;
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::is_of_workspace;
 pub use recording::Divergence;
-pub(crate) use recording::{Replay, is_aside, recorded_failure};
+pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
 
@@ -146,6 +148,14 @@ impl Session {
     /// Lets `cancel` stop all runs of this session and its forks.
     pub fn until(mut self, cancel: &Cancel) -> Self {
         self.live.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// Lets a policy decide about the calls of this session, its forks and its sub-agents.
+    ///
+    /// The policy is not recorded: a program that opens a stored session sets it again. Its decisions are recorded.
+    pub fn under(mut self, policy: Policy) -> Self {
+        self.live.policy = Some(Arc::new(ActivePolicy::new(policy)));
         self
     }
 

@@ -6,6 +6,7 @@
 pub mod builtin;
 mod check;
 mod context;
+mod hiding;
 mod output;
 mod read_output;
 mod round;
@@ -31,6 +32,7 @@ pub(crate) use read_output::ReadOutput;
 pub(crate) use round::{OutputVisibility, Toolbox, run_calls};
 
 use crate::error::ErrorKind;
+use crate::policy::Use;
 use crate::session::{Error, Result};
 
 /// A function that a model can call.
@@ -86,6 +88,20 @@ pub trait Tool: Send + Sync + 'static {
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
         let _ = arguments;
         Vec::new()
+    }
+
+    /// Returns what a call with these arguments uses besides the paths that it touches: commands, hosts, servers.
+    ///
+    /// A [`Policy`](crate::Policy) decides about the call by this.
+    fn uses(&self, arguments: &Value) -> Vec<Use> {
+        let _ = arguments;
+        Vec::new()
+    }
+
+    /// Returns the change that a call with these arguments would make, as a diff for a person who is asked about it.
+    fn preview(&self, cx: &ToolCx, arguments: &Value) -> impl Future<Output = Option<String>> + Send {
+        let _ = (cx, arguments);
+        async { None }
     }
 
     /// Returns true if a person has to approve a call with these arguments.
@@ -226,6 +242,8 @@ impl fmt::Debug for ToolHandle {
 trait ErasedTool: Send + Sync {
     fn nature(&self, arguments: &Value) -> Nature;
     fn touches(&self, arguments: &Value) -> Vec<Touch>;
+    fn uses(&self, arguments: &Value) -> Vec<Use>;
+    fn preview<'a>(&'a self, cx: &'a ToolCx, arguments: &'a Value) -> PreviewFuture<'a>;
     fn needs_approval(&self, arguments: &Value) -> bool;
     fn time_limit(&self) -> Duration;
     fn output_limit(&self) -> usize;
@@ -233,6 +251,7 @@ trait ErasedTool: Send + Sync {
     fn call<'a>(&'a self, cx: &'a ToolCx, arguments: Value) -> ToolFuture<'a>;
 }
 
+type PreviewFuture<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
 type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Output>> + Send + 'a>>;
 
 impl<T: Tool> ErasedTool for T {
@@ -242,6 +261,14 @@ impl<T: Tool> ErasedTool for T {
 
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
         Tool::touches(self, arguments)
+    }
+
+    fn uses(&self, arguments: &Value) -> Vec<Use> {
+        Tool::uses(self, arguments)
+    }
+
+    fn preview<'a>(&'a self, cx: &'a ToolCx, arguments: &'a Value) -> PreviewFuture<'a> {
+        Box::pin(Tool::preview(self, cx, arguments))
     }
 
     fn needs_approval(&self, arguments: &Value) -> bool {

@@ -6,6 +6,7 @@ use rath::record::draw::count;
 use rath::turn::Next;
 
 use crate::agent;
+use crate::asking::known_user_name;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 use crate::sessions::{self, SessionArg, Source};
@@ -33,7 +34,7 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
     if loaded.warn() == Exit::Differs {
         return Err(loaded.damaged());
     }
-    let by = args.by.clone().or_else(user_name).ok_or_else(|| {
+    let by = args.by.clone().or_else(known_user_name).ok_or_else(|| {
         Failure::new("your user name is not known", "`--by NAME` gives the name to record").with_exit(Exit::Usage)
     })?;
     if let Some(failure) = sessions::key_problem() {
@@ -75,9 +76,4 @@ pub(crate) async fn run(args: &AdoptArgs) -> CommandResult {
         }
     }
     Ok(Exit::Success)
-}
-
-/// Returns the name of the user, as the system says.
-fn user_name() -> Option<String> {
-    ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|name| !name.is_empty())
 }

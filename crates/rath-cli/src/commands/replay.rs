@@ -170,14 +170,14 @@ async fn continue_from(args: &ReplayArgs, loaded: &LoadedSession, from: &str) ->
         _ => step,
     };
     let agent_args = AgentArgs::new(args.model.clone().unwrap_or_default(), args.system.clone(), args.sandbox.clone());
-    let mut session = loaded.session.at(step.id())?.hiding(agent::secrets());
+    let session = loaded.session.at(step.id())?.hiding(agent::secrets());
     let agent = agent_args.agent(Some(&session)).await?;
-    session = agent_args.place(session).await?;
+    let mut placed = agent_args.place(session).await?;
     if let Source::Store(store, ..) = &loaded.source {
-        session = session.record(store).await?;
+        placed = placed.record(store).await?;
     }
-    session.check_directory().await?;
-    let outcome = agent_args.work(&agent, session).await;
+    placed.session().check_directory().await?;
+    let outcome = agent_args.work(&agent, placed).await;
     let session = outcome.session().cloned();
     let result = outcome.finish()?;
     if let Some(other) = &session {

@@ -36,10 +36,9 @@ pub(crate) async fn run(args: &ResumeArgs) -> CommandResult {
     let flags: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
     let example = format!("`rath resume {branch} 'Go on.' {options}{}{flags}`", stored.option);
     agent::push_prompt(&mut session, prompt, &example)?;
-    let session = args.agent.place(session).await?.record(&stored.store).await?;
-    session.check_directory().await?;
+    let placed = args.agent.place(session).await?.record(&stored.store).await?;
     if args.fork {
-        output::message!("forked as {}", session.id().short());
+        output::message!("forked as {}", placed.session().id().short());
     }
-    args.agent.work(&agent, session).await.finish_stored(&args.agent, &stored.option)
+    args.agent.work(&agent, placed).await.finish_stored(&args.agent, &stored.option)
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use rath::Difference;
-use rath::chunk::{Chunk, Resolution};
+use rath::chunk::{Asked, Chunk, Resolution};
 use rath::record::draw::{count, one_line};
 use rath::store::Holder;
 use rath::turn::{Next, PendingCall, Progress};
@@ -12,6 +12,7 @@ use rath::{CallId, Session, StepId, Timestamp};
 use serde_json::json;
 
 use crate::agent;
+use crate::asking::user_name;
 use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
 use crate::sessions::{self, LoadedSession, SessionArg, Source};
 
@@ -61,11 +62,12 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
     }
     loaded.require_own()?;
     // All decisions are recorded, or none: they are tried on a copy first.
-    let mut decided = loaded.session.fork();
+    let as_user = |session: Session| session.hiding(agent::secrets()).decided_by(user_name());
+    let mut decided = loaded.session.clone();
     decide(&mut decided, &decisions).await?;
     let session = match &loaded.source {
         Source::File(path, _) => {
-            let mut session = loaded.session.clone().hiding(agent::secrets());
+            let mut session = as_user(loaded.session.clone());
             decide(&mut session, &decisions).await?;
             session.save(path).await?;
             session
@@ -75,12 +77,12 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
             let is_damage = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
             let is_damaged = resumed.certificate().differences().iter().any(is_damage);
             // Missing tools or directories do not matter: nothing is run.
-            let mut session = match resumed.to_decide() {
+            let session = match resumed.to_decide() {
                 Err(error) if is_damaged => return Err(error.into()),
                 Err(error) => error.into_session().expect("this error holds its session"),
                 Ok(session) => session,
-            }
-            .hiding(agent::secrets());
+            };
+            let mut session = as_user(session);
             decide(&mut session, &decisions).await?;
             session.durable().await?;
             write_files(&loaded, &session, &decisions).await?;
@@ -174,6 +176,11 @@ struct WaitingCall {
     state: &'static str,
     since: Option<String>,
     step: StepId,
+    /// The reason why a person has to decide, and the rule or mode that asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
     /// The time for people.
     #[serde(skip)]
     recent: Option<String>,
@@ -185,8 +192,7 @@ struct WaitingCall {
 
 impl WaitingCall {
     fn all(session: &Session) -> Vec<WaitingCall> {
-        let Next::RunTools(calls) = session.next() else { return Vec::new() };
-        calls.into_iter().filter_map(|pending| WaitingCall::new(session, pending)).collect()
+        session.open_calls().into_iter().filter_map(|pending| WaitingCall::new(session, pending)).collect()
     }
 
     /// Returns the call, unless it is decided.
@@ -197,7 +203,10 @@ impl WaitingCall {
             _ => return None,
         };
         let since = since(session, &pending);
+        let asked = asked(session, &pending);
         Some(WaitingCall {
+            why: asked.map(|asked| asked.why.clone()),
+            rule: asked.and_then(|asked| asked.rule.clone()),
             since: since.map(output::time),
             recent: since.map(output::recent),
             is_interrupted: pending.progress == Progress::Unknown,
@@ -216,6 +225,15 @@ fn since(session: &Session, pending: &PendingCall) -> Option<Timestamp> {
     let is_start = |chunk: &Chunk| matches!(chunk, Chunk::ToolStarted(started) if started.call == pending.call.id);
     let mut newest = session.as_record().newest_first();
     newest.find(|step| step.id() == pending.step || is_start(step.chunk()))?.stamp().at
+}
+
+/// Returns the question that was asked about a call.
+fn asked<'a>(session: &'a Session, pending: &PendingCall) -> Option<&'a Asked> {
+    let mut newest = session.as_record().newest_first().take_while(|step| step.id() != pending.step);
+    newest.find_map(|step| match step.chunk() {
+        Chunk::Asked(asked) if asked.call == pending.call.id => Some(asked),
+        _ => None,
+    })
 }
 
 fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> CommandResult {
@@ -250,7 +268,8 @@ fn show(args: &ReviewArgs, loaded: &LoadedSession, session: &Session) -> Command
         hint_adopt(loaded);
         return Ok(Exit::Waiting);
     }
-    if let Some(waiting) = waiting.first() {
+    // The one that holds up the others.
+    if let Some(waiting) = waiting.iter().find(|call| call.why.is_some()).or(waiting.first()) {
         let call = output::quote(&waiting.call.to_string());
         hint(format!(" --approve {call}"), if waiting.is_interrupted { "runs it again" } else { "lets it run" });
         hint(format!(" --deny {call}"), "refuses it");
@@ -286,6 +305,11 @@ fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
     }
     match waiting.is_interrupted {
         true => writeln!(out, "  waiting for you{since}; it was interrupted, and may or may not have finished"),
-        false => writeln!(out, "  waiting for you{since}; runs on resume unless you deny it"),
+        false => match (&waiting.why, &waiting.rule) {
+            (Some(why), Some(rule)) => {
+                writeln!(out, "  waiting for you{since}: {} ({})", one_line(why), one_line(rule))
+            }
+            _ => writeln!(out, "  waiting for you{since}; not started"),
+        },
     }
 }

@@ -9,6 +9,7 @@ use rath::turn::Next;
 use rath::turn::Progress;
 
 use crate::agent::{self, AgentArgs, OnDifference, ResumeMode};
+use crate::asking::user_name;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, DEFAULT_STORE, StoredSession};
 
@@ -103,9 +104,8 @@ async fn run_in_store(args: &RunArgs, uri: &str, name: Option<&str>) -> CommandR
         }
     };
     // The session is stored before the agent starts: if that fails, nothing is run.
-    let session = args.agent.place(session).await?.record(&store).await?;
-    session.check_directory().await?;
-    args.agent.work(&agent, session).await.finish_stored(&args.agent, &option)
+    let placed = args.agent.place(session).await?.record(&store).await?;
+    args.agent.work(&agent, placed).await.finish_stored(&args.agent, &option)
 }
 
 async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
@@ -118,11 +118,11 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
     .hiding(agent::secrets());
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
-    session = args.agent.place(session).await?;
-    session.check_directory().await?;
+    let placed = args.agent.place(session).await?;
+    placed.session().check_directory().await?;
     // The session is saved before the agent starts: if that fails, nothing is run.
-    session.save(path).await?;
-    let outcome = args.agent.work(&agent, session).await;
+    placed.session().save(path).await?;
+    let outcome = args.agent.work(&agent, placed).await;
     let waiting = outcome.session().and_then(waiting_call);
     if let Some(session) = outcome.session() {
         session.save(path).await?;
@@ -148,6 +148,7 @@ async fn open(path: &Path) -> Result<Session, Failure> {
 
 impl RunArgs {
     fn decide(&self, session: &mut Session) -> Result<(), Failure> {
+        *session = session.clone().decided_by(user_name());
         for call in &self.approve {
             session.approve(call.as_str())?;
         }

@@ -98,6 +98,24 @@ fn body(step: &Step) -> String {
             let head = format!("call {}: {}{}", it.call, draw::outcome_text(it.outcome), effects.collect::<String>());
             format!("{head}\n{}", it.whole.as_ref().unwrap_or(&it.output))
         }
+        Chunk::ToolStarted(it) => {
+            let rule = it.rule.iter().map(|rule| format!("\nallowed by: {rule}")).collect::<String>();
+            format!("call {}{rule}", it.call)
+        }
+        Chunk::Asked(it) => {
+            let rule = it.rule.iter().map(|rule| format!(" ({rule})")).collect::<String>();
+            format!("call {}\nasked: {}{rule}", it.call, it.why)
+        }
+        Chunk::Approved(it) => {
+            let by = it.by.iter().map(|by| format!("\napproved by: {by}")).collect::<String>();
+            let rules = it.rules.iter().map(|rule| format!("\nfrom here on: {rule}")).collect::<String>();
+            format!("call {}{by}{rules}", it.call)
+        }
+        Chunk::Denied(it) => {
+            let by = it.by.iter().map(|by| format!("\ndenied by: {by}")).collect::<String>();
+            let rule = it.rule.iter().map(|rule| format!("\nrule: {rule}")).collect::<String>();
+            format!("call {}{by}{rule}\n{}", it.call, it.reason)
+        }
         Chunk::Adopted(it) => format!("by {}", it.by),
         Chunk::Resumed(it) => it.differences.join("\n"),
         Chunk::Note(it) => it.text.to_string(),

@@ -12,7 +12,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &["fork", &main],
             &expect![[r#"
                 S2
-                ! forked from S1 at step 1d700058
+                ! forked from S1 at step 289692dc
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
@@ -20,7 +20,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         );
         let ours = fixture.newest();
         fixture.check(&["fork", &main, "--json"], &expect![[r#"
-            {"from":"1d700058c2da88f80e4255432a9d8dd4360ca304495c7768b8e40ee24efa9b83","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
+            {"from":"289692dc78b626ac61d6c2bda4215ae42b9f865ca9377ed5e59daf98930e2ed1","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
             exit 0
         "#]]);
         let theirs = fixture.newest();
@@ -40,7 +40,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 -a.txt
                 ~n.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 3dd4e5fd
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step db598b18
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -57,17 +57,17 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S4  TIME  9,431 tokens  done  Count to five
+                S4  TIME  10,902 tokens  done  Count to five
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls", "--all"],
             &expect![[r#"
-                S1  TIME  3,034 tokens  done  Count to five
-                S2  TIME  6,236 tokens  done  The first in words
-                S3  TIME  6,229 tokens  done  The last in words
-                S4  TIME  9,431 tokens  done  Count to five
+                S1  TIME   3,524 tokens  done  Count to five
+                S2  TIME   7,216 tokens  done  The first in words
+                S3  TIME   7,210 tokens  done  The last in words
+                S4  TIME  10,902 tokens  done  Count to five
                 exit 0
             "#]],
         );
@@ -76,7 +76,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.work(Some(&left), "Left", "echo left > left.txt");
         fixture.work(Some(&right), "Right", "echo right > right.txt");
         fixture.check(&["merge", &left, &right, "--json"], &expect![[r#"
-            {"conflicts":[],"directory":"work","head":"3027fd8be3babb65000a14ad187d32aeb874d5500c8a45028ce6609de783ace5","ours":5,"session":"SESSION7","shared":"57527b994a0c458548db938778fa676e5edd8264de06f6042a8138794a88effc","theirs":5,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
+            {"conflicts":[],"directory":"work","head":"6cb51c186909d9fa3ad6a98106c2eac3f457b32d0a84460065e9b9ece2d75c0d","ours":5,"session":"SESSION7","shared":"569b14f461703b7dae4cbae8cd7008cea2b2bc8bae294f179ca7c1c4ed3583e2","theirs":5,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
             exit 0
         "#]]);
         fixture.expect(
@@ -98,7 +98,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 ~n.txt
                 +names.txt
                 -ours.txt
-                ! 4 files changed; the last common step is 1d700058
+                ! 4 files changed; the last common step is 289692dc
                 exit 0
             "#]],
         );
@@ -119,7 +119,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
             &expect![[r#"
                 +part1.txt
                 S6
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step ba3d4b35
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step 9d184a74
                 ! merged files are in work/.rath/work/SESSION6
                 ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -176,7 +176,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 +++ b/part3.txt
                 @@ -0,0 +1,1 @@
                 +3
-                ! 5 files changed; the last common step is ba3d4b35
+                ! 5 files changed; the last common step is 9d184a74
                 exit 0
             "#]],
         );
@@ -193,7 +193,7 @@ fn changes_by_hand_are_not_overwritten() {
             &expect![[r#"
                 S2
                 ! warning: the fork does not have what changed in S1 since the last turn: mine.txt added
-                ! forked from S1 at step 6b3aec78
+                ! forked from S1 at step 8d200825
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
@@ -205,7 +205,7 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
             ~n.txt
             S4
-            ! merging 5 steps of S2 and 5 steps of S3, since their common step ba3d4b35
+            ! merging 5 steps of S2 and 5 steps of S3, since their common step 9d184a74
             ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
             ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
             exit 1
@@ -252,7 +252,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
                 conflict: y.txt (modified and deleted)
                 conflict: z.txt (content)
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 776bdc1d
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step b54a2b27
                 ! hint: `rath review S4 --store STORE --take ours x.txt` takes our version
                 ! hint: `rath review --help` shows the other ways to decide
                 exit 4
@@ -355,7 +355,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.check(
             &["blame", "x.txt:1", &merged],
             &expect![[r#"
-                675351bd merged                  1  ours and theirs
+                a5c43841 merged                  1  ours and theirs
                   checks: none covers this line
                 exit 0
             "#]],

@@ -5,6 +5,7 @@ mod fixture;
 mod guests;
 mod hostile_text;
 #[cfg(unix)]
+mod permissions;
 mod planted;
 mod sandbox;
 mod stores;
@@ -269,6 +270,7 @@ fn wrong_use_is_explained() {
               import    Copy a session file into the store
               forget    Remove the text of a step for good; the step itself stays
               gc        Delete sessions, and free the space that is no longer needed
+              config    Show what is configured, or accept the file of a project
               help      Print this message or the help of the given subcommand(s)
 
             Options:
@@ -642,7 +644,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ! · read_file a.txt
             ! · shell exit 3
             ! · shell failed
-            ! done in TIME: 3,091 tokens
+            ! done in TIME: 3,581 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -655,7 +657,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Still hello.
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,610 tokens
+            ! done in TIME: 1,855 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -664,16 +666,16 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         folder.path(),
         &["log", "s.rath"],
         expect![[r#"
-            ○  f2b16a80 main  assistant: Still hello.  [agent]  (1607 in, 3 out)
-            ○  f1dc5ee1 main  user: And now?
-            ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
-            ○  f4b305bf main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  4788ab20 main  tool started: call_2_2  [agent]
-            ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
-            ○  90233110 main  tool started: call_2_1  [agent]
-            ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
-            ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  2b5b5ba6 main  assistant: Still hello.  [agent]  (1852 in, 3 out)
+            ○  0452b8b6 main  user: And now?
+            ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
+            ○  1473a297 main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  b05ede2b main  tool started: call_2_2  [agent]
+            ○  c0745f4a main  tool result: call_2_1 ok: hello  [agent]
+            ○  e3a598bc main  tool started: call_2_1  [agent]
+            ○  dfbf4665 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  600e48b1 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
+            ○  565c550d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -742,7 +744,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         expect![[r#"
             hello
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,541 tokens
+            ! done in TIME: 1,786 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -798,7 +800,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         expect![[r#"
             done
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,541 tokens
+            ! done in TIME: 1,786 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],

@@ -168,16 +168,16 @@ fn contradicting_options_are_refused_before_anything_runs() {
     check(
         &["--sandbox", "isolated:.?netwrk=on"],
         expect![[r#"
-            ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, at
+            ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, write, at
             exit 2
         "#]],
     );
     check(
         &["--sandbox", "isolated:.?network=maybe"],
         expect![[r#"
-        ! error: wanted off or on as `network` of a sandbox of the kind `isolated`, found `maybe`
-        exit 2
-    "#]],
+            ! error: wanted off, on or hosts such as `example.com,*.example.com` as `network` of a sandbox of the kind `isolated`, found `maybe`
+            exit 2
+        "#]],
     );
     check(
         &["--sandbox", "isolated:../script.jsonl"],

@@ -27,7 +27,7 @@ fn run_keeps_a_session_that_every_command_reads() {
                 ! · read_file a.txt
                 ! · shell exit 3
                 ! · shell failed
-                ! done in TIME: 3,091 tokens
+                ! done in TIME: 3,581 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -36,15 +36,15 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  3,091 tokens  done  What is here?
+                S1  TIME  3,581 tokens  done  What is here?
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "2"],
             &expect![[r#"
-                ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
-                ○  f4b305bf main  tool result: call_2_2 failed: exit code 3  [agent]
+                ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
+                ○  1473a297 main  tool result: call_2_2 failed: exit code 3  [agent]
                 ~
                 exit 0
             "#]],
@@ -64,7 +64,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["cost", &id],
             &expect![[r#"
-                script:script           3071 in, 20 out  no price
+                script:script           3561 in, 20 out  no price
                 total of priced models                   $0.00
                 ! hint: `rath cost S1 --prices FILE --store STORE` reads prices from a JSON file; see `rath cost --help`
                 exit 0
@@ -99,7 +99,7 @@ fn run_keeps_a_session_that_every_command_reads() {
             "#]],
         );
         fixture.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"84336e5b1a9ce44d35ac6c8d1df259f745b6dd98e33ca0a639495e94b9979d8d","at":"TIME","chunks":10,"usage":{"input":3071,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"207697996a33f8291321cea666c9b1ae77d6ae59859887a8c5a245443079927a","at":"TIME","chunks":10,"usage":{"input":3561,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
             exit 0
         "#]]);
         // `--as-sent` prints the request and nothing else.
@@ -137,7 +137,7 @@ fn resume_continues_if_nothing_changed() {
                 Still hello.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,610 tokens
+                ! done in TIME: 1,855 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -148,7 +148,7 @@ fn resume_continues_if_nothing_changed() {
                 Still hello.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,631 tokens
+                ! done in TIME: 1,876 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -180,17 +180,17 @@ fn resume_continues_if_nothing_changed() {
                 Other.
                 ! the model was script:script and is script:other
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,651 tokens
+                ! done in TIME: 1,897 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
         );
         fixture.check(&["log", &id, "-n", "5"], &expect![[r#"
-            ○  6ad68ec8 main  assistant: Other.  [agent]  (1649 in, 2 out)
-            ○  28db7b0c main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
-            ○  31b74403 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  2bee4854 main  user: And you?
-            ○  bb912f68 main  resumed: the model was script:script and is script:other
+            ○  6c7b5919 main  assistant: Other.  [agent]  (1895 in, 2 out)
+            ○  01a50fc5 main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  9a8a207e main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  7cbb0e98 main  user: And you?
+            ○  5bb59956 main  resumed: the model was script:script and is script:other
             ~
             exit 0
         "#]]);
@@ -212,7 +212,7 @@ fn resume_continues_if_nothing_changed() {
                 Other.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,670 tokens
+                ! done in TIME: 1,915 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -292,7 +292,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 ! nothing changed since the last turn
                 ! sandbox: writes only in FOLDER, no network
                 ! forked as S2
-                ! done in TIME: 1,488 tokens
+                ! done in TIME: 1,733 tokens
                 ! saved as S2; `rath log S2 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -301,9 +301,9 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["log", &fork],
             &expect![[r#"
-                ○  a55551d1 b1  assistant: Quick.  [agent]  (1486 in, 2 out)
-                ○  d580e34b b1  forked
-                ○  e37beb3d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  e65fb71c b1  assistant: Quick.  [agent]  (1731 in, 2 out)
+                ○  f8ed636a b1  forked
+                ○  4e719a86 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
                 ○  12aa4f12 main  sandbox: isolated:.
                 ○  c8c430b5 main  user: Take your time.
                 exit 0
@@ -318,7 +318,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 Quick.
                 ! nothing changed since the last turn
                 ! sandbox: writes only in FOLDER, no network
-                ! done in TIME: 1,488 tokens
+                ! done in TIME: 1,733 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -333,8 +333,8 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S2  TIME  1,488 tokens  done  Take your time.
-                S1  TIME  1,488 tokens  done  Take your time.
+                S2  TIME  1,733 tokens  done  Take your time.
+                S1  TIME  1,733 tokens  done  Take your time.
                 exit 0
             "#]],
         );
@@ -368,7 +368,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  1,519 tokens  stopped during: shell echo x >> hold; te…  What is here?
+                S1  TIME  1,764 tokens  stopped during: shell echo x >> hold; te…  What is here?
                 exit 0
             "#]],
         );
@@ -376,7 +376,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             call_2_1  shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}
               waiting for you since TIME; it was interrupted, and may or may not have finished
             call_2_2  read_file {"path":"a.txt"}
-              waiting for you since TIME; runs on resume unless you deny it
+              waiting for you since TIME; not started
             ! hint: `rath review S1 --approve call_2_1 --store STORE` runs it again
             ! hint: `rath review S1 --deny call_2_1 --store STORE` refuses it
             ! hint: `rath review --help` shows the other ways to decide
@@ -399,7 +399,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &["review", &id, "--approve", call],
             &expect![[r#"
                 call_2_2  read_file {"path":"a.txt"}
-                  waiting for you since TIME; runs on resume unless you deny it
+                  waiting for you since TIME; not started
                 ! 1 decision recorded
                 ! hint: `rath review S1 --approve call_2_2 --store STORE` lets it run
                 ! hint: `rath review S1 --deny call_2_2 --store STORE` refuses it
@@ -417,7 +417,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
                 ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
                 ! · read_file a.txt
                 ! · read_file failed
-                ! done in TIME: 1 file changed, 1,612 tokens
+                ! done in TIME: 1 file changed, 1,857 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -491,7 +491,10 @@ fn damage_is_listed_and_the_rest_is_copied() {
         let resume = ["resume", &id, "Go on.", "--model", "script:script.jsonl", "--sandbox", "local:work"];
         assert_eq!(fixture.code(&resume), 3);
         let out = fixture.out(&["salvage", &id, "copy.rath"]);
-        assert!(out.contains("lost: step f4b305bf\ncopied 9 steps to copy.rath: the copy marks what is lost"), "{out}");
+        assert!(
+            out.contains("lost: step ") && out.contains("copied 9 steps to copy.rath: the copy marks what is lost"),
+            "{out}"
+        );
         assert_eq!(fixture.code(&["salvage", &id, "other.rath"]), 3);
         fixture.check(
             &["salvage", &id, "copy.rath"],
@@ -505,21 +508,21 @@ fn damage_is_listed_and_the_rest_is_copied() {
             &["verify", "copy.rath"],
             &expect![[r#"
                 1 item marked as missing: lost earlier, or removed by `rath forget`
-                intact: 12 rows, 9 steps, 9918 bytes
+                intact: 12 rows, 9 steps, 10906 bytes
                 exit 0
             "#]],
         );
         fixture.check(&["log", "copy.rath"], &expect![[r#"
-            ○  84336e5b main  assistant: It says hello.  [agent]  (1586 in, 4 out)
+            ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
             │
             ~
 
-            ○  4788ab20 main  tool started: call_2_2  [agent]
-            ○  d559b680 main  tool result: call_2_1 ok: hello  [agent]
-            ○  90233110 main  tool started: call_2_1  [agent]
-            ○  d6132b7d main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  15cf3422 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
-            ○  d9f198f1 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  b05ede2b main  tool started: call_2_2  [agent]
+            ○  c0745f4a main  tool result: call_2_1 ok: hello  [agent]
+            ○  e3a598bc main  tool started: call_2_1  [agent]
+            ○  dfbf4665 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  600e48b1 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
+            ○  565c550d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -573,7 +576,7 @@ fn a_bundle_goes_from_store_to_store() {
         fixture.check(
             &["verify", "b.rath"],
             &expect![[r#"
-                intact: 12 rows, 10 steps, 10232 bytes
+                intact: 12 rows, 10 steps, 11220 bytes
                 exit 0
             "#]],
         );
@@ -644,19 +647,19 @@ fn replay_repeats_a_session() {
         fixture.check(
             &["replay", &id],
             &expect![[r#"
-                exact: 10 steps, 2 requests, ends at 84336e5b
+                exact: 10 steps, 2 requests, ends at 20769799
                 exit 0
             "#]],
         );
         fixture.check(&["replay", &id, "--json"], &expect![[r#"
-            {"differences":[],"exact":true,"head":"84336e5b1a9ce44d35ac6c8d1df259f745b6dd98e33ca0a639495e94b9979d8d","requests":2,"steps":10}
+            {"differences":[],"exact":true,"head":"207697996a33f8291321cea666c9b1ae77d6ae59859887a8c5a245443079927a","requests":2,"steps":10}
             exit 0
         "#]]);
         // In a directory that has what was there, and in one that has not.
         fixture.check(
             &["replay", &id, "--tools", "--sandbox", "local:work"],
             &expect![[r#"
-                exact: 10 steps, 2 requests, ends at 84336e5b
+                exact: 10 steps, 2 requests, ends at 20769799
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
@@ -664,7 +667,7 @@ fn replay_repeats_a_session() {
         fixture.check(
             &["replay", &id, "--tools"],
             &expect![[r#"
-                diverges at step d559b680 (tool result: call_2_1 ok: hello), /outcome
+                diverges at step c0745f4a (tool result: call_2_1 ok: hello), /outcome
                   expected: "ok"
                   found:    "failed"
                   the same before that: 6 steps, 1 request
@@ -677,26 +680,26 @@ fn replay_repeats_a_session() {
             I would rather not look.
             shared up to 8f7384ec  user: What is here?
             - f3d6eadc  sandbox: local:work
-            - d9f198f1  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - 15cf3422  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1485 in, 16 out)
-            - d6132b7d  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            - 90233110  tool started: call_2_1  [agent]
-            - d559b680  tool result: call_2_1 ok: hello  [agent]
-            - 4788ab20  tool started: call_2_2  [agent]
-            - f4b305bf  tool result: call_2_2 failed: exit code 3  [agent]
-            - 84336e5b  assistant: It says hello.  [agent]  (1586 in, 4 out)
-            + e14c204f  forked
-            + 7f5b438e  sandbox: isolated:.
-            + 7b8bbf3c  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            + 0b1b5c87  assistant: I would rather not look.  [agent]  (1485 in, 6 out)
+            - 565c550d  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - 600e48b1  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
+            - dfbf4665  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - e3a598bc  tool started: call_2_1  [agent]
+            - c0745f4a  tool result: call_2_1 ok: hello  [agent]
+            - b05ede2b  tool started: call_2_2  [agent]
+            - 1473a297  tool result: call_2_2 failed: exit code 3  [agent]
+            - 20769799  assistant: It says hello.  [agent]  (1831 in, 4 out)
+            + 8fb3c491  forked
+            + 32535a43  sandbox: isolated:.
+            + cb82b41b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + 596b4fc2  assistant: I would rather not look.  [agent]  (1730 in, 6 out)
             usage
-            - 3071 in, 20 out
-            + 1485 in, 6 out
+            - 3561 in, 20 out
+            + 1730 in, 6 out
             last words
             - It says hello.
             + I would rather not look.
             ! sandbox: writes only in FOLDER, no network
-            ! done in TIME: 1,491 tokens
+            ! done in TIME: 1,736 tokens
             ! saved as S2
             exit 0
         "#]]);
@@ -734,14 +737,14 @@ fn forget_removes_text_and_gc_frees_space() {
         fixture.check(
             &["forget", &id, "head"],
             &expect![[r#"
-                ! the text of step 84336e5b is removed
+                ! the text of step 20769799 is removed
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "1"],
             &expect![[r#"
-                ○  84336e5b main  assistant: [forgotten]  [agent]  (1586 in, 4 out)
+                ○  20769799 main  assistant: [forgotten]  [agent]  (1831 in, 4 out)
                 ~
                 exit 0
             "#]],
@@ -766,7 +769,7 @@ fn forget_removes_text_and_gc_frees_space() {
             &["verify", "b.rath"],
             &expect![[r#"
                 1 step without its text: removed by `rath forget`
-                intact: 12 rows, 10 steps, 10274 bytes
+                intact: 12 rows, 10 steps, 11262 bytes
                 exit 0
             "#]],
         );
@@ -1001,7 +1004,7 @@ fn decisions_on_a_file_are_saved_in_it() {
         expect![[r#"
             done
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,556 tokens
+            ! done in TIME: 1,801 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],

@@ -17,7 +17,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["checkout", &then, "then"],
             &expect![[r#"
-                ! wrote 3 files of step 9dc067b9 to then
+                ! wrote 3 files of step 9cd2712c to then
                 exit 0
             "#]],
         );
@@ -44,7 +44,7 @@ fn versions_are_checked_out_compared_and_restored() {
         "#]],
         );
         fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
-            {"directory":"now","files":3,"shared":"7b0cc5b2e4803114dee535a5b0c22a01ad82ab6c8b796397d68c3473ff83fcd3","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"directory":"now","files":3,"shared":"b8192363e060b56214733fdcf88aff2828e8374c2154e5fe2ff4a3af46a23573","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         fixture.check(
@@ -62,19 +62,19 @@ fn versions_are_checked_out_compared_and_restored() {
                 diff --git a/old.txt b/new.txt
                 rename from old.txt
                 rename to new.txt
-                ! 2 files changed; the last common step is 9dc067b9
+                ! 2 files changed; the last common step is 9cd2712c
                 exit 0
             "#]],
         );
         fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-                ! 0 files changed; the last common step is 7b0cc5b2
+                ! 0 files changed; the last common step is b8192363
                 exit 0
             "#]],
         );
         fixture.check(&["diff", &then, &id, "--json"], &expect![[r#"
-            {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"9dc067b960fb9e5debfe10dd73601ce6bbc858bfdcf78974c5d4594989c9b554","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"9cd2712c5edde25f668bdd011f7b7285e62a762481de8a6ca55a65262905e1a2","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         // The output is a patch that git accepts, for binary files too.
@@ -102,8 +102,8 @@ fn versions_are_checked_out_compared_and_restored() {
                 -mine.txt
                 ~n.txt
                 new.txt→old.txt
-                ! restored step 9dc067b9: 3 files changed
-                ! your changes were recorded first: `rath restore S1@69e88276 --store STORE` brings them back
+                ! restored step 9cd2712c: 3 files changed
+                ! your changes were recorded first: `rath restore S1@5c1955c8 --store STORE` brings them back
                 exit 0
             "#]],
         );
@@ -117,7 +117,7 @@ fn versions_are_checked_out_compared_and_restored() {
         );
         let hand = format!("{id}@{}", fixture.step(&id, "+mine.txt"));
         fixture.check(&["restore", &hand, "--json"], &expect![[r#"
-            {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"69e882763d51919b16fabf009a6673fbfc2ab3f7f77cdfe0eb2b37722ee7e912"}
+            {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"5c1955c81744a41ffc392346fa160799260079907449b41847c5b52db363df9f"}
             exit 0
         "#]]);
         fixture.expect(
@@ -132,7 +132,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["restore", &hand],
             &expect![[r#"
-                ! restored step 69e88276: 0 files changed
+                ! restored step 5c1955c8: 0 files changed
                 exit 0
             "#]],
         );
@@ -153,11 +153,11 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt"],
             &expect![[r#"
-                cace87e6 before the session      1  one
-                fe5efb81 shell                   2  2
-                cace87e6 before the session      3  three
-                9f1b9a21 outside the agent       4  by hand
-                273c7716 write_file              5  last
+                1d7610ac before the session      1  one
+                da2aebc0 shell                   2  2
+                1d7610ac before the session      3  three
+                a5208d93 outside the agent       4  by hand
+                9acaab2d write_file              5  last
                 ! note: using the newest session, S1
                 exit 0
             "#]],
@@ -165,7 +165,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["check", "test -e n.txt", "--input", "n.txt"],
             &expect![[r#"
-                67c5ccb7 test -e n.txt  passed
+                1ecc2ff8 test -e n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -174,11 +174,11 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
-                fe5efb81 shell                   2  2
+                da2aebc0 shell                   2  2
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
-                  asked for in step: 78b58c61
-                  request: 782cc123d7265218
+                  asked for in step: 1f478817
+                  request: a61846ebdc702bc2
                   checks: test -e n.txt
                 exit 0
             "#]],
@@ -186,7 +186,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt:4", &id],
             &expect![[r#"
-                9f1b9a21 outside the agent       4  by hand
+                a5208d93 outside the agent       4  by hand
                   checks: test -e n.txt
                 exit 0
             "#]],
@@ -194,13 +194,13 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "a.txt:1", &id],
             &expect![[r#"
-                cace87e6 before the session      1  hello
+                1d7610ac before the session      1  hello
                   checks: none covers this line
                 exit 0
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"24f00ed54c0df71276306f8689c3c1dad437622ffdc19e859aa643b8c70fcfb4","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"9028912779314fa290afbcd5afd88cbfc8609a80b908476167dc3dadaef1b938","step":"273c77165e113fdc7b75669e7200e5ac54fd3e2c6451a16c9541d71c4ad68a6e","text":"last"}
+            {"answer":"f8467e733b5229418785fcb957b18e6568db2a0346022ff88a82c6414761fdc9","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"8450e0e495b2adcfaba45c4546c78fd629f7b1c7e3a2006c336fedc572ec1afc","step":"9acaab2db8513db96bf99708f1c3bea26a35d4d8d55a36a9b9e4de1fbfe77dd0","text":"last"}
             exit 0
         "#]]);
         fixture.check(
@@ -236,17 +236,17 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &[&["bisect", &id, "--"], &good[..]].concat(),
             &expect![[r#"
-                09672e53  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
+                2f231c44  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
                   call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
                   by: agent
-                  asked for in step: d09f5fa4
+                  asked for in step: f23c4d53
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 exit 0
             "#]],
         );
         fixture.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
-            {"answer":"d09f5fa4d4dde15cc92653bf74720e1e5c6f27d731e7b7f1bd0119a556ea92f0","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"09672e53160e90900c365eeae91f0cc6bd4b9147c19b081321a6d99f3a520729","trees":9}
+            {"answer":"f23c4d53e06ff17a8669356f051786d9a95b9e9c39b39eb788f7cf67a745f475","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"2f231c445cfdb984e5cbb8ed02aec87e8059fb08b2ada616a79089aa1fe574cf","trees":9}
             ! sandbox: writes only in copies of the recorded files, no network
             exit 0
         "#]]);
@@ -263,7 +263,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-                a709a73a  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                a31aa149  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session
@@ -290,7 +290,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check", whole],
             &expect![[r#"
-                0a7d33fa test -e src/n.txt  passed
+                ff4a1817 test -e src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -300,7 +300,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "cat src/n.txt", "--input", "src"],
             &expect![[r#"
                 1
-                7f072da7 cat src/n.txt  passed
+                1906df9f cat src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -310,7 +310,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "printf no; exit 3"],
             &expect![[r#"
                 no
-                edf5c17d printf no; exit 3  failed
+                5eaffe1c printf no; exit 3  failed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 1
@@ -321,17 +321,17 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check"],
             &expect![[r#"
-                7f072da7 cat src/n.txt  passed
-                edf5c17d printf no; exit 3  failed, stale: files changed since
-                0a7d33fa test -e src/n.txt  passed, stale: files changed since
+                1906df9f cat src/n.txt  passed
+                5eaffe1c printf no; exit 3  failed, stale: files changed since
+                ff4a1817 test -e src/n.txt  passed, stale: files changed since
                 ! note: using the newest session, S1
                 exit 0
             "#]],
         );
         fixture.check(&["check", "--json"], &expect![[r#"
-            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"7f072da76a3c40d718cf96ea6541ab777516a74405447ed534c4c23d25b6d8cc","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
-            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"edf5c17d2da93f1b1a16ee9cb08141d33d40f8a0f2a54c5537388f85a0f175ea","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
-            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"0a7d33fae2ab8e58c7170affca1bb09cd4d37b0c05b0e8a361ab3baa313c9106","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"1906df9fb15276af34412a79908766c646d1681f84078b0dedbaff97ee72f109","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"5eaffe1c56cdb6cdb89ef2c9317510dbfb7dead164477575da74e0393a559aee","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
+            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"ff4a181790dfbcaa3815295880d6115ec3df13c7842f75abc08d8ee6d839f1c7","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
             ! note: using the newest session, S1
             exit 0
         "#]]);
@@ -380,7 +380,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &expect![[r#"
                 +theirs.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 4f20cec0
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step 09a33fde
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -452,9 +452,9 @@ fn missing_files_are_explained() {
         fixture.check(
             &["blame", "n.txt", "s.rath"],
             &expect![[r#"
-            9b64aa02 shell                   1  1
-            exit 0
-        "#]],
+                b672317f shell                   1  1
+                exit 0
+            "#]],
         );
         fixture.check(
             &["restore", "s.rath"],

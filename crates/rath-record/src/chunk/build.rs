@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Adopted, Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
+    Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
     Detached, Effect, Failed, FileVersion, Finish, Forked, Identity, Image, Instructions, Interrupted, Json, Memory,
     MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected,
     Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
@@ -90,7 +90,7 @@ impl Call {
 impl ToolStarted {
     /// Makes the start of a call without an idempotency key.
     pub fn new(call: impl Into<CallId>) -> Self {
-        ToolStarted { call: call.into(), key: None }
+        ToolStarted { call: call.into(), key: None, rule: None }
     }
 }
 
@@ -98,7 +98,7 @@ impl ToolResult {
     /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
         let (call, output) = (call.into(), output.into());
-        ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None }
+        ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None, put_back: Vec::new() }
     }
 }
 
@@ -161,7 +161,7 @@ impl Forked {
 impl Merged {
     /// Makes the first merge of its two sides.
     pub fn new(strategy: Strategy) -> Self {
-        Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new() }
+        Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new(), call: None }
     }
 }
 
@@ -193,17 +193,24 @@ impl Interrupted {
     }
 }
 
+impl Asked {
+    /// Makes the question about a call.
+    pub fn new(call: impl Into<CallId>, why: impl Into<String>) -> Self {
+        Asked { call: call.into(), why: why.into(), rule: None }
+    }
+}
+
 impl Approved {
     /// Makes the approval of a call.
     pub fn new(call: impl Into<CallId>) -> Self {
-        Approved { call: call.into() }
+        Approved { call: call.into(), by: None, rules: Vec::new() }
     }
 }
 
 impl Denied {
     /// Makes the denial of a call.
     pub fn new(call: impl Into<CallId>, reason: impl Into<Text>) -> Self {
-        Denied { call: call.into(), reason: reason.into() }
+        Denied { call: call.into(), reason: reason.into(), by: None, rule: None }
     }
 }
 
@@ -308,6 +315,8 @@ setters! {
     ToolStarted {
         /// Sets the idempotency key.
         with_key(key: Option<String>);
+        /// Sets the rule that allowed the call.
+        with_rule(rule: Option<String>);
     }
     ToolResult {
         /// Sets the full output, of which the model reads a part.
@@ -316,6 +325,8 @@ setters! {
         with_effects(effects: Vec<Effect>);
         /// Sets the workspace tree after the call.
         with_tree(tree: Option<Tree>);
+        /// Sets the files that were put back.
+        with_put_back(put_back: Vec<String>);
     }
     Placed {
         /// Sets the workspace tree in the sandbox.
@@ -354,10 +365,28 @@ setters! {
         with_effects(effects: Vec<Effect>);
         /// Sets the conflicts.
         with_conflicts(conflicts: Vec<Conflict>);
+        /// Sets the call that the other side is the work of.
+        with_call(call: Option<CallId>);
     }
     Detached {
         /// Sets the head at the time of the detachment.
         with_from(from: Option<StepId>);
+    }
+    Asked {
+        /// Sets the rule that asks.
+        with_rule(rule: Option<String>);
+    }
+    Approved {
+        /// Sets the person.
+        with_by(by: Option<String>);
+        /// Sets the rules that hold for later calls.
+        with_rules(rules: Vec<String>);
+    }
+    Denied {
+        /// Sets the person.
+        with_by(by: Option<String>);
+        /// Sets the rule that denied the call.
+        with_rule(rule: Option<String>);
     }
     Effect {
         /// Sets the digest of the file before the change.

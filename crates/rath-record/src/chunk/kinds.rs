@@ -176,6 +176,9 @@ pub struct ToolStarted {
     /// The idempotency key: a tool that supports one may run again under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The rule of a policy that allowed the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// A tool call ended.
@@ -204,6 +207,9 @@ pub struct ToolResult {
     /// The workspace tree after the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
+    /// The files that the call changed and that were put back as before, since the policy does not allow it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub put_back: Vec<String>,
 }
 
 /// The way in which a tool call ended.
@@ -225,7 +231,7 @@ pub enum Outcome {
     Failed,
     /// The call reached its time limit.
     TimedOut,
-    /// A person denied the call.
+    /// A person or a rule denied the call.
     Denied,
     /// The run was stopped before the call ended.
     Cancelled,
@@ -446,6 +452,9 @@ pub struct Merged {
     /// The changes of the two sides that could not be combined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
+    /// The call that the other side is the work of, if it is kept aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
 }
 
 fn first_nth() -> u64 {
@@ -511,6 +520,21 @@ pub struct Interrupted {
     pub reason: Text,
 }
 
+/// A call waits for the decision of a person, and the run ended because of that.
+///
+/// Part of [`Chunk`](super::Chunk).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Asked {
+    /// The call that waits.
+    pub call: CallId,
+    /// The reason why a person has to decide.
+    pub why: String,
+    /// The rule or the mode of the policy that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
 /// A person approved a call.
 ///
 /// Part of [`Chunk`](super::Chunk).
@@ -519,9 +543,15 @@ pub struct Interrupted {
 pub struct Approved {
     /// The call that may run.
     pub call: CallId,
+    /// The person who approved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The rules that the person gave with the approval. They hold for later calls of this session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
 }
 
-/// A person denied a call.
+/// A person or a rule denied a call.
 ///
 /// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -531,6 +561,12 @@ pub struct Denied {
     pub call: CallId,
     /// The reason, for the model to read.
     pub reason: Text,
+    /// The person who denied it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The rule of a policy that denied it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// The run failed.

@@ -61,13 +61,14 @@ impl Chunk {
             }
             Chunk::ToolStarted(it) => {
                 it.call.0.rewrite(&mut plain);
-                it.key.iter_mut().for_each(|key| key.rewrite(&mut plain));
+                it.key.iter_mut().chain(&mut it.rule).for_each(|text| text.rewrite(&mut plain));
             }
             Chunk::ToolResult(it) => {
                 it.call.0.rewrite(&mut plain);
                 it.output.rewrite(&mut plain);
                 it.whole.iter_mut().for_each(|whole| whole.rewrite(&mut plain));
                 rewrite_paths(&mut it.effects, &mut plain);
+                it.put_back.iter_mut().for_each(|path| path.rewrite(&mut plain));
             }
             Chunk::Placed(it) => it.place.rewrite(&mut plain),
             Chunk::Memory(it) => match &mut it.event {
@@ -92,14 +93,26 @@ impl Chunk {
             Chunk::Adopted(it) => it.by.rewrite(&mut plain),
             Chunk::Retry(it) => it.error.rewrite(&mut plain),
             Chunk::Interrupted(it) => it.reason.rewrite(&mut plain),
-            Chunk::Approved(it) => it.call.0.rewrite(&mut plain),
+            Chunk::Asked(it) => {
+                it.call.0.rewrite(&mut plain);
+                it.why.rewrite(&mut plain);
+                it.rule.iter_mut().for_each(|rule| rule.rewrite(&mut plain));
+            }
+            Chunk::Approved(it) => {
+                it.call.0.rewrite(&mut plain);
+                it.by.iter_mut().chain(&mut it.rules).for_each(|text| text.rewrite(&mut plain));
+            }
             Chunk::Denied(it) => {
                 it.call.0.rewrite(&mut plain);
                 it.reason.rewrite(&mut plain);
+                it.by.iter_mut().chain(&mut it.rule).for_each(|text| text.rewrite(&mut plain));
             }
             Chunk::Failed(it) => it.message.rewrite(&mut plain),
             Chunk::Note(it) => it.text.rewrite(&mut plain),
-            Chunk::Merged(it) => rewrite_paths(&mut it.effects, &mut plain),
+            Chunk::Merged(it) => {
+                rewrite_paths(&mut it.effects, &mut plain);
+                it.call.iter_mut().for_each(|call| call.0.rewrite(&mut plain));
+            }
             Chunk::Observed(it) => rewrite_paths(&mut it.effects, &mut plain),
             Chunk::Decided(it) => rewrite_paths(&mut it.effects, &mut plain),
             Chunk::Detached(_) | Chunk::Other(_) => {}

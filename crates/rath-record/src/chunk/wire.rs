@@ -216,6 +216,7 @@ macro_rules! texts {
             | Chunk::Forked(_)
             | Chunk::Merged(_)
             | Chunk::Detached(_)
+            | Chunk::Asked(_)
             | Chunk::Approved(_)
             | Chunk::Resumed(_)
             | Chunk::Adopted(_)
@@ -232,7 +233,7 @@ macro_rules! every_kind {
             Instructions "instructions", User "user", Assistant "assistant", ToolStarted "tool_started",
             ToolResult "tool_result", Placed "placed", Memory "memory", Compressed "compressed",
             Selected "selected", Checked "checked", Forked "forked", Merged "merged", Detached "detached",
-            Retry "retry", Interrupted "interrupted", Approved "approved", Denied "denied", Failed "failed",
+            Retry "retry", Interrupted "interrupted", Asked "asked", Approved "approved", Denied "denied", Failed "failed",
             Resumed "resumed", Adopted "adopted", Observed "observed", Decided "decided", Note "note",
         }
     };

@@ -41,7 +41,12 @@ pub enum Progress {
     },
     /// The call was started, and its end is not known.
     Unknown,
-    /// The user said something else before the call was started: it is not made.
+    /// The call ran a workflow that waits for a decision. A step keeps the work so far.
+    Paused {
+        /// The step that keeps the work aside.
+        work: StepId,
+    },
+    /// The user said something else before the call was started, or while it was paused: it is not made.
     Superseded,
     /// The call was asked for on another branch, or before the session was adopted: it is made only if it is approved.
     Held,
@@ -157,6 +162,7 @@ enum CallStatus<'a> {
     Approved,
     Denied(&'a Text),
     Started,
+    Paused(StepId),
     Superseded,
     Held,
     Closed,
@@ -177,13 +183,16 @@ impl<'a> CallTracker<'a> {
                     }
                 }
                 Chunk::User(_) => tracker.replace(|status| match status {
-                    CallStatus::New | CallStatus::Held => CallStatus::Superseded,
+                    CallStatus::New | CallStatus::Held | CallStatus::Paused(_) => CallStatus::Superseded,
                     other => other,
                 }),
                 Chunk::Forked(_) | Chunk::Detached(_) => tracker.replace(|status| match status {
                     CallStatus::New | CallStatus::Approved => CallStatus::Held,
+                    // The work goes on in one branch only.
+                    CallStatus::Paused(_) => CallStatus::Started,
                     other => other,
                 }),
+                Chunk::Merged(merged) => merged.call.iter().for_each(|call| tracker.pause(call, step.id())),
                 _ => {}
             }
             if step.voids_earlier_decisions() {
@@ -216,6 +225,15 @@ impl<'a> CallTracker<'a> {
         }
     }
 
+    /// Marks a started call as paused.
+    fn pause(&mut self, id: &CallId, work: StepId) {
+        let mut started = self.open.with_id(id).copied();
+        let is_started = |status: CallStatus<'_>| matches!(status, CallStatus::Started | CallStatus::Paused(_));
+        if let Some(index) = started.find(|index| is_started(self.calls[*index].2)) {
+            self.calls[index].2 = CallStatus::Paused(work);
+        }
+    }
+
     /// Records a decision about a call.
     ///
     /// Of several calls with one id, it belongs to the first undecided one, then to the first started one; if all are
@@ -225,7 +243,9 @@ impl<'a> CallTracker<'a> {
             self.open.with_id(id).copied().find(|index| status.is_none_or(|status| self.calls[*index].2 == status))
         };
         let index = find(Some(CallStatus::New)).or_else(|| find(Some(CallStatus::Started))).or_else(|| find(None));
-        if let Some(index) = index {
+        // An approval does not let the work of a paused call begin anew.
+        let keeps = |status| matches!((status, decision), (CallStatus::Paused(_), CallStatus::Approved));
+        if let Some(index) = index.filter(|index| !keeps(self.calls[*index].2)) {
             self.calls[index].2 = decision;
         }
     }
@@ -237,6 +257,7 @@ impl<'a> CallTracker<'a> {
                 CallStatus::Approved => Progress::Approved,
                 CallStatus::Denied(reason) => Progress::Denied { reason: reason.clone() },
                 CallStatus::Started => Progress::Unknown,
+                CallStatus::Paused(work) => Progress::Paused { work },
                 CallStatus::Superseded => Progress::Superseded,
                 CallStatus::Held => Progress::Held,
                 CallStatus::Closed => return None,

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use rath_record::chunk::{
-    Adopted, Approved, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied, Effect,
-    Failed, FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed,
+    Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
+    Effect, Failed, FileVersion, Finish, Forked, Interrupted, Memory, MemoryEvent, Merged, Observed, Outcome, Placed,
     RecalledEntry, Resolution, Retry, Selected, Strategy, ToolResult, ToolStarted, Tree, Verdict,
 };
 use rath_record::{BranchId, Digest, MergeError, Record, Stamp, StepId, Usage};
@@ -147,6 +147,7 @@ impl Scenario {
             "removed" => result(word, "", vec![Effect::new(more.to_owned(), Change::Deleted)]),
             "unknown" => ToolResult::new(word, Outcome::Unknown, "").into(),
             "adopted" => Adopted::new(word).into(),
+            "asked" => Asked::new(word, more).into(),
             "approved" => Approved::new(word).into(),
             "denied" => Denied::new(word, more).into(),
             "placed" => Placed::new(rest.to_owned()).into(),

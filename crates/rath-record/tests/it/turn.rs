@@ -13,6 +13,7 @@ fn check(story: &str, expected: &str) {
                 let progress = match &pending.progress {
                     Progress::New => String::new(),
                     Progress::Approved => " approved".to_owned(),
+                    Progress::Paused { .. } => " paused".to_owned(),
                     Progress::Denied { reason } => format!(" denied: {reason}"),
                     Progress::Unknown => " unknown".to_owned(),
                     Progress::Superseded => " superseded".to_owned(),

@@ -14,6 +14,7 @@
 //! The `.git` of the workspace is read-only by default: its hooks and its configuration run commands later, outside.
 
 use std::ffi::{CString, OsString};
+use std::io::ErrorKind as ErrorKindIo;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,10 @@ pub(super) struct MountRequest<'a> {
     pub(super) git: GitAccess,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
+    /// Paths outside of the workspace that commands can write.
+    pub(super) writable: &'a [PathBuf],
+    /// Directories with the key and the configuration of the user.
+    pub(super) own: &'a [PathBuf],
 }
 
 /// Directories with files of people and services. They are hidden.
@@ -125,6 +130,11 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     }
     let covers = hidden_dirs(request);
     let workspace = plan.detach(SpawnStep::Workspace, request.directory, NO_SETUID | NO_DEVICES, Submounts::Include)?;
+    let writable = writable_paths(request)?;
+    let writable = writable
+        .into_iter()
+        .map(|path| Ok((plan.detach(SpawnStep::Workspace, &path, NO_SETUID | NO_DEVICES, Submounts::Include)?, path)));
+    let writable = writable.collect::<Result<Vec<_>>>()?;
     let devices = DEVICES.map(|name| Path::new("/dev").join(name)).map(|device| {
         let exists = device.exists();
         exists
@@ -135,8 +145,8 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     let shown = visible_dirs(request, &covers);
     let shown = shown.into_iter().map(|path| Ok((plan.detach(SpawnStep::Cover, &path, 0, Submounts::Include)?, path)));
     let shown = shown.collect::<Result<Vec<_>>>()?;
-    let needed: Vec<_> =
-        shown.iter().map(|(_, path)| &**path).chain([request.mount_path]).chain(request.home.as_deref()).collect();
+    let attached = shown.iter().chain(&writable).map(|(_, path)| &**path);
+    let needed: Vec<_> = attached.chain([request.mount_path]).chain(request.home.as_deref()).collect();
     let is_unused = |directory: &&&Path| directory.is_dir() && !needed.iter().any(|path| path.starts_with(directory));
     let candidates = EMPTY_DIR_CANDIDATES.map(Path::new);
     let Some(empty_dir) = candidates.iter().find(is_unused).copied() else {
@@ -163,34 +173,92 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     for (slot, path) in shown {
         plan.attach(SpawnStep::Cover, slot, &path)?;
     }
+    for (slot, path) in &writable {
+        plan.attach_file(SpawnStep::Workspace, *slot, path)?;
+    }
     plan.attach(SpawnStep::Workspace, workspace, request.mount_path)?;
-    let rath_dir = request.mount_path.join(crate::RATH_DIR);
-    let private = request.home.as_ref().filter(|home| home.starts_with(request.mount_path)).into_iter();
+    let is_shown_in = |path: &Path| writable.iter().any(|(_, above)| path.starts_with(above));
+    let is_private = |home: &&PathBuf| home.starts_with(request.mount_path) || is_shown_in(home);
+    let private = request.home.as_ref().filter(is_private).into_iter();
     let private = private.flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
     let secret = SECRET_PATHS.iter().map(PathBuf::from).filter(|path| is_readable(path));
     let sockets = if request.network == Network::On { listening_sockets() } else { Vec::new() };
     let sockets = sockets.into_iter().filter(|path| !path.starts_with(request.mount_path));
     let hidden = request.hidden.iter().map(|path| request.directory.join(path));
     for path in hidden.chain(secret).chain(private).chain(sockets) {
-        let Ok(path) = path.canonicalize() else { continue };
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(error) if [ErrorKindIo::NotFound, ErrorKindIo::NotADirectory].contains(&error.kind()) => continue,
+            // What the user cannot reach needs no cover, unless a command can change that.
+            Err(_) if !path.starts_with(request.directory) => continue,
+            Err(error) => {
+                let message = format!("cannot hide `{}` from commands: {error}", path.display());
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        };
         let cover = if path.is_dir() { empty_dir } else { Path::new("/dev/null") };
         match path.strip_prefix(request.directory) {
             Ok(inside) => plan.cover(cover, &request.mount_path.join(inside))?,
+            Err(_) if is_shown_in(&path) => plan.cover(cover, &path)?,
             Err(_) if covers.iter().any(|cover| path.starts_with(cover)) || path.starts_with("/dev") => {}
             Err(_) => plan.cover(cover, &path)?,
         }
     }
-    if request.git == GitAccess::ReadOnly {
-        // A link to a directory in the workspace is followed once, here.
-        let git = request.directory.join(".git");
-        let git = git.canonicalize().unwrap_or(git);
-        if let Ok(inside) = git.strip_prefix(request.directory) {
-            plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&request.mount_path.join(inside))?));
+    // A link to a directory in the workspace is followed once, here.
+    let git = request.directory.join(".git");
+    let git = git.canonicalize().unwrap_or(git);
+    if let Ok(inside) = git.strip_prefix(request.directory) {
+        let protected: &[&str] = match request.git {
+            GitAccess::ReadOnly => &[""],
+            GitAccess::Commit => &["hooks", "config", "config.worktree", "info"],
+            GitAccess::Writable => &[],
+        };
+        for name in protected {
+            plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&request.mount_path.join(inside).join(name))?));
         }
     }
+    for (_, path) in &writable {
+        plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&path.join(".git"))?));
+        plan.cover(empty_dir, &path.join(crate::RATH_DIR))?;
+    }
     // Covered even if it is missing now: it may be created before a later command.
-    plan.cover(empty_dir, &rath_dir)?;
+    plan.cover(empty_dir, &request.mount_path.join(crate::RATH_DIR))?;
     Ok(plan.ops)
+}
+
+/// Returns the paths outside of the workspace that commands can write, without links.
+fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
+    let wrong = |path: &Path, why: &str| {
+        let message =
+            format!("wanted an absolute path of a file or directory to write, found `{}`{why}", path.display());
+        Error::new(ErrorKind::Config, message)
+    };
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for path in request.writable {
+        let path = match path.canonicalize() {
+            Ok(canonical) if path.is_absolute() => canonical,
+            Ok(_) => return Err(wrong(path, "")),
+            Err(_) => return Err(wrong(path, ", which is not there; name the directory in which it is to be")),
+        };
+        // What the namespace itself is made of.
+        let is_system = ["/", "/proc", "/dev", "/sys"].iter().any(|system| path == Path::new(system))
+            || ["/proc", "/dev", "/sys"].iter().any(|system| path.starts_with(system));
+        if is_system {
+            return Err(wrong(&path, ", which belongs to the system"));
+        }
+        let home = request.home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+        let private = home.chain(SECRET_PATHS.iter().map(PathBuf::from)).chain(request.own.iter().cloned());
+        let mut private = private.filter_map(|private| private.canonicalize().ok());
+        let is_own = path.iter().any(|name| name == ".git" || name == crate::RATH_DIR);
+        if is_own || private.any(|private| path.starts_with(private)) {
+            return Err(wrong(&path, ", which is private"));
+        }
+        let is_in = |above: &PathBuf| path.starts_with(above);
+        if !path.starts_with(request.directory) && !paths.iter().any(is_in) {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
 }
 
 /// Returns the directories that are hidden, without those inside others.
@@ -307,6 +375,21 @@ impl MountPlan {
     /// Attaches a detached mount, and creates the directory for it.
     fn attach(&mut self, step: SpawnStep, slot: usize, at: &Path) -> Result<()> {
         self.create_dirs(at)?;
+        self.push(step, MountOp::Attach { slot, at: c_path(at)? });
+        Ok(())
+    }
+
+    /// Attaches a detached mount of a file or a directory, and creates what it is mounted on.
+    fn attach_file(&mut self, step: SpawnStep, slot: usize, at: &Path) -> Result<()> {
+        if at.is_dir() {
+            return self.attach(step, slot, at);
+        }
+        if let Some(parent) = at.parent() {
+            self.create_dirs(parent)?;
+        }
+        if self.writable_dirs.iter().any(|base| at.starts_with(base)) {
+            self.push(SpawnStep::Cover, MountOp::File(c_path(at)?));
+        }
         self.push(step, MountOp::Attach { slot, at: c_path(at)? });
         Ok(())
     }

@@ -102,7 +102,7 @@ impl Namespace {
     /// Returns the flags of `clone` for the namespaces.
     pub(crate) fn clone_flags(&self) -> c_int {
         match self.network {
-            Network::Off => NAMESPACES | libc::CLONE_NEWNET,
+            Network::Off | Network::Hosts => NAMESPACES | libc::CLONE_NEWNET,
             Network::On => NAMESPACES,
         }
     }
@@ -123,7 +123,7 @@ impl Namespace {
             op.perform(&mut slots).map_err(|errno| (*step, errno))?;
         }
         match self.network {
-            Network::Off => enable_loopback().map_err(|errno| (SpawnStep::Network, errno)),
+            Network::Off | Network::Hosts => enable_loopback().map_err(|errno| (SpawnStep::Network, errno)),
             Network::On => Ok(()),
         }
     }

@@ -160,7 +160,7 @@ pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
         let mut filters = vec![(denied, libc::EPERM), (missing, libc::ENOSYS)];
-        if network == Network::Off {
+        if network != Network::On {
             filters.push((unix_sockets, libc::EAFNOSUPPORT));
         }
         filters

@@ -18,6 +18,7 @@ use super::output::StreamCapture;
 use super::supervisor::{CStrings, Cwd, SpawnPlan, SpawnReport, Supervisor};
 use super::{SpawnFailure, SpawnRequest, SpawnStep, Spool, WorkingDir};
 use crate::error::{Error, ErrorKind, Result};
+use crate::isolated::Proxy;
 use crate::{Command, ExitStatus, Output, Sink, Stream};
 
 impl SpawnRequest<'_> {
@@ -40,6 +41,8 @@ const MAX_READS_PER_POLL: usize = 32;
 /// A running command.
 struct RunningCommand<'a> {
     supervisor: Supervisor,
+    /// Ends with the command.
+    _proxy: Option<Proxy>,
     exited: AsyncFd<OwnedFd>,
     stdin: Option<PendingInput<'a>>,
     out: Option<AsyncFd<OwnedFd>>,
@@ -74,6 +77,8 @@ impl<'a> RunningCommand<'a> {
         let (out, stdout) = pipe().map_err(failed)?;
         let (err, stderr) = pipe().map_err(failed)?;
         let (stop_reader, stop_writer) = pipe().map_err(failed)?;
+        let proxy = request.hosts.clone().map(Proxy::start).transpose();
+        let proxy = proxy.map_err(|error| cannot_start(command, &error))?;
         let plan = SpawnPlan {
             programs: programs(command, &request.env)?,
             argv: CStrings::new(strings(command, command.argv.iter().map(|word| word.clone().into_bytes()))?),
@@ -84,6 +89,7 @@ impl<'a> RunningCommand<'a> {
             },
             stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
             stop_pipe: stop_reader.as_raw_fd(),
+            proxy_socket: proxy.as_ref().map(|proxy| proxy.supervisor_end().as_raw_fd()),
             rlimits: request.rlimits.clone(),
             cgroups: request.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
             namespace: request.namespace.clone(),
@@ -96,6 +102,7 @@ impl<'a> RunningCommand<'a> {
         Ok(RunningCommand {
             exited: register(exited, Interest::READABLE).map_err(failed)?,
             supervisor,
+            _proxy: proxy,
             stdin: input.map(|pipe| PendingInput { pipe, remaining: &command.stdin }),
             out: Some(register(out, Interest::READABLE).map_err(failed)?),
             err: Some(register(err, Interest::READABLE).map_err(failed)?),
@@ -209,7 +216,7 @@ impl<'a> RunningCommand<'a> {
 
 /// Registers a descriptor with the reactor.
 #[allow(unsafe_code, reason = "the descriptor has to stay the same while it is registered")]
-fn register(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK)?;
     // SAFETY: an `OwnedFd` refers to the same descriptor until it is dropped, and the `AsyncFd` that owns it deregisters it
     // before that.

@@ -28,7 +28,7 @@ use rustix::process::{
 
 use super::spawn_step::{SpawnFailure, SpawnStep};
 use crate::ExitStatus;
-use crate::isolated::Namespace;
+use crate::isolated::{Namespace, offer_listener};
 
 /// The data of the supervisor and the command, prepared before they start.
 pub(super) struct SpawnPlan {
@@ -41,6 +41,8 @@ pub(super) struct SpawnPlan {
     pub(super) stdio: [RawFd; 3],
     /// The read end of the stop pipe. This program closes the other end to stop the command.
     pub(super) stop_pipe: RawFd,
+    /// The socket on which this program waits for the listening socket of a proxy.
+    pub(super) proxy_socket: Option<RawFd>,
     pub(super) rlimits: Vec<(Resource, Rlimit)>,
     /// The open `cgroup.procs` files of the control groups that the command joins.
     pub(super) cgroups: Vec<RawFd>,
@@ -284,6 +286,10 @@ fn supervise(shared: &SupervisorMemory) -> Result<(), SpawnFailure> {
         Some(namespace) => namespace.enter()?,
         None => rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(|errno| (SpawnStep::Start, errno))?,
     }
+    if let Some(socket) = plan.proxy_socket {
+        offer_listener(borrow(socket)).map_err(|errno| (SpawnStep::Network, errno))?;
+        let _ = close_range(socket, socket);
+    }
     let command = clone_command(shared).map_err(|errno| (SpawnStep::Start, errno))?;
     // The copies of stdio here would keep the pipes open after the command has closed them.
     let _ = close_range(0, 2);
@@ -391,7 +397,14 @@ fn set_up_descriptors(plan: &SpawnPlan) -> Result<(), Errno> {
     // Goes through the descriptors that stay, from the lowest up, and closes the gap before each.
     let mut from = 3;
     loop {
-        let next = plan.cgroups.iter().copied().chain([plan.stop_pipe, cwd]).filter(|fd| *fd >= from).min();
+        let next = plan
+            .cgroups
+            .iter()
+            .copied()
+            .chain([plan.stop_pipe, cwd])
+            .chain(plan.proxy_socket)
+            .filter(|fd| *fd >= from)
+            .min();
         match next {
             Some(fd) if fd > from => close_range(from, fd - 1)?,
             Some(_) => {}

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod alone;
+mod extra_access;
 mod files;
 mod limits;
 mod uri;

@@ -9,11 +9,17 @@ use crate::block_on;
 #[test]
 fn a_uri_holds_the_settings_and_opens_the_same_sandbox() {
     let minute = std::time::Duration::from_secs(60);
-    let rows: [(Sandbox, &str); 8] = [
+    let host = |isolated: Isolated, host: &str| isolated.allow_host(host).expect("a host");
+    let rows: [(Sandbox, &str); 10] = [
         (Sandbox::local("./"), "local:./"),
         (Local::new("/a b").memory(1 << 30).output(10).into(), "local:/a b?memory=1g&output=10"),
         (Sandbox::isolated("what?"), "isolated:what%3F"),
         (Isolated::new(".").network().memory(1 << 30).into(), "isolated:.?network=on&memory=1g"),
+        (
+            host(host(Isolated::new("."), "a.com"), "[::1]:80").writable("/opt/x").into(),
+            "isolated:.?network=a.com,[::1]:80&write=/opt/x",
+        ),
+        (host(Isolated::new(".").network(), "a.com").into(), "isolated:.?network=on"),
         (Isolated::new(".").hidden_host().processes(5).into(), "isolated:.?host=hidden&processes=5"),
         (Isolated::new(".").hidden_host().read_only_host().into(), "isolated:."),
         (Isolated::new(".").file_size(1025).cpu_time(minute).into(), "isolated:.?file_size=1025&cpu_time=60s"),
@@ -31,12 +37,19 @@ fn a_uri_holds_the_settings_and_opens_the_same_sandbox() {
 
 #[test]
 fn the_error_for_a_wrong_uri_lists_what_is_known() {
-    let found = ["nothing", "docker:rust", "isolated:./?netwrok=on", "isolated:./?network=yes", "local:./?memory=much"]
-        .map(|uri| {
-            let error = Sandbox::open(uri).expect_err("it is wrong");
-            assert_eq!(error.kind(), ErrorKind::Config);
-            format!("{uri}\n  {}\n", format!("{error:?}").replace('\n', "\n  "))
-        });
+    let found = [
+        "nothing",
+        "docker:rust",
+        "isolated:./?netwrok=on",
+        "isolated:./?network=yes",
+        "isolated:./?network=a b",
+        "local:./?memory=much",
+    ]
+    .map(|uri| {
+        let error = Sandbox::open(uri).expect_err("it is wrong");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        format!("{uri}\n  {}\n", format!("{error:?}").replace('\n', "\n  "))
+    });
     expect![[r#"
         nothing
           wanted a sandbox, found `nothing`
@@ -44,9 +57,11 @@ fn the_error_for_a_wrong_uri_lists_what_is_known() {
         docker:rust
           unknown kind of sandbox `docker`; known: local, isolated
         isolated:./?netwrok=on
-          unknown option `netwrok` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, at
+          unknown option `netwrok` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, write, at
         isolated:./?network=yes
-          wanted off or on as `network` of a sandbox of the kind `isolated`, found `yes`
+          wanted off, on or hosts such as `example.com,*.example.com` as `network` of a sandbox of the kind `isolated`, found `yes`
+        isolated:./?network=a b
+          wanted off, on or hosts such as `example.com,*.example.com` as `network` of a sandbox of the kind `isolated`, found `a b`
         local:./?memory=much
           wanted a number of bytes such as `512m` or `4g` as `memory` of a sandbox of the kind `local`, found `much`
     "#]]

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rath_record::chunk::{Chunk, Effect, Observed, Tree};
+use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::versions::{self, Versions};
@@ -18,7 +18,7 @@ use crate::error::ErrorKind;
 use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Snapshot, Workspace};
+use crate::workspace::{Snapshot, UntrackedReason, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -306,6 +306,15 @@ impl BranchDirs {
     }
 }
 
+/// The changes of a directory since it was looked at last.
+pub(crate) struct DirChanges {
+    /// The files now.
+    pub(crate) tree: Tree,
+    pub(crate) effects: Vec<Effect>,
+    /// The files that were put back, each with the reason.
+    pub(crate) put_back: Vec<(String, String)>,
+}
+
 impl BranchDir {
     /// Returns the sandbox over this directory.
     pub(crate) fn sandbox(&self) -> &Sandbox {
@@ -329,6 +338,70 @@ impl BranchDir {
         let tree = versions::tree(now.tree);
         tracked.last = Some(now);
         Ok(Some((tree, effects)))
+    }
+
+    /// Takes a snapshot, and puts back changed files for which `refuse` returns a reason. Returns the changes since the last
+    /// snapshot.
+    ///
+    /// What was there is moved to `.rath/put-back`, so nothing is lost. An untracked file that existed before has no earlier
+    /// version, and stays.
+    pub(crate) fn changes_except(&self, refuse: impl Fn(&Effect) -> Option<String>) -> Result<Option<DirChanges>> {
+        let before = self.tracked().and_then(|tracked| tracked.last.clone());
+        let Some((tree, effects)) = self.changes_since_last_look()? else { return Ok(None) };
+        let refused: Vec<_> = effects.iter().filter_map(|effect| Some((effect.clone(), refuse(effect)?))).collect();
+        let changes = DirChanges { tree, effects, put_back: Vec::new() };
+        let (Some(before), Some(mut tracked), false) = (before, self.tracked(), refused.is_empty()) else {
+            return Ok(Some(changes));
+        };
+        let untracked = before.untracked();
+        let existed_untracked = |path: &str| {
+            let is_above =
+                |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            let is_file = |reason: &UntrackedReason| *reason != UntrackedReason::EmptyDirectory;
+            untracked.iter().any(|(above, reason)| is_file(reason) && is_above(above))
+        };
+        let aside =
+            tracked.workspace.root().join(RATH_DIR).join("put-back").join(uuid::Uuid::now_v7().simple().to_string());
+        let (mut put_back, mut restored) = (Vec::new(), Vec::new());
+        for (effect, why) in refused {
+            let is_new = effect.change == Change::Created;
+            // Both paths of a rename: half of it would lose the file.
+            let from = if let Change::Renamed { from } = &effect.change { Some(from.clone()) } else { None };
+            // A name that is no Unicode is not found by its text.
+            let is_there = || tracked.workspace.root().join(&effect.path).symlink_metadata().is_ok();
+            let version = from.as_deref().unwrap_or(&effect.path);
+            let can_put_back = match is_new {
+                true => is_there() && !existed_untracked(&effect.path),
+                // A file that was ignored before, and is not any longer, has no earlier version either.
+                false => tracked.workspace.objects().read(before.tree, version)?.is_some(),
+            };
+            if !can_put_back || set_aside(tracked.workspace.root(), &effect.path, &aside).is_err() {
+                continue;
+            }
+            if !is_new {
+                restored.extend(from.clone().into_iter().chain([effect.path.clone()]));
+            }
+            put_back.extend(from.into_iter().chain([effect.path]).map(|path| (path, why.clone())));
+        }
+        if put_back.is_empty() {
+            return Ok(Some(changes));
+        }
+        let now = tracked.workspace.snapshot()?;
+        let paths = restored.iter().map(String::as_str);
+        let wanted = tracked.workspace.objects().with_paths(now.tree, before.tree, paths)?;
+        let mut now = tracked.workspace.restore(wanted)?;
+        // A directory that was empty before is not part of a tree.
+        let emptied = versions::effects(tracked.workspace.changes(&before, &now)?);
+        let is_gone =
+            |effect: &&Effect| effect.change == Change::Deleted && effect.unkept == Some(UnkeptReason::EmptyDirectory);
+        for directory in emptied.iter().filter(is_gone) {
+            let _ = std::fs::create_dir_all(tracked.workspace.root().join(&directory.path));
+            now = tracked.workspace.snapshot()?;
+        }
+        let effects = versions::effects(tracked.workspace.changes(&before, &now)?);
+        let tree = versions::tree(now.tree);
+        tracked.last = Some(now);
+        Ok(Some(DirChanges { tree, effects, put_back }))
     }
 
     /// Makes the files equal to a tree, and returns the tree that is there then with the changes.
@@ -387,6 +460,22 @@ impl Drop for BranchDir {
 }
 
 /// Returns the branch that was placed last.
+/// Moves a file or a directory, with the directories that it lies in, below another directory.
+///
+/// A path that is not there needs no moving. Directories that are empty after that are removed.
+fn set_aside(root: &Path, path: &str, aside: &Path) -> std::io::Result<()> {
+    let (from, to) = (root.join(path), aside.join(path));
+    if from.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(to.parent().unwrap_or(aside))?;
+    std::fs::rename(&from, &to)?;
+    let parents = from.ancestors().skip(1).take_while(|parent| *parent != root);
+    // Fails for the first directory that is not empty.
+    let _ = parents.map(std::fs::remove_dir).take_while(std::io::Result::is_ok).count();
+    Ok(())
+}
+
 fn placed_branch(record: &Record) -> Option<BranchId> {
     record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
 }

@@ -1,23 +1,47 @@
 //! Decisions of a person about calls.
 
-use rath_record::chunk::{Approved, Denied, Outcome, ToolResult};
-use rath_record::{CallId, StepId, Text, turn};
+use std::sync::Arc;
+
+use rath_record::chunk::{Approved, Chunk, Denied, Outcome, ToolResult};
+use rath_record::{CallId, StepId, Text};
 
 use super::Session;
 use crate::error::ErrorKind;
+use crate::policy::Rule;
 use crate::session::{Error, Result};
 
 impl Session {
+    /// Records the decisions that are made through this session and its forks under the name of a person.
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    ///
+    /// # fn example(session: Session) -> rath::Result<()> {
+    /// let mut session = session.decided_by("Ann");
+    /// session.approve("call_1")?; // on record as approved by Ann
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn decided_by(mut self, person: impl Into<Arc<str>>) -> Self {
+        self.live.person = Some(person.into());
+        self
+    }
+
+    /// Returns the name of the person who decides.
+    fn person(&self) -> Option<String> {
+        self.live.person.as_deref().map(str::to_owned)
+    }
+
     /// Approves a call that waits for a decision or is in doubt. It runs when the session is run again.
     pub fn approve(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
-        Ok(self.push(Approved::new(call)))
+        Ok(self.push(Approved::new(call).with_by(self.person())))
     }
 
     /// Denies a call that waits for a decision or is in doubt. The model reads the reason.
     pub fn deny(&mut self, call: impl Into<CallId>, reason: impl Into<Text>) -> Result<StepId> {
         let call = self.open_call(call.into())?;
-        Ok(self.push(Denied::new(call, reason)))
+        Ok(self.push(Denied::new(call, reason).with_by(self.person())))
     }
 
     /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.
@@ -33,13 +57,20 @@ impl Session {
         Ok(self.push(ToolResult::new(call, Outcome::Ok, output)))
     }
 
+    /// Returns the rules that a person gave with an approval in this session, and that are in force.
+    pub(crate) fn granted_rules(&self) -> Vec<Rule> {
+        let since = self.as_record().newest_first().take_while(|step| !step.voids_earlier_decisions());
+        let rules = since.filter_map(|step| match step.chunk() {
+            Chunk::Approved(approved) => Some(&approved.rules),
+            _ => None,
+        });
+        rules.flatten().filter_map(|rule| rule.parse().ok()).collect()
+    }
+
     /// Returns the id of a call that has no result, or an error that lists those.
     fn open_call(&self, call: CallId) -> Result<CallId> {
         self.require_own("decide about its calls")?;
-        let open = match self.next() {
-            turn::Next::RunTools(open) => open,
-            turn::Next::AskModel | turn::Next::Done => Vec::new(),
-        };
+        let open = self.open_calls();
         if open.iter().any(|pending| pending.call.id == call) {
             return Ok(call);
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::Session;
 use crate::error::{Details, ErrorKind, chain, is_temporary_io, write_report};
 use crate::memory::MemoryError;
+use crate::policy::RuleError;
 use crate::provider::ProviderError;
 use crate::store::StoreError;
 
@@ -143,6 +144,12 @@ impl From<ProviderError> for Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Details::from(error).into()
+    }
+}
+
+impl From<RuleError> for Error {
+    fn from(error: RuleError) -> Self {
+        Error::new(ErrorKind::Policy, error)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rath_record::chunk::{Chunk, Forked, Merged, Placed, Strategy, Tree};
-use rath_record::{MergeError, Record, Step};
+use rath_record::{CallId, MergeError, Record, Step};
 
 use super::{Session, SessionBranch};
 use crate::error::ErrorKind;
@@ -66,6 +66,7 @@ impl Session {
         let mut recorder = merged.live.recorder.take();
         recorder.iter_mut().zip(&theirs.live.recorder).for_each(|(ours, theirs)| ours.wait_for(theirs));
         merged.live = self.live.clone();
+        merged.live.policy = self.live.policy.clone().or(theirs.live.policy.clone());
         merged.live.recorder = recorder;
         merged.live.place = self.live.place.merged(self, theirs);
         merged.live.ownership = self.ownership_with(theirs);
@@ -119,6 +120,11 @@ impl Session {
     /// Records the work of another session aside: its cost and its file changes count and the log shows them, but no model
     /// reads them. Either session may have calls without a result.
     pub fn keep_aside(&mut self, work: &Session) {
+        self.keep_aside_of(work, None);
+    }
+
+    /// Records the work of another session aside, as the work of one of the calls of this session.
+    pub(crate) fn keep_aside_of(&mut self, work: &Session, call: Option<CallId>) {
         // A record needs a first step before anything can be aside from it.
         if self.head().is_none() {
             self.push(Chunk::note("begins with work that is kept aside"));
@@ -129,7 +135,7 @@ impl Session {
         self.recognise(work);
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);
-        let merge = Merged::new(Strategy::Aside).with_nth(nth).with_from(from);
+        let merge = Merged::new(Strategy::Aside).with_nth(nth).with_from(from).with_call(call);
         let merged = self.record.merge(&work.record, merge, stamp);
         let merged = merged.expect("open calls and length do not matter for work aside");
         let step = merged.head().filter(|head| Some(*head) != self.head()).cloned();

@@ -10,6 +10,7 @@ use super::recorder::Recorder;
 use super::recording::{self, Replay};
 use super::scope::Scope;
 use crate::cancel::Cancel;
+use crate::policy::ActivePolicy;
 use crate::provider::RequestCache;
 use crate::secrets::Secrets;
 
@@ -22,7 +23,7 @@ pub(super) struct Live {
     pub(super) secrets: Secrets,
     /// The module that runs, with its children.
     scope: Option<Arc<Scope>>,
-    /// The number of tool calls around this session. Inside a tool call no one can be asked for a decision.
+    /// The number of tool calls around this session.
     nested: u32,
     /// The writer that stores its steps.
     pub(super) recorder: Option<Recorder>,
@@ -30,6 +31,10 @@ pub(super) struct Live {
     pub(super) replay: Option<Arc<Replay>>,
     /// The directory that it works in.
     pub(super) place: Placement,
+    /// The policy that decides about calls.
+    pub(super) policy: Option<Arc<ActivePolicy>>,
+    /// The name under which decisions are recorded.
+    pub(super) person: Option<Arc<str>>,
     /// The relation of the session to the user.
     pub(super) ownership: Ownership,
 }
@@ -87,9 +92,19 @@ impl Session {
         self.live.secrets.add_all(secrets);
     }
 
+    /// Returns the policy that decides about calls; none if all are made.
+    pub(crate) fn policy(&self) -> Option<&Arc<ActivePolicy>> {
+        self.live.policy.as_ref()
+    }
+
     /// Returns the switch that cancels the session.
     pub(crate) fn cancel(&self) -> Option<&Cancel> {
         self.live.cancel.as_ref()
+    }
+
+    /// Returns true if the session repeats a recording.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.live.replay.is_some()
     }
 
     /// The recording that a replay compares with.

@@ -7,7 +7,7 @@ use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
-use super::branch_dirs::{BranchDir, BranchDirs, DirRequest};
+use super::branch_dirs::{BranchDir, BranchDirs, DirChanges, DirRequest};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -265,9 +265,12 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a snapshot after a tool may have changed files, and returns its tree with the changes.
-    pub(crate) async fn changes_since_last_look(&self) -> Result<Option<(Tree, Vec<Effect>)>> {
-        self.with_dir(|_, dir| dir.changes_since_last_look()).await
+    /// Takes a snapshot after a tool may have changed files, and puts back those for which `refuse` returns a reason.
+    pub(crate) async fn changes_except(
+        &self,
+        refuse: impl Fn(&Effect) -> Option<String> + Send + 'static,
+    ) -> Result<Option<DirChanges>> {
+        self.with_dir(move |_, dir| dir.changes_except(refuse)).await
     }
 
     /// Returns the changes from the tree on the record to the files. Blocks; creates and takes over nothing.

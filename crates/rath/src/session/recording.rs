@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
-use rath_record::{Record, Step, StepId};
+use rath_record::{CallId, Record, Step, StepId};
 
 pub(crate) use answer::recorded_failure;
 pub use divergence::Divergence;
@@ -185,6 +185,17 @@ impl Replay {
     /// Returns whether a recorded step after the session's head has a wanted chunk.
     pub(crate) fn next_is(&self, session: &Session, wanted: impl Fn(&Chunk) -> bool) -> bool {
         self.children(session.head().map(Step::id)).any(|step| wanted(step.chunk()))
+    }
+
+    /// Returns the recorded decision about one of some calls, if it comes next.
+    pub(crate) fn next_decision(&self, session: &Session, is_wanted: impl Fn(&CallId) -> bool) -> Option<Step> {
+        let decides = |step: &&Step| match step.chunk() {
+            Chunk::Approved(approved) => is_wanted(&approved.call),
+            Chunk::Denied(denied) => is_wanted(&denied.call),
+            Chunk::Asked(asked) => is_wanted(&asked.call),
+            _ => false,
+        };
+        self.children(session.head().map(Step::id)).find(decides).cloned()
     }
 
     /// Waits until it is dropped, as the recorded task was.

@@ -16,6 +16,7 @@
 
 mod check;
 mod command;
+mod commit;
 mod edit_file;
 mod file_exists;
 mod list_files;
@@ -30,6 +31,7 @@ use rath_record::chunk::ToolSpec;
 use serde_json::{Value, json};
 
 pub use self::check::Check;
+pub use self::commit::Commit;
 pub use self::edit_file::EditFile;
 pub use self::file_exists::FileExists;
 pub use self::list_files::ListFiles;
@@ -63,14 +65,14 @@ pub fn files() -> Tools {
     read_only().tool(WriteFile).tool(EditFile)
 }
 
-/// Returns all tools: those for files, and `shell`, `run_code` and `check`, which run commands.
+/// Returns all tools: those for files, and `shell`, `run_code`, `check` and `commit`, which run commands.
 ///
 /// ```
 /// let tools = rath::tool::builtin::all();
 /// assert!(tools.names().any(|name| name == "shell"));
 /// ```
 pub fn all() -> Tools {
-    files().tool(Shell).tool(RunCode).tool(Check)
+    files().tool(Shell).tool(RunCode).tool(Check).tool(Commit)
 }
 
 /// The description of a path for the model.
@@ -89,6 +91,11 @@ fn spec(name: &str, description: &str, properties: Value, required: &[&str]) -> 
 /// Returns an argument that is a string, or the empty string if it was left out.
 fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
     arguments[name].as_str().unwrap_or_default()
+}
+
+/// Returns an argument that is a list of strings; empty if it was left out.
+fn texts(arguments: &Value, name: &str) -> Vec<String> {
+    arguments[name].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Creates an error about a file that the model named.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rath_record::chunk::{Call, Checked, Chunk};
 use rath_record::{CallId, Digest, StepId, Text};
 
+use super::hiding::hiding;
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::flow::{Run, module_name};
-use crate::sandbox::{Root, Sandbox};
+use crate::sandbox::{ExtraAccess, Root, Sandbox};
 use crate::secrets::SecretStream;
 use crate::session::{Error, EventKind, ProgressTracker, Result, Session};
 
@@ -73,12 +74,23 @@ pub struct ToolCx {
     checks: Mutex<Vec<Checked>>,
     /// The reports of progress, of which one may end in the middle of a secret.
     reports: Mutex<SecretStream>,
+    /// The sessions of workflows that were run before the call was paused.
+    paused: Mutex<Vec<Session>>,
+    /// The access beyond the walls of the sandbox that was allowed for this call.
+    extra: ExtraAccess,
 }
 
 impl ToolCx {
     pub(super) fn with_key(session: Session, call: Call, key: CallKey) -> Self {
         let reports = Mutex::new(session.secrets().stream());
-        ToolCx { session, call, key, workflows: Mutex::default(), checks: Mutex::default(), reports }
+        let (workflows, checks, paused) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ToolCx { session, call, key, workflows, checks, reports, paused, extra: ExtraAccess::default() }
+    }
+
+    /// Gives the call the sessions of the workflows that it ran before it was paused.
+    pub(super) fn resuming(mut self, paused: Vec<Session>) -> Self {
+        self.paused = Mutex::new(paused);
+        self
     }
 
     /// Creates a context to test a tool with: `tool.call(&ToolCx::new(session, call), arguments)`.
@@ -104,7 +116,11 @@ impl ToolCx {
 
     /// Returns the sandbox that the session's tools run in, for files and commands.
     pub async fn sandbox(&self) -> Result<Sandbox> {
-        self.session.branch_sandbox().await
+        let sandbox = self.session.branch_sandbox().await?;
+        Ok(match self.session.policy() {
+            Some(policy) => hiding(sandbox, policy),
+            None => sandbox,
+        })
     }
 
     /// Resolves a path in the session's workspace, which has to be a directory on this machine.
@@ -120,6 +136,17 @@ impl ToolCx {
             Ok(root.path().join(root.resolve(&path)?))
         })
         .await
+    }
+
+    /// Gives the call access beyond the walls of the sandbox, which a rule or a person allowed.
+    pub(super) fn allowing(mut self, extra: ExtraAccess) -> Self {
+        self.extra = extra;
+        self
+    }
+
+    /// Returns the access beyond the walls of the sandbox that a rule or a person allowed for this call.
+    pub(crate) fn extra_access(&self) -> &ExtraAccess {
+        &self.extra
     }
 
     /// Adds the result of a check, which is recorded before the result of the call.
@@ -155,23 +182,50 @@ impl ToolCx {
     /// Runs a workflow on a task, in a session of its own, and returns that session: `session.text()` is its answer.
     ///
     /// The workflow works in the same place and on the same budget. Its work is kept aside on the record of the session that
-    /// the call is part of, also if it fails. Calls that need approval are denied there, since no person can be asked.
+    /// the call is part of, also if it fails.
+    ///
+    /// If a call in the workflow waits for a person, the error says so. A tool that returns it is paused: its own call waits as
+    /// well, and when the person has decided, it is made again and the workflow goes on from where it stopped.
     pub async fn run(&self, workflow: &dyn Run, task: impl Into<Text>) -> Result<Session> {
         if self.session.nesting() >= MAX_NESTING {
             let message = format!("tools are nested {MAX_NESTING} deep already");
             return Err(Error::new(ErrorKind::Limit, message).with_session(&self.session));
         }
-        let mut session = self.session.aside(module_name(&self.session, workflow)).nested();
+        let (name, task) = (module_name(&self.session, workflow), task.into());
+        let (session, is_new) = match self.take_paused(&name, &task) {
+            Some(paused) => (self.continue_paused(paused).await?, false),
+            None => (self.session.aside(name), true),
+        };
+        let mut session = session.nested();
         let tracker = ProgressTracker::new(&session);
         let hub = session.hub().with_tracker(&tracker);
         session = session.heard_by(hub);
-        session.push(Chunk::user(task));
+        if is_new {
+            session.push(Chunk::user(task));
+        }
         tracker.update(&session);
         self.workflows.lock().unwrap_or_else(PoisonError::into_inner).push(tracker.clone());
         let result = workflow.run(session).await;
         let last = result.as_ref().ok().or_else(|| result.as_ref().err().and_then(Error::session));
         last.into_iter().for_each(|session| tracker.update(session));
         result
+    }
+
+    /// Takes the session of a workflow that this call ran before it was paused.
+    fn take_paused(&self, name: &str, task: &Text) -> Option<Session> {
+        let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = paused.iter().position(|work| task.as_str().is_some_and(|task| work.is_work_on(name, task)))?;
+        Some(paused.remove(index))
+    }
+
+    /// Returns the session of a paused workflow, ready to go on: with the listeners and the store of this one.
+    async fn continue_paused(&self, paused: Session) -> Result<Session> {
+        let mut paused = paused.heard_by(self.session.hub().clone());
+        paused.set_by(self.session.module().map(Arc::from));
+        match self.session.store() {
+            Some(store) => paused.record(store).await,
+            None => Ok(paused),
+        }
     }
 
     /// Returns the sessions of workflows that were run for this call, as far as they came.

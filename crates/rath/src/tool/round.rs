@@ -3,10 +3,12 @@
 //! Results are appended in the order of the calls.
 
 mod files;
+mod permission;
+mod plan;
 mod replay;
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +16,17 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Text;
-use rath_record::chunk::{Call, Effect, Outcome, ToolResult, ToolStarted};
+use rath_record::chunk::{Call, Effect, Outcome, ToolResult};
 use rath_record::turn::{PendingCall, Progress};
-use serde_json::Value;
 
-use self::files::{FileChanges, RoundFiles};
-use super::context::CallKey;
+use self::files::{FileChanges, OwnChanges, RoundFiles};
+use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
 use super::output::truncate;
 use super::schedule::{TouchSet, normalize_path};
-use super::{Nature, OUTPUT_LIMIT, Output, ToolCx, ToolHandle, Touch};
+use super::{Nature, Output, ToolCx, ToolHandle, Touch};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
+use crate::policy::ActivePolicy;
 use crate::sandbox::Root;
 use crate::session::{Error, EventKind, Result, Session, stop_reason, within_limits};
 
@@ -52,12 +54,17 @@ pub(crate) async fn run_calls(
     pending: Vec<PendingCall>,
 ) -> Result<OutputVisibility> {
     session.require_own("make its calls")?;
-    let plans: Vec<_> = pending.into_iter().map(|pending| plan(session, toolbox.tools, pending)).collect();
-    if let Some(error) = undecided(&plans) {
-        return Err(error.with_session(session));
-    }
+    let mut plans: Vec<_> = pending.into_iter().map(|pending| plan(toolbox.tools, pending)).collect();
     if let Some(replay) = session.replaying().cloned() {
         return Box::pin(replay::run(session, &replay, plans)).await;
+    }
+    permission::decide(session, &mut plans).await?;
+    if let Some(error) = undecided(&plans) {
+        if let Some(reason) = stop_reason(session) {
+            return Err(reason.record(session));
+        }
+        permission::record_questions(session, &plans);
+        return Err(error.with_session(session));
     }
     let mut round = Round::new(plans);
     round.prepare(session).await;
@@ -66,8 +73,8 @@ pub(crate) async fn run_calls(
         round.append(session).await;
         // No call starts after the limit is reached.
         if let Some(reason) = stop_reason(session) {
-            while let Some(Some((nth, outcome))) = running.next().now_or_never() {
-                round.finish(session, nth, outcome);
+            while let Some(Some((nth, end))) = running.next().now_or_never() {
+                round.finish(session, nth, end);
             }
             drop(running);
             if let Some(nth) = round.first_writer() {
@@ -88,213 +95,29 @@ pub(crate) async fn run_calls(
         }
         if running.is_empty() {
             round.files.save_progress(session).await?;
-            return Ok(round.visibility);
+            return match round.paused(session) {
+                Some(error) => Err(error.with_session(session)),
+                None => Ok(round.visibility),
+            };
         }
         // If a limit ends the wait, the next turn of the loop handles it.
-        if let Ok(Some((nth, outcome))) = within_limits(session, running.next()).await {
+        if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
             round.snapshot_after(session, nth).await?;
-            round.finish(session, nth, outcome);
+            round.finish(session, nth, end);
         }
     }
 }
 
-/// A call, and the action that it needs.
-struct CallPlan {
-    call: Call,
-    action: CallAction,
+const MOVED: &str = "denied: its path leads to another file than when it was allowed";
+
+type CallFuture = Pin<Box<dyn Future<Output = (usize, CallEnd)> + Send>>;
+
+/// The end of a running call.
+enum CallEnd {
+    Done(CallOutcome),
+    /// A workflow that the call runs waits for a person.
+    Paused,
 }
-
-/// The action that a call needs.
-enum CallAction {
-    /// The call is not made: its outcome is known already.
-    Close(CallOutcome),
-    Make(ReadyCall),
-    /// A person has to decide.
-    AskPerson(OpenQuestion),
-}
-
-/// The reason why a person has to decide about a call.
-#[derive(Clone, Copy, PartialEq)]
-enum OpenQuestion {
-    NeedsApproval,
-    /// The call was started, and its end is unknown.
-    UnknownEnd,
-}
-
-/// A call that can be made.
-#[derive(Clone)]
-struct ReadyCall {
-    tool: ToolHandle,
-    arguments: Value,
-    nature: Nature,
-    touches: Vec<Touch>,
-    key: CallKey,
-    /// The number of bytes of the output that the model is shown.
-    output_limit: usize,
-    time_limit: Duration,
-    /// True if the record has the start of the call already.
-    started: bool,
-}
-
-impl ReadyCall {
-    fn touches_paths(&self) -> bool {
-        self.touches.iter().any(Touch::is_of_path)
-    }
-}
-
-/// The outcome of a call, and its text for the model.
-struct CallOutcome {
-    outcome: Outcome,
-    text: String,
-    /// The number of bytes of the text that the model is shown.
-    limit: usize,
-}
-
-impl CallOutcome {
-    fn new(outcome: Outcome, text: impl Into<String>) -> Self {
-        CallOutcome { outcome, text: text.into(), limit: OUTPUT_LIMIT }
-    }
-}
-
-/// Decides which action a call needs.
-fn plan(session: &Session, tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
-    let PendingCall { step, call, progress, .. } = pending;
-    let action = match &progress {
-        Progress::Denied { reason } => {
-            CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
-        }
-        Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
-        _ => match parse_call(tools, &call) {
-            // The tool may have been another one then, and the call may have taken effect.
-            Err(_) if progress == Progress::Unknown => CallAction::AskPerson(OpenQuestion::UnknownEnd),
-            Err(outcome) => CallAction::Close(outcome),
-            Ok((tool, arguments)) => {
-                let key = CallKey::derive(step, call.id.clone());
-                // Methods of the tool may panic.
-                let choose = AssertUnwindSafe(|| choose_action(session, tool, arguments, key, &progress));
-                catch_unwind(choose).unwrap_or_else(|_| match progress {
-                    Progress::Unknown => CallAction::AskPerson(OpenQuestion::UnknownEnd),
-                    _ => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
-                })
-            }
-        },
-    };
-    CallPlan { call, action }
-}
-
-const SUPERSEDED: &str = "not made: the user said something else before it was started";
-
-const PANICKED: &str = "failed: the tool panicked";
-
-/// Finds the tool of a call and parses the arguments, or returns the outcome that tells the model what is wrong.
-fn parse_call<'a>(tools: &'a [ToolHandle], call: &Call) -> Result<(&'a ToolHandle, Value), CallOutcome> {
-    let Some(tool) = tools.iter().find(|tool| tool.name() == &*call.tool) else {
-        let known = tools.iter().map(|tool| format!("`{}`", tool.name())).collect::<Vec<_>>();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(CallOutcome::new(Outcome::UnknownTool, format!("unknown tool `{}`; tools: {known}", call.tool)));
-    };
-    let Some(text) = call.arguments.as_str() else {
-        return Err(CallOutcome::new(
-            Outcome::BadJson,
-            format!("bad JSON: the arguments are not here: {}", call.arguments),
-        ));
-    };
-    // A call without arguments is a call with none.
-    let text = if matches!(text.trim(), "" | "null") { "{}" } else { text };
-    let mut arguments: Value = serde_json::from_str(text).map_err(|error| {
-        CallOutcome::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}"))
-    })?;
-    match tool.check(&arguments) {
-        Ok(()) => {
-            floats_to_integers(&mut arguments);
-            Ok((tool, arguments))
-        }
-        Err(problem) => Err(CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {problem}"))),
-    }
-}
-
-/// Replaces `5.0` by `5`: a schema takes both for integers, but serde reads only the second as one.
-fn floats_to_integers(value: &mut Value) {
-    match value {
-        Value::Number(number) => {
-            // Above this a float does not tell every integer from the next.
-            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
-            if let Some(whole) = whole {
-                *value = Value::from(whole as i64);
-            }
-        }
-        Value::Array(list) => list.iter_mut().for_each(floats_to_integers),
-        Value::Object(members) => members.values_mut().for_each(floats_to_integers),
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
-    }
-}
-
-fn choose_action(
-    session: &Session,
-    tool: &ToolHandle,
-    arguments: Value,
-    derived_key: CallKey,
-    progress: &Progress,
-) -> CallAction {
-    let nature = tool.tool().nature(&arguments);
-    match progress {
-        Progress::Held | Progress::New if *progress == Progress::Held || tool.tool().needs_approval(&arguments) => {
-            if session.nesting() > 0 {
-                let why = "denied: the call needs a person's approval, and no person can be asked here";
-                return CallAction::Close(CallOutcome::new(Outcome::Denied, why));
-            }
-            return CallAction::AskPerson(OpenQuestion::NeedsApproval);
-        }
-        Progress::Unknown if nature == Nature::Effectful => return CallAction::AskPerson(OpenQuestion::UnknownEnd),
-        _ => {}
-    }
-    let touches = tool.tool().touches(&arguments);
-    let key = match &nature {
-        Nature::Idempotent { key: Some(key) } => CallKey::Given(key.clone()),
-        _ => derived_key,
-    };
-    let started = *progress == Progress::Unknown;
-    let (output_limit, time_limit) = (tool.tool().output_limit(), tool.tool().time_limit());
-    CallAction::Make(ReadyCall {
-        tool: tool.clone(),
-        arguments,
-        nature,
-        touches,
-        key,
-        output_limit,
-        time_limit,
-        started,
-    })
-}
-
-/// Returns an error that names every call that a person has to decide on.
-fn undecided(plans: &[CallPlan]) -> Option<Error> {
-    let calls_with = |question: OpenQuestion| {
-        let calls = plans.iter().filter(|plan| matches!(plan.action, CallAction::AskPerson(why) if why == question));
-        calls.map(|plan| format!("`{}` ({})", plan.call.id, plan.call.tool)).collect::<Vec<_>>()
-    };
-    let (waiting, unknown) = (calls_with(OpenQuestion::NeedsApproval), calls_with(OpenQuestion::UnknownEnd));
-    if waiting.is_empty() && unknown.is_empty() {
-        return None;
-    }
-    let mut why = Vec::new();
-    if !waiting.is_empty() {
-        why.push(format!("waiting for approval: {}", waiting.join(", ")));
-    }
-    if !unknown.is_empty() {
-        why.push(format!("started, and its end is unknown: {}", unknown.join(", ")));
-    }
-    let hint = match unknown[..] {
-        [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",
-        _ => {
-            "decide on each with `session.approve(call)` (make it again), `session.skip(call)` or \
-             `session.give_result(call, result)`, and run again"
-        }
-    };
-    Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))
-}
-
-type CallFuture = Pin<Box<dyn Future<Output = (usize, CallOutcome)> + Send>>;
 
 /// Makes one call. A panic and a timeout are outcomes that a model can read, too.
 fn make_call(nth: usize, ready: ReadyCall, cx: Arc<ToolCx>) -> CallFuture {
@@ -303,6 +126,9 @@ fn make_call(nth: usize, ready: ReadyCall, cx: Arc<ToolCx>) -> CallFuture {
         let work = AssertUnwindSafe(async { tool.tool().call(&cx, arguments).await }).catch_unwind();
         let outcome = match tokio::time::timeout(time_limit, work).await {
             Ok(Ok(Ok(Output { text }))) => CallOutcome { outcome: Outcome::Ok, text, limit },
+            Ok(Ok(Err(error))) if error.kind() == ErrorKind::Approval && !cx.workflow_sessions().is_empty() => {
+                return (nth, CallEnd::Paused);
+            }
             Ok(Ok(Err(error))) if error.kind() == ErrorKind::Arguments => {
                 CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {}", error.message()))
             }
@@ -317,7 +143,7 @@ fn make_call(nth: usize, ready: ReadyCall, cx: Arc<ToolCx>) -> CallFuture {
                 CallOutcome::new(Outcome::TimedOut, format!("timed out: the limit is {}", format_duration(time_limit)))
             }
         };
-        (nth, outcome)
+        (nth, CallEnd::Done(outcome))
     })
 }
 
@@ -353,13 +179,23 @@ enum CallState {
         nature: Nature,
         touches: Vec<Touch>,
         effects: Vec<Effect>,
+        /// The policy that the files have to keep which the call leaves behind, and whether a person approved the call.
+        policy: Option<(Arc<ActivePolicy>, bool)>,
+        /// The files that were put back because of it, each with the reason.
+        put_back: Vec<(String, String)>,
     },
     Ended {
         outcome: CallOutcome,
         cx: Option<Arc<ToolCx>>,
         changes: Option<FileChanges>,
     },
+    /// A workflow that the call ran waits for a person. It is kept aside, and the call stays open.
+    Paused {
+        cx: Arc<ToolCx>,
+    },
     Appended,
+    /// The work of the call is kept aside.
+    KeptAside,
 }
 
 impl Round {
@@ -372,7 +208,9 @@ impl Round {
                     let touches = (!ready.touches_paths()).then(|| (0, ready.touches.clone()));
                     CallState::Waiting { ready: Box::new(ready), touches }
                 }
-                CallAction::AskPerson(_) => unreachable!("no call is made while one waits for a decision"),
+                CallAction::AskApproval { .. } | CallAction::AskEnd | CallAction::AskBelow(_) => {
+                    unreachable!("no call is made while one waits for a decision")
+                }
             };
             CallSlot { call, state }
         });
@@ -410,24 +248,32 @@ impl Round {
                         *touches = Some((self.changes, resolved));
                         continue;
                     }
-                    if !ready.started {
-                        let key =
-                            matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
-                        session.push(ToolStarted::new(slot.call.id.clone()).with_key(key));
+                    // A link that was changed meanwhile leads to a file that nobody decided about.
+                    if ready.decided_touches.as_ref().is_some_and(|decided| *decided != resolved) {
+                        let outcome = CallOutcome::new(Outcome::Denied, MOVED);
+                        slot.state = CallState::Ended { outcome, cx: None, changes: None };
+                        continue;
+                    }
+                    // Looked for before the start is recorded, which ends the pause.
+                    let paused = ready.paused_work(session, &slot.call);
+                    if !ready.is_started() {
+                        session.push(ready.start_step(&slot.call));
                     }
                     session.emit(|| EventKind::ToolStarted(slot.call.clone()));
-                    let cx = Arc::new(ToolCx::with_key(session.for_tool(), slot.call.clone(), ready.key.clone()));
+                    let cx = ready.context(session, &slot.call, paused);
                     let state = CallState::Running {
                         cx: cx.clone(),
                         nature: ready.nature.clone(),
                         touches: resolved,
                         effects: Vec::new(),
+                        policy: session.policy().map(|policy| (policy.clone(), ready.progress == Progress::Approved)),
+                        put_back: Vec::new(),
                     };
                     if let CallState::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
                         started.push((nth, *ready, cx));
                     }
                 }
-                CallState::Ended { .. } | CallState::Appended => {}
+                CallState::Ended { .. } | CallState::Appended | CallState::Paused { .. } | CallState::KeptAside => {}
             }
         }
         Ok(started)
@@ -452,31 +298,63 @@ impl Round {
         Ok(())
     }
 
-    fn finish(&mut self, session: &Session, nth: usize, mut outcome: CallOutcome) {
+    fn finish(&mut self, session: &Session, nth: usize, end: CallEnd) {
         let slot = &mut self.slots[nth];
-        let CallState::Running { cx, touches, nature, effects } =
+        let CallState::Running { cx, touches, nature, effects, put_back, .. } =
             std::mem::replace(&mut slot.state, CallState::Appended)
         else {
             return;
+        };
+        let mut outcome = match end {
+            CallEnd::Done(outcome) => outcome,
+            CallEnd::Paused => {
+                self.changes += u64::from(!touches.is_empty());
+                cx.finish_output();
+                slot.state = CallState::Paused { cx };
+                return;
+            }
         };
         // A tool that fails while the run is cancelled failed because of that.
         if outcome.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
             outcome.outcome = Outcome::Cancelled;
         }
+        if !put_back.is_empty() {
+            let files: Vec<_> = put_back.iter().map(|(path, why)| format!("{path} ({why})")).collect();
+            outcome.text.push_str(&format!("\n[put back as before: {}]", files.join(", ")));
+        }
+        let put_back = put_back.into_iter().map(|(path, _)| path).collect();
         self.changes += u64::from(!touches.is_empty());
         cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
-        let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects) };
+        let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects, put_back) };
         slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
     }
 
     /// Appends the results up to the first call that has not ended.
     async fn append(&mut self, session: &mut Session) {
         while let Some(slot) = self.slots.get_mut(self.appended) {
-            let CallState::Ended { .. } = slot.state else { return };
-            self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+            match &slot.state {
+                CallState::Ended { .. } => {
+                    self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+                }
+                CallState::Paused { .. } => slot.keep_aside(session),
+                _ => return,
+            }
             self.appended += 1;
         }
+    }
+
+    /// Returns an error that names the calls which a paused call waits for.
+    fn paused(&self, session: &Session) -> Option<Error> {
+        let is_paused = |slot: &&CallSlot| matches!(slot.state, CallState::KeptAside);
+        let paused: Vec<_> = self.slots.iter().filter(is_paused).map(|slot| slot.call.clone()).collect();
+        let open = session.open_calls();
+        let below = |call: Call| {
+            let prefix = format!("{}/", call.id);
+            let calls = open.iter().filter(|pending| pending.call.id.0.starts_with(&prefix)).cloned().collect();
+            CallPlan { call, action: CallAction::AskBelow(calls) }
+        };
+        undecided(&paused.into_iter().map(below).collect::<Vec<_>>())
     }
 
     /// Appends results for calls that are interrupted.
@@ -488,7 +366,7 @@ impl Round {
         for slot in &mut self.slots[self.appended..] {
             if let CallState::Running { cx, nature, effects, .. } = &mut slot.state {
                 let (cx, is_repeatable) = (cx.clone(), *nature != Nature::Effectful);
-                let changes = self.files.changes(std::mem::take(effects));
+                let changes = self.files.changes(std::mem::take(effects), Vec::new());
                 if is_repeatable {
                     cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
                     continue;
@@ -497,14 +375,26 @@ impl Round {
                 let outcome = CallOutcome::new(Outcome::Cancelled, WHY);
                 slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
             }
-            if let CallState::Ended { .. } = slot.state {
-                self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+            match slot.state {
+                CallState::Ended { .. } => {
+                    self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+                }
+                CallState::Paused { .. } => slot.keep_aside(session),
+                _ => {}
             }
         }
     }
 }
 
 impl CallSlot {
+    /// Keeps the work of a paused call aside.
+    fn keep_aside(&mut self, session: &mut Session) {
+        if let CallState::Paused { cx } = std::mem::replace(&mut self.state, CallState::KeptAside) {
+            let call = &self.call.id;
+            cx.workflow_sessions().iter().for_each(|work| session.keep_aside_of(work, Some(call.clone())));
+        }
+    }
+
     /// Appends the result of the call, and returns the visibility of all outputs up to this one.
     async fn append(
         &mut self,
@@ -524,7 +414,9 @@ impl CallSlot {
         let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
         let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output).with_whole(whole);
         session.push(match changes {
-            Some((tree, effects)) => result.with_effects(effects).with_tree(tree),
+            Some(OwnChanges { tree, effects, put_back }) => {
+                result.with_effects(effects).with_tree(tree).with_put_back(put_back)
+            }
             None => result,
         });
         visibility

@@ -90,6 +90,14 @@ impl Touch {
             }
     }
 
+    /// Returns the path and the access to it, if this is the touch of a path.
+    pub(super) fn path(&self) -> Option<(&str, Access)> {
+        match &self.resource {
+            Resource::Path(path) => Some((path, self.access)),
+            Resource::Name(_) | Resource::Everything => None,
+        }
+    }
+
     /// Returns true if this is the touch of a path.
     pub(super) fn is_of_path(&self) -> bool {
         matches!(self.resource, Resource::Path(_))

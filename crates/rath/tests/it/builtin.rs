@@ -48,7 +48,7 @@ fn the_specification_of_each_tool() {
     let names = |tools: rath::tool::Tools| tools.names().map(str::to_owned).collect::<Vec<_>>().join(" ");
     expect!["read_file list_files file_exists search_files"].assert_eq(&names(builtin::read_only()));
     expect!["read_file list_files file_exists search_files write_file edit_file"].assert_eq(&names(builtin::files()));
-    expect!["read_file list_files file_exists search_files write_file edit_file shell run_code check"]
+    expect!["read_file list_files file_exists search_files write_file edit_file shell run_code check commit"]
         .assert_eq(&names(builtin::all()));
     let agent = Agent::new("Go.", &provider).tools(builtin::all());
     let session = block_on(agent.run(Session::user("go"))).expect("a run");

@@ -18,6 +18,7 @@ mod interchange;
 mod large;
 mod laws;
 mod openrath;
+mod policy;
 #[cfg(target_os = "linux")]
 mod provenance;
 mod provider;

@@ -40,7 +40,7 @@ impl ProviderBackend for Mute {
 }
 
 /// Returns a mute model with the identity of the scripts in these tests.
-fn mute() -> Provider {
+pub(crate) fn mute() -> Provider {
     mute_as("script", "script")
 }
 

@@ -442,6 +442,8 @@ fn two_calls_that_need_approval_need_two_decisions() {
         user: go
         instructions: Pay. (tools: pay, look)  [agent]
         assistant calls pay({"to":"Ann"}), look({}), pay({"to":"Bob"})  [agent]  (134 in, 9 out)
+        asked: call_1_1: the tool asks for approval  [agent]
+        asked: call_1_3: the tool asks for approval  [agent]
         approved: call_1_1
         denied: call_1_3: Bob has enough
         tool started: call_1_1  [agent]
@@ -578,24 +580,6 @@ fn a_handwritten_tool_can_run_an_agent_too() {
     let session = block_on(agent.run(Session::user("go"))).expect("a run");
     assert!(log(&session).contains("ok: A lot."), "{}", log(&session));
     assert!(session.lineage().to_string().contains("[agent.thinker]"), "{}", session.lineage());
-}
-
-#[test]
-fn in_a_sub_agent_calls_that_need_approval_are_denied() {
-    let provider = script([
-        r#"{"calls": [{"name": "clerk", "arguments": {"task": "Pay Ann."}}]}"#,
-        r#"{"calls": [{"name": "pay", "arguments": {"to": "Ann"}}]}"#,
-        r#"{"text": "I may not."}"#,
-        r#"{"text": "done"}"#,
-    ]);
-    let clerk = Agent::new("You pay.", &provider).tool(pay);
-    let agent = Agent::new("Go.", &provider).delegate("clerk", clerk);
-    let session = block_on(agent.run(Session::user("go"))).expect("a run");
-    assert!(
-        session.lineage().to_string().contains("denied: the call needs a person's approval"),
-        "{}",
-        session.lineage()
-    );
 }
 
 #[test]

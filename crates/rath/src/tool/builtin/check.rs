@@ -6,7 +6,8 @@ use rath_record::chunk::{ToolSpec, Verdict};
 use serde_json::{Value, json};
 
 use super::shell::{MAX_SECONDS, OUTPUT_GRACE};
-use super::{spec, text};
+use super::{spec, text, texts};
+use crate::policy::Use;
 use crate::sandbox::Command;
 use crate::session::{Result, checked};
 use crate::tool::{Output, Tool, ToolCx, Touch};
@@ -36,12 +37,16 @@ impl Tool for Check {
         vec![Touch::everything()]
     }
 
+    fn uses(&self, arguments: &Value) -> Vec<Use> {
+        vec![Use::CommandLine(text(arguments, "command").to_owned())]
+    }
+
     fn time_limit(&self) -> Duration {
         Duration::from_secs(MAX_SECONDS) + OUTPUT_GRACE
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let inputs: Vec<String> = arguments["inputs"].as_array().into_iter().flatten().filter_map(name).collect();
+        let inputs = texts(&arguments, "inputs");
         let command = text(&arguments, "command");
         let mut sink = |_, printed: &[u8]| cx.output(String::from_utf8_lossy(printed));
         let result = cx.sandbox().await?.run_streaming(&Command::shell(command), &mut sink).await;
@@ -55,8 +60,4 @@ impl Tool for Check {
         cx.add_check(checked);
         Ok(text.into())
     }
-}
-
-fn name(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
 }

@@ -3,6 +3,7 @@
 mod similar;
 
 use rath_record::chunk::ToolSpec;
+use rath_workspace::text_patch;
 use serde_json::{Value, json};
 
 use super::{PATH_DESCRIPTION, count, file_error, spec, text};
@@ -43,11 +44,24 @@ impl Tool for EditFile {
         vec![Touch::write(text(arguments, "path"))]
     }
 
-    async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
-        let mode = if arguments["all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
-        let (path, old, new) = (text(&arguments, "path"), text(&arguments, "old"), text(&arguments, "new"));
-        edit(&cx.sandbox().await?, path, old, new, mode).await
+    async fn preview(&self, cx: &ToolCx, arguments: &Value) -> Option<String> {
+        let path = text(arguments, "path");
+        let before = read_text(&cx.sandbox().await.ok()?, path).await.ok()?;
+        let (old, new, mode) = edit_of(arguments);
+        let edited = replace(&before, old, new, mode).ok()?;
+        Some(text_patch(path, Some(&before), &edited.text))
     }
+
+    async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {
+        let (old, new, mode) = edit_of(&arguments);
+        edit(&cx.sandbox().await?, text(&arguments, "path"), old, new, mode).await
+    }
+}
+
+/// Returns the text to replace, the new text, and the occurrences that are meant.
+fn edit_of(arguments: &Value) -> (&str, &str, EditMode) {
+    let mode = if arguments["all"].as_bool() == Some(true) { EditMode::All } else { EditMode::Only };
+    (text(arguments, "old"), text(arguments, "new"), mode)
 }
 
 /// The occurrences of a text that are replaced.
@@ -59,14 +73,9 @@ enum EditMode {
 }
 
 async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, mode: EditMode) -> Result<Output> {
-    let read = async || sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES + 1 }).await;
-    let before = read().await?;
-    if before.len() as u64 > MAX_FILE_BYTES {
-        return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));
-    }
-    let text = std::str::from_utf8(&before).map_err(|_| file_error("edit", path, "it is not UTF-8 text"))?;
-    let edited = replace(text, old, new, mode).map_err(|why| file_error("edit", path, why))?;
-    if read().await? != before {
+    let before = read_text(sandbox, path).await?;
+    let edited = replace(&before, old, new, mode).map_err(|why| file_error("edit", path, why))?;
+    if read_text(sandbox, path).await? != before {
         return Err(file_error("edit", path, "it changed while it was edited; read it again"));
     }
     sandbox.write(path, edited.text.as_bytes()).await?;
@@ -75,6 +84,15 @@ async fn edit(sandbox: &Sandbox, path: &str, old: &str, new: &str, mode: EditMod
         1 => format!("replaced it in {lines}").into(),
         times => format!("replaced it {times} times, in {lines}").into(),
     })
+}
+
+/// Reads a text file.
+pub(super) async fn read_text(sandbox: &Sandbox, path: &str) -> Result<String> {
+    let bytes = sandbox.read(path, ByteRange { offset: 0, max_len: MAX_FILE_BYTES + 1 }).await?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(file_error("edit", path, format_args!("it has more than {MAX_FILE_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| file_error("edit", path, "it is not UTF-8 text"))
 }
 
 #[derive(Debug, PartialEq)]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::shell::{MAX_SECONDS, OUTPUT_GRACE};
 use super::{command, spec, text};
 use crate::error::ErrorKind;
+use crate::policy::Use;
 use crate::sandbox::{Command, ExitStatus};
 use crate::session::{Error, Result};
 use crate::tool::{Output, Tool, ToolCx, Touch};
@@ -56,6 +57,14 @@ impl Tool for RunCode {
 
     fn touches(&self, _: &Value) -> Vec<Touch> {
         vec![Touch::everything()]
+    }
+
+    fn uses(&self, arguments: &Value) -> Vec<Use> {
+        let (name, code) = (text(arguments, "language"), text(arguments, "code"));
+        match name {
+            "bash" => vec![Use::CommandLine(code.to_owned())],
+            _ => vec![Use::Program(vec![name.to_owned(), code.to_owned()])],
+        }
     }
 
     fn time_limit(&self) -> Duration {

@@ -1,8 +1,10 @@
 //! The tool that writes a file.
 
 use rath_record::chunk::ToolSpec;
+use rath_workspace::text_patch;
 use serde_json::{Value, json};
 
+use super::edit_file::read_text;
 use super::{PATH_DESCRIPTION, spec, text};
 use crate::session::Result;
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
@@ -30,6 +32,16 @@ impl Tool for WriteFile {
 
     fn touches(&self, arguments: &Value) -> Vec<Touch> {
         vec![Touch::write(text(arguments, "path"))]
+    }
+
+    async fn preview(&self, cx: &ToolCx, arguments: &Value) -> Option<String> {
+        let (path, sandbox) = (text(arguments, "path"), cx.sandbox().await.ok()?);
+        // A file that is no text has no diff.
+        let before = match sandbox.stat(path).await.ok()? {
+            Some(_) => Some(read_text(&sandbox, path).await.ok()?),
+            None => None,
+        };
+        Some(text_patch(path, before.as_deref(), text(arguments, "text")))
     }
 
     async fn call(&self, cx: &ToolCx, arguments: Value) -> Result<Output> {

@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::BranchDir;
+use crate::session::{BranchDir, DirChanges};
 use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
@@ -50,17 +50,13 @@ impl RoundFiles {
     }
 
     /// Returns the changes of a call that ends now.
-    pub(super) fn changes(&self, effects: Vec<Effect>) -> Option<FileChanges> {
-        self.seen.clone().map(|tree| FileChanges { effects, tree })
+    pub(super) fn changes(&self, effects: Vec<Effect>, put_back: Vec<String>) -> Option<FileChanges> {
+        self.seen.clone().map(|tree| FileChanges { effects, tree, put_back })
     }
 
-    /// Returns the part of the changes that a call made itself: the tree with that part alone, and its effects.
-    pub(super) async fn own_changes(
-        &mut self,
-        session: &Session,
-        changes: Option<FileChanges>,
-    ) -> Option<(Option<Tree>, Vec<Effect>)> {
-        let FileChanges { mut effects, tree } = changes?;
+    /// Returns the part of the changes that a call made itself.
+    pub(super) async fn own_changes(&mut self, session: &Session, changes: Option<FileChanges>) -> Option<OwnChanges> {
+        let FileChanges { mut effects, tree, put_back } = changes?;
         let mut tree = Some(tree);
         if let (Some(before), Some(after), true) = (&self.recorded, &tree, self.has_concurrent_writers) {
             // The changes of calls that ran at the same time belong to the results of those calls.
@@ -68,8 +64,16 @@ impl RoundFiles {
             (tree, effects) = own.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
         }
         self.recorded = tree.clone();
-        Some((tree, effects))
+        Some(OwnChanges { tree, effects, put_back })
     }
+}
+
+/// The part of the changes that a call made itself.
+pub(super) struct OwnChanges {
+    /// The files with that part alone.
+    pub(super) tree: Option<Tree>,
+    pub(super) effects: Vec<Effect>,
+    pub(super) put_back: Vec<String>,
 }
 
 /// The changes that a call made to files.
@@ -78,6 +82,8 @@ pub(super) struct FileChanges {
     effects: Vec<Effect>,
     /// The files when the call ended.
     tree: Tree,
+    /// The files that were put back.
+    put_back: Vec<String>,
 }
 
 impl Round {
@@ -118,11 +124,33 @@ impl Round {
         if !self.may_write(nth) {
             return Ok(());
         }
-        let Some((tree, effects)) = session.changes_since_last_look().await? else { return Ok(()) };
-        self.files.seen = Some(tree);
-        self.files.is_current = true;
         let others: Vec<usize> =
             (0..self.slots.len()).filter(|other| *other != nth && self.may_write(*other)).collect();
+        let policy = match &self.slots[nth].state {
+            // While others write, a change may be theirs.
+            CallState::Running { policy: Some(policy), .. } if others.is_empty() => Some(policy.clone()),
+            _ => None,
+        };
+        let is_refused = move |effect: &Effect| {
+            let (policy, is_approved) = policy.as_ref()?;
+            let refuse = |path: &str| policy.refuses_change(path, *is_approved);
+            match &effect.change {
+                // A file that may not be read must not be moved to where it may.
+                Change::Renamed { from } => {
+                    policy.hides(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path))
+                }
+                Change::Deleted => policy.hides(&effect.path).or_else(|| refuse(&effect.path)),
+                _ => refuse(&effect.path),
+            }
+        };
+        let Some(DirChanges { tree, effects, put_back: refused }) = session.changes_except(is_refused).await? else {
+            return Ok(());
+        };
+        if let CallState::Running { put_back, .. } = &mut self.slots[nth].state {
+            put_back.extend(refused);
+        }
+        self.files.seen = Some(tree);
+        self.files.is_current = true;
         self.files.has_concurrent_writers |= !others.is_empty();
         for effect in effects {
             // A temporary file of a call that runs is not its final file, and the removal of one is no change.

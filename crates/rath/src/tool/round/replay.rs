@@ -3,15 +3,21 @@
 use std::sync::Arc;
 
 use rath_record::chunk::{Call, Chunk, Outcome, ToolResult, ToolStarted};
+use rath_record::turn::Progress;
 use rath_record::{CallId, Record, Step};
 use serde_json::{Value, json};
 
-use super::{CallAction, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate};
-use crate::session::{Divergence, Replay, Result, Session, is_aside, is_of_workspace, recorded_failure};
-use crate::tool::{Nature, ToolCx};
+use super::permission::denial;
+use super::{CallAction, CallEnd, CallOutcome, CallPlan, OutputVisibility, ReadyCall, make_call, truncate, undecided};
+use crate::session::{Divergence, Replay, Result, Session, is_aside, is_by_program, is_of_workspace, recorded_failure};
+use crate::tool::ToolCx;
 
 /// Appends the recorded results of the calls. No call is made, unless tools run again.
-pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallPlan>) -> Result<OutputVisibility> {
+pub(super) async fn run(session: &mut Session, replay: &Replay, mut plans: Vec<CallPlan>) -> Result<OutputVisibility> {
+    repeat_decisions(session, replay, &mut plans);
+    if let Some(error) = undecided(&plans) {
+        return Err(error.with_session(session));
+    }
     let mut calls: Vec<ReplayedCall> = plans.into_iter().map(ReplayedCall::new).collect();
     let mut amount = OutputVisibility::Full;
     while calls.iter().any(|call| !call.is_closed) {
@@ -23,7 +29,7 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
         match step.chunk() {
             Chunk::ToolStarted(started) => {
                 match ReplayedCall::find_open(&mut calls, &started.call, |call| call.cx.is_none()) {
-                    Some(call) => call.start(session),
+                    Some(call) => call.start(session, Some(started)),
                     None => session.append_recorded(&step),
                 }
             }
@@ -34,10 +40,10 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
                     amount = OutputVisibility::Partial;
                 }
             }
-            Chunk::Merged(_) => {
+            Chunk::Merged(merged) => {
                 if let Some(aside) = step.parents().get(1).and_then(|aside| aside.step()) {
                     replay.accept_step(aside);
-                    session.keep_aside(&Session::resume_own(Record::at(aside.clone())));
+                    session.keep_aside_of(&Session::resume_own(Record::at(aside.clone())), merged.call.clone());
                 }
             }
             _ => {
@@ -52,9 +58,61 @@ pub(super) async fn run(session: &mut Session, replay: &Replay, plans: Vec<CallP
     Ok(amount)
 }
 
+/// Appends the decisions that the recorded run made about the calls: by its policy, or by a person whom it asked.
+fn repeat_decisions(session: &mut Session, replay: &Replay, plans: &mut [CallPlan]) {
+    let next = |session: &Session, plans: &[CallPlan]| {
+        replay.next_decision(session, |id| plans.iter().any(|plan| plan.call.id == *id))
+    };
+    while let Some(step) = next(session, plans).filter(is_by_program) {
+        session.append_recorded(&step);
+        match step.chunk() {
+            Chunk::Approved(approved) => decide(plans, &approved.call, |action| match action {
+                CallAction::Make(ready) | CallAction::AskApproval { ready, .. } => {
+                    CallAction::Make(ReadyCall { progress: Progress::Approved, ..ready })
+                }
+                other => other,
+            }),
+            Chunk::Denied(denied) => decide(plans, &denied.call, |_| CallAction::Close(denial(denied))),
+            Chunk::Asked(asked) => decide(plans, &asked.call, |action| match action {
+                CallAction::Make(ready) => CallAction::AskApproval { ready, why: asked.why.clone(), rule: None },
+                other => other,
+            }),
+            _ => {}
+        }
+    }
+    // The recorded run ended here if a person decided afterwards, or if nothing came of a call that needs an approval.
+    let is_decided_later = next(session, plans).is_some();
+    let goes_on =
+        replay.next_is(session, |chunk| is_of_calls(chunk, &|id| plans.iter().any(|plan| plan.call.id == *id)));
+    for plan in plans {
+        let waits = |ready: &ReadyCall| ready.progress == Progress::New && (is_decided_later || ready.needs_approval);
+        plan.action = match std::mem::replace(&mut plan.action, CallAction::AskEnd) {
+            CallAction::Make(ready) if !goes_on && waits(&ready) => {
+                CallAction::AskApproval { ready, why: String::new(), rule: None }
+            }
+            other => other,
+        };
+    }
+}
+
+/// Replaces the action of the first undecided call with this id.
+fn decide(plans: &mut [CallPlan], id: &CallId, change: impl FnOnce(CallAction) -> CallAction) {
+    let is_open = |action: &CallAction| match action {
+        CallAction::Make(ready) => ready.progress != Progress::Approved,
+        CallAction::AskApproval { .. } => true,
+        CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => false,
+    };
+    if let Some(plan) = plans.iter_mut().find(|plan| plan.call.id == *id && is_open(&plan.action)) {
+        plan.action = change(std::mem::replace(&mut plan.action, CallAction::AskEnd));
+    }
+}
+
 /// Returns whether the chunk belongs to a round with these calls, or ends the round.
 fn is_of_round(chunk: &Chunk, calls: &[ReplayedCall]) -> bool {
-    let is_open = |id: &CallId| calls.iter().any(|call| !call.is_closed && call.call.id == *id);
+    is_of_calls(chunk, &|id| calls.iter().any(|call| !call.is_closed && call.call.id == *id))
+}
+
+fn is_of_calls(chunk: &Chunk, is_open: &dyn Fn(&CallId) -> bool) -> bool {
     match chunk {
         Chunk::ToolStarted(started) => is_open(&started.call),
         Chunk::ToolResult(result) => is_open(&result.call),
@@ -89,21 +147,22 @@ impl ReplayedCall {
 
     /// Appends the start of the call, or the result that the program gives without making it.
     ///
-    /// The recording is compared with the step that is appended.
-    fn start(&mut self, session: &mut Session) {
+    /// The recording is compared with the step that is appended. The rule that allowed the call is taken from there.
+    fn start(&mut self, session: &mut Session, recorded: Option<&ToolStarted>) {
         match &self.action {
             CallAction::Make(ready) => {
-                if !ready.started {
-                    let key = matches!(ready.nature, Nature::Idempotent { .. }).then(|| ready.key.as_str().to_owned());
-                    session.push(ToolStarted::new(self.call.id.clone()).with_key(key));
+                let paused = ready.paused_work(session, &self.call);
+                if !ready.is_started() {
+                    let rule = recorded.and_then(|started| started.rule.clone());
+                    session.push(ready.start_step(&self.call).with_rule(rule));
                 }
-                self.cx = Some(Arc::new(ToolCx::with_key(session.for_tool(), self.call.clone(), ready.key.clone())));
+                self.cx = Some(ready.context(session, &self.call, paused));
             }
             CallAction::Close(said) => {
                 session.push(self.result(said));
                 self.is_closed = true;
             }
-            CallAction::AskPerson(_) => {}
+            CallAction::AskApproval { .. } | CallAction::AskEnd | CallAction::AskBelow(_) => {}
         }
     }
 
@@ -116,7 +175,7 @@ impl ReplayedCall {
         recorded: &ToolResult,
     ) -> Result<()> {
         if self.cx.is_none() {
-            self.start(session);
+            self.start(session, None);
             replay.ensure_not_diverged(session)?;
         }
         if self.is_closed {
@@ -129,7 +188,10 @@ impl ReplayedCall {
             let mut said = {
                 // A tool that only runs workflows waits for nothing but the recording, so it does not count as running.
                 let _guard = (!ready.tool.tool().only_runs_workflows()).then(|| replay.begin_tool());
-                make_call(0, ready.clone(), cx.clone()).await.1
+                match make_call(0, ready.clone(), cx.clone()).await.1 {
+                    CallEnd::Done(outcome) => outcome,
+                    CallEnd::Paused => CallOutcome::new(Outcome::Failed, "waiting for approval"),
+                }
             };
             // Secrets are hidden as they would be in the record.
             said.text = session.secrets().hide(&said.text).unwrap_or(said.text);

@@ -1,0 +1,131 @@
+//! Asking the person at the terminal about calls.
+
+#[cfg(unix)]
+#[path = "asking/keyboard.rs"]
+mod keyboard;
+#[cfg(not(unix))]
+#[path = "asking/keyboard_plain.rs"]
+mod keyboard;
+
+use std::path::Path;
+
+use rath::Cancel;
+use rath::policy::{Answer, Policy, Question, Rule};
+use rath::record::draw::one_line;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::configuration;
+use crate::output::{self, BRANCH};
+
+/// A question, and the channel for its answer.
+pub(crate) type PendingQuestion = (Question, oneshot::Sender<Answer>);
+
+/// Returns the name under which decisions of the user are recorded.
+pub(crate) fn user_name() -> String {
+    known_user_name().unwrap_or_else(|| "the user".to_owned())
+}
+
+/// Returns the name of the user, as the system says.
+pub(crate) fn known_user_name() -> Option<String> {
+    ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|name| !name.is_empty())
+}
+
+/// Lets a policy hand its questions to the receiver.
+pub(crate) fn asking(policy: Policy) -> (Policy, Option<mpsc::UnboundedReceiver<PendingQuestion>>) {
+    let (questions, receiver) = mpsc::unbounded_channel();
+    let policy = policy.ask_with(move |question| {
+        let (answer, answered) = oneshot::channel();
+        let is_sent = questions.send((question, answer)).is_ok();
+        async move { if is_sent { answered.await.unwrap_or(Answer::Wait) } else { Answer::Wait } }
+    });
+    (policy, Some(receiver))
+}
+
+/// Asks the person at the terminal. Without an answer the call waits.
+///
+/// A rule that holds always is written to the user's configuration, for the project in `directory`.
+pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) -> Answer {
+    keyboard::discard_typed();
+    show(question);
+    let by = user_name();
+    loop {
+        output::prompt("> ");
+        let Some(line) = read_line(cancel).await else {
+            output::message!("");
+            return Answer::Wait;
+        };
+        let (word, words) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let has_rules = !question.rules.is_empty();
+        match word.to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Answer::Allow { by, rules: Vec::new() },
+            "s" | "session" if has_rules => return Answer::Allow { by, rules: question.rules.clone() },
+            "a" | "always" if has_rules => {
+                match configuration::add_rules(directory, &question.rules) {
+                    Ok(path) => output::message!("added to {}", output::home_path(&path)),
+                    Err(failure) => output::error(&failure),
+                }
+                return Answer::Allow { by, rules: question.rules.clone() };
+            }
+            "n" | "no" => {
+                let reason = if words.trim().is_empty() { "the user refused it" } else { words.trim() };
+                output::message!("refused");
+                return Answer::Deny { by, reason: reason.to_owned() };
+            }
+            "s" | "session" | "a" | "always" => output::message!("no rule can describe it; y or n?"),
+            _ => output::message!("not understood; {}", choices(has_rules)),
+        }
+    }
+}
+
+fn show(question: &Question) {
+    let Question { call, module, why, rule, preview, rules, .. } = question;
+    let who = one_line(module.as_deref().unwrap_or("agent"));
+    let rule = rule.as_deref().filter(|rule| !rule.starts_with("mode ")).map(|rule| format!(": {}", one_line(rule)));
+    let why = format!("{}{}", one_line(why), rule.unwrap_or_default());
+    output::message!("{who} wants to use {BRANCH}{}{BRANCH:#} ({why}):", one_line(&call.tool));
+    let arguments = call.arguments.as_str().unwrap_or_default();
+    let text = preview.clone().unwrap_or_else(|| whole_argument(arguments));
+    for line in text.lines() {
+        output::message!("  {}", rath::record::draw::printable(line));
+    }
+    if !rules.is_empty() {
+        let subject = |rule: &Rule| one_line(rule.to_string().trim_start_matches("allow "));
+        let rules: String = rules.iter().map(|rule| format!("\n  {}", subject(rule))).collect();
+        output::message!("s and a also allow later on:{rules}");
+    }
+    output::message!("allow it?  {}", choices(!rules.is_empty()));
+}
+
+/// Returns all that a call says: the command or the program as it is, and other arguments as JSON.
+fn whole_argument(arguments: &str) -> String {
+    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(arguments).ok();
+    let Some(mut object) = object else { return arguments.to_owned() };
+    let main = ["command", "code"].iter().find_map(|name| match object.remove(*name)? {
+        serde_json::Value::String(text) => Some(text),
+        _ => None,
+    });
+    let rest = || serde_json::Value::Object(object.clone()).to_string();
+    match main {
+        Some(main) if object.is_empty() => main,
+        Some(main) => format!("{main}\n{}", rest()),
+        None => arguments.to_owned(),
+    }
+}
+
+fn choices(has_rules: bool) -> &'static str {
+    match has_rules {
+        true => "y: once  s: in this session  a: always in this directory  n WHY: no",
+        false => "y: yes  n WHY: no",
+    }
+}
+
+/// Reads a line from the terminal; none if there is none, or if the run is cancelled.
+async fn read_line(cancel: &Cancel) -> Option<String> {
+    let (sender, receiver) = oneshot::channel();
+    // A thread of its own, and not one of the runtime: the program may end while it waits.
+    std::thread::spawn(move || _ = sender.send(keyboard::read_line()));
+    tokio::select! {
+        line = receiver => line.ok().flatten(),
+        () = cancel.cancelled() => None,
+    }
+}

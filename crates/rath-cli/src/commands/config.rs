@@ -1,0 +1,95 @@
+//! `rath config`: show the configuration, and accept that of a project.
+
+use std::path::Path;
+
+use rath::policy::Mode;
+use rath::record::draw::one_line;
+
+use crate::configuration::{Permissions, Source, Trust, is_stricter, trust_project, user_file};
+use crate::output::{self, CommandResult, Exit};
+
+/// Show what is configured, or accept the file of a project
+///
+/// Permissions are in `~/.config/rath/config.toml`, and in `rath.toml` in the
+/// directory of a project:
+///
+///   [permissions]
+///   mode = "ask"
+///   allow = ["command cargo test *", "write docs/"]
+///   ask = ["command git *"]
+///   deny = ["read .env", "command git push *"]
+///
+/// `[projects."/home/me/app"]` in your own file has the same, for one directory.
+///
+/// Modes: read-only, ask (before anything changes), workspace (changes in the
+/// directory are made), full.
+///
+/// Rules:
+///   tool NAME           a tool; `*` stands for any characters
+///   command LINE        a command as it is typed; ` *` at its end: with or
+///                       without arguments
+///   read, write PATH    as in a .gitignore; `/` at its beginning is the top of
+///                       the directory
+///   host NAME           a host, or all below one: *.example.com
+///   outside PATH        an absolute path outside of the directory
+///   server NAME         an MCP server
+///
+/// A rule that denies comes first, then one that asks, then one that allows. A
+/// project's file can only make things stricter, until you accept it.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    action: Option<ConfigAction>,
+}
+
+#[derive(clap::Subcommand)]
+enum ConfigAction {
+    /// Show what is in force here, and where it comes from (the default)
+    Show,
+    /// Accept what the project's `rath.toml` says now. If the file changes, it is not accepted any longer
+    Trust,
+}
+
+pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
+    match args.action {
+        None | Some(ConfigAction::Show) => show(),
+        Some(ConfigAction::Trust) => {
+            let path = trust_project(Path::new("."))?;
+            output::message!("accepted {}", output::path(&path));
+            show()
+        }
+    }
+}
+
+fn show() -> CommandResult {
+    let permissions = Permissions::read(Some(Path::new(".")))?;
+    let from = |source: &Source| output::home_path(&source.path);
+    output::text(|out| {
+        if permissions.mode.is_none() && permissions.project_modes.is_empty() {
+            let (terminal, scripts) = (Mode::Ask.name(), Mode::Workspace.name());
+            writeln!(out, "mode {terminal} in a terminal, {scripts} in scripts  (default)")?;
+        }
+        for (mode, source) in permissions.mode.iter().chain(&permissions.project_modes) {
+            let usual = permissions.mode.as_ref().map_or(Mode::Workspace, |(mode, _)| *mode);
+            let is_in_force = source.trust == Trust::Full || is_stricter(*mode, usual);
+            let prefix = if is_in_force { "" } else { "not in force: " };
+            writeln!(out, "{prefix}mode {}  ({})", mode.name(), from(source))?;
+        }
+        for (rule, source) in &permissions.rules {
+            writeln!(out, "{}  ({})", one_line(&rule.to_string()), from(source))?;
+        }
+        for (rule, source) in &permissions.ignored {
+            writeln!(out, "not in force: {}  ({})", one_line(&rule.to_string()), from(source))?;
+        }
+        Ok(())
+    })?;
+    if !permissions.ignored.is_empty() {
+        output::message!("hint: `rath config trust` accepts what the project allows");
+    } else if permissions.rules.is_empty()
+        && let Some(path) = user_file()
+    {
+        output::message!("hint: rules go to {}; `rath config --help` shows the format", output::home_path(&path));
+    }
+    Ok(Exit::Success)
+}

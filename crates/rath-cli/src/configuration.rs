@@ -1,0 +1,374 @@
+//! The configuration: `config.toml` of the user, and `rath.toml` of a project.
+//!
+//! The user's file has permissions for all projects, and for the project in one directory.
+//!
+//! A project is others' work until the user trusts it: its file may ask and deny, and may choose a stricter mode. What it
+//! allows is in force once the user has accepted exactly this content with `rath config trust`.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rath::policy::{Mode, Permission, Rule};
+use rath::record::draw::{count, one_line};
+use rath::{Digest, Sandbox};
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+
+use crate::output::{self, Exit, Failure};
+
+/// The largest configuration that is read, in bytes.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// The number of rules in one section.
+const MAX_RULES: usize = 1000;
+/// The file of a project.
+const PROJECT_FILE: &str = "rath.toml";
+
+/// The permissions that are in force, each with the file that it comes from.
+#[derive(Debug, Default)]
+pub(crate) struct Permissions {
+    /// The mode that the user's configuration sets.
+    pub(crate) mode: Option<(Mode, Source)>,
+    /// The modes that the files of the project ask for. They count only if they are stricter, unless they are trusted.
+    pub(crate) project_modes: Vec<(Mode, Source)>,
+    pub(crate) rules: Vec<(Rule, Source)>,
+    /// Rules of the project that are not in force.
+    pub(crate) ignored: Vec<(Rule, Source)>,
+}
+
+/// The file that a value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) trust: Trust,
+}
+
+/// The trust of the user in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The user wrote it, or accepted it.
+    Full,
+    /// It may restrict, and nothing else.
+    OnlyStricter,
+}
+
+/// The values of one section: those for all projects, or for one.
+#[derive(Debug, Default)]
+struct Section {
+    /// The directory of the project; none if the section is for all.
+    project: Option<PathBuf>,
+    mode: Option<Mode>,
+    rules: Vec<Rule>,
+}
+
+impl Permissions {
+    /// Reads the configuration for tools that work in `directory`.
+    pub(crate) fn read(directory: Option<&Path>) -> Result<Self, Failure> {
+        let mut permissions = Permissions::default();
+        if let Some(path) = user_file() {
+            refuse_within_reach(&path, directory)?;
+            if let Some(text) = read_file(&path)? {
+                let source = Source { path, trust: Trust::Full };
+                for Section { project, mode, rules } in parse(&source.path, &text)? {
+                    let Some(prefix) = prefix_in(project.as_deref(), directory) else { continue };
+                    permissions.mode = mode.map(|mode| (mode, source.clone())).or(permissions.mode);
+                    permissions
+                        .rules
+                        .extend(rules.into_iter().map(|rule| (rule.in_directory(&prefix), source.clone())));
+                }
+            }
+        }
+        for (path, text) in directory.map(find_project_files).transpose()?.unwrap_or_default() {
+            let trust = if is_trusted(&path, &text)? { Trust::Full } else { Trust::OnlyStricter };
+            let source = Source { trust, path };
+            let sections = parse(&source.path, &text)?;
+            if sections.iter().any(|section| section.project.is_some()) {
+                return Err(wrong(&source.path, "only your own configuration can have `projects`"));
+            }
+            let prefix = prefix_in(source.path.parent(), directory).unwrap_or_default();
+            permissions
+                .project_modes
+                .extend(sections.iter().filter_map(|section| Some((section.mode?, source.clone()))));
+            for rule in sections.into_iter().flat_map(|section| section.rules) {
+                let is_in_force = trust == Trust::Full || rule.permission() != Permission::Allow;
+                let list = if is_in_force { &mut permissions.rules } else { &mut permissions.ignored };
+                list.push((rule.in_directory(&prefix), source.clone()));
+            }
+        }
+        Ok(permissions)
+    }
+
+    /// Returns the mode that is in force where no option chooses one. `default` is the mode without any configuration.
+    pub(crate) fn mode_or(&self, default: Mode) -> Mode {
+        let mut mode = self.mode.as_ref().map_or(default, |(mode, _)| *mode);
+        // The outermost file first: what an inner one says is about less.
+        for (project, source) in self.project_modes.iter().rev() {
+            if source.trust == Trust::Full || is_stricter(*project, mode) {
+                mode = *project;
+            }
+        }
+        mode
+    }
+
+    /// Says which rules are not in force, or have no effect.
+    pub(crate) fn warn(&self, sandbox: &Sandbox) {
+        warn_absolute(&self.rules, sandbox.directory());
+        let hides = |rule: &Rule| rule.permission() == Permission::Deny && rule.to_string().starts_with("deny read ");
+        if sandbox.uri().starts_with("local:") && self.rules.iter().any(|(rule, _)| hides(rule)) {
+            output::warning("commands without isolation can read files that a rule forbids to read");
+        }
+        if let Some((_, source)) = self.ignored.first() {
+            let rules = count(self.ignored.len() as u64, "rule");
+            let path = output::path(&source.path);
+            output::note(&format!("{path} allows {rules}, not in force; `rath config` shows them"));
+        }
+    }
+}
+
+/// Returns true if a mode restricts more than another.
+pub(crate) fn is_stricter(mode: Mode, other: Mode) -> bool {
+    let rank = |wanted: Mode| Mode::ALL.iter().position(|mode| *mode == wanted);
+    rank(mode) < rank(other)
+}
+
+/// Returns the user's configuration file, whether or not it exists.
+pub(crate) fn user_file() -> Option<PathBuf> {
+    config_directory().map(|directory| directory.join("config.toml"))
+}
+
+/// Returns the directory of the user's configuration.
+fn config_directory() -> Option<PathBuf> {
+    let variable = if cfg!(windows) { "APPDATA" } else { "XDG_CONFIG_HOME" };
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || std::env::home_dir().filter(|home| home.is_absolute() && home.is_dir());
+    Some(named.or_else(|| home().map(|home| home.join(".config")))?.join("rath"))
+}
+
+/// Finds the files of the project that a directory belongs to: in the directory, and in those above it up to the repository. An
+/// inner file does not hide an outer one.
+fn find_project_files(directory: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let mut files = Vec::new();
+    for above in directory.ancestors() {
+        let path = above.join(PROJECT_FILE);
+        files.extend(read_file(&path)?.map(|text| (path, text)));
+        // A project ends at its repository.
+        if above.join(".git").exists() {
+            break;
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the path of a directory below that of a project; none if it is not in there.
+fn prefix_in(project: Option<&Path>, directory: Option<&Path>) -> Option<String> {
+    let Some(project) = project else { return Some(String::new()) };
+    let inside = canonical(directory?).strip_prefix(canonical(project)).ok()?.to_owned();
+    Some(inside.to_string_lossy().into_owned())
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Reads a file; none if there is none.
+fn read_file(path: &Path) -> Result<Option<String>, Failure> {
+    let cannot = |why: String| {
+        let hint = "mend it, or move it away";
+        Failure::new(format!("cannot read the configuration {}: {why}", output::path(path)), hint)
+    };
+    // A pipe would wait for a writer.
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::NotADirectory => {
+            return Ok(None);
+        }
+        Err(error) => return Err(cannot(error.to_string())),
+        Ok(metadata) if !metadata.is_file() => return Err(cannot("it is not a file".to_owned())),
+        Ok(_) => {}
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| cannot(error.to_string()))?;
+    file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(error.to_string()))?;
+    if text.len() as u64 > MAX_CONFIG_BYTES {
+        return Err(cannot("it has more than 1 MiB".to_owned()));
+    }
+    Ok(Some(text))
+}
+
+/// Returns a failure about the content of a configuration.
+fn wrong(path: &Path, why: &str) -> Failure {
+    let message = format!("the configuration {} is wrong: {}", output::path(path), one_line(why));
+    Failure::new(message, "`rath config --help` shows the format").with_exit(Exit::Usage)
+}
+
+/// Reads the values of a file. What it does not know is an error: a misspelt rule would not be in force.
+fn parse(path: &Path, text: &str) -> Result<Vec<Section>, Failure> {
+    let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        wrong(path, &format!("{line}{}", error.message()))
+    })?;
+    let mut sections = Vec::new();
+    for (name, item) in document.iter() {
+        let table = item.as_table_like().ok_or_else(|| wrong(path, &format!("`{name}` is not a section")))?;
+        match name {
+            "permissions" => sections.push(parse_section(None, table).map_err(|why| wrong(path, &why))?),
+            "projects" => {
+                for (project, item) in table.iter() {
+                    let not_section = || wrong(path, &format!("`projects.{project:?}` is not a section"));
+                    let table = item.as_table_like().ok_or_else(not_section)?;
+                    if !Path::new(project).is_absolute() {
+                        return Err(wrong(path, &format!("`{project}` in `projects` is not an absolute path")));
+                    }
+                    sections.push(parse_section(Some(project.into()), table).map_err(|why| wrong(path, &why))?);
+                }
+            }
+            other => return Err(wrong(path, &format!("unknown section `{other}`; known: permissions, projects"))),
+        }
+    }
+    // What is for one project comes after what is for all, and replaces the mode.
+    sections.sort_by_key(|section| section.project.as_ref().map(|project| project.components().count()));
+    Ok(sections)
+}
+
+fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Section, String> {
+    let mut section = Section { project, ..Section::default() };
+    for (name, value) in table.iter() {
+        let permission = match name {
+            "mode" => {
+                section.mode = Some(value.as_str().ok_or("`mode` is not a text")?.parse()?);
+                continue;
+            }
+            "allow" => Permission::Allow,
+            "ask" => Permission::Ask,
+            "deny" => Permission::Deny,
+            other => return Err(format!("unknown name `{other}`; known: mode, allow, ask, deny")),
+        };
+        for rule in value.as_array().ok_or_else(|| format!("`{name}` is not a list of rules"))? {
+            let rule = rule.as_str().ok_or_else(|| format!("a rule in `{name}` is not a text"))?;
+            section.rules.push(Rule::new(permission, rule).map_err(|error| error.to_string())?);
+            if section.rules.len() > MAX_RULES {
+                return Err(format!("there are more than {MAX_RULES} rules"));
+            }
+        }
+    }
+    Ok(section)
+}
+
+/// Says which rules have no effect because their path begins at the root of the machine.
+fn warn_absolute(rules: &[(Rule, Source)], directory: Option<&Path>) {
+    let Some(directory) = directory.map(canonical) else { return };
+    for (rule, source) in rules {
+        let text = rule.to_string();
+        let path = text.split_once(" read /").or_else(|| text.split_once(" write /")).map(|(_, path)| path);
+        if path.is_some_and(|path| Path::new("/").join(path.trim_start_matches('/')).starts_with(&directory)) {
+            let from = output::path(&source.path);
+            let message = format!("`{}` in {from} fits nothing: `/` is the top of the directory", one_line(&text));
+            output::warning(&message);
+        }
+    }
+}
+
+/// Fails if tools could write the user's configuration, and so give themselves permissions.
+fn refuse_within_reach(path: &Path, directory: Option<&Path>) -> Result<(), Failure> {
+    // The default place is hidden from tools, wherever they work.
+    if std::env::var_os("XDG_CONFIG_HOME").is_none() {
+        return Ok(());
+    }
+    let canonical = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let inside =
+        canonical(path).zip(directory.and_then(canonical)).is_some_and(|(path, above)| path.starts_with(above));
+    if inside {
+        let message =
+            format!("tools could write your configuration {}, which is in their directory", output::path(path));
+        return Err(Failure::new(message, "set XDG_CONFIG_HOME to a directory outside of the project"));
+    }
+    Ok(())
+}
+
+/// Adds rules for the project in `directory` to the user's configuration, and returns the file.
+pub(crate) fn add_rules(directory: &Path, rules: &[Rule]) -> Result<PathBuf, Failure> {
+    let path = user_file().ok_or_else(|| Failure::new("your home directory is not known", "set HOME"))?;
+    let text = read_file(&path)?.unwrap_or_default();
+    parse(&path, &text)?;
+    let project = canonical(directory);
+    let unnamed = || Failure::new("the name of the directory is not Unicode", "add the rule by hand");
+    let project = project.to_str().ok_or_else(unnamed)?;
+    let mut document: DocumentMut = text.parse().map_err(|_| wrong(&path, "it changed while it was read"))?;
+    let not_section = || wrong(&path, "`projects` is not made of sections");
+    let implicit = || {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    };
+    let projects = document.entry("projects").or_insert_with(implicit).as_table_like_mut().ok_or_else(not_section)?;
+    let section = projects.entry(project).or_insert(Item::Table(Table::new()));
+    let section = section.as_table_like_mut().ok_or_else(not_section)?;
+    let list = section.entry("allow").or_insert(Item::Value(Value::Array(Array::new())));
+    let list = list.as_array_mut().ok_or_else(|| wrong(&path, "`allow` is not a list of rules"))?;
+    for rule in rules {
+        let text = rule.to_string();
+        let text = text.strip_prefix("allow ").unwrap_or(&text);
+        if list.iter().all(|known| known.as_str() != Some(text)) {
+            let mut value = Value::from(text);
+            value.decor_mut().set_prefix("\n  ");
+            list.push_formatted(value);
+        }
+    }
+    list.set_trailing("\n");
+    list.set_trailing_comma(true);
+    write_file(&path, &document.to_string())?;
+    Ok(path)
+}
+
+/// Replaces a file of the user's configuration.
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || -> io::Result<()> {
+        // A link is followed: people keep their configuration elsewhere and link it.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let directory = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(directory)?;
+        let temporary = path.with_extension(format!("{}.new", std::process::id()));
+        fs::write(&temporary, text)?;
+        fs::rename(&temporary, &path).inspect_err(|_| _ = fs::remove_file(&temporary))
+    };
+    write().map_err(|error| {
+        let message = format!("cannot write {}: {error}", output::path(path));
+        Failure::new(message, "look at the permissions of the directory")
+    })
+}
+
+/// Returns the file that lists what the user trusts: a digest and a path on each line.
+fn trusted_file() -> Option<PathBuf> {
+    config_directory().map(|directory| directory.join("trusted"))
+}
+
+fn trust_line(path: &Path, text: &str) -> String {
+    let path = canonical(path);
+    format!("{} {:?}", Digest::compute(text.as_bytes()), path)
+}
+
+fn is_trusted(path: &Path, text: &str) -> Result<bool, Failure> {
+    let trusted = trusted_file().map(|file| read_file(&file)).transpose()?.flatten().unwrap_or_default();
+    let line = trust_line(path, text);
+    Ok(trusted.lines().any(|known| known == line))
+}
+
+/// Accepts the present content of the project's file, and returns that file.
+pub(crate) fn trust_project(directory: &Path) -> Result<PathBuf, Failure> {
+    let missing = || {
+        let message = format!("there is no {PROJECT_FILE} in this directory or above it");
+        Failure::new(message, "`rath config show` shows what is in force")
+    };
+    let (path, text) = find_project_files(directory)?.into_iter().next().ok_or_else(missing)?;
+    parse(&path, &text)?;
+    let file = trusted_file().ok_or_else(|| Failure::new("your home directory is not known", "set HOME"))?;
+    let known = read_file(&file)?.unwrap_or_default();
+    let line = trust_line(&path, &text);
+    // One line for each path: an earlier content is not accepted any longer.
+    let is_same_path =
+        |known: &str| known.split_once(' ').map(|(_, path)| path) == line.split_once(' ').map(|(_, path)| path);
+    let mut lines: Vec<&str> = known.lines().filter(|known| !is_same_path(known)).collect();
+    lines.push(&line);
+    write_file(&file, &(lines.join("\n") + "\n"))?;
+    Ok(path)
+}

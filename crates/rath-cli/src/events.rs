@@ -1,0 +1,140 @@
+//! The events of a run, printed as they happen.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+use rath::Event;
+use rath::chunk::{Call, Denied, Outcome};
+use rath::prelude::*;
+use rath::record::draw::{self, one_line, preview};
+use serde_json::json;
+
+use crate::agent::{session_of, shorten_list};
+use crate::json::StepJson;
+use crate::output::{self, BRANCH};
+
+/// Prints the events of a run as they happen.
+pub(crate) struct EventPrinter {
+    json: bool,
+    /// Set while the last line printed is an answer that is not yet ended.
+    answering: bool,
+    /// The calls of the last answer.
+    calls: Vec<Call>,
+}
+
+const FAINT: Style = Style::new().dimmed();
+
+impl EventPrinter {
+    pub(crate) fn new(json: bool) -> Self {
+        EventPrinter { json, answering: false, calls: Vec::new() }
+    }
+
+    pub(crate) fn print(&mut self, event: &Event) -> io::Result<()> {
+        if self.json {
+            return output::data(|out| write_json_event(out, event));
+        }
+        match &event.kind {
+            EventKind::Text(text) => {
+                self.answering = true;
+                output::data(|out| out.write_all(text.as_bytes()))
+            }
+            EventKind::Turn { .. } => self.end_line(),
+            EventKind::ToolStarted(call) => {
+                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+                self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
+            }
+            EventKind::ToolFinished { call, outcome } if *outcome != Outcome::Ok => {
+                self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome_text(*outcome)))
+            }
+            EventKind::Step(step) => self.step(step.chunk()),
+            EventKind::Retry { attempt, of, error, .. } => {
+                self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a call that a rule refused: it is never started, so no other event tells.
+    fn step(&mut self, chunk: &Chunk) -> io::Result<()> {
+        match chunk {
+            Chunk::Assistant(answer) => self.calls = answer.calls.clone(),
+            Chunk::Denied(Denied { call, rule: Some(rule), .. }) => {
+                let Some(call) = self.calls.iter().find(|known| known.id == *call) else { return Ok(()) };
+                let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
+                let (tool, rule) = (preview(&call.tool), preview(rule));
+                return self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}: refused ({rule})"));
+            }
+            Chunk::ToolResult(result) if !result.put_back.is_empty() => {
+                let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
+                let files = shorten_list(&files);
+                return self.note(&format!("put back as before: {files} (what was there is in .rath/put-back)"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Prints a line on stderr, after the answer's line is ended.
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        self.end_line()?;
+        output::message!("{FAINT}·{FAINT:#} {text}");
+        Ok(())
+    }
+
+    pub(crate) fn end_line(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.answering) {
+            output::data(|out| out.write_all(b"\n"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self, result: &rath::Result<Session>) -> io::Result<()> {
+        self.end_line()?;
+        if !self.json {
+            return Ok(());
+        }
+        let id = session_of(result).filter(|session| session.store().is_some()).map(Session::id);
+        let last = match result {
+            Ok(session) => {
+                let head = session.head().map(|step| step.id());
+                json!({"event": "done", "session": id, "head": head, "text": session.text(), "usage": session.usage()})
+            }
+            Err(error) => {
+                json!({"event": "error", "session": id, "message": error.message(), "hint": error.hint()})
+            }
+        };
+        output::data(|out| output::json_line(out, &last))
+    }
+}
+
+/// An appended step as an event in JSON.
+#[derive(serde::Serialize)]
+struct StepEventJson<'a> {
+    event: &'static str,
+    step: StepJson<'a>,
+}
+
+fn write_json_event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
+    let by = event.session.module();
+    let json = match &event.kind {
+        EventKind::Turn { turn } => json!({"event": "turn", "by": by, "turn": turn}),
+        EventKind::Text(text) => json!({"event": "text", "by": by, "text": text}),
+        EventKind::Reasoning(text) => json!({"event": "reasoning", "by": by, "text": text}),
+        EventKind::Retry { attempt, of, error, wait } => {
+            json!({"event": "retry", "by": by, "attempt": attempt, "of": of, "error": error, "wait_ms": wait.as_millis() as u64})
+        }
+        EventKind::ToolStarted(call) => json!({"event": "tool_started", "by": by, "call": call}),
+        EventKind::ToolOutput { call, text } => json!({"event": "tool_output", "by": by, "call": call, "text": text}),
+        EventKind::ToolFinished { call, outcome } => {
+            json!({"event": "tool_finished", "by": by, "call": call.id, "outcome": outcome})
+        }
+        EventKind::Step(step) => {
+            return output::json_line(out, &StepEventJson { event: "step", step: StepJson::new(step, None) });
+        }
+        EventKind::Budget { tokens, turns, .. } => {
+            json!({"event": "budget", "by": by, "tokens": tokens, "turns": turns})
+        }
+        _ => return Ok(()),
+    };
+    output::json_line(out, &json)
+}

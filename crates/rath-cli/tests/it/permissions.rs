@@ -1,0 +1,478 @@
+//! Permissions: modes, rules, the files that they come from, and questions at the terminal.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use expect_test::{Expect, expect};
+use rath_test_support::{TempDir, Terminal, temp_dir};
+
+/// A project, and a home directory.
+struct Place {
+    folder: TempDir,
+}
+
+const CALLS: &str = r#"{"calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
+{"calls": [{"name": "shell", "arguments": {"command": "echo two >> a.txt"}}]}
+{"calls": [{"name": "edit_file", "arguments": {"path": "below/a.txt", "old": "one", "new": "three"}}]}
+{"calls": [{"name": "shell", "arguments": {"command": "echo two >> a.txt"}}]}
+{"text": "Done."}
+"#;
+
+impl Place {
+    fn new(script: &str) -> Self {
+        let folder = temp_dir();
+        for directory in ["home", "app", "app/below"] {
+            std::fs::create_dir(folder.path().join(directory)).expect("a directory");
+        }
+        let place = Place { folder };
+        place.write("app/a.txt", "one\n");
+        place.write("app/below/a.txt", "one\n");
+        place.write("script.jsonl", script);
+        place
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        std::fs::write(path, text).expect("written");
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn command(&self, directory: &str, args: &[&str]) -> Command {
+        let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
+        command.env("HOME", self.path("home")).env_remove("XDG_DATA_HOME").env("USER", "ann");
+        command.args(args).current_dir(self.path(directory));
+        command
+    }
+
+    fn rath(&self, directory: &str, args: &[&str]) -> Output {
+        self.command(directory, args).output().expect("rath runs")
+    }
+
+    /// Runs the script in a directory, with these options.
+    fn run_in(&self, directory: &str, options: &[&str]) -> Output {
+        let script = format!("script:{}", self.path("script.jsonl").display());
+        self.rath(directory, &[&["run", "Go.", "--model", &script], options].concat())
+    }
+
+    /// Compares what was printed, without the paths and ids of this run.
+    fn check(&self, output: &Output, expected: Expect) {
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let code = output.status.code().expect("an exit code");
+        expected.assert_eq(&self.stable(&format!("{out}{err}exit {code}\n")));
+    }
+
+    fn stable(&self, text: &str) -> String {
+        let text = text.replace(&self.folder.path().display().to_string(), "TMP");
+        let lines = text.lines().map(|line| match line.split_once("saved as ") {
+            Some(_) => "saved".to_owned(),
+            None if line.starts_with("done in ") => "done".to_owned(),
+            None if line.starts_with("hint: `rath review ") => "hint: review".to_owned(),
+            None => line.trim_end().to_owned(),
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    }
+}
+
+#[test]
+fn a_script_is_not_asked_and_stops_where_a_person_has_to_be() {
+    let rows: [(&[&str], Expect); 6] = [
+        (
+            &[],
+            expect![[r#"
+                Done.
+                sandbox: writes only in TMP/app, no network
+                · read_file a.txt
+                · shell echo two >> a.txt
+                · edit_file below/a.txt
+                · shell echo two >> a.txt
+                done
+                saved
+                exit 0
+            "#]],
+        ),
+        (
+            &["--mode", "read-only"],
+            expect![[r#"
+                Done.
+                sandbox: writes only in TMP/app, no network; changes are refused
+                · read_file a.txt
+                · shell echo two >> a.txt: refused (mode read-only)
+                · edit_file below/a.txt: refused (mode read-only)
+                · shell echo two >> a.txt: refused (mode read-only)
+                done
+                saved
+                exit 0
+            "#]],
+        ),
+        (
+            &["--mode", "ask"],
+            expect![[r#"
+            sandbox: writes only in TMP/app, no network; asks before changes
+            · read_file a.txt
+            saved
+            error: waiting for approval: `call_2_1` (shell)
+            hint: review
+            exit 4
+        "#]],
+        ),
+        (
+            &["--mode", "full"],
+            expect![[r#"
+                Done.
+                sandbox: writes only in TMP/app, no network; asks only before it leaves the sandbox
+                · read_file a.txt
+                · shell echo two >> a.txt
+                · edit_file below/a.txt
+                · shell echo two >> a.txt
+                done
+                saved
+                exit 0
+            "#]],
+        ),
+        (
+            &["--sandbox", "local:."],
+            expect![[r#"
+                Done.
+                no sandbox: tools start in TMP/app and can do anything you can
+                · read_file a.txt
+                · shell echo two >> a.txt
+                · edit_file below/a.txt
+                · shell echo two >> a.txt
+                done
+                saved
+                exit 0
+            "#]],
+        ),
+        (
+            &["--mode", "workspace", "--sandbox", "local:."],
+            expect![[r#"
+                no sandbox: tools start in TMP/app and can do anything you can; asks before commands
+                · read_file a.txt
+                saved
+                error: waiting for approval: `call_2_1` (shell)
+                hint: review
+                exit 4
+            "#]],
+        ),
+    ];
+    for (options, expected) in rows {
+        let place = Place::new(CALLS);
+        let output = place.run_in("app", options);
+        place.check(&output, expected);
+    }
+    let place = Place::new(CALLS);
+    place.check(
+        &place.run_in("app", &["--mode", "yolo"]),
+        expect![[r#"
+        error: invalid value 'yolo' for '--mode <MODE>': unknown mode `yolo`; known: read-only, ask, workspace, full
+
+        For more information, try '--help'.
+        exit 2
+    "#]],
+    );
+}
+
+#[test]
+fn a_decision_after_the_run_is_recorded_with_the_name_of_the_person() {
+    let place = Place::new(CALLS);
+    let output = place.run_in("app", &["--mode", "ask", "--store", "jsonl:.rath/s"]);
+    assert_eq!(output.status.code(), Some(4));
+    let listed =
+        String::from_utf8_lossy(&place.rath("app", &["ls", "--json", "--store", "jsonl:.rath/s"]).stdout).into_owned();
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    let id = listed["session"].as_str().expect("an id");
+    let review = place.rath("app", &["review", id, "--approve", "call_2_1", "--store", "jsonl:.rath/s"]);
+    assert_eq!(review.status.code(), Some(0), "{}", String::from_utf8_lossy(&review.stderr));
+    let script = format!("script:{}", place.path("script.jsonl").display());
+    let resume = ["resume", id, "--model", &script, "--mode", "ask", "--store", "jsonl:.rath/s"];
+    assert_eq!(place.rath("app", &resume).status.code(), Some(4));
+    assert_eq!(place.read("app/a.txt"), "one\ntwo\n");
+    let log = String::from_utf8_lossy(&place.rath("app", &["log", id, "--store", "jsonl:.rath/s"]).stdout).into_owned();
+    assert!(log.contains("approved by ann: call_2_1"), "{log}");
+}
+
+#[test]
+fn the_person_at_the_terminal_is_asked() {
+    let place = Place::new(CALLS);
+    let script = format!("script:{}", place.path("script.jsonl").display());
+    let mut terminal = Terminal::start(place.command("app", &["run", "Go.", "--model", &script]));
+    terminal.answer("allow it?", 1, "perhaps");
+    terminal.answer("not understood", 1, "a");
+    terminal.answer("allow it?", 2, "n not now, please");
+    let (screen, status) = terminal.finish();
+    expect![[r#"
+        sandbox: writes only in TMP/app, no network; asks before changes
+        · read_file a.txt
+        agent wants to use shell (it may change something):
+          echo two >> a.txt
+        s and a also allow later on:
+          command echo two
+          write /a.txt
+        allow it?  y: once  s: in this session  a: always in this directory  n WHY: no
+        > perhaps
+        not understood; y: once  s: in this session  a: always in this directory  n WHY: no
+        > a
+        added to ~/.config/rath/config.toml
+        · shell echo two >> a.txt
+        agent wants to use edit_file (it may change something):
+          --- a/below/a.txt
+          +++ b/below/a.txt
+          @@ -1,1 +1,1 @@
+          -one
+          +three
+        s and a also allow later on:
+          write /below/a.txt
+        allow it?  y: once  s: in this session  a: always in this directory  n WHY: no
+        > n not now, please
+        refused
+        · shell echo two >> a.txt
+        Done.
+        done
+        saved
+    "#]]
+    .assert_eq(&place.stable(&screen));
+    assert_eq!(status.code(), Some(0), "{screen}");
+    assert_eq!(place.read("app/a.txt"), "one\ntwo\ntwo\n");
+    let written = place.read("home/.config/rath/config.toml");
+    expect![[r#"
+        [projects."TMP/app"]
+        allow = [
+          "command echo two",
+          "write /a.txt",
+        ]
+    "#]]
+    .assert_eq(&place.stable(&written));
+    // The rule holds in this directory, and in no other.
+    let options = ["--mode", "ask"];
+    place.check(
+        &place.run_in("app", &options),
+        expect![[r#"
+        sandbox: writes only in TMP/app, no network; asks before changes; 2 rules
+        · read_file a.txt
+        · shell echo two >> a.txt
+        saved
+        error: waiting for approval: `call_3_1` (edit_file)
+        hint: review
+        exit 4
+    "#]],
+    );
+    place.write("other/a.txt", "one\n");
+    assert_eq!(place.run_in("other", &options).status.code(), Some(4));
+    assert_eq!(place.read("other/a.txt"), "one\n");
+}
+
+#[test]
+fn what_was_typed_before_a_question_is_no_answer_to_it() {
+    let place = Place::new(CALLS);
+    let script = format!("script:{}", place.path("script.jsonl").display());
+    let mut terminal = Terminal::start(place.command("app", &["run", "Go.", "--model", &script]));
+    terminal.answer("allow it?", 1, "y\ny\ny\ny");
+    terminal.answer("allow it?", 2, "n");
+    terminal.answer("allow it?", 3, "n");
+    let (screen, _) = terminal.finish();
+    assert_eq!(place.read("app/a.txt"), "one\ntwo\n", "{screen}");
+}
+
+#[test]
+fn an_interrupted_question_leaves_the_call_waiting() {
+    for signal in ["INT", "eof"] {
+        let place = Place::new(CALLS);
+        let script = format!("script:{}", place.path("script.jsonl").display());
+        let mut terminal = Terminal::start(place.command("app", &["run", "Go.", "--model", &script]));
+        match signal {
+            "eof" => terminal.answer("allow it?", 1, "\u{4}"),
+            _ => {
+                rath_test_support::wait_until("the question", || terminal.screen().contains("allow it?"));
+                let kill = rath_test_support::program("kill").args(["-INT", &terminal.id().to_string()]).status();
+                assert!(kill.expect("kill runs").success());
+            }
+        }
+        let (screen, status) = terminal.finish();
+        let code = if signal == "eof" { 4 } else { 130 };
+        assert_eq!(status.code(), Some(code), "{screen}");
+        assert_eq!(place.read("app/a.txt"), "one\n");
+    }
+}
+
+#[test]
+fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
+    let place = Place::new(CALLS);
+    place.write("app/rath.toml", "[permissions]\nmode = \"full\"\nallow = [\"command echo *\", \"write a.txt\"]\n");
+    let options = ["--mode", "ask"];
+    place.check(
+        &place.run_in("app", &options),
+        expect![[r#"
+        sandbox: writes only in TMP/app, no network; asks before changes
+        note: rath.toml allows 2 rules, not in force; `rath config` shows them
+        · read_file a.txt
+        saved
+        error: waiting for approval: `call_2_1` (shell)
+        hint: review
+        exit 4
+    "#]],
+    );
+    place.check(
+        &place.rath("app", &["config"]),
+        expect![[r#"
+            not in force: mode full  (TMP/app/rath.toml)
+            not in force: allow command echo *  (TMP/app/rath.toml)
+            not in force: allow write a.txt  (TMP/app/rath.toml)
+            hint: `rath config trust` accepts what the project allows
+            exit 0
+        "#]],
+    );
+    place.check(
+        &place.rath("app", &["config", "trust"]),
+        expect![[r#"
+        mode full  (TMP/app/rath.toml)
+        allow command echo *  (TMP/app/rath.toml)
+        allow write a.txt  (TMP/app/rath.toml)
+        accepted rath.toml
+        exit 0
+    "#]],
+    );
+    place.check(
+        &place.run_in("app", &options),
+        expect![[r#"
+            Done.
+            sandbox: writes only in TMP/app, no network; asks before changes; 2 rules
+            · read_file a.txt
+            · shell echo two >> a.txt
+            · edit_file below/a.txt
+            · shell echo two >> a.txt
+            done
+            saved
+            exit 0
+        "#]],
+    );
+    // Another content, and the same content elsewhere, are not trusted.
+    place.write("app/rath.toml", "[permissions]\nallow = [\"command *\"]\n");
+    place.write("app/a.txt", "one\n");
+    assert_eq!(place.run_in("app", &options).status.code(), Some(4));
+    place.write("app/rath.toml", "[permissions]\nmode = \"read-only\"\ndeny = [\"read /below/a.txt\"]\n");
+    place.check(
+        &place.run_in("app", &[]),
+        expect![[r#"
+            Done.
+            sandbox: writes only in TMP/app, no network; changes are refused; 1 rule
+            · read_file a.txt
+            · shell echo two >> a.txt: refused (mode read-only)
+            · edit_file below/a.txt: refused (mode read-only)
+            · shell echo two >> a.txt: refused (mode read-only)
+            done
+            saved
+            exit 0
+        "#]],
+    );
+    // The file of a project counts in its directories too.
+    place.check(
+        &place.run_in("app/below", &["--mode", "workspace"]),
+        expect![[r#"
+            Done.
+            sandbox: writes only in TMP/app/below, no network; 1 rule
+            · read_file a.txt: refused (deny read /below/a.txt)
+            · shell echo two >> a.txt
+            · edit_file below/a.txt
+            · edit_file failed
+            · shell echo two >> a.txt
+            done
+            saved
+            exit 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrong_configuration_is_an_error_and_nothing_runs() {
+    let place = Place::new(CALLS);
+    let mut found = String::new();
+    for text in [
+        "[permissions]\nallow = [\"comand ls\"]\n",
+        "[permissions]\nallows = []\n",
+        "[permissions]\nmode = \"yolo\"\n",
+        "[permissions]\nmode = 1\n",
+        "[permissions]\ndeny = \"read .env\"\n",
+        "[permissions]\ndeny = [1]\n",
+        "permissions = 1\n",
+        "[permission]\n",
+        "[permissions\n",
+        "[projects.\"app\"]\n",
+        "[projects]\na = 1\n",
+        "\u{202e}\u{1b}[31m = 1\n",
+    ] {
+        for name in ["app/rath.toml", "home/.config/rath/config.toml"] {
+            place.write(name, text);
+            let output = place.run_in("app", &[]);
+            assert_eq!(output.status.code(), Some(2), "{text}");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!error.contains('\u{1b}') && !error.contains('\u{202e}'), "{error:?}");
+            found.push_str(error.lines().next().unwrap_or_default());
+            found.push('\n');
+            std::fs::remove_file(place.path(name)).expect("removed");
+        }
+    }
+    expect![[r#"
+        error: the configuration rath.toml is wrong: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `allow comand ls` is not a rule: unknown kind `comand`; known: tool, command, read, write, host, server, outside
+        error: the configuration rath.toml is wrong: unknown name `allows`; known: mode, allow, ask, deny
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown name `allows`; known: mode, allow, ask, deny
+        error: the configuration rath.toml is wrong: unknown mode `yolo`; known: read-only, ask, workspace, full
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown mode `yolo`; known: read-only, ask, workspace, full
+        error: the configuration rath.toml is wrong: `mode` is not a text
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `mode` is not a text
+        error: the configuration rath.toml is wrong: `deny` is not a list of rules
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `deny` is not a list of rules
+        error: the configuration rath.toml is wrong: a rule in `deny` is not a text
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: a rule in `deny` is not a text
+        error: the configuration rath.toml is wrong: `permissions` is not a section
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `permissions` is not a section
+        error: the configuration rath.toml is wrong: unknown section `permission`; known: permissions, projects
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: unknown section `permission`; known: permissions, projects
+        error: the configuration rath.toml is wrong: line 1: unclosed table, expected `]`
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: unclosed table, expected `]`
+        error: the configuration rath.toml is wrong: `app` in `projects` is not an absolute path
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `app` in `projects` is not an absolute path
+        error: the configuration rath.toml is wrong: `projects."a"` is not a section
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: `projects."a"` is not a section
+        error: the configuration rath.toml is wrong: line 1: key with no value, expected `=`
+        error: the configuration TMP/home/.config/rath/config.toml is wrong: line 1: key with no value, expected `=`
+    "#]].assert_eq(&place.stable(&found));
+    assert_eq!(place.read("app/a.txt"), "one\n");
+    place.write("app/rath.toml", "[projects.\"/\"]\nallow = [\"tool *\"]\n");
+    place.check(
+        &place.run_in("app", &[]),
+        expect![[r#"
+        error: the configuration rath.toml is wrong: only your own configuration can have `projects`
+        hint: `rath config --help` shows the format
+        exit 2
+    "#]],
+    );
+}
+
+#[test]
+fn tools_cannot_write_the_configuration() {
+    let script = r#"{"calls": [{"name": "write_file", "arguments": {"path": "rath.toml", "text": "x"}}]}
+{"text": "Done."}
+"#;
+    let place = Place::new(script);
+    assert_eq!(place.run_in("app", &[]).status.code(), Some(4));
+    let mut inside = place.command("app", &["run", "Go.", "--model", "script:../script.jsonl"]);
+    let output = inside.env("XDG_CONFIG_HOME", place.path("app/config")).output().expect("rath runs");
+    place.check(
+        &output,
+        expect![[r#"
+        error: tools could write your configuration config/rath/config.toml, which is in their directory
+        hint: set XDG_CONFIG_HOME to a directory outside of the project
+        exit 1
+    "#]],
+    );
+    assert!(!Path::new(&place.path("app/rath.toml")).exists());
+}

@@ -1,0 +1,490 @@
+//! The commands in a line of shell, as far as they can be known without running it.
+//!
+//! Rules are compared with these commands. A line with a part that is only known when it runs (a variable as the name of a
+//! command, a here-document, a function) is marked: no rule allows it, and a rule that may forbid it asks.
+
+use std::path::Path;
+
+/// The number of lines inside of lines (`$(..)`, `sh -c ..`) that are looked into.
+const MAX_DEPTH: u32 = 8;
+/// The longest line that is looked into, in bytes.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// The text that stands for the output of a command.
+const SUBSTITUTED: &str = "$(..)";
+
+/// The commands of a line of shell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ShellLine {
+    pub(super) commands: Vec<SimpleCommand>,
+    /// The files that output is redirected to.
+    pub(super) writes: Vec<String>,
+    /// True if a part of the line is only known when it runs.
+    pub(super) is_opaque: bool,
+    /// True if this is no line of shell, but one program with its arguments.
+    pub(super) is_program: bool,
+}
+
+/// One command: a program and its arguments, without quotes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SimpleCommand {
+    words: Vec<String>,
+    /// The words as they would be typed: with quotes where these make a difference.
+    typed: Vec<String>,
+}
+
+/// The number of words of a command that are looked at.
+const MAX_WORDS: usize = 500;
+/// The number of words at which the command that another one runs may begin.
+const MAX_STARTS: usize = 32;
+
+impl SimpleCommand {
+    /// Creates a command from words that no shell reads.
+    pub(super) fn new(words: Vec<String>) -> Self {
+        let typed = words.iter().map(|word| quote(word, '\'')).collect();
+        SimpleCommand { words, typed }
+    }
+
+    /// Returns the whole command, with one space between words and quotes where they make a difference.
+    pub(super) fn text(&self) -> String {
+        self.typed.join(" ")
+    }
+
+    /// Returns the texts by which a rule can forbid the command: itself, its end without variables that are set for it and
+    /// without programs that run others (`sudo`, `env`), and each of these without the directory of the program.
+    pub(super) fn forms(&self) -> Vec<String> {
+        const RUNNERS: [&str; 17] = [
+            "sudo", "doas", "env", "nohup", "nice", "ionice", "time", "command", "exec", "builtin", "xargs", "timeout",
+            "setsid", "stdbuf", "busybox", "find", "watch",
+        ];
+        let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+        let mut forms = vec![self.text()];
+        let mut add_from = |start: usize| {
+            let (words, typed) = (&self.words[start..], &self.typed[start..]);
+            let Some((program, rest)) = words.split_first() else { return };
+            // Without quotes too: a rule that forbids should not depend on how a word is written.
+            forms.extend([typed.join(" "), words.join(" "), [&[base(program)], rest].concat().join(" ")]);
+        };
+        let first = self.words.iter().position(|word| !is_assignment(word)).unwrap_or(self.words.len());
+        add_from(first);
+        if self.words.get(first).is_some_and(|word| RUNNERS.contains(&base(word).as_str())) {
+            (first + 1..self.words.len()).take(MAX_STARTS).for_each(add_from);
+        }
+        forms
+    }
+
+    /// Returns true if the command changes to a directory below the one that it runs in.
+    pub(super) fn is_cd_inside(&self) -> bool {
+        match &self.words[..] {
+            [cd, path] => cd == "cd" && is_path_inside(path),
+            _ => false,
+        }
+    }
+
+    /// Returns the line that a shell is given as an argument: of `sh -c LINE` and `eval WORD..`.
+    fn inner_line(&self) -> Option<String> {
+        const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
+        let at = self.words.iter().position(|word| {
+            let name = word.rsplit('/').next().unwrap_or_default();
+            name == "eval" || SHELLS.contains(&name)
+        })?;
+        if self.words[at].ends_with("eval") {
+            return Some(self.words[at + 1..].join(" "));
+        }
+        let options = self.words[at + 1..].iter().take_while(|word| word.starts_with('-'));
+        let count = options.clone().count();
+        options.clone().any(|option| !option.starts_with("--") && option.contains('c')).then_some(())?;
+        self.words.get(at + 1 + count).cloned()
+    }
+}
+
+/// Returns a word with quotes around it, if it needs them.
+fn quote(word: &str, with: char) -> String {
+    let needs = |it: char| it.is_whitespace() || "'\"\\;&|<>()`".contains(it) || (with == '\'' && is_special(it));
+    match word.is_empty() || word.contains(needs) {
+        true if with == '\'' => format!("'{}'", word.replace('\'', r"'\''")),
+        true => format!("\"{word}\""),
+        false => word.to_owned(),
+    }
+}
+
+/// Returns true if a shell replaces the character, or what follows it, unless it is quoted.
+fn is_special(character: char) -> bool {
+    "*?[]$~{}#!^=".contains(character)
+}
+
+fn is_assignment(word: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_')
+            && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
+    };
+    word.split_once('=').is_some_and(|(name, _)| is_name(name.trim_end_matches('+')))
+}
+
+/// Returns true if a word is a path that leads down from a directory, and is known before the line runs.
+fn is_path_inside(word: &str) -> bool {
+    !word.starts_with(['/', '~', '-', '$', '`']) && !word.contains('$') && word.split('/').all(|part| part != "..")
+}
+
+impl ShellLine {
+    /// Returns true if no rule about commands or paths can tell what the line does.
+    pub(super) fn is_unclear(&self) -> bool {
+        let changes_directory =
+            self.commands.iter().any(|command| command.words.iter().any(|word| word == "cd" || word == "pushd"));
+        self.is_opaque || self.commands.is_empty() || (changes_directory && !self.writes.is_empty())
+    }
+
+    /// Replaces absolute paths that the line writes by those in the workspace. A path that leads out of it is in no rule.
+    pub(super) fn within(mut self, directory: Option<&Path>) -> Self {
+        for path in std::mem::take(&mut self.writes) {
+            let inside = match path.strip_prefix('/') {
+                None => Some(path.clone()),
+                Some(_) => directory
+                    .and_then(|directory| Path::new(&path).strip_prefix(directory).ok()?.to_str().map(str::to_owned)),
+            };
+            match inside.filter(|path| !path.starts_with('~') && path.split('/').all(|part| part != "..")) {
+                Some(inside) => self.writes.push(inside),
+                None => self.is_opaque = true,
+            }
+        }
+        self
+    }
+
+    /// Returns true if rules can describe the line so that a person understands them later.
+    pub(super) fn can_be_a_rule(&self) -> bool {
+        let is_substituted = |command: &SimpleCommand| command.words.iter().any(|word| word.contains(SUBSTITUTED));
+        !self.is_unclear() && !self.is_program && !self.commands.iter().any(is_substituted)
+    }
+
+    /// Finds the commands of a line.
+    pub(super) fn parse(line: &str) -> Self {
+        let mut found = ShellLine::default();
+        parse_line(line, 0, &mut found);
+        found
+    }
+}
+
+fn parse_line(line: &str, depth: u32, found: &mut ShellLine) {
+    if depth > MAX_DEPTH || line.len() > MAX_LINE_BYTES {
+        found.is_opaque = true;
+        return;
+    }
+    // Characters that one program takes for a blank or an end, and another for a letter.
+    if line.chars().any(|it| it.is_control() && !matches!(it, '\n' | '\t')) {
+        found.is_opaque = true;
+    }
+    let first = found.commands.len();
+    let mut parser = Parser { rest: line, depth, found };
+    parser.list(End::Text);
+    // What follows a closing parenthesis that was never opened.
+    if !parser.rest.is_empty() {
+        parser.found.is_opaque = true;
+    }
+    let inner: Vec<_> = found.commands[first..].iter().filter_map(SimpleCommand::inner_line).collect();
+    inner.iter().for_each(|line| parse_line(line, depth + 1, found));
+}
+
+/// The character that ends a list of commands.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Text,
+    Parenthesis,
+}
+
+struct Parser<'a, 'b> {
+    rest: &'a str,
+    depth: u32,
+    found: &'b mut ShellLine,
+}
+
+/// A word of a command.
+#[derive(Default)]
+struct Word {
+    text: String,
+    /// True if there is a word, which may be empty: `''`.
+    is_there: bool,
+    /// True if a part of it was quoted: then it is no reserved word.
+    is_quoted: bool,
+    /// True if a part of it is only known when the line runs.
+    is_unknown: bool,
+    /// True if a character that a shell would replace is quoted.
+    has_quoted_special: bool,
+    /// True if a character that a shell replaces is not quoted.
+    has_bare_special: bool,
+}
+
+impl Word {
+    fn push_quoted(&mut self, character: char) {
+        self.is_quoted = true;
+        self.has_quoted_special |= is_special(character);
+        self.text.push(character);
+    }
+
+    fn push_bare(&mut self, character: char) {
+        self.has_bare_special |= is_special(character) && character != '=';
+        self.text.push(character);
+    }
+
+    /// Returns the word as it would be typed.
+    fn typed(&self) -> String {
+        // Without quotes the shell replaces it, with quotes it does not: the two are not the same word.
+        match (self.is_unknown || self.has_bare_special, self.has_quoted_special) {
+            (true, _) => quote(&self.text, '"'),
+            (false, true) => format!("'{}'", self.text.replace('\'', r"'\''")),
+            (false, false) => quote(&self.text, '"').replace('"', "'"),
+        }
+    }
+}
+
+/// The use of the next word.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Argument,
+    /// The file of `> file`.
+    WriteTarget,
+    /// The file of `< file`, or the text of `<<< text`.
+    ReadSource,
+    /// The descriptor or the file of `>& word`.
+    DescriptorOrFile,
+}
+
+impl Parser<'_, '_> {
+    fn next(&mut self) -> Option<char> {
+        let mut chars = self.rest.chars();
+        let next = chars.next()?;
+        self.rest = chars.as_str();
+        Some(next)
+    }
+
+    fn take(&mut self, prefix: &str) -> bool {
+        self.rest.strip_prefix(prefix).map(|rest| self.rest = rest).is_some()
+    }
+
+    /// Reads commands up to the end of the text, or past the parenthesis that closes them.
+    fn list(&mut self, end: End) {
+        let (mut words, mut word, mut role) = (Vec::new(), Word::default(), Role::Argument);
+        while let Some(next) = self.next() {
+            match next {
+                ' ' | '\t' => self.end_word(&mut word, &mut role, &mut words),
+                '\n' | ';' | '&' | '|' | '(' | ')' => {
+                    // One shell reads `&>file` as a redirection, another as the end of a command and a redirection.
+                    self.found.is_opaque |= next == '&' && self.rest.starts_with('>');
+                    self.end_word(&mut word, &mut role, &mut words);
+                    self.end_command(&mut words);
+                    role = Role::Argument;
+                    match next {
+                        // Also a function: its body is a list of commands like any other.
+                        '(' => self.nested(),
+                        ')' if end == End::Parenthesis => return,
+                        ')' => self.found.is_opaque = true,
+                        _ => {}
+                    }
+                }
+                '#' if !word.is_there => {
+                    let line = self.rest.find('\n').unwrap_or(self.rest.len());
+                    self.rest = &self.rest[line..];
+                }
+                '<' | '>' => {
+                    let is_descriptor = word.text.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_quoted;
+                    if is_descriptor {
+                        word = Word::default();
+                    }
+                    self.end_word(&mut word, &mut role, &mut words);
+                    role = self.redirection(next);
+                }
+                _ => self.part_of_word(next, &mut word),
+            }
+        }
+        self.end_word(&mut word, &mut role, &mut words);
+        self.end_command(&mut words);
+        if end == End::Parenthesis {
+            self.found.is_opaque = true;
+        }
+    }
+
+    /// Reads the rest of a redirection operator, and returns the use of the next word.
+    fn redirection(&mut self, first: char) -> Role {
+        if self.take("(") {
+            self.nested();
+            return Role::Argument;
+        }
+        if first == '<' {
+            if self.take("<<") {
+                return Role::ReadSource;
+            }
+            // The text of a here-document is data, and is read as commands here: no rule may allow such a line.
+            if self.take("<") {
+                self.found.is_opaque = true;
+                return Role::ReadSource;
+            }
+            if self.take(">") {
+                return Role::WriteTarget;
+            }
+            self.take("&");
+            return Role::ReadSource;
+        }
+        if self.take("&") {
+            return Role::DescriptorOrFile;
+        }
+        let _ = self.take(">") || self.take("|");
+        Role::WriteTarget
+    }
+
+    /// Reads the commands in parentheses.
+    fn nested(&mut self) {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            self.found.is_opaque = true;
+            self.rest = "";
+        } else {
+            self.list(End::Parenthesis);
+        }
+        self.depth -= 1;
+    }
+
+    fn part_of_word(&mut self, next: char, word: &mut Word) {
+        word.is_there = true;
+        match next {
+            '\\' => match self.next() {
+                // A line that goes on could be cut anywhere, even in the middle of an operator.
+                Some('\n') | None => self.found.is_opaque = true,
+                Some(next) => word.push_quoted(next),
+            },
+            '\'' => {
+                word.is_quoted = true;
+                match self.rest.split_once('\'') {
+                    Some((text, rest)) => {
+                        text.chars().for_each(|next| word.push_quoted(next));
+                        self.rest = rest;
+                    }
+                    None => self.unfinished(),
+                }
+            }
+            '"' => {
+                word.is_quoted = true;
+                self.double_quoted(word);
+            }
+            '`' => self.backquoted(word),
+            '$' => self.dollar(word),
+            other => word.push_bare(other),
+        }
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) {
+        loop {
+            match self.next() {
+                Some('"') => return,
+                Some('\\') => match self.next() {
+                    Some('\n') => self.found.is_opaque = true,
+                    Some(next @ ('$' | '`' | '"' | '\\')) => word.push_quoted(next),
+                    Some(next) => ['\\', next].into_iter().for_each(|next| word.push_quoted(next)),
+                    None => return self.unfinished(),
+                },
+                Some('`') => self.backquoted(word),
+                Some('$') => self.dollar(word),
+                Some(next) => word.push_quoted(next),
+                None => return self.unfinished(),
+            }
+        }
+    }
+
+    /// Reads a command between backquotes.
+    fn backquoted(&mut self, word: &mut Word) {
+        word.is_unknown = true;
+        word.text.push_str(SUBSTITUTED);
+        let mut line = String::new();
+        loop {
+            match self.next() {
+                Some('`') => break,
+                // The rules for backslashes in backquotes are not worth knowing.
+                Some('\\') => {
+                    self.found.is_opaque = true;
+                    line.extend(self.next());
+                }
+                Some(next) => line.push(next),
+                None => return self.unfinished(),
+            }
+        }
+        parse_line(&line, self.depth + 1, self.found);
+    }
+
+    /// Reads a variable or a command whose output is used.
+    fn dollar(&mut self, word: &mut Word) {
+        // In arithmetic, quotes and comments mean something else.
+        self.found.is_opaque |= self.rest.starts_with("((") || self.rest.starts_with('[');
+        if self.take("(") {
+            word.is_unknown = true;
+            word.text.push_str(SUBSTITUTED);
+            return self.nested();
+        }
+        let is_value = |it: char| it.is_alphanumeric() || "_{'\"@*#?$!-".contains(it);
+        if self.rest.starts_with(is_value) {
+            word.is_unknown = true;
+            // The inside of `${..}` may run commands too, and of `$'..'` be anything: neither is looked into.
+            if self.rest.starts_with(['{', '\'', '"']) {
+                self.found.is_opaque = true;
+            }
+        }
+        word.push_bare('$');
+    }
+
+    fn unfinished(&mut self) {
+        self.found.is_opaque = true;
+        self.rest = "";
+    }
+
+    fn end_word(&mut self, word: &mut Word, role: &mut Role, words: &mut Vec<Word>) {
+        let word = std::mem::take(word);
+        if !word.is_there {
+            return;
+        }
+        match std::mem::replace(role, Role::Argument) {
+            Role::Argument => words.push(word),
+            Role::ReadSource => {}
+            Role::DescriptorOrFile if word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit()) => {}
+            Role::WriteTarget | Role::DescriptorOrFile if word.is_unknown || word.has_bare_special => {
+                self.found.is_opaque = true;
+            }
+            Role::WriteTarget | Role::DescriptorOrFile if word.text == "/dev/null" => {}
+            Role::WriteTarget | Role::DescriptorOrFile => {
+                let parts = word
+                    .text
+                    .split('/')
+                    .enumerate()
+                    .filter(|(nth, part)| *part != "." && (*nth == 0 || !part.is_empty()));
+                self.found.writes.push(parts.map(|(_, part)| part).collect::<Vec<_>>().join("/"));
+            }
+        }
+    }
+
+    fn end_command(&mut self, words: &mut Vec<Word>) {
+        /// Words that a command follows.
+        const BEFORE_COMMAND: [&str; 10] = ["if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"];
+        /// Words that begin what is not looked into.
+        const COMPOUND: [&str; 6] = ["for", "case", "select", "function", "coproc", "[["];
+        const CLOSING: [&str; 4] = ["fi", "done", "}", "esac"];
+        let mut words: &[Word] = &std::mem::take(words);
+        while let [first, rest @ ..] = words
+            && !first.is_quoted
+            && (BEFORE_COMMAND.contains(&first.text.as_str()) || CLOSING.contains(&first.text.as_str()))
+        {
+            words = rest;
+        }
+        let Some(first) = words.first() else { return };
+        let name = words.iter().find(|word| !is_assignment(&word.text));
+        let is_compound = !first.is_quoted && COMPOUND.contains(&first.text.as_str());
+        self.found.is_opaque |= is_compound || name.is_some_and(|name| name.is_unknown);
+        self.found.is_opaque |=
+            words.len() > MAX_WORDS || words.iter().any(|word| word.has_bare_special && word.has_quoted_special);
+        // The program itself has to be known: `/bin/r?` is one, and `~/x` another.
+        self.found.is_opaque |= name.is_some_and(|name| name.has_bare_special);
+        let words = &words[..words.len().min(MAX_WORDS)];
+        self.found.commands.push(SimpleCommand {
+            words: words.iter().map(|word| word.text.clone()).collect(),
+            typed: words.iter().map(Word::typed).collect(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

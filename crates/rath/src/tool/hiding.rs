@@ -1,0 +1,138 @@
+//! A sandbox without the files that a policy forbids to read.
+//!
+//! Tools that list and search look at many files, and a command at any: so the files are kept from them here, not where a
+//! call is decided.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::blocking::run_blocking;
+use crate::policy::ActivePolicy;
+use crate::sandbox::{
+    ByteRange, Capabilities, Command, Digest, DirEntry, Error, ErrorKind, Output, Result, Root, Sandbox,
+    SandboxBackend, Sink,
+};
+
+/// The number of directory entries that are looked at for files to hide from a command.
+const MAX_ENTRIES: usize = 500_000;
+
+/// A sandbox, and the policy that hides some of its files.
+struct HidingSandbox {
+    inner: Sandbox,
+    policy: Arc<ActivePolicy>,
+}
+
+/// Returns a sandbox without the files that the policy forbids to read.
+pub(super) fn hiding(inner: Sandbox, policy: &Arc<ActivePolicy>) -> Sandbox {
+    match policy.hides_files() {
+        true => Sandbox::new(HidingSandbox { inner, policy: policy.clone() }),
+        false => inner,
+    }
+}
+
+impl HidingSandbox {
+    /// Fails if a path leads to a file that is hidden, by whatever links.
+    async fn check(&self, path: &str) -> Result<()> {
+        let (directory, name, policy) =
+            (self.inner.directory().map(Path::to_owned), path.to_owned(), self.policy.clone());
+        let rule = run_blocking(move || -> Result<_> {
+            let root = directory.and_then(|directory| Root::open(&directory).ok());
+            let canonical = root.and_then(|root| root.canonical_name(&name)).unwrap_or(name);
+            Ok(policy.hides(&canonical))
+        });
+        match rule.await? {
+            Some(rule) => Err(Error::new(ErrorKind::Io, format_args!("`{path}` may not be read ({rule})"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the files that a command must not see.
+    async fn hidden_files(&self) -> Result<Vec<PathBuf>> {
+        let Some(directory) = self.inner.directory().map(Path::to_owned) else { return Ok(Vec::new()) };
+        let policy = self.policy.clone();
+        run_blocking(move || find_hidden(&directory, &policy)).await
+    }
+}
+
+/// Finds the files and directories below a directory that a policy hides.
+///
+/// What cannot be looked into is hidden as a whole: a command may be able to.
+fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    let mut directories = VecDeque::from([PathBuf::new()]);
+    while let Some(directory) = directories.pop_front() {
+        let entries = match std::fs::read_dir(top.join(&directory)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(_) => {
+                found.push(directory);
+                continue;
+            }
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                found.push(directory);
+                break;
+            };
+            seen += 1;
+            if seen > MAX_ENTRIES {
+                let message = format!("there are more than {MAX_ENTRIES} files to compare with rules about reading");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            let path = directory.join(entry.file_name());
+            if policy.hides(&path.to_string_lossy()).is_some() {
+                found.push(path);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push_back(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl SandboxBackend for HidingSandbox {
+    fn uri(&self) -> &str {
+        self.inner.uri()
+    }
+
+    async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
+        let mut command = command.clone();
+        command.hidden.extend(self.hidden_files().await?);
+        self.inner.run_streaming(&command, sink).await
+    }
+
+    async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {
+        self.check(path).await?;
+        self.inner.read(path, range).await
+    }
+
+    async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.inner.write(path, bytes).await
+    }
+
+    async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
+        self.check(path).await?;
+        self.inner.list(path).await
+    }
+
+    async fn stat(&self, path: &str) -> Result<Option<DirEntry>> {
+        self.inner.stat(path).await
+    }
+
+    async fn spool_path(&self, digest: Digest) -> Result<Option<PathBuf>> {
+        self.inner.spool_path(digest).await
+    }
+
+    async fn capabilities(&self) -> Result<Capabilities> {
+        self.inner.capabilities().await
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
+    }
+
+    fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
+        Some(hiding(self.inner.with_directory(directory)?, &self.policy))
+    }
+}

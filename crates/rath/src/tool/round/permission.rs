@@ -1,0 +1,238 @@
+//! The session's policy, applied to the calls of a round.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rath_record::chunk::{Approved, Asked, Call, Chunk, Denied, Outcome};
+use rath_record::turn::Progress;
+
+use super::{CallAction, CallOutcome, CallPlan, ReadyCall, resolve};
+use crate::blocking::run_blocking;
+use crate::policy::{ActivePolicy, Answer, CallFacts, Decision, Question, Use};
+use crate::sandbox::{Capabilities, Isolation, Network, Root};
+use crate::session::{Result, Session, within_limits};
+use crate::tool::{Access, Nature, ToolCx, Touch};
+
+/// Decides about the calls of a round: by the policy, and by a person where the policy can ask one. Decisions are recorded.
+pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Result<()> {
+    let policy = session.policy().cloned();
+    let is_given = policy.is_some();
+    let policy = policy.unwrap_or_else(|| Arc::new(ActivePolicy::new(Default::default())));
+    for plan in plans.iter_mut() {
+        wait_below(session, &policy, plan);
+    }
+    let needs_facts = |plan: &CallPlan| matches!(plan.action, CallAction::Make(_) | CallAction::AskApproval { .. });
+    if !is_given && !plans.iter().any(|plan| needs_decision(&plan.action)) {
+        return Ok(());
+    }
+    let surroundings = Surroundings::of(session, &policy, plans).await;
+    for plan in plans.iter_mut().filter(|plan| needs_facts(plan)) {
+        let (mut ready, held) = match std::mem::replace(&mut plan.action, CallAction::AskEnd) {
+            CallAction::Make(ready) => (ready, None),
+            CallAction::AskApproval { ready, why, .. } => (ready, Some(why)),
+            CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => {
+                unreachable!("these calls need no facts")
+            }
+        };
+        let facts = surroundings.facts(&policy, &mut ready).await?;
+        let is_decided = ready.is_started() || matches!(ready.progress, Progress::Approved | Progress::Paused { .. });
+        plan.action = match (policy.decide(&facts, || session.granted_rules()), held) {
+            (Decision::Deny { rule }, _) => deny(session, Denied::new(plan.call.id.clone(), REFUSED).with_rule(rule)),
+            (_, Some(why)) => ask(session, &policy, &plan.call, ready, &facts, (why, None)).await,
+            (Decision::Ask { why, rule }, None) if !is_decided => {
+                ask(session, &policy, &plan.call, ready, &facts, (why, Some(rule))).await
+            }
+            (Decision::Ask { .. }, None) => CallAction::Make(ready),
+            (Decision::Allow { rule }, None) => {
+                let mode = || format!("mode {}", policy.policy.mode().name());
+                ready.rule = rule.or(is_given.then(mode));
+                CallAction::Make(ready)
+            }
+        };
+    }
+    Ok(())
+}
+
+const REFUSED: &str = "the rules of the user do not allow it";
+
+/// Records why calls wait for a person, once for each.
+pub(super) fn record_questions(session: &mut Session, plans: &[CallPlan]) {
+    for CallPlan { call, action } in plans {
+        let CallAction::AskApproval { why, rule, .. } = action else { continue };
+        let is_asked =
+            |chunk: &Chunk| matches!(chunk, Chunk::Asked(asked) if asked.call == call.id && asked.why == *why);
+        let is_answer = |chunk: &Chunk| matches!(chunk, Chunk::Assistant(_));
+        let mut since = session.as_record().newest_first().take_while(|step| !is_answer(step.chunk()));
+        if !since.any(|step| is_asked(step.chunk())) {
+            session.push(Asked::new(call.id.clone(), why.as_str()).with_rule(rule.clone()));
+        }
+    }
+}
+
+/// Lets a paused call wait on, if nobody has decided about the calls below it and nobody can be asked.
+fn wait_below(session: &Session, policy: &ActivePolicy, plan: &mut CallPlan) {
+    let CallAction::Make(ReadyCall { progress: Progress::Paused { .. }, .. }) = plan.action else { return };
+    let open = || session.paused_work(&plan.call.id).into_iter().flat_map(|work| work.open_calls());
+    let is_undecided = |progress: &Progress| !matches!(progress, Progress::Approved | Progress::Denied { .. });
+    let undecided: Vec<_> = open().filter(|pending| is_undecided(&pending.progress)).collect();
+    // Of the calls of a round only some needed a decision, so one that was decided lets the workflow try again.
+    if !policy.policy.can_ask() && undecided.len() == open().count() && !undecided.is_empty() {
+        let calls = undecided.into_iter().map(|mut pending| {
+            pending.call.id = format!("{}/{}", plan.call.id, pending.call.id).into();
+            pending
+        });
+        plan.action = CallAction::AskBelow(calls.collect());
+    }
+}
+
+/// Returns true if a decision is needed even where the session has no policy.
+fn needs_decision(action: &CallAction) -> bool {
+    match action {
+        CallAction::Make(ready) => ready.needs_approval || ready.uses.iter().any(Use::leaves_sandbox),
+        CallAction::AskApproval { .. } => true,
+        CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => false,
+    }
+}
+
+/// Records the denial of a call, and returns the outcome that the model reads.
+fn deny(session: &mut Session, denied: Denied) -> CallAction {
+    let outcome = denial(&denied);
+    session.push(denied);
+    CallAction::Close(outcome)
+}
+
+/// Returns the outcome of a call that was denied while it was planned.
+pub(super) fn denial(denied: &Denied) -> CallOutcome {
+    let rule = denied.rule.iter().map(|rule| format!(" ({rule})")).collect::<String>();
+    CallOutcome::new(Outcome::Denied, format!("denied: {}{rule}", denied.reason))
+}
+
+/// Asks a person about a call, and records the answer.
+async fn ask(
+    session: &mut Session,
+    policy: &ActivePolicy,
+    call: &Call,
+    mut ready: ReadyCall,
+    facts: &CallFacts,
+    (why, rule): (String, Option<String>),
+) -> CallAction {
+    if !policy.policy.can_ask() {
+        return CallAction::AskApproval { ready, why, rule };
+    }
+    let cx = ToolCx::with_key(session.for_tool(), call.clone(), ready.key.clone());
+    let preview = ready.tool.tool().preview(&cx, &ready.arguments).await;
+    let module = session.module().map(str::to_owned);
+    let rules = facts.rules_to_offer();
+    let question = Question { call: call.clone(), module, why: why.clone(), rule: rule.clone(), preview, rules };
+    // If a limit ends the wait, there is no answer.
+    let answer = within_limits(session, policy.policy.ask(question)).await.unwrap_or(Answer::Wait);
+    match answer {
+        Answer::Wait => CallAction::AskApproval { ready, why, rule },
+        Answer::Deny { by, reason } => deny(session, Denied::new(call.id.clone(), reason).with_by(by)),
+        Answer::Allow { by, rules } => {
+            let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
+            policy.grant(rules);
+            session.push(Approved::new(call.id.clone()).with_by(by).with_rules(texts));
+            ready.progress = Progress::Approved;
+            CallAction::Make(ready)
+        }
+    }
+}
+
+/// The surroundings of the calls that decisions depend on.
+#[derive(Default)]
+struct Surroundings {
+    /// The directory in which paths are resolved; none if no rule is about paths.
+    root: Option<Arc<Root>>,
+    /// The workspace, if it is a directory of this machine.
+    directory: Option<PathBuf>,
+    /// The restrictions of the sandbox; none if no decision depends on them.
+    capabilities: Option<Capabilities>,
+}
+
+impl Surroundings {
+    async fn of(session: &Session, policy: &ActivePolicy, plans: &[CallPlan]) -> Self {
+        let ready = || {
+            plans.iter().filter_map(|plan| match &plan.action {
+                CallAction::Make(ready) | CallAction::AskApproval { ready, .. } => Some(ready),
+                CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => None,
+            })
+        };
+        let mut surroundings = Surroundings::default();
+        // A place that cannot be opened confines nothing; the tools that need it report the error.
+        let Ok(sandbox) = session.branch_sandbox().await else { return surroundings };
+        surroundings.directory = sandbox.directory().map(Path::to_owned);
+        if policy.policy.looks_at_paths() && ready().any(|ready| ready.touches_paths() || !ready.uses.is_empty()) {
+            let open = |directory: PathBuf| run_blocking(move || -> Result<_> { Ok(Root::open(&directory).ok()) });
+            if let Some(directory) = surroundings.directory.clone() {
+                surroundings.root = open(directory).await.ok().flatten().map(Arc::new);
+            }
+        }
+        if ready().any(|ready| policy.policy.looks_at_isolation(&ready.uses)) {
+            surroundings.capabilities = sandbox.capabilities().await.ok();
+        }
+        surroundings
+    }
+
+    /// Returns true if the sandbox isolates commands.
+    fn is_confined(&self) -> bool {
+        self.capabilities.as_ref().is_some_and(|it| it.isolation != Isolation::None)
+    }
+
+    /// Returns true if the sandbox lets all its commands reach what this one uses.
+    fn is_reachable(&self, used: &Use) -> bool {
+        let Some(capabilities) = &self.capabilities else { return false };
+        match used {
+            Use::Host(host) => capabilities.network == Network::On || capabilities.hosts.contains(host),
+            _ => false,
+        }
+    }
+
+    /// Returns the facts about a call, and notes the paths that they are about.
+    async fn facts(&self, policy: &ActivePolicy, ready: &mut ReadyCall) -> Result<CallFacts> {
+        // The calls of a workflow are decided one by one.
+        let is_read_only = ready.nature == Nature::ReadOnly || ready.tool.tool().only_runs_workflows();
+        let facts = CallFacts::new(ready.tool.name(), is_read_only, ready.needs_approval).confined(self.is_confined());
+        let mut touches = ready.touches.clone();
+        if policy.policy.looks_at_paths() && ready.touches_paths() {
+            touches = resolve(vec![touches], self.root.as_ref()).await?.remove(0);
+            ready.decided_touches = Some(touches.clone());
+        }
+        let paths = |wanted: Access| {
+            let paths = touches.iter().filter_map(Touch::path).filter(move |(_, access)| *access == wanted);
+            paths.map(|(path, _)| path.to_owned()).collect()
+        };
+        let mut uses = Vec::new();
+        for used in ready.uses.iter().filter(|used| !self.is_reachable(used)).cloned() {
+            uses.push(match used {
+                Use::Outside(path) => Use::Outside(canonical(path).await?),
+                other => other,
+            });
+        }
+        // Given only if the call is allowed, and then exactly this: what was decided about.
+        for used in &uses {
+            match used {
+                Use::Host(host) => ready.extra.hosts.push(host.clone()),
+                Use::Outside(path) => ready.extra.writable.push(path.clone()),
+                _ => {}
+            }
+        }
+        let facts = facts.touching(paths(Access::Read), paths(Access::Write)).using(uses, self.directory.as_deref());
+        let redirects = facts.redirects();
+        if redirects.is_empty() {
+            return Ok(facts);
+        }
+        let touches = redirects.into_iter().map(Touch::write).collect();
+        let resolved = resolve(vec![touches], self.root.as_ref()).await?.remove(0);
+        Ok(facts.redirecting_to(resolved.iter().filter_map(|touch| Some(touch.path()?.0.to_owned())).collect()))
+    }
+}
+
+/// Returns a path without links and `..`, if it exists.
+async fn canonical(path: String) -> Result<String> {
+    run_blocking(move || -> Result<_> {
+        let canonical = std::fs::canonicalize(&path).ok().and_then(|canonical| canonical.to_str().map(str::to_owned));
+        Ok(canonical.unwrap_or(path))
+    })
+    .await
+}

@@ -1,0 +1,252 @@
+//! The plan of a round: the action that each call needs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rath_record::chunk::{Call, Outcome, ToolStarted};
+use rath_record::turn::{PendingCall, Progress};
+use serde_json::Value;
+
+use crate::error::ErrorKind;
+use crate::policy::Use;
+use crate::sandbox::ExtraAccess;
+use crate::session::{Error, Result, Session};
+use crate::tool::context::CallKey;
+use crate::tool::{Nature, OUTPUT_LIMIT, ToolCx, ToolHandle, Touch};
+
+/// A call, and the action that it needs.
+pub(super) struct CallPlan {
+    pub(super) call: Call,
+    pub(super) action: CallAction,
+}
+
+/// The action that a call needs.
+pub(super) enum CallAction {
+    /// The call is not made: its outcome is known already.
+    Close(CallOutcome),
+    Make(ReadyCall),
+    /// A person has to approve the call.
+    AskApproval {
+        ready: ReadyCall,
+        why: String,
+        /// The rule or the mode that asks.
+        rule: Option<String>,
+    },
+    /// A person has to decide: the call was started, and its end is unknown.
+    AskEnd,
+    /// A person has to decide about calls of a workflow that the call runs.
+    AskBelow(Vec<PendingCall>),
+}
+
+/// A call that can be made.
+#[derive(Clone)]
+pub(super) struct ReadyCall {
+    pub(super) tool: ToolHandle,
+    pub(super) arguments: Value,
+    pub(super) nature: Nature,
+    pub(super) touches: Vec<Touch>,
+    pub(super) key: CallKey,
+    /// The number of bytes of the output that the model is shown.
+    pub(super) output_limit: usize,
+    pub(super) time_limit: Duration,
+    pub(super) uses: Vec<Use>,
+    /// True if the tool asks for an approval of each such call.
+    pub(super) needs_approval: bool,
+    pub(super) progress: Progress,
+    /// The rule that allows the call.
+    pub(super) rule: Option<String>,
+    /// The access beyond the walls of the sandbox that was allowed for the call.
+    pub(super) extra: ExtraAccess,
+    /// The touches that the decision about the call was made for, resolved; none if it does not depend on paths.
+    pub(super) decided_touches: Option<Vec<Touch>>,
+}
+
+impl ReadyCall {
+    /// Returns true if the record has the start of the call already.
+    pub(super) fn is_started(&self) -> bool {
+        self.progress == Progress::Unknown
+    }
+
+    /// Returns the step that records the start of the call.
+    pub(super) fn start_step(&self, call: &Call) -> ToolStarted {
+        let key = matches!(self.nature, Nature::Idempotent { .. }).then(|| self.key.as_str().to_owned());
+        ToolStarted::new(call.id.clone()).with_key(key).with_rule(self.rule.clone())
+    }
+
+    /// Returns the sessions of workflows that the call ran before it was paused.
+    pub(super) fn paused_work(&self, session: &Session, call: &Call) -> Vec<Session> {
+        match self.progress {
+            Progress::Paused { .. } => session.paused_work(&call.id),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn context(&self, session: &Session, call: &Call, paused: Vec<Session>) -> Arc<ToolCx> {
+        let cx = ToolCx::with_key(session.for_tool(), call.clone(), self.key.clone());
+        Arc::new(cx.resuming(paused).allowing(self.extra.clone()))
+    }
+
+    pub(super) fn touches_paths(&self) -> bool {
+        self.touches.iter().any(Touch::is_of_path)
+    }
+}
+
+/// The outcome of a call, and its text for the model.
+pub(super) struct CallOutcome {
+    pub(super) outcome: Outcome,
+    pub(super) text: String,
+    /// The number of bytes of the text that the model is shown.
+    pub(super) limit: usize,
+}
+
+impl CallOutcome {
+    pub(super) fn new(outcome: Outcome, text: impl Into<String>) -> Self {
+        CallOutcome { outcome, text: text.into(), limit: OUTPUT_LIMIT }
+    }
+}
+
+/// Decides which action a call needs.
+pub(super) fn plan(tools: &[ToolHandle], pending: PendingCall) -> CallPlan {
+    let PendingCall { step, call, progress, .. } = pending;
+    let action = match &progress {
+        Progress::Denied { reason } => {
+            CallAction::Close(CallOutcome::new(Outcome::Denied, format!("denied: {reason}")))
+        }
+        Progress::Superseded => CallAction::Close(CallOutcome::new(Outcome::Denied, SUPERSEDED)),
+        _ => match parse_call(tools, &call) {
+            // The tool may have been another one then, and the call may have taken effect.
+            Err(_) if progress == Progress::Unknown => CallAction::AskEnd,
+            Err(outcome) => CallAction::Close(outcome),
+            Ok((tool, arguments)) => {
+                let key = CallKey::derive(step, call.id.clone());
+                // Methods of the tool may panic.
+                let choose = AssertUnwindSafe(|| choose_action(tool, arguments, key, &progress));
+                catch_unwind(choose).unwrap_or_else(|_| match progress {
+                    Progress::Unknown => CallAction::AskEnd,
+                    _ => CallAction::Close(CallOutcome::new(Outcome::Failed, PANICKED)),
+                })
+            }
+        },
+    };
+    CallPlan { call, action }
+}
+
+const SUPERSEDED: &str = "not made, or not finished: the user said something else first";
+
+pub(super) const PANICKED: &str = "failed: the tool panicked";
+
+/// Finds the tool of a call and parses the arguments, or returns the outcome that tells the model what is wrong.
+fn parse_call<'a>(tools: &'a [ToolHandle], call: &Call) -> Result<(&'a ToolHandle, Value), CallOutcome> {
+    let Some(tool) = tools.iter().find(|tool| tool.name() == &*call.tool) else {
+        let known = tools.iter().map(|tool| format!("`{}`", tool.name())).collect::<Vec<_>>();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(CallOutcome::new(Outcome::UnknownTool, format!("unknown tool `{}`; tools: {known}", call.tool)));
+    };
+    let Some(text) = call.arguments.as_str() else {
+        return Err(CallOutcome::new(
+            Outcome::BadJson,
+            format!("bad JSON: the arguments are not here: {}", call.arguments),
+        ));
+    };
+    // A call without arguments is a call with none.
+    let text = if matches!(text.trim(), "" | "null") { "{}" } else { text };
+    let mut arguments: Value = serde_json::from_str(text).map_err(|error| {
+        CallOutcome::new(Outcome::BadJson, format!("bad JSON: the arguments cannot be read: {error}"))
+    })?;
+    match tool.check(&arguments) {
+        Ok(()) => {
+            floats_to_integers(&mut arguments);
+            Ok((tool, arguments))
+        }
+        Err(problem) => Err(CallOutcome::new(Outcome::BadArguments, format!("bad arguments: {problem}"))),
+    }
+}
+
+/// Replaces `5.0` by `5`: a schema takes both for integers, but serde reads only the second as one.
+fn floats_to_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Above this a float does not tell every integer from the next.
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
+            if let Some(whole) = whole {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(floats_to_integers),
+        Value::Object(members) => members.values_mut().for_each(floats_to_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// Decides which action a call with valid arguments needs, as far as the record says. The policy is asked later.
+fn choose_action(tool: &ToolHandle, arguments: Value, derived_key: CallKey, progress: &Progress) -> CallAction {
+    let nature = tool.tool().nature(&arguments);
+    // A workflow goes on from its own record; any other tool would do anew what it did before it was paused.
+    let is_paused = matches!(progress, Progress::Paused { .. });
+    let is_in_doubt = *progress == Progress::Unknown || (is_paused && !tool.tool().only_runs_workflows());
+    if is_in_doubt && nature == Nature::Effectful {
+        return CallAction::AskEnd;
+    }
+    let key = match &nature {
+        Nature::Idempotent { key: Some(key) } => CallKey::Given(key.clone()),
+        _ => derived_key,
+    };
+    let ready = ReadyCall {
+        tool: tool.clone(),
+        nature,
+        touches: tool.tool().touches(&arguments),
+        uses: tool.tool().uses(&arguments),
+        needs_approval: tool.tool().needs_approval(&arguments),
+        key,
+        output_limit: tool.tool().output_limit(),
+        time_limit: tool.tool().time_limit(),
+        progress: progress.clone(),
+        rule: None,
+        decided_touches: None,
+        extra: ExtraAccess::default(),
+        arguments,
+    };
+    match progress {
+        Progress::Held => CallAction::AskApproval { ready, why: HELD.to_owned(), rule: None },
+        _ => CallAction::Make(ready),
+    }
+}
+
+const HELD: &str = "it was asked for on another branch, or before the session was adopted";
+
+/// Returns an error that names every call that a person has to decide on.
+pub(super) fn undecided(plans: &[CallPlan]) -> Option<Error> {
+    let (mut waiting, mut unknown) = (Vec::new(), Vec::new());
+    for CallPlan { call, action } in plans {
+        match action {
+            CallAction::AskApproval { .. } => waiting.push(format!("`{}` ({})", call.id, call.tool)),
+            CallAction::AskEnd => unknown.push(format!("`{}` ({})", call.id, call.tool)),
+            CallAction::AskBelow(calls) => {
+                for PendingCall { call, progress, .. } in calls {
+                    let list = if *progress == Progress::Unknown { &mut unknown } else { &mut waiting };
+                    list.push(format!("`{}` ({})", call.id, call.tool));
+                }
+            }
+            CallAction::Close(_) | CallAction::Make(_) => {}
+        }
+    }
+    if waiting.is_empty() && unknown.is_empty() {
+        return None;
+    }
+    let mut why = Vec::new();
+    if !waiting.is_empty() {
+        why.push(format!("waiting for approval: {}", waiting.join(", ")));
+    }
+    if !unknown.is_empty() {
+        why.push(format!("started, and its end is unknown: {}", unknown.join(", ")));
+    }
+    let hint = match unknown[..] {
+        [] => "decide on each with `session.approve(call)` or `session.deny(call, reason)`, and run again",
+        _ => {
+            "decide on each with `session.approve(call)` (make it again), `session.skip(call)` or \
+             `session.give_result(call, result)`, and run again"
+        }
+    };
+    Some(Error::new(ErrorKind::Approval, why.join("; ")).with_hint(hint))
+}

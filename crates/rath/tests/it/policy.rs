@@ -1,0 +1,630 @@
+//! Policies: which calls are made, which wait for a person, and which are refused.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use expect_test::{Expect, expect};
+use rath::policy::{Answer, Question, Rule};
+use rath::prelude::*;
+use rath::tool::builtin;
+
+use crate::replay::mute;
+use crate::support::{block_on, log, script};
+
+/// Send money.
+#[tool(approval)]
+async fn pay(to: String) -> String {
+    format!("paid {to}")
+}
+
+/// Look something up.
+#[tool(read_only)]
+async fn look() -> &'static str {
+    "seen"
+}
+
+fn rule(text: &str) -> Rule {
+    text.parse().expect("a rule")
+}
+
+/// Runs an agent with all tools, of which each call is one turn, and compares what happened.
+fn check(policy: Policy, sandbox: impl Fn(&Path) -> Sandbox, calls: &[(&str, &str)], expected: Expect) {
+    let folder = rath_test_support::temp_dir();
+    std::fs::write(folder.path().join("secret.txt"), "secret").expect("a file");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("secret.txt", folder.path().join("harmless.txt")).expect("a link");
+    let turns = calls
+        .iter()
+        .map(|(name, arguments)| format!(r#"{{"calls": [{{"name": "{name}", "arguments": {arguments}}}]}}"#));
+    let provider = script(turns.chain([r#"{"text": "done"}"#.to_owned()]));
+    let agent = |provider: &Provider| Agent::new("Go.", provider).tools(builtin::all()).tool(pay).tool(look);
+    let session = Session::user("go").to(sandbox(folder.path())).under(policy);
+    let (session, end) = match block_on(agent(&provider).run(session)) {
+        Ok(session) => (session, String::new()),
+        Err(error) => {
+            let message = error.message();
+            (error.into_session().expect("the session"), message)
+        }
+    };
+    let kinds = ["tool started", "tool result", "approved", "denied"];
+    let mut text: Vec<_> = log(&session)
+        .lines()
+        .filter(|line| kinds.iter().any(|kind| line.starts_with(kind)))
+        .map(|line| line.trim_end_matches("  [agent]").to_owned())
+        .collect();
+    text.extend((!end.is_empty()).then_some(end));
+    expected.assert_eq(&text.join("\n"));
+    // A replay makes the recorded decisions, whatever the policy would be now.
+    let report = block_on(session.replay(&agent(&mute()))).expect("a replay");
+    assert!(report.is_exact(), "{report}");
+}
+
+fn isolated(path: &Path) -> Sandbox {
+    Sandbox::isolated(path)
+}
+
+#[test]
+fn each_mode_makes_asks_about_or_refuses_the_calls() {
+    let calls = [
+        ("read_file", r#"{"path": "secret.txt"}"#),
+        ("shell", r#"{"command": "echo hello"}"#),
+        ("pay", r#"{"to": "Ann"}"#),
+    ];
+    check(
+        Policy::new(Mode::ReadOnly),
+        isolated,
+        &calls[..2],
+        expect![[r#"
+            tool started: call_1_1
+            tool result: call_1_1 ok: secret
+            denied: call_2_1: the rules of the user do not allow it (rule: mode read-only)
+            tool result: call_2_1 denied: the rules of the user do not allow it (mode read-on…"#]],
+    );
+    check(
+        Policy::new(Mode::Ask),
+        isolated,
+        &calls,
+        expect![[r#"
+            tool started: call_1_1
+            tool result: call_1_1 ok: secret
+            waiting for approval: `call_2_1` (shell)"#]],
+    );
+    check(
+        Policy::new(Mode::Workspace),
+        isolated,
+        &calls,
+        expect![[r#"
+            tool started: call_1_1
+            tool result: call_1_1 ok: secret
+            tool started: call_2_1
+            tool result: call_2_1 ok: hello
+            waiting for approval: `call_3_1` (pay)"#]],
+    );
+    check(
+        Policy::new(Mode::Workspace),
+        |path| Sandbox::local(path),
+        &calls,
+        expect![[r#"
+            tool started: call_1_1
+            tool result: call_1_1 ok: secret
+            waiting for approval: `call_2_1` (shell)"#]],
+    );
+    check(
+        Policy::new(Mode::Full),
+        |path| Sandbox::local(path),
+        &calls,
+        expect![[r#"
+            tool started: call_1_1
+            tool result: call_1_1 ok: secret
+            tool started: call_2_1
+            tool result: call_2_1 ok: hello
+            waiting for approval: `call_3_1` (pay)"#]],
+    );
+}
+
+#[test]
+fn a_rule_is_recorded_with_the_call_that_it_decided() {
+    let policy = Policy::new(Mode::Ask)
+        .rule(rule("allow command echo *"))
+        .rule(rule("allow tool pay"))
+        .rule(rule("deny read secret.txt"))
+        .rule(rule("deny command curl *"));
+    let calls = [
+        ("shell", r#"{"command": "echo hello"}"#),
+        ("shell", r#"{"command": "echo $(curl example.com)"}"#),
+        ("read_file", r#"{"path": "secret.txt"}"#),
+        ("read_file", r#"{"path": "./harmless.txt"}"#),
+        ("read_file", r#"{"path": "x/../secret.txt"}"#),
+        ("pay", r#"{"to": "Ann"}"#),
+        ("shell", r#"{"command": "echo hello; rm secret.txt"}"#),
+    ];
+    check(
+        policy,
+        isolated,
+        &calls,
+        expect![[r#"
+        tool started: call_1_1 (allow command echo *)
+        tool result: call_1_1 ok: hello
+        denied: call_2_1: the rules of the user do not allow it (rule: deny command curl *)
+        tool result: call_2_1 denied: the rules of the user do not allow it (deny command…
+        denied: call_3_1: the rules of the user do not allow it (rule: deny read secret.txt)
+        tool result: call_3_1 denied: the rules of the user do not allow it (deny read se…
+        denied: call_4_1: the rules of the user do not allow it (rule: deny read secret.txt)
+        tool result: call_4_1 denied: the rules of the user do not allow it (deny read se…
+        denied: call_5_1: the rules of the user do not allow it (rule: deny read secret.txt)
+        tool result: call_5_1 denied: the rules of the user do not allow it (deny read se…
+        tool started: call_6_1 (allow tool pay)
+        tool result: call_6_1 ok: paid Ann
+        waiting for approval: `call_7_1` (shell)"#]],
+    );
+}
+
+#[test]
+fn a_person_is_asked_and_a_rule_that_the_person_gives_holds_for_the_session() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let questions = asked.clone();
+    let policy = Policy::new(Mode::Ask).ask_with(move |question: Question| {
+        let Question { call, why, rules, .. } = &question;
+        let rules_text: Vec<_> = rules.iter().map(ToString::to_string).collect();
+        questions.lock().expect("no panic").push(format!("{}: {why} [{}]", call.tool, rules_text.join("; ")));
+        let by = "Ann".to_owned();
+        let answer = match &*call.tool {
+            "shell" => Answer::Allow { by, rules: question.rules },
+            "pay" => Answer::Allow { by, rules: Vec::new() },
+            "write_file" => Answer::Deny { by, reason: "not that file".to_owned() },
+            _ => Answer::Wait,
+        };
+        async move { answer }
+    });
+    let calls = [
+        ("shell", r#"{"command": "echo hello"}"#),
+        ("shell", r#"{"command": "echo hello"}"#),
+        ("shell", r#"{"command": "echo other"}"#),
+        ("pay", r#"{"to": "Ann"}"#),
+        ("pay", r#"{"to": "Ann"}"#),
+        ("write_file", r#"{"path": "a", "text": "x"}"#),
+        ("edit_file", r#"{"path": "secret.txt", "old": "secret", "new": "x"}"#),
+    ];
+    check(
+        policy,
+        isolated,
+        &calls,
+        expect![[r#"
+        approved by Ann: call_1_1; from here on allow command echo hello
+        tool started: call_1_1
+        tool result: call_1_1 ok: hello
+        tool started: call_2_1 (allow command echo hello)
+        tool result: call_2_1 ok: hello
+        approved by Ann: call_3_1; from here on allow command echo other
+        tool started: call_3_1
+        tool result: call_3_1 ok: other
+        approved by Ann: call_4_1
+        tool started: call_4_1
+        tool result: call_4_1 ok: paid Ann
+        approved by Ann: call_5_1
+        tool started: call_5_1
+        tool result: call_5_1 ok: paid Ann
+        denied by Ann: call_6_1: not that file
+        tool result: call_6_1 denied: not that file
+        waiting for approval: `call_7_1` (edit_file)"#]],
+    );
+    expect![[r#"
+        shell: it may change something [allow command echo hello]
+        shell: it may change something [allow command echo other]
+        pay: the tool asks for approval [allow tool pay]
+        pay: the tool asks for approval [allow tool pay]
+        write_file: it may change something [allow write /a]
+        edit_file: it may change something [allow write /secret.txt]"#]]
+    .assert_eq(&asked.lock().expect("no panic").join("\n"));
+}
+
+#[test]
+fn a_way_out_of_the_walls_is_a_question_of_its_own() {
+    let outside = rath_test_support::temp_dir();
+    let write = format!(r#"{{"command": "echo x > '{0}/x'", "outside": ["{0}"]}}"#, outside.path().display());
+    let fetch = r#"{"command": "echo $https_proxy", "hosts": ["crates.io"]}"#;
+    let full = |text: &str| Policy::new(Mode::Full).rules(text.split(';').filter(|it| !it.is_empty()).map(rule));
+    // The text of the command is allowed, and the way out is not.
+    let policy = full("allow tool *;allow command *");
+    check(policy, isolated, &[("shell", fetch)], expect!["waiting for approval: `call_1_1` (shell)"]);
+    assert!(!outside.path().join("x").exists());
+    check(
+        full("allow command *;allow host crates.io"),
+        isolated,
+        &[("shell", fetch)],
+        expect![[r#"
+        tool started: call_1_1 (allow command *, allow host crates.io)
+        tool result: call_1_1 ok: http://127.0.0.1:4128"#]],
+    );
+    let allowed = full("").rule(rule("allow command *")).rule(rule("allow write x"));
+    let allowed = allowed.rule(rule(&format!("allow outside {}", outside.path().display())));
+    let folder = rath_test_support::temp_dir();
+    let session = Session::user("go").to(Sandbox::isolated(folder.path())).under(allowed);
+    let calls = format!(r#"{{"calls": [{{"name": "shell", "arguments": {write}}}]}}"#);
+    let agent = Agent::new("Go.", &script([calls.as_str(), r#"{"text": "done"}"#])).tools(builtin::all());
+    let (session, message) = run(&agent, session);
+    assert_eq!(message, "", "{}", log(&session));
+    assert!(outside.path().join("x").exists(), "{}", log(&session));
+    // Without walls there is no way out to ask for.
+    check(
+        full(""),
+        |path| Sandbox::local(path),
+        &[("shell", fetch)],
+        expect![[r#"
+        tool started: call_1_1
+        tool result: call_1_1 ok"#]],
+    );
+}
+
+#[test]
+fn a_command_leaves_no_file_behind_that_the_rules_do_not_allow() {
+    let check = |policy: Policy, approve: bool, expected: Expect| {
+        let folder = crate::support::folder(&[
+            (".vscode/settings.json", "old"),
+            (".husky/pre-commit", "old"),
+            (".gitignore", "ignored\n"),
+            ("src/a", "old"),
+            ("src/b", "old"),
+        ]);
+        let line = "echo new > Makefile; cp Makefile .envrc; cp Makefile .vscode/settings.json; rm .husky/pre-commit; \
+                    cp Makefile src/a; mv src/b .exrc; mkdir -p sub/.vscode; cp Makefile sub/.vscode/tasks.json; \
+                    mkdir ignored; cp Makefile ignored/.envrc";
+        let call = serde_json::json!({"calls": [{"name": "shell", "arguments": {"command": line}}]}).to_string();
+        let agent = Agent::new("Go.", &script([call.as_str(), r#"{"text": "done"}"#])).tools(builtin::all());
+        let (mut session, _) = run(&agent, Session::user("go").to(Sandbox::isolated(folder.path())).under(policy));
+        if approve {
+            session.approve("call_1_1").expect("it waits");
+            (session, _) = run(&agent, session);
+        }
+        let files = [".envrc", ".vscode/settings.json", ".husky/pre-commit", "Makefile", "src/a", "src/b", ".exrc"];
+        let files = files.iter().chain(&["sub/.vscode/tasks.json", "ignored/.envrc"]).map(|path| {
+            let text = std::fs::read_to_string(folder.path().join(path)).unwrap_or("none".to_owned());
+            format!("{path}: {}", text.trim())
+        });
+        let said = session.chunks().filter_map(|chunk| match chunk {
+            Chunk::ToolResult(result) => Some(format!("{}", result.output)),
+            _ => None,
+        });
+        expected.assert_eq(&files.chain(said).collect::<Vec<_>>().join("\n"));
+        // The record says what is there.
+        let (again, _) = run(&agent, session.clone());
+        assert_eq!(again.tree(), session.tree());
+        block_on(session.checkout(folder.path().join("copy"))).expect("the tree is stored");
+        for path in [".envrc", "src/b", ".husky/pre-commit"] {
+            assert_eq!(folder.path().join("copy").join(path).exists(), folder.path().join(path).exists(), "{path}");
+        }
+    };
+    check(
+        Policy::new(Mode::Workspace),
+        false,
+        expect![[r#"
+            .envrc: none
+            .vscode/settings.json: old
+            .husky/pre-commit: old
+            Makefile: new
+            src/a: new
+            src/b: old
+            .exrc: none
+            sub/.vscode/tasks.json: none
+            ignored/.envrc: none
+
+            [put back as before: .envrc (other programs run it without being asked to), src/b (other programs run it without being asked to), .exrc (other programs run it without being asked to), .husky/pre-commit (other programs run it without being asked to), .vscode/settings.json (other programs run it without being asked to), ignored/.envrc (other programs run it without being asked to), sub/.vscode/tasks.json (other programs run it without being asked to)]"#]],
+    );
+    let some = Policy::new(Mode::Workspace).rule(rule("allow write .envrc")).rule(rule("deny write /src/a"));
+    check(
+        some,
+        false,
+        expect![[r#"
+            .envrc: new
+            .vscode/settings.json: old
+            .husky/pre-commit: old
+            Makefile: new
+            src/a: old
+            src/b: old
+            .exrc: none
+            sub/.vscode/tasks.json: none
+            ignored/.envrc: new
+
+            [put back as before: src/b (other programs run it without being asked to), .exrc (other programs run it without being asked to), .husky/pre-commit (other programs run it without being asked to), .vscode/settings.json (other programs run it without being asked to), src/a (deny write /src/a), sub/.vscode/tasks.json (other programs run it without being asked to)]"#]],
+    );
+    check(
+        Policy::new(Mode::Full),
+        false,
+        expect![[r#"
+        .envrc: new
+        .vscode/settings.json: new
+        .husky/pre-commit: none
+        Makefile: new
+        src/a: new
+        src/b: none
+        .exrc: old
+        sub/.vscode/tasks.json: new
+        ignored/.envrc: new
+    "#]],
+    );
+    check(
+        Policy::new(Mode::Ask),
+        true,
+        expect![[r#"
+        .envrc: new
+        .vscode/settings.json: new
+        .husky/pre-commit: none
+        Makefile: new
+        src/a: new
+        src/b: none
+        .exrc: old
+        sub/.vscode/tasks.json: new
+        ignored/.envrc: new
+    "#]],
+    );
+}
+
+/// Runs lines of shell one after the other in a directory, and returns what the model was told.
+fn run_lines(folder: &Path, policy: Policy, lines: &[&str]) -> (Session, String) {
+    let call =
+        |line: &&str| serde_json::json!({"calls": [{"name": "shell", "arguments": {"command": line}}]}).to_string();
+    let turns: Vec<String> = lines.iter().map(call).chain([r#"{"text": "done"}"#.to_owned()]).collect();
+    let agent = Agent::new("Go.", &script(turns)).tools(builtin::all());
+    let (session, _) = run(&agent, Session::user("go").to(Sandbox::isolated(folder)).under(policy));
+    let said = session.chunks().filter_map(|chunk| match chunk {
+        Chunk::ToolResult(result) => Some(result.output.to_string()),
+        _ => None,
+    });
+    let said = said.collect::<Vec<_>>().join("\n");
+    (session, said)
+}
+
+#[test]
+fn no_file_that_was_there_is_lost_when_others_are_put_back() {
+    for line in [": > .gitignore", "rm .gitignore", "mv .gitignore other", "cp .gitignore .vscode/settings.json"] {
+        let folder = crate::support::folder(&[
+            (".gitignore", ".envrc\n.vscode/\n*.db\n"),
+            (".envrc", "mine"),
+            (".vscode/settings.json", "mine"),
+            ("local.db", "mine"),
+        ]);
+        std::fs::create_dir(folder.path().join("empty")).expect("a directory");
+        let policy = || Policy::new(Mode::Workspace).rule(rule("deny write *.db"));
+        let (_, said) = run_lines(
+            folder.path(),
+            policy(),
+            &[line, "cp .gitignore empty/.envrc || cp other empty/.envrc || touch empty/.envrc", "true"],
+        );
+        let read = |path: &str| std::fs::read_to_string(folder.path().join(path)).unwrap_or_default();
+        assert_eq!((read(".envrc").as_str(), read("local.db").as_str()), ("mine", "mine"), "{line}: {said}");
+        assert!(!read(".vscode/settings.json").is_empty(), "{line}");
+        assert!(folder.path().join("empty").is_dir() && !folder.path().join("empty/.envrc").exists(), "{line}");
+    }
+    // What is put back is kept aside.
+    let folder = crate::support::folder(&[(".envrc", "old")]);
+    run_lines(folder.path(), Policy::new(Mode::Workspace), &["cp /etc/hostname .envrc"]);
+    let kept = std::fs::read_dir(folder.path().join(".rath/put-back")).expect("a directory").count();
+    assert_eq!((kept, std::fs::read_to_string(folder.path().join(".envrc")).ok().as_deref()), (1, Some("old")));
+}
+
+#[test]
+fn a_command_cannot_hide_what_it_leaves_behind() {
+    for (line, left) in [
+        ("printf '.envrc\\n' > .gitignore; cp b .envrc", ".envrc"),
+        ("printf '*' > star; mkdir .vscode; cp star .vscode/.gitignore; cp b .vscode/tasks.json", ".vscode/tasks.json"),
+        ("mkdir -p a/.husky; printf '*' > a/.gitignore; cp b a/.husky/pre-commit", "a/.husky/pre-commit"),
+        ("truncate -s 51M .envrc", ".envrc"),
+        ("mkfifo .envrc", ".envrc"),
+        ("ln -s b .envrc", ".envrc"),
+        ("git init -q . ; cp b .git/hooks/pre-commit", ".git/hooks/pre-commit"),
+        ("mkdir sub; cd sub; git init -q; cp ../b .git/hooks/pre-commit", "sub/.git/hooks/pre-commit"),
+        ("mkdir .ENVRC.d; cp b .Envrc", ".Envrc"),
+    ] {
+        let folder = crate::support::folder(&[("b", "evil")]);
+        let (session, said) = run_lines(folder.path(), Policy::new(Mode::Workspace), &[line]);
+        assert!(folder.path().join(left).symlink_metadata().is_err(), "{line}: {said}\n{}", log(&session));
+        assert!(said.contains("put back"), "{line}: {said}");
+        assert!(log(&session).contains("(put back: "), "{}", log(&session));
+        // Without the policy it is there: the attack is a real one.
+        run_lines(folder.path(), Policy::new(Mode::Full), &[line]);
+        assert!(folder.path().join(left).symlink_metadata().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn a_hidden_file_cannot_be_moved_to_where_it_can_be_read() {
+    for (rule_text, lines) in [
+        ("deny read config/prod.key", &["mv config c2", "cat c2/prod.key"][..]),
+        ("deny read .env", &["mv app \"$(printf '\\377')\"", "cat */.env"]),
+        ("deny read *.key", &["mv config/prod.key \"$(printf '\\377').key\"; true", "cat ./*.key config/*"]),
+        ("deny read .env", &["chmod 311 app", "chmod 755 app; cat app/.env"]),
+        ("deny read .env", &["ln app/.env h; cat h", "cat h"]),
+        ("deny read .env", &["cp -r app b; cat b/.env", "cat b/.env"]),
+    ] {
+        let folder = crate::support::folder(&[("config/prod.key", "canary"), ("app/.env", "canary"), ("app/x", "y")]);
+        let policy = || Policy::new(Mode::Workspace).rule(rule(rule_text));
+        let (_, said) = run_lines(folder.path(), policy(), lines);
+        assert!(!said.contains("canary"), "{lines:?}: {said}");
+        let (_, said) = run_lines(folder.path(), policy(), &["find . -name '*.key' -o -name .env; true"]);
+        assert!(said.contains(".env") || said.contains(".key"), "{lines:?}: {said}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_kept_from_every_tool() {
+    const SECRET: &str = "canary-4711";
+    let folder = crate::support::folder(&[("a/.env", SECRET), (".env", SECRET), ("keys/one", SECRET), ("b", "plain")]);
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(".env", folder.path().join("link")).expect("a link");
+    let calls = [
+        ("read_file", r#"{"path": ".env"}"#),
+        ("read_file", r#"{"path": "link"}"#),
+        ("read_file", r#"{"path": "keys/one"}"#),
+        ("read_file", r#"{"path": "b"}"#),
+        ("search_files", r#"{"pattern": "canary"}"#),
+        ("search_files", r#"{"pattern": "canary", "path": "a"}"#),
+        ("edit_file", r#"{"path": ".env", "old": "x", "new": "y"}"#),
+        ("shell", r#"{"command": "cat .env a/.env link keys/one; cat b; grep -r canary . ; ls -a"}"#),
+        ("run_code", r#"{"language": "bash", "code": "cat .e* */.e* keys/*"}"#),
+        ("check", r#"{"command": "grep -q canary .env"}"#),
+    ];
+    for (mode, rules, is_hidden) in
+        [(Mode::Workspace, "deny read .env;deny read keys/", true), (Mode::Workspace, "", false)]
+    {
+        let policy = Policy::new(mode).rules(rules.split(';').filter(|it| !it.is_empty()).map(rule));
+        let turns = calls
+            .iter()
+            .map(|(name, arguments)| format!(r#"{{"calls": [{{"name": "{name}", "arguments": {arguments}}}]}}"#));
+        let provider = script(turns.chain([r#"{"text": "done"}"#.to_owned()]));
+        let agent = Agent::new("Go.", &provider).tools(builtin::all());
+        let (session, message) = run(&agent, Session::user("go").to(Sandbox::isolated(folder.path())).under(policy));
+        assert_eq!(message, "");
+        let said: Vec<_> = session
+            .chunks()
+            .filter_map(|chunk| match chunk {
+                Chunk::ToolResult(result) => Some(result.output.to_string()),
+                _ => None,
+            })
+            .collect();
+        let leaks = said.iter().filter(|text| text.contains("4711")).count();
+        assert_eq!(leaks == 0, is_hidden, "{said:#?}");
+        assert!(said[3].contains("plain") && said[7].contains("plain"), "{said:#?}");
+        // The files themselves are as they were.
+        assert_eq!(std::fs::read_to_string(folder.path().join("a/.env")).expect("a file"), SECRET);
+        assert_eq!(session.files().list.len(), 0, "{}", log(&session));
+    }
+}
+
+#[test]
+fn a_commit_asks_and_no_hook_runs() {
+    let folder = rath_test_support::temp_dir();
+    let git = |words: &[&str]| {
+        let done = rath_test_support::git().args(words).current_dir(folder.path()).output().expect("git runs");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    git(&["init", "-q"]);
+    git(&["config", "user.name", "Ann"]);
+    git(&["config", "user.email", "ann@example.invalid"]);
+    let hook = folder.path().join(".git/hooks/pre-commit");
+    std::fs::write(&hook, "#!/bin/sh\ntouch hooked\n").expect("a hook");
+    #[cfg(unix)]
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+    std::fs::write(folder.path().join("a"), "one").expect("a file");
+    std::fs::write(folder.path().join("b; touch c"), "two").expect("a file");
+    let turns = [
+        r#"{"calls": [{"name": "shell", "arguments": {"command": "git commit --allow-empty -m x"}}]}"#,
+        r#"{"calls": [{"name": "commit", "arguments": {"message": "$(touch d) `touch e`", "paths": ["b; touch c"]}}]}"#,
+        r#"{"calls": [{"name": "commit", "arguments": {"message": "The rest."}}]}"#,
+        r#"{"text": "done"}"#,
+    ];
+    let agent = Agent::new("Go.", &script(turns)).tools(builtin::all());
+    let session = Session::user("go").to(Sandbox::isolated(folder.path())).under(Policy::new(Mode::Workspace));
+    let (mut session, message) = run(&agent, session);
+    assert_eq!(message, "waiting for approval: `call_2_1` (commit)");
+    session.approve("call_2_1").expect("it waits");
+    let (mut session, message) = run(&agent, session);
+    assert_eq!(message, "waiting for approval: `call_3_1` (commit)");
+    session.approve("call_3_1").expect("it waits");
+    let (session, message) = run(&agent, session);
+    assert_eq!(message, "", "{}", log(&session));
+    let committed = git(&["log", "--format=%an %s", "--name-only"]);
+    assert_eq!(committed, "Ann The rest.\n\na\nAnn $(touch d) `touch e`\n\nb; touch c\n", "{}", log(&session));
+}
+
+/// Runs a workflow, and returns the session and the message of an error.
+fn run(workflow: &dyn Run, session: Session) -> (Session, String) {
+    match block_on(workflow.run(session)) {
+        Ok(session) => (session, String::new()),
+        Err(error) => {
+            let message = error.message();
+            (error.into_session().expect("the session"), message)
+        }
+    }
+}
+
+const CLERK: [&str; 4] = [
+    r#"{"agent": "agent", "calls": [{"name": "clerk", "arguments": {"task": "Pay Ann."}}, {"name": "look"}]}"#,
+    r#"{"agent": "agent.clerk", "calls": [{"name": "look"}, {"name": "pay", "arguments": {"to": "Ann"}}]}"#,
+    r#"{"agent": "agent.clerk", "text": "I tried."}"#,
+    r#"{"agent": "agent", "text": "done"}"#,
+];
+
+fn with_clerk(provider: &Provider) -> Agent {
+    let clerk = Agent::new("You pay.", provider).tool(pay).tool(look);
+    Agent::new("Go.", provider).delegate("clerk", clerk).tool(look)
+}
+
+#[test]
+fn an_approval_that_a_sub_agent_needs_is_asked_for_above_it() {
+    let folder = rath_test_support::temp_dir();
+    for stored in [false, true] {
+        for decision in ["approve", "deny"] {
+            let agent = with_clerk(&script(CLERK));
+            let uri = format!("sqlite:{}", folder.path().join(format!("{decision}.db")).display());
+            let store = block_on(Store::open(&uri)).expect("a store");
+            let mut session = Session::user("go");
+            if stored {
+                session = block_on(session.record(&store)).expect("a session");
+            }
+            let (mut session, message) = run(&agent, session);
+            assert_eq!(message, "waiting for approval: `call_1_1/call_2_1` (look), `call_1_1/call_2_2` (pay)");
+            // Without a decision nothing happens.
+            let steps = session.chunk_count();
+            let (again, message) = run(&agent, session.clone());
+            assert_eq!((again.chunk_count(), message.is_empty()), (steps, false));
+            if stored {
+                let id = session.id();
+                drop((session, again));
+                session = block_on(store.resume(id)).expect("stored").against(&agent).to_decide().expect("undamaged");
+            }
+            match decision {
+                "approve" => session.approve("call_1_1/call_2_2").expect("it waits"),
+                _ => session.deny("call_1_1/call_2_2", "too much").expect("it waits"),
+            };
+            let (session, message) = run(&agent, session);
+            assert_eq!(message, "", "{}", session.lineage());
+            assert_eq!(session.text(), Some("done"));
+            let lineage = session.lineage().to_string();
+            let expected = if decision == "approve" { "call_2_2 ok: paid Ann" } else { "call_2_2 denied: too much" };
+            assert!(lineage.contains(expected) && lineage.contains("call_1_1 ok: I tried."), "{lineage}");
+            assert_eq!(lineage.matches("You pay.").count(), 1, "{lineage}");
+            let report = block_on(session.replay(&with_clerk(&mute()))).expect("a replay");
+            assert!(report.is_exact(), "{report}\n{lineage}");
+        }
+    }
+}
+
+#[test]
+fn a_sub_agent_asks_the_person_above_it() {
+    let policy = Policy::new(Mode::Full).ask_with(|question: Question| async move {
+        assert_eq!(question.module.as_deref(), Some("agent.clerk"));
+        Answer::Allow { by: "Ann".to_owned(), rules: Vec::new() }
+    });
+    let agent = with_clerk(&script(CLERK));
+    let (session, message) = run(&agent, Session::user("go").under(policy));
+    assert_eq!(message, "");
+    assert!(session.lineage().to_string().contains("approved by Ann: call_2_2"), "{}", session.lineage());
+    let report = block_on(session.replay(&with_clerk(&mute()))).expect("a replay");
+    assert!(report.is_exact(), "{report}");
+}
+
+#[test]
+fn a_paused_sub_agent_does_not_go_on_after_the_user_said_something_else() {
+    let agent = with_clerk(&script(CLERK.into_iter().chain([r#"{"agent": "agent", "text": "fine"}"#])));
+    let (mut session, _) = run(&agent, Session::user("go"));
+    session.approve("call_1_1/call_2_2").expect("it waits");
+    session.push(Chunk::user("No, leave it."));
+    let (session, _) = run(&agent, session);
+    assert!(!session.lineage().to_string().contains("paid"), "{}", session.lineage());
+}
+
+#[test]
+fn a_fork_inherits_the_policy_and_a_merge_keeps_it() {
+    let session = Session::user("go").under(Policy::new(Mode::ReadOnly));
+    let merged = block_on(Session::user("other").merge(&session.fork())).expect("a merge");
+    for session in [session.fork(), session.detach(), session.clone(), merged] {
+        let provider = script([
+            r#"{"calls": [{"name": "write_file", "arguments": {"path": "a", "text": "b"}}]}"#,
+            r#"{"text": "done"}"#,
+        ]);
+        let agent = Agent::new("Go.", &provider).tools(builtin::all());
+        let (session, _) = run(&agent, session);
+        assert!(log(&session).contains("(rule: mode read-only)"), "{}", log(&session));
+    }
+}
