@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 use rath::Event;
-use rath::chunk::{Call, Denied, Outcome};
+use rath::chunk::{Call, Denied, Outcome, ToolResult};
 use rath::prelude::*;
 use rath::record::draw::{self, one_line, preview};
 use serde_json::json;
@@ -43,9 +43,6 @@ impl EventPrinter {
                 let argument = output::main_argument(call.arguments.as_str().unwrap_or_default());
                 self.note(&format!("{BRANCH}{}{BRANCH:#} {argument}", preview(&call.tool)))
             }
-            EventKind::ToolFinished { call, outcome } if *outcome != Outcome::Ok => {
-                self.note(&format!("{BRANCH}{}{BRANCH:#} {}", preview(&call.tool), draw::outcome_text(*outcome)))
-            }
             EventKind::Step(step) => self.step(step.chunk()),
             EventKind::Retry { attempt, of, error, .. } => {
                 self.note(&format!("attempt {attempt} of {of} failed: {}", preview(error)))
@@ -64,12 +61,27 @@ impl EventPrinter {
                 let (tool, rule) = (preview(&call.tool), preview(rule));
                 return self.note(&format!("{BRANCH}{tool}{BRANCH:#} {argument}: refused ({rule})"));
             }
-            Chunk::ToolResult(result) if !result.put_back.is_empty() => {
-                let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
-                let files = shorten_list(&files);
-                return self.note(&format!("put back as before: {files} (what was there is in .rath/put-back)"));
-            }
+            Chunk::ToolResult(result) => return self.result(result),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Prints why a call failed, and the files that were put back after it.
+    fn result(&mut self, result: &ToolResult) -> io::Result<()> {
+        // A call that was denied was told of already, or is the person's own decision.
+        let is_told = matches!(result.outcome, Outcome::Ok | Outcome::Denied);
+        if let Some(call) = self.calls.iter().find(|call| call.id == result.call).filter(|_| !is_told) {
+            let (tool, outcome) = (preview(&call.tool), draw::outcome_text(result.outcome));
+            let output = result.output.as_str().unwrap_or_default();
+            let why = output.strip_prefix(outcome).unwrap_or(output).trim_start_matches(':').trim();
+            let why = if why.is_empty() { String::new() } else { format!(": {}", preview(why)) };
+            self.note(&format!("{BRANCH}{tool}{BRANCH:#} {outcome}{why}"))?;
+        }
+        if !result.put_back.is_empty() {
+            let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
+            let files = shorten_list(&files);
+            self.note(&format!("put back as before: {files} (what was there is in .rath/put-back)"))?;
         }
         Ok(())
     }

@@ -384,7 +384,7 @@ impl IsolatedOptions {
         let mut options = self.clone();
         extra.hosts.iter().try_for_each(|host| options.add_host(host))?;
         for path in &extra.writable {
-            // A link that was changed meanwhile would lead to a place that nobody decided about.
+            // A link that was changed meanwhile would lead to a place that no decision was about.
             if Path::new(path).canonicalize().ok().as_deref() != Some(Path::new(path)) {
                 let message = format!("wanted a path without links and `..` to write, found `{path}`");
                 return Err(Error::new(ErrorKind::Config, message));

@@ -26,7 +26,7 @@ use self::rule::Subject;
 /// A rule that denies comes first, then what a person allowed for this session, then rules that ask, then rules that allow.
 /// So a list of rules can be extended by others' without becoming more permissive, as long as theirs only ask and deny.
 ///
-/// A call that nobody is there to decide about waits: the run ends with
+/// A call that a person has to decide about waits: the run ends with
 /// [`ErrorKind::Approval`](crate::ErrorKind::Approval), and goes on after [`Session::approve`](crate::Session::approve) or
 /// [`Session::deny`](crate::Session::deny). With [`ask_with`](Policy::ask_with) the run asks and goes on by itself.
 ///
@@ -216,10 +216,10 @@ impl Policy {
         self.asker.is_some()
     }
 
-    /// Returns true if a rule is about paths, so that links have to be resolved before it can decide.
+    /// Returns true if decisions are about paths, so that links have to be resolved first.
     pub(crate) fn looks_at_paths(&self) -> bool {
         let is_path = |rule: &Rule| matches!(rule.subject(), Subject::Read(_) | Subject::Write(_));
-        self.mode == Mode::Workspace || self.rules.iter().any(is_path)
+        matches!(self.mode, Mode::Ask | Mode::Workspace) || self.rules.iter().any(is_path)
     }
 
     /// Returns true if the decision about a call depends on the isolation of commands.

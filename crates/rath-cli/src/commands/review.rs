@@ -309,7 +309,7 @@ fn print(out: &mut dyn Write, waiting: &WaitingCall) -> io::Result<()> {
             (Some(why), Some(rule)) => {
                 writeln!(out, "  waiting for you{since}: {} ({})", one_line(why), one_line(rule))
             }
-            _ => writeln!(out, "  waiting for you{since}; not started"),
+            _ => writeln!(out, "  not started{since}; made on resume, if your rules allow it"),
         },
     }
 }

@@ -643,7 +643,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ! no sandbox: tools start in FOLDER/work and can do anything you can
             ! · read_file a.txt
             ! · shell exit 3
-            ! · shell failed
+            ! · shell failed: exit code 3
             ! done in TIME: 3,581 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0

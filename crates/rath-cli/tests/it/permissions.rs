@@ -381,7 +381,7 @@ fn a_project_can_forbid_and_cannot_allow_until_it_is_trusted() {
             · read_file a.txt: refused (deny read /below/a.txt)
             · shell echo two >> a.txt
             · edit_file below/a.txt
-            · edit_file failed
+            · edit_file failed: cannot read `below/a.txt`: there is no such file
             · shell echo two >> a.txt
             done
             saved

@@ -26,7 +26,7 @@ fn run_keeps_a_session_that_every_command_reads() {
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! · read_file a.txt
                 ! · shell exit 3
-                ! · shell failed
+                ! · shell failed: exit code 3
                 ! done in TIME: 3,581 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
@@ -376,7 +376,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             call_2_1  shell {"command":"echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}
               waiting for you since TIME; it was interrupted, and may or may not have finished
             call_2_2  read_file {"path":"a.txt"}
-              waiting for you since TIME; not started
+              not started since TIME; made on resume, if your rules allow it
             ! hint: `rath review S1 --approve call_2_1 --store STORE` runs it again
             ! hint: `rath review S1 --deny call_2_1 --store STORE` refuses it
             ! hint: `rath review --help` shows the other ways to decide
@@ -399,7 +399,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &["review", &id, "--approve", call],
             &expect![[r#"
                 call_2_2  read_file {"path":"a.txt"}
-                  waiting for you since TIME; not started
+                  not started since TIME; made on resume, if your rules allow it
                 ! 1 decision recorded
                 ! hint: `rath review S1 --approve call_2_2 --store STORE` lets it run
                 ! hint: `rath review S1 --deny call_2_2 --store STORE` refuses it
@@ -416,7 +416,6 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
                 ! · read_file a.txt
-                ! · read_file failed
                 ! done in TIME: 1 file changed, 1,857 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
@@ -960,6 +959,8 @@ fn a_file_that_is_no_store_is_left_unchanged() {
         expect![[r#"
             Let me look.
             It says hello.
+            ! · read_file unknown tool: `read_file`; tools: none
+            ! · shell unknown tool: `shell`; tools: none
             ! done in TIME: 254 tokens
             exit 0
         "#]],

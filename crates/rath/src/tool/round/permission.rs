@@ -69,7 +69,7 @@ pub(super) fn record_questions(session: &mut Session, plans: &[CallPlan]) {
     }
 }
 
-/// Lets a paused call wait on, if nobody has decided about the calls below it and nobody can be asked.
+/// Lets a paused call wait on, if no call below it is decided and no person can be asked.
 fn wait_below(session: &Session, policy: &ActivePolicy, plan: &mut CallPlan) {
     let CallAction::Make(ReadyCall { progress: Progress::Paused { .. }, .. }) = plan.action else { return };
     let open = || session.paused_work(&plan.call.id).into_iter().flat_map(|work| work.open_calls());
