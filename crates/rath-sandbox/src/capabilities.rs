@@ -16,6 +16,8 @@ pub struct Capabilities {
     pub network: Network,
     /// The hosts that commands can reach, if these are some.
     pub hosts: Vec<String>,
+    /// True if Landlock restricts writes beneath the isolation.
+    pub landlock: bool,
     /// The limit on memory, in bytes.
     pub memory: Option<Limit>,
     /// The limit on the number of processes and threads.
@@ -114,6 +116,7 @@ impl Default for Capabilities {
             isolation: Isolation::Remote,
             network: Network::On,
             hosts: Vec::new(),
+            landlock: false,
             memory: None,
             processes: None,
             file_size: None,

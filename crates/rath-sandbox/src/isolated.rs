@@ -2,6 +2,8 @@
 
 mod hosts;
 #[cfg(target_os = "linux")]
+mod landlock;
+#[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -362,7 +364,15 @@ impl Isolated {
 pub(crate) enum Namespace {}
 
 #[cfg(target_os = "linux")]
+use self::landlock::is_available as has_landlock;
+#[cfg(target_os = "linux")]
 use self::proxy::variables as proxy_variables;
+
+/// There is no Landlock on other systems.
+#[cfg(not(target_os = "linux"))]
+fn has_landlock() -> bool {
+    false
+}
 
 /// There is no proxy on a system without namespaces.
 #[cfg(not(target_os = "linux"))]
@@ -463,6 +473,7 @@ impl IsolatedOptions {
             ],
             pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
             mount_ops: mounts::plan(&request)?,
+            writable: mounts::writable_dirs(&request)?,
             workspace: mounts::c_path(&mount_path)?,
             filters: seccomp::filters(self.network)?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
@@ -527,6 +538,7 @@ impl SandboxBackend for Isolated {
             isolation: Isolation::Namespaces(self.options.host),
             network: self.options.network,
             hosts: open.hosts.names(),
+            landlock: has_landlock(),
             memory: open.limits.memory,
             processes: open.limits.processes,
             file_size: open.limits.file_size,

@@ -219,6 +219,7 @@ impl SandboxBackend for Local {
             isolation: Isolation::None,
             network: Network::On,
             hosts: Vec::new(),
+            landlock: false,
             memory: open.limits.memory,
             processes: open.limits.processes,
             file_size: open.limits.file_size,

@@ -226,6 +226,13 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     Ok(plan.ops)
 }
 
+/// Returns the files and directories that commands can write, as they see them.
+pub(super) fn writable_dirs(request: &MountRequest<'_>) -> Result<Vec<CString>> {
+    let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from);
+    let paths = own.into_iter().chain([request.mount_path.to_owned()]).chain(request.home.clone());
+    paths.chain(writable_paths(request)?).map(|path| c_path(&path)).collect()
+}
+
 /// Returns the paths outside of the workspace that commands can write, without links.
 fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
     let wrong = |path: &Path, why: &str| {

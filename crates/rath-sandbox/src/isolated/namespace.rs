@@ -15,6 +15,7 @@ use rustix::mount::{
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use seccompiler::BpfProgram;
 
+use super::landlock;
 use crate::capabilities::Network;
 use crate::process::{SpawnFailure, SpawnStep, last_errno};
 
@@ -26,6 +27,8 @@ pub(crate) struct Namespace {
     /// The text for `/proc/sys/kernel/pid_max`.
     pub(super) pid_max: Option<Vec<u8>>,
     pub(super) mount_ops: Vec<(SpawnStep, MountOp)>,
+    /// The files and directories that the command can write, as it sees them.
+    pub(super) writable: Vec<CString>,
     /// The path of the workspace as the command sees it.
     pub(super) workspace: CString,
     pub(super) filters: Vec<BpfProgram>,
@@ -142,6 +145,7 @@ impl Namespace {
     /// Drops all privileges and installs the filters. Neither can be undone.
     pub(crate) fn confine(&self) -> Result<(), SpawnFailure> {
         drop_privileges(self.last_capability).map_err(|errno| (SpawnStep::Privileges, errno))?;
+        landlock::restrict(&self.writable, self.network).map_err(|errno| (SpawnStep::Landlock, errno))?;
         for filter in &self.filters {
             install(filter).map_err(|errno| (SpawnStep::Filter, errno))?;
         }

@@ -24,11 +24,12 @@ pub(crate) enum SpawnStep {
     Limit,
     Directory,
     Privileges,
+    Landlock,
     Filter,
     Program,
 }
 
-const STEPS: [SpawnStep; 18] = [
+const STEPS: [SpawnStep; 19] = [
     SpawnStep::Clone,
     SpawnStep::Descriptors,
     SpawnStep::Users,
@@ -45,6 +46,7 @@ const STEPS: [SpawnStep; 18] = [
     SpawnStep::Limit,
     SpawnStep::Directory,
     SpawnStep::Privileges,
+    SpawnStep::Landlock,
     SpawnStep::Filter,
     SpawnStep::Program,
 ];
@@ -90,6 +92,7 @@ impl SpawnStep {
             }
             SpawnStep::Directory => ("its directory cannot be entered", None),
             SpawnStep::Privileges => ("its privileges cannot be dropped", None),
+            SpawnStep::Landlock => ("its writes cannot be restricted by Landlock", Some(containers)),
             SpawnStep::Filter => {
                 ("its system calls cannot be filtered", Some("this needs a kernel with seccomp filters"))
             }

@@ -62,6 +62,25 @@ fn succeeds(sandbox: &Sandbox, line: &str, fixture: &Fixture) -> bool {
     output.status == ExitStatus::Exit(0)
 }
 
+/// Writes that the mounts allow, since the file systems are new and gone with the command, and the wall beneath them does not.
+#[test]
+fn landlock_is_a_second_wall_beneath_the_mounts() {
+    let (fixture, probe) = (Fixture::new(), "touch /home/x 2>&1 || touch /root/x 2>&1");
+    let sandbox: Sandbox = Isolated::new(fixture.path("work")).env("HOME", "/home/tester/deep").into();
+    let output = run(&sandbox, &Command::shell(probe));
+    // A kernel without Landlock has the first wall only.
+    let is_there = super::block_on(sandbox.capabilities()).expect("it runs").landlock;
+    assert_eq!(printed(&output).contains("Permission denied"), is_there, "{}", printed(&output));
+    for line in [
+        "touch /home/tester/deep/x",
+        "touch /tmp/x /var/tmp/x /dev/shm/x x",
+        "echo x > /dev/null",
+        "mv x y && mkdir d && mv y d/z",
+    ] {
+        assert!(succeeds(&sandbox, line, &fixture), "{line}");
+    }
+}
+
 #[test]
 fn nothing_outside_the_workspace_can_be_changed_and_nothing_private_be_read() {
     let rows = [
