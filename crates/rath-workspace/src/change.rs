@@ -51,6 +51,8 @@ pub enum UntrackedReason {
     EmptyDirectory,
     /// A pipe, a socket, a device, or something that cannot be read.
     Special,
+    /// The name or the content of the file holds a secret: see [`Workspace::secret_finder`](crate::Workspace::secret_finder).
+    Secret,
 }
 
 /// The BLAKE3 digest of a file's content.

@@ -172,7 +172,7 @@ fn read_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// The kinds of entries; the position of a kind is its number in the file.
-const KINDS: [EntryKind; 8] = [
+const KINDS: [EntryKind; 9] = [
     EntryKind::Tracked(Mode::File),
     EntryKind::Tracked(Mode::Executable),
     EntryKind::Tracked(Mode::Link),
@@ -181,6 +181,7 @@ const KINDS: [EntryKind; 8] = [
     EntryKind::Untracked(UntrackedReason::TooLarge),
     EntryKind::Untracked(UntrackedReason::EmptyDirectory),
     EntryKind::Untracked(UntrackedReason::Special),
+    EntryKind::Untracked(UntrackedReason::Secret),
 ];
 
 fn kind_number(kind: EntryKind) -> u8 {

@@ -180,7 +180,6 @@ use self::restore::Restore;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
     objects: Objects,
@@ -190,12 +189,22 @@ pub struct Workspace {
     limits: SnapshotLimits,
     /// True if files stay tracked that become ignored.
     keeps_tracked: bool,
+    secret_finder: Option<Arc<SecretFinder>>,
     /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
     /// True if `known` is newer than the index.
     unsaved: bool,
     /// The mount, for a fork by overlay.
     overlay: Option<OverlayMount>,
+}
+
+/// A function that returns true for bytes that hold a secret.
+pub type SecretFinder = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace").field("root", &self.root).field("index", &self.index).finish_non_exhaustive()
+    }
 }
 
 /// The contents of a directory at one time.
@@ -230,8 +239,18 @@ impl Workspace {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
         let (max_file_size, limits) = (Self::DEFAULT_MAX_FILE_SIZE, SnapshotLimits::default());
         let (keeps_tracked, known, unsaved) = (false, None, false);
-        let mut workspace =
-            Workspace { root, objects, index, max_file_size, limits, keeps_tracked, known, unsaved, overlay };
+        let mut workspace = Workspace {
+            root,
+            objects,
+            index,
+            max_file_size,
+            limits,
+            keeps_tracked,
+            secret_finder: None,
+            known,
+            unsaved,
+            overlay,
+        };
         workspace.load()?;
         Ok(workspace)
     }
@@ -249,6 +268,12 @@ impl Workspace {
     /// ignored. So nothing can hide its changes by adding to a `.gitignore`.
     pub fn keep_tracked(&mut self) {
         self.keeps_tracked = true;
+    }
+
+    /// Keeps versions of files that hold a secret out of the objects. Such a file is untracked from the next time on that it is
+    /// read.
+    pub fn secret_finder(&mut self, find: Arc<SecretFinder>) {
+        self.secret_finder = Some(find);
     }
 
     /// Returns the path of the directory.
@@ -276,7 +301,7 @@ impl Workspace {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
         let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.keeps_tracked));
-        let dir = walk::walk(&root, &self.objects, &batch, limits, known)?;
+        let dir = walk::walk(&root, &self.objects, &batch, limits, known, self.secret_finder.as_deref())?;
         batch.finish()?;
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &dir));
         self.known = Some(dir.clone());
@@ -361,8 +386,18 @@ impl Workspace {
         let (root, index) = (into.to_owned(), index.to_owned());
         let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
         let (keeps_tracked, unsaved) = (self.keeps_tracked, true);
-        let mut fork =
-            Workspace { root, objects, index, max_file_size, limits, keeps_tracked, known, unsaved, overlay };
+        let mut fork = Workspace {
+            root,
+            objects,
+            index,
+            max_file_size,
+            limits,
+            keeps_tracked,
+            secret_finder: self.secret_finder.clone(),
+            known,
+            unsaved,
+            overlay,
+        };
         if fork.known.as_ref().is_none_or(|known| known.tree() != id) {
             fork.snapshot()?;
         }

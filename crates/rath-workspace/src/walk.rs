@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::SecretFinder;
 use crate::batch::Batch;
 use crate::change::{Digest, UntrackedReason};
 use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
@@ -64,6 +65,8 @@ pub(crate) struct Walk<'a> {
     usage: SnapshotUsage,
     /// True if files stay tracked that the previous snapshot has, although they are ignored now.
     keeps_tracked: bool,
+    /// Returns true for bytes that hold a secret.
+    find_secret: Option<&'a SecretFinder>,
     open: Arc<AtomicUsize>,
 }
 
@@ -84,9 +87,10 @@ pub(crate) fn walk(
     batch: &Batch<'_>,
     (max_file_size, limits): (u64, SnapshotLimits),
     (known, keeps_tracked): (Option<Arc<Dir>>, bool),
+    find_secret: Option<&SecretFinder>,
 ) -> Result<Arc<Dir>> {
     let (usage, since, open) = (SnapshotUsage::new(limits), disk::file_clock_now(), Arc::default());
-    let walk = Walk { root, objects, batch, since, max_file_size, usage, keeps_tracked, open };
+    let walk = Walk { root, objects, batch, since, max_file_size, usage, keeps_tracked, find_secret, open };
     let result = Mutex::new(None);
     let node = DirNode::root(WalkContext { known, purpose: Purpose::Track(None) });
     pool::run(vec![(node, DirAccess::ByPath)], |job, scratch, jobs| {
@@ -401,6 +405,9 @@ impl Walk<'_> {
             _ => return untracked(UntrackedReason::Special, stat),
         };
         self.usage.add_bytes(content.len())?;
+        if self.find_secret.is_some_and(|find| find(content) || find(name)) {
+            return untracked(UntrackedReason::Secret, stat);
+        }
         let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
             return untracked(UntrackedReason::Special, stat);
         };

@@ -84,6 +84,11 @@ impl Secrets {
         self
     }
 
+    /// Returns true if there are values to hide.
+    pub(crate) fn has_values(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the text with all secrets replaced, or `None` if it has none.
     ///
     /// Hiding secrets in the returned text changes nothing.
@@ -146,7 +151,7 @@ impl Secrets {
         self.sets().any(|set| set.contains(value))
     }
 
-    fn has_known_value(&self, text: &str) -> bool {
+    pub(crate) fn has_known_value(&self, text: &str) -> bool {
         let mut matches = Vec::new();
         self.sets().for_each(|set| set.find(text, &mut matches));
         !matches.is_empty()

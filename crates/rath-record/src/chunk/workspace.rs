@@ -40,6 +40,8 @@ pub enum UnkeptReason {
     EmptyDirectory,
     /// The path is a pipe, a socket or a device, or it cannot be read.
     Special,
+    /// The file holds a secret.
+    Secret,
 }
 
 /// A kind of change to a path.

@@ -126,6 +126,7 @@ pub(crate) fn changes_text(changes: &[FileChange]) -> String {
             Some(UntrackedReason::TooLarge) => " (too large)",
             Some(UntrackedReason::EmptyDirectory) => " (empty directory)",
             Some(UntrackedReason::Special) => " (special)",
+            Some(UntrackedReason::Secret) => " (secret)",
         };
         format!("{kind} {} -> {}{reason}\n", name(change.before), name(change.after))
     };

@@ -16,6 +16,7 @@ use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
 use crate::sandbox::{RATH_DIR, Root, Sandbox};
+use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
 use crate::workspace::{Snapshot, UntrackedReason, Workspace};
@@ -319,6 +320,16 @@ impl BranchDir {
     /// Returns the sandbox over this directory.
     pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
+    }
+
+    /// Keeps files that hold one of these values out of the stored versions.
+    pub(crate) fn hide(&self, secrets: &Secrets) {
+        if let Some(mut tracked) = self.tracked().filter(|_| secrets.has_values()) {
+            let secrets = secrets.clone();
+            tracked
+                .workspace
+                .secret_finder(Arc::new(move |bytes: &[u8]| secrets.has_known_value(&String::from_utf8_lossy(bytes))));
+        }
     }
 
     /// Returns the path, unless it is an overlay that is mounted only while it is in use.

@@ -73,7 +73,9 @@ impl Session {
         let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
         let request =
             DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: takes_over_from.as_ref() };
-        branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))
+        let dir = branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))?;
+        dir.hide(self.secrets());
+        Ok(dir)
     }
 
     /// Fails if tools could not use the session's directory: its `.rath` is not this user's or holds links, or the store of the

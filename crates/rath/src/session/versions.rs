@@ -149,6 +149,7 @@ fn effect(change: FileChange) -> Effect {
         UntrackedReason::TooLarge => UnkeptReason::TooLarge,
         UntrackedReason::EmptyDirectory => UnkeptReason::EmptyDirectory,
         UntrackedReason::Special => UnkeptReason::Special,
+        UntrackedReason::Secret => UnkeptReason::Secret,
     });
     let (before, after) = (change.before.map(digest), change.after.map(digest));
     Effect::new(change.path, kind).with_before(before).with_after(after).with_unkept(unkept)

@@ -633,3 +633,40 @@ fn an_agent_without_known_keys_hides_patterns() {
     let session = block_on(agent.run(Session::user("hi"))).expect("it is answered");
     assert_eq!(session.text(), Some("[secret: aws key id]"));
 }
+
+#[test]
+fn a_file_with_a_known_value_has_no_stored_version() {
+    const VALUE: &str = "hunter2-correct-horse";
+    let folder = crate::support::folder(&[("plain.txt", "nothing"), ("before.txt", VALUE)]);
+    let mut secrets = Secrets::default();
+    let _ = secrets.add("PASSWORD", VALUE);
+    // In two parts: a whole value would not reach the command.
+    let value = "v=$(printf hunter2-); v=${v}correct-horse";
+    let agent = crate::support::worker(&[
+        [format!("{value}; printf \"a $v b\" > after.txt; printf x > \"name $v\"; mkdir d; printf y > d/y")],
+        [format!("{value}; printf %s \"$v\" | base64 > encoded.txt; rm before.txt; mv after.txt d/moved.txt")],
+    ]);
+    let session = Session::user("go").hiding(secrets).to(Sandbox::isolated(folder.path()));
+    let session = block_on(agent.run(session)).expect("a run");
+    assert_eq!(std::fs::read_to_string(folder.path().join("d/moved.txt")).expect("a file"), format!("a {VALUE} b"));
+    // Every object, unpacked: by its own reader, since objects are compressed.
+    let copy = rath_test_support::temp_dir();
+    block_on(session.checkout(copy.path().join("copy"))).expect("a tree");
+    let git = |words: &[&str]| {
+        let output = rath_test_support::git().args(words).current_dir(folder.path()).output().expect("git runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let list = git(&["--git-dir", ".rath/workspace", "cat-file", "--batch-all-objects", "--batch-check"]);
+    assert!(list.lines().count() > 3, "{list}");
+    let encoded = "aHVudGVyMi1jb3JyZWN0LWhvcnNl";
+    for line in list.lines() {
+        let id = line.split(' ').next().expect("an id");
+        let kind = line.split(' ').nth(1).expect("a kind");
+        let content =
+            git(&["--git-dir", ".rath/workspace", "cat-file", if kind == "tree" { "-p" } else { "blob" }, id]);
+        assert!(!content.contains(VALUE) && !content.contains(encoded), "{content}");
+    }
+    let text = session.lineage().to_string();
+    assert!(!text.contains(VALUE), "{text}");
+    assert!(copy.path().join("copy/d/y").exists() && !copy.path().join("copy/d/moved.txt").exists());
+}
