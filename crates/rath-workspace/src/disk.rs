@@ -116,6 +116,21 @@ pub(crate) fn remove_dir(dir: &Handle, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
 }
 
+/// Sets the permissions of an open file or directory.
+pub(crate) fn set_mode(file: &Handle, mode: u32) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode as _))?)
+}
+
+/// Lets the user enter a directory and write in it.
+pub(crate) fn make_accessible(dir: &Handle, name: &[u8]) -> io::Result<()> {
+    let found = stat(dir, name)?;
+    if found.file_type() != FileType::Directory {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let mode = Mode::from_raw_mode((found.mode & 0o7777 | 0o700) as _);
+    Ok(rustix::fs::chmodat(dir, name, mode, AtFlags::empty())?)
+}
+
 /// Returns the metadata of a name in a directory, without following a symbolic link.
 pub(crate) fn stat(dir: &Handle, name: &[u8]) -> io::Result<Stat> {
     Ok(Stat::new(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))

@@ -117,6 +117,14 @@ pub(crate) fn stat_open(file: &Handle) -> io::Result<Stat> {
     match *file {}
 }
 
+pub(crate) fn set_mode(file: &Handle, _mode: u32) -> io::Result<()> {
+    match *file {}
+}
+
+pub(crate) fn make_accessible(dir: &Handle, _name: &[u8]) -> io::Result<()> {
+    match *dir {}
+}
+
 pub(crate) fn rewind(file: &Handle) -> io::Result<()> {
     match *file {}
 }

@@ -95,6 +95,7 @@
 //! [`Bisect`] and paths work everywhere. Forks by overlay mount and files that share blocks need Linux; other Unix systems
 //! copy files.
 
+mod aside;
 mod batch;
 mod bisect;
 mod blame;
@@ -134,6 +135,7 @@ mod restore;
 mod tree;
 mod walk;
 
+pub use self::aside::Permissions;
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
 pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};

@@ -8,10 +8,12 @@ mod guarded;
 mod rule;
 mod shell;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rath_record::chunk::Call;
 
@@ -52,7 +54,12 @@ pub(crate) struct ActivePolicy {
     pub(crate) policy: Policy,
     /// The rules that a person gave while this session runs. All branches share them.
     granted: Mutex<Vec<Rule>>,
+    /// The files that a rule forbids to read, by their identity: under another name they are the same.
+    hidden_files: Mutex<HashSet<FileIdentity>>,
 }
+
+/// The identity of a file on this machine: a device, a number, and the time when it was created, since numbers are used again.
+pub(crate) type FileIdentity = (u64, u64, Option<SystemTime>);
 
 /// The decision about calls that no rule fits.
 ///
@@ -311,7 +318,7 @@ impl Policy {
 
 impl ActivePolicy {
     pub(crate) fn new(policy: Policy) -> Self {
-        ActivePolicy { policy, granted: Mutex::default() }
+        ActivePolicy { policy, granted: Mutex::default(), hidden_files: Mutex::default() }
     }
 
     /// Adds rules that a person gave.
@@ -337,6 +344,16 @@ impl ActivePolicy {
             _ => false,
         };
         self.policy.rules.iter().find(hides).map(Rule::to_string)
+    }
+
+    /// Returns true if a file is hidden: by its path, or because it was hidden under another name before.
+    pub(crate) fn hides_file(&self, path: &str, identity: Option<FileIdentity>) -> bool {
+        let mut hidden = self.hidden_files.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.hides(path).is_some() {
+            hidden.extend(identity);
+            return true;
+        }
+        identity.is_some_and(|identity| hidden.contains(&identity))
     }
 
     /// Returns the reason why a call may not leave a change of this file behind, if there is one.

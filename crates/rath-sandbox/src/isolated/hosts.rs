@@ -88,6 +88,9 @@ impl HostPattern {
         };
         // A single word is more likely a mistake (`network=yes`) than a host, unless a port says so.
         let is_name = name.contains('.') || host == "localhost" || port.is_some();
+        // `127.1` and `2130706433` are addresses to a resolver.
+        let is_number = name.rsplit('.').next().is_some_and(|last| last.starts_with(|it: char| it.is_ascii_digit()));
+        let is_name = is_name && !is_number;
         let is_valid = host.parse::<IpAddr>().is_ok() || (name.len() < 254 && name.split('.').all(is_label) && is_name);
         is_valid.then(|| HostPattern { host: host.to_owned(), port })
     }
@@ -200,6 +203,9 @@ mod tests {
             "[::1]x",
             "[::1].a.com",
             "[127.0.0.1]",
+            "3221225986:80",
+            "127.1:80",
+            "0x7f.1",
         ] {
             assert!(AllowedHosts::default().add(wrong).is_err(), "{wrong}");
         }

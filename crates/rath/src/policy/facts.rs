@@ -118,10 +118,7 @@ impl CallFacts {
             {
                 Some(rule) if self.runs_commands() => vec![rule],
                 _ if self.lines.iter().any(ShellLine::is_unclear) => return None,
-                _ => {
-                    let commands = self.commands().filter(|command| !command.is_cd_inside());
-                    commands.map(|it| command(&it.text())).collect::<Option<_>>()?
-                }
+                _ => self.commands().map(|it| command(&it.text())).collect::<Option<_>>()?,
             };
             let paths = self.reads.iter().map(|path| read(path)).chain(self.all_writes().map(|path| write(path)));
             let servers = self.servers.iter().map(|name| server(name));
@@ -147,8 +144,8 @@ impl CallFacts {
     pub(crate) fn rules_to_offer(&self) -> Vec<Rule> {
         let hosts = self.hosts.iter().map(|host| format!("host {host}"));
         let leaving = hosts.chain(self.outside.iter().map(|path| format!("outside {path}")));
-        let commands = self.commands().filter(|command| !command.is_cd_inside());
-        let mut own: Vec<String> = commands
+        let mut own: Vec<String> = self
+            .commands()
             .map(|command| format!("command {}", exact_command(&command.text())))
             .chain(self.all_writes().map(|path| format!("write {}", exact_path(path))))
             .collect();

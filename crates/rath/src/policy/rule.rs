@@ -307,7 +307,7 @@ impl HostName {
             (None, None) => true,
         };
         // `*` is every host of the internet, and not this machine or an address.
-        let is_name = other.name != "localhost" && other.name.parse::<IpAddr>().is_err();
+        let is_name = other.name != "localhost" && !other.is_address();
         let covers_name = match self.name.strip_prefix('*') {
             Some("") => is_name,
             Some(end) => is_name && end.starts_with('.') && other.name.ends_with(end),
@@ -323,7 +323,17 @@ impl HostName {
             Some(end) => one.name.ends_with(end),
             None => wide.name == one.name,
         };
-        same_port && (within(self, other) || within(other, self))
+        // An address that is written as one number, or with fewer dots, may be any.
+        let is_odd = |host: &HostName| host.is_address() && host.name.parse::<IpAddr>().is_err();
+        let is_machine = |host: &HostName| host.is_address() || host.name == "localhost";
+        let may_be_same = (is_odd(self) && is_machine(other)) || (is_odd(other) && is_machine(self));
+        same_port && (within(self, other) || within(other, self) || may_be_same)
+    }
+
+    /// Returns true if this is an address, in whatever way it is written.
+    fn is_address(&self) -> bool {
+        let last = self.name.rsplit('.').next().unwrap_or_default();
+        self.name.contains(':') || last.starts_with(|it: char| it.is_ascii_digit())
     }
 }
 
@@ -435,7 +445,11 @@ mod tests {
         for (rule, fitting, other) in [
             ("a.com", "a.com A.COM. a.com:443", "b.com a.com:22 x.a.com *.a.com"),
             ("*.a.com", "b.a.com *.a.com b.c.a.com:80", "a.com xa.com *.com"),
-            ("*", "a.com *.com", "localhost 127.0.0.1 ::1 0.0.0.0 10.0.0.1 [::ffff:127.0.0.1]"),
+            (
+                "*",
+                "a.com *.com",
+                "localhost 127.0.0.1 ::1 0.0.0.0 10.0.0.1 [::ffff:127.0.0.1] 3221225986 3221225986:80 127.1 0x7f.1",
+            ),
             ("localhost:8080", "localhost:8080 127.0.0.1:8080 [::1]:8080 x.localhost:8080", "localhost localhost:80"),
         ] {
             assert!(fitting.split(' ').all(|it| host(rule).covers(&host(it))), "{rule}: {fitting}");
@@ -448,6 +462,8 @@ mod tests {
             ("a.b.test", "*.b.test"),
             ("*.b.test", "*.test"),
             ("a.com", "a.com:22"),
+            ("192.0.2.2", "192.0.514"),
+            ("localhost", "0x7f.1"),
         ] {
             assert!(host(rule).overlaps(&host(other)), "{rule} {other}");
         }

@@ -73,14 +73,6 @@ impl SimpleCommand {
         forms
     }
 
-    /// Returns true if the command changes to a directory below the one that it runs in.
-    pub(super) fn is_cd_inside(&self) -> bool {
-        match &self.words[..] {
-            [cd, path] => cd == "cd" && is_path_inside(path),
-            _ => false,
-        }
-    }
-
     /// Returns the line that a shell is given as an argument: of `sh -c LINE` and `eval WORD..`.
     fn inner_line(&self) -> Option<String> {
         const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
@@ -119,11 +111,6 @@ fn is_assignment(word: &str) -> bool {
             && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
     };
     word.split_once('=').is_some_and(|(name, _)| is_name(name.trim_end_matches('+')))
-}
-
-/// Returns true if a word is a path that leads down from a directory, and is known before the line runs.
-fn is_path_inside(word: &str) -> bool {
-    !word.starts_with(['/', '~', '-', '$', '`']) && !word.contains('$') && word.split('/').all(|part| part != "..")
 }
 
 impl ShellLine {
@@ -274,7 +261,11 @@ impl Parser<'_, '_> {
                     role = Role::Argument;
                     match next {
                         // Also a function: its body is a list of commands like any other.
-                        '(' => self.nested(),
+                        '(' => {
+                            // In bash `((` begins arithmetic, in which quotes and comments mean something else.
+                            self.found.is_opaque |= self.rest.starts_with('(');
+                            self.nested();
+                        }
                         ')' if end == End::Parenthesis => return,
                         ')' => self.found.is_opaque = true,
                         _ => {}

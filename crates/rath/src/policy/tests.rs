@@ -125,7 +125,7 @@ fn a_call_is_allowed_only_if_rules_cover_all_that_it_uses() {
         &[
             ("shell cargo test", "allow: allow command cargo test *"),
             ("shell cargo test -p a && git status", "allow: allow command cargo test *, allow command git status"),
-            ("shell cd crates/a && cargo test", "allow: allow command cargo test *"),
+            ("shell cd crates/a && cargo test", changes),
             ("shell cd ../other && cargo test", changes),
             ("shell cd / && cargo test", changes),
             ("shell cargo test; rm -rf .", changes),

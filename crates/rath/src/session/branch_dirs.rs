@@ -19,7 +19,7 @@ use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Snapshot, UntrackedReason, Workspace};
+use crate::workspace::{ChangeKind, Snapshot, UntrackedReason, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -365,49 +365,86 @@ impl BranchDir {
             return Ok(Some(changes));
         };
         let untracked = before.untracked();
+        // Everything below an ignored directory is untracked with it; a pipe or a large file stands for itself.
         let existed_untracked = |path: &str| {
-            let is_above =
-                |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            let is_file = |reason: &UntrackedReason| *reason != UntrackedReason::EmptyDirectory;
-            untracked.iter().any(|(above, reason)| is_file(reason) && is_above(above))
+            let is_above = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+            let fits = |(known, reason): &(String, UntrackedReason)| match reason {
+                UntrackedReason::EmptyDirectory => false,
+                UntrackedReason::Ignored => known == path || is_above(known),
+                _ => known == path,
+            };
+            untracked.iter().any(fits)
         };
-        let aside =
-            tracked.workspace.root().join(RATH_DIR).join("put-back").join(uuid::Uuid::now_v7().simple().to_string());
-        let (mut put_back, mut restored) = (Vec::new(), Vec::new());
+        let root = tracked.workspace.root().to_owned();
+        let aside = root.join(RATH_DIR).join("put-back").join(uuid::Uuid::now_v7().simple().to_string());
+        let (mut put_back, mut removed, mut restored) = (Vec::new(), Vec::new(), Vec::new());
+        // Where each file is now, and where its earlier version was.
+        let mut places: Vec<(String, String)> = Vec::new();
         for (effect, why) in refused {
-            let is_new = effect.change == Change::Created;
             // Both paths of a rename: half of it would lose the file.
             let from = if let Change::Renamed { from } = &effect.change { Some(from.clone()) } else { None };
-            // A name that is no Unicode is not found by its text.
-            let is_there = || tracked.workspace.root().join(&effect.path).symlink_metadata().is_ok();
-            let version = from.as_deref().unwrap_or(&effect.path);
-            let can_put_back = match is_new {
-                true => is_there() && !existed_untracked(&effect.path),
-                // A file that was ignored before, and is not any longer, has no earlier version either.
-                false => tracked.workspace.objects().read(before.tree, version)?.is_some(),
-            };
-            if !can_put_back || set_aside(tracked.workspace.root(), &effect.path, &aside).is_err() {
-                continue;
-            }
-            if !is_new {
+            if effect.change == Change::Created {
+                if existed_untracked(&effect.path) {
+                    continue;
+                }
+                removed.push(effect.path.clone());
+            } else {
+                // A file that was ignored before, and is not any longer, has no earlier version.
+                let version = from.as_deref().unwrap_or(&effect.path);
+                if tracked.workspace.objects().read(before.tree, version)?.is_none() {
+                    continue;
+                }
+                places.push((effect.path.clone(), version.to_owned()));
                 restored.extend(from.clone().into_iter().chain([effect.path.clone()]));
             }
             put_back.extend(from.into_iter().chain([effect.path]).map(|path| (path, why.clone())));
         }
-        if put_back.is_empty() {
-            return Ok(Some(changes));
+        for path in &removed {
+            // What cannot be moved stays, and is among the changes.
+            if tracked.workspace.move_aside(path, &aside).ok().flatten().is_none() {
+                put_back.retain(|(known, _)| known != path);
+            }
         }
         let now = tracked.workspace.snapshot()?;
         let paths = restored.iter().map(String::as_str);
         let wanted = tracked.workspace.objects().with_paths(now.tree, before.tree, paths)?;
-        let mut now = tracked.workspace.restore(wanted)?;
+        // All that the restore replaces or removes, whatever it is: nothing of it is lost.
+        let mut permissions = HashMap::new();
+        for change in tracked.workspace.objects().diff(Some(now.tree), wanted)? {
+            let from = if let ChangeKind::Renamed { from } = change.kind { Some(from) } else { None };
+            for path in from.into_iter().chain([change.path]) {
+                let moved = tracked.workspace.move_aside(&path, &aside).ok().flatten();
+                permissions.extend(moved.map(|moved| (path, moved)));
+            }
+        }
+        let restore = tracked.workspace.restore(wanted);
+        let mut now = match restore {
+            Ok(now) => now,
+            // The files that could not be put back are among the changes.
+            Err(_) => {
+                put_back.retain(|(path, _)| removed.contains(path));
+                tracked.workspace.snapshot()?
+            }
+        };
+        // A version in a tree has no permissions but that to execute.
+        for (at, version) in &places {
+            if let Some(kept) = permissions.get(at) {
+                tracked.workspace.set_permissions(version, *kept)?;
+                now = tracked.workspace.snapshot()?;
+            }
+        }
         // A directory that was empty before is not part of a tree.
         let emptied = versions::effects(tracked.workspace.changes(&before, &now)?);
         let is_gone =
             |effect: &&Effect| effect.change == Change::Deleted && effect.unkept == Some(UnkeptReason::EmptyDirectory);
         for directory in emptied.iter().filter(is_gone) {
-            let _ = std::fs::create_dir_all(tracked.workspace.root().join(&directory.path));
+            let _ = tracked.workspace.create_directory(&directory.path);
             now = tracked.workspace.snapshot()?;
+        }
+        if put_back.is_empty() {
+            tracked.last = Some(before);
+            drop(tracked);
+            return Ok(self.changes_since_last_look()?.map(|(tree, effects)| DirChanges { tree, effects, put_back }));
         }
         let effects = versions::effects(tracked.workspace.changes(&before, &now)?);
         let tree = versions::tree(now.tree);
@@ -471,22 +508,6 @@ impl Drop for BranchDir {
 }
 
 /// Returns the branch that was placed last.
-/// Moves a file or a directory, with the directories that it lies in, below another directory.
-///
-/// A path that is not there needs no moving. Directories that are empty after that are removed.
-fn set_aside(root: &Path, path: &str, aside: &Path) -> std::io::Result<()> {
-    let (from, to) = (root.join(path), aside.join(path));
-    if from.symlink_metadata().is_err() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(to.parent().unwrap_or(aside))?;
-    std::fs::rename(&from, &to)?;
-    let parents = from.ancestors().skip(1).take_while(|parent| *parent != root);
-    // Fails for the first directory that is not empty.
-    let _ = parents.map(std::fs::remove_dir).take_while(std::io::Result::is_ok).count();
-    Ok(())
-}
-
 fn placed_branch(record: &Record) -> Option<BranchId> {
     record.find_newest(|step| matches!(step.chunk(), Chunk::Placed(_)).then_some(step.stamp().branch))
 }

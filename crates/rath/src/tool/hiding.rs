@@ -3,10 +3,17 @@
 //! Tools that list and search look at many files, and a command at any: so the files are kept from them here, not where a
 //! call is decided.
 
+#[cfg(unix)]
+mod identity;
+#[cfg(not(unix))]
+#[path = "hiding/identity_unsupported.rs"]
+mod identity;
+
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::identity::identity;
 use crate::blocking::run_blocking;
 use crate::policy::ActivePolicy;
 use crate::sandbox::{
@@ -38,12 +45,13 @@ impl HidingSandbox {
             (self.inner.directory().map(Path::to_owned), path.to_owned(), self.policy.clone());
         let rule = run_blocking(move || -> Result<_> {
             let root = directory.and_then(|directory| Root::open(&directory).ok());
-            let canonical = root.and_then(|root| root.canonical_name(&name)).unwrap_or(name);
-            Ok(policy.hides(&canonical))
+            let canonical = root.as_ref().and_then(|root| root.canonical_name(&name)).unwrap_or(name);
+            let file = root.and_then(|root| std::fs::symlink_metadata(root.path().join(&canonical)).ok());
+            Ok(policy.hides_file(&canonical, file.and_then(|file| identity(&file))))
         });
         match rule.await? {
-            Some(rule) => Err(Error::new(ErrorKind::Io, format_args!("`{path}` may not be read ({rule})"))),
-            None => Ok(()),
+            true => Err(Error::new(ErrorKind::Io, format_args!("the user's rules do not allow to read `{path}`"))),
+            false => Ok(()),
         }
     }
 
@@ -81,7 +89,9 @@ fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
             let path = directory.join(entry.file_name());
-            if policy.hides(&path.to_string_lossy()).is_some() {
+            // Of the entry itself: a link has an identity of its own.
+            let identity = entry.metadata().ok().and_then(|metadata| identity(&metadata));
+            if policy.hides_file(&path.to_string_lossy(), identity) {
                 found.push(path);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directories.push_back(path);

@@ -427,12 +427,65 @@ fn a_command_cannot_hide_what_it_leaves_behind() {
 }
 
 #[test]
+fn putting_back_follows_no_link_and_loses_nothing() {
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let folder = crate::support::folder(&[
+        ("w/.github/workflows/ci.yml", "mine"),
+        ("w/a/.envrc", "mine"),
+        ("w/.gitignore", "*.db\nign/\n"),
+        ("w/local.db", "mine"),
+        ("w/ign/.envrc", "mine"),
+        ("other/.github/workflows/ci.yml", "theirs"),
+    ]);
+    let work = folder.path().join("w");
+    let policy = || Policy::new(Mode::Workspace).rule(rule("deny write key"));
+    run_lines(&work, policy(), &["rm -rf .github; ln -s ../other/.github .github"]);
+    assert_eq!(read(folder.path().join("other/.github/workflows/ci.yml")), "theirs");
+    assert_eq!(read(work.join(".github/workflows/ci.yml")), "mine");
+    run_lines(&work, policy(), &["rm -rf a; mv local.db a"]);
+    let kept = rath_test_support::program("grep").args(["-rl", "mine", ".rath/put-back"]).current_dir(&work).output();
+    let kept = String::from_utf8_lossy(&kept.expect("grep runs").stdout).into_owned();
+    assert!(work.join("local.db").exists() || kept.lines().any(|path| path.ends_with("/a")), "{kept}");
+    assert_eq!(read(work.join("a/.envrc")), "mine");
+    run_lines(&work, policy(), &["rm -rf a; ln -s ign a"]);
+    assert_eq!(read(work.join("ign/.envrc")), "mine");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(work.join("key"), "mine").expect("a file");
+        std::fs::set_permissions(work.join("key"), PermissionsExt::from_mode(0o600)).expect("a mode");
+        run_lines(&work, policy(), &["true", "cp .gitignore x; cat x >> key; cp x y"]);
+        let mode = std::fs::metadata(work.join("key")).expect("a file").permissions().mode() & 0o777;
+        assert_eq!((read(work.join("key")).as_str(), mode), ("mine", 0o600));
+    }
+    // A pipe, a large file and a name that is no Unicode are no cover.
+    for (first, second, left) in [
+        ("mkfifo x", "rm -rf x; mkdir -p x; cp local.db x/.envrc || touch x/.envrc", "x/.envrc"),
+        ("truncate -s 5G x", "rm -rf x; mkdir -p x; touch x/.envrc", "x/.envrc"),
+    ] {
+        run_lines(&work, policy(), &[first, second]);
+        assert!(work.join(left).symlink_metadata().is_err(), "{second}");
+        run_lines(&work, policy(), &["rm -rf x"]);
+    }
+    let name = "\"$(printf '\\377')\"";
+    run_lines(&work, policy(), &[&format!("mkdir -p {name}; touch {name}/.envrc")]);
+    let (_, said) = run_lines(&work, policy(), &["find . -name .envrc | wc -l"]);
+    assert_eq!(said.trim(), "2", "{said}");
+}
+
+#[test]
 fn a_hidden_file_cannot_be_moved_to_where_it_can_be_read() {
     for (rule_text, lines) in [
         ("deny read config/prod.key", &["mv config c2", "cat c2/prod.key"][..]),
         ("deny read .env", &["mv app \"$(printf '\\377')\"", "cat */.env"]),
         ("deny read *.key", &["mv config/prod.key \"$(printf '\\377').key\"; true", "cat ./*.key config/*"]),
         ("deny read .env", &["chmod 311 app", "chmod 755 app; cat app/.env"]),
+        ("deny read config/prod.key", &["echo prod.key > .gitignore; true", "mv config c2", "cat c2/prod.key"]),
+        (
+            "deny read config/prod.key",
+            &["echo build/ > .gitignore; mkdir build", "mv config build/c2", "cat build/c2/prod.key"],
+        ),
+        ("deny read config/prod.key", &["echo config/ > .gitignore; mv config c2", "cat c2/prod.key"]),
         ("deny read .env", &["ln app/.env h; cat h", "cat h"]),
         ("deny read .env", &["cp -r app b; cat b/.env", "cat b/.env"]),
     ] {

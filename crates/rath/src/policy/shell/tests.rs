@@ -118,6 +118,8 @@ fn a_line_that_is_only_known_when_it_runs_is_marked() {
         "case a in a) rm a;; esac",
         "function f { rm a; }; f",
         "cat <<E\nrm a\nE",
+        "((git status '$(touch a)'))",
+        "! ((git status #$(touch a)\n))",
         "git status \r#;touch a",
         "git status &>/dev/null touch a",
         "git status `git status \\'; touch a; git status \\'`",

@@ -133,14 +133,18 @@ impl Round {
         };
         let is_refused = move |effect: &Effect| {
             let (policy, is_approved) = policy.as_ref()?;
+            // A name that is no Unicode is quoted on the record, and would fit no rule.
+            let name = |path: &str| String::from_utf8_lossy(&workspace::path_bytes(path)).into_owned();
             let refuse = |path: &str| policy.refuses_change(path, *is_approved);
+            let path = name(&effect.path);
             match &effect.change {
                 // A file that may not be read must not be moved to where it may.
                 Change::Renamed { from } => {
-                    policy.hides(from).or_else(|| refuse(from)).or_else(|| refuse(&effect.path))
+                    let from = name(from);
+                    policy.hides(&from).or_else(|| refuse(&from)).or_else(|| refuse(&path))
                 }
-                Change::Deleted => policy.hides(&effect.path).or_else(|| refuse(&effect.path)),
-                _ => refuse(&effect.path),
+                Change::Deleted => policy.hides(&path).or_else(|| refuse(&path)),
+                _ => refuse(&path),
             }
         };
         let Some(DirChanges { tree, effects, put_back: refused }) = session.changes_except(is_refused).await? else {

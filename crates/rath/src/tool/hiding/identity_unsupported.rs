@@ -1,0 +1,10 @@
+//! The identity of a file, on systems other than Unix: they have no numbers of files.
+
+use std::fs::Metadata;
+
+use crate::policy::FileIdentity;
+
+/// Returns none.
+pub(super) fn identity(_: &Metadata) -> Option<FileIdentity> {
+    None
+}
