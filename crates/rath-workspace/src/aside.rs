@@ -113,3 +113,6 @@ fn create_path(top: &Path, names: &[&[u8]]) -> io::Result<Handle> {
     }
     Ok(directory)
 }
+
+#[cfg(all(test, unix))]
+mod tests;

@@ -15,6 +15,7 @@ mod limits;
 mod live;
 mod paused;
 mod placement;
+mod put_back;
 mod recorder;
 pub(crate) mod recording;
 mod resume;

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
+use rath_record::chunk::{Chunk, Effect, Observed, Tree};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
+use super::put_back::put_back;
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
@@ -19,7 +20,7 @@ use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{ChangeKind, Snapshot, UntrackedReason, Workspace};
+use crate::workspace::{Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -360,96 +361,14 @@ impl BranchDir {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
         let Some((tree, effects)) = self.changes_since_last_look()? else { return Ok(None) };
         let refused: Vec<_> = effects.iter().filter_map(|effect| Some((effect.clone(), refuse(effect)?))).collect();
-        let changes = DirChanges { tree, effects, put_back: Vec::new() };
         let (Some(before), Some(mut tracked), false) = (before, self.tracked(), refused.is_empty()) else {
-            return Ok(Some(changes));
+            return Ok(Some(DirChanges { tree, effects, put_back: Vec::new() }));
         };
-        let untracked = before.untracked();
-        // Everything below an ignored directory is untracked with it; a pipe or a large file stands for itself.
-        let existed_untracked = |path: &str| {
-            let is_above = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-            let fits = |(known, reason): &(String, UntrackedReason)| match reason {
-                UntrackedReason::EmptyDirectory => false,
-                UntrackedReason::Ignored => known == path || is_above(known),
-                _ => known == path,
-            };
-            untracked.iter().any(fits)
-        };
-        let root = tracked.workspace.root().to_owned();
-        let aside = root.join(RATH_DIR).join("put-back").join(uuid::Uuid::now_v7().simple().to_string());
-        let (mut put_back, mut removed, mut restored) = (Vec::new(), Vec::new(), Vec::new());
-        // Where each file is now, and where its earlier version was.
-        let mut places: Vec<(String, String)> = Vec::new();
-        for (effect, why) in refused {
-            // Both paths of a rename: half of it would lose the file.
-            let from = if let Change::Renamed { from } = &effect.change { Some(from.clone()) } else { None };
-            if effect.change == Change::Created {
-                if existed_untracked(&effect.path) {
-                    continue;
-                }
-                removed.push(effect.path.clone());
-            } else {
-                // A file that was ignored before, and is not any longer, has no earlier version.
-                let version = from.as_deref().unwrap_or(&effect.path);
-                if tracked.workspace.objects().read(before.tree, version)?.is_none() {
-                    continue;
-                }
-                places.push((effect.path.clone(), version.to_owned()));
-                restored.extend(from.clone().into_iter().chain([effect.path.clone()]));
-            }
-            put_back.extend(from.into_iter().chain([effect.path]).map(|path| (path, why.clone())));
-        }
-        for path in &removed {
-            // What cannot be moved stays, and is among the changes.
-            if tracked.workspace.move_aside(path, &aside).ok().flatten().is_none() {
-                put_back.retain(|(known, _)| known != path);
-            }
-        }
-        let now = tracked.workspace.snapshot()?;
-        let paths = restored.iter().map(String::as_str);
-        let wanted = tracked.workspace.objects().with_paths(now.tree, before.tree, paths)?;
-        // All that the restore replaces or removes, whatever it is: nothing of it is lost.
-        let mut permissions = HashMap::new();
-        for change in tracked.workspace.objects().diff(Some(now.tree), wanted)? {
-            let from = if let ChangeKind::Renamed { from } = change.kind { Some(from) } else { None };
-            for path in from.into_iter().chain([change.path]) {
-                let moved = tracked.workspace.move_aside(&path, &aside).ok().flatten();
-                permissions.extend(moved.map(|moved| (path, moved)));
-            }
-        }
-        let restore = tracked.workspace.restore(wanted);
-        let mut now = match restore {
-            Ok(now) => now,
-            // The files that could not be put back are among the changes.
-            Err(_) => {
-                put_back.retain(|(path, _)| removed.contains(path));
-                tracked.workspace.snapshot()?
-            }
-        };
-        // A version in a tree has no permissions but that to execute.
-        for (at, version) in &places {
-            if let Some(kept) = permissions.get(at) {
-                tracked.workspace.set_permissions(version, *kept)?;
-                now = tracked.workspace.snapshot()?;
-            }
-        }
-        // A directory that was empty before is not part of a tree.
-        let emptied = versions::effects(tracked.workspace.changes(&before, &now)?);
-        let is_gone =
-            |effect: &&Effect| effect.change == Change::Deleted && effect.unkept == Some(UnkeptReason::EmptyDirectory);
-        for directory in emptied.iter().filter(is_gone) {
-            let _ = tracked.workspace.create_directory(&directory.path);
-            now = tracked.workspace.snapshot()?;
-        }
-        if put_back.is_empty() {
-            tracked.last = Some(before);
-            drop(tracked);
-            return Ok(self.changes_since_last_look()?.map(|(tree, effects)| DirChanges { tree, effects, put_back }));
-        }
-        let effects = versions::effects(tracked.workspace.changes(&before, &now)?);
-        let tree = versions::tree(now.tree);
-        tracked.last = Some(now);
-        Ok(Some(DirChanges { tree, effects, put_back }))
+        let put_back = put_back(&mut tracked.workspace, &before, refused)?;
+        // The changes that stay are those since the look before the call.
+        tracked.last = Some(before);
+        drop(tracked);
+        Ok(self.changes_since_last_look()?.map(|(tree, effects)| DirChanges { tree, effects, put_back }))
     }
 
     /// Makes the files equal to a tree, and returns the tree that is there then with the changes.
