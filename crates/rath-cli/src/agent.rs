@@ -16,7 +16,7 @@ use rath::{Certificate, Difference, Resumed, ToolChange};
 use tokio::sync::mpsc;
 
 use crate::asking::{PendingQuestion, ask, asking};
-use crate::configuration::{Permissions, is_stricter};
+use crate::configuration::Permissions;
 use crate::events::EventPrinter;
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{print_sandbox_with, refuse_home};
@@ -41,7 +41,7 @@ pub(crate) struct AgentArgs {
     /// Allow network access in an isolated sandbox
     #[arg(long)]
     network: bool,
-    /// Which calls are made without asking: read-only, ask, workspace or full
+    /// The calls that are made without asking: read-only, ask, workspace or full
     ///
     /// In `read-only` calls that change something are refused, and in `ask` you are asked first. In `workspace` calls
     /// that stay in the directory are made. In `full` all calls are made but those that leave the sandbox and commits.
@@ -138,7 +138,7 @@ impl AgentArgs {
         let mode = self.mode.unwrap_or_else(|| {
             let mode = permissions.mode_or(self.default_mode(&sandbox));
             // A session goes on as strictly as it was, unless the user chooses anew.
-            last_mode(&session).filter(|last| self.sandbox.is_none() && is_stricter(*last, mode)).unwrap_or(mode)
+            last_mode(&session).filter(|last| self.sandbox.is_none() && *last < mode).unwrap_or(mode)
         });
         print_sandbox_with(&sandbox, self.sandbox.is_some(), &describe_permissions(mode, &sandbox, &permissions))
             .await?;

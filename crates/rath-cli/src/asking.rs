@@ -10,7 +10,7 @@ mod keyboard;
 use std::path::Path;
 
 use rath::Cancel;
-use rath::policy::{Answer, Policy, Question, Rule};
+use rath::policy::{Policy, Question, Reply, Rule};
 use rath::record::draw::one_line;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +18,7 @@ use crate::configuration;
 use crate::output::{self, BRANCH};
 
 /// A question, and the channel for its answer.
-pub(crate) type PendingQuestion = (Question, oneshot::Sender<Answer>);
+pub(crate) type PendingQuestion = (Question, oneshot::Sender<Reply>);
 
 /// Returns the name under which decisions of the user are recorded.
 pub(crate) fn user_name() -> String {
@@ -36,7 +36,7 @@ pub(crate) fn asking(policy: Policy) -> (Policy, Option<mpsc::UnboundedReceiver<
     let policy = policy.ask_with(move |question| {
         let (answer, answered) = oneshot::channel();
         let is_sent = questions.send((question, answer)).is_ok();
-        async move { if is_sent { answered.await.unwrap_or(Answer::Wait) } else { Answer::Wait } }
+        async move { if is_sent { answered.await.unwrap_or(Reply::Wait) } else { Reply::Wait } }
     });
     (policy, Some(receiver))
 }
@@ -44,7 +44,7 @@ pub(crate) fn asking(policy: Policy) -> (Policy, Option<mpsc::UnboundedReceiver<
 /// Asks the person at the terminal. Without an answer the call waits.
 ///
 /// A rule that holds always is written to the user's configuration, for the project in `directory`.
-pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) -> Answer {
+pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) -> Reply {
     keyboard::discard_typed();
     show(question);
     let by = user_name();
@@ -52,24 +52,24 @@ pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) 
         output::prompt("> ");
         let Some(line) = read_line(cancel).await else {
             output::message!("");
-            return Answer::Wait;
+            return Reply::Wait;
         };
         let (word, words) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let has_rules = !question.rules.is_empty();
         match word.to_ascii_lowercase().as_str() {
-            "y" | "yes" => return Answer::Allow { by, rules: Vec::new() },
-            "s" | "session" if has_rules => return Answer::Allow { by, rules: question.rules.clone() },
+            "y" | "yes" => return Reply::Allow { by, rules: Vec::new() },
+            "s" | "session" if has_rules => return Reply::Allow { by, rules: question.rules.clone() },
             "a" | "always" if has_rules => {
                 match configuration::add_rules(directory, &question.rules) {
                     Ok(path) => output::message!("added to {}", output::home_path(&path)),
                     Err(failure) => output::error(&failure),
                 }
-                return Answer::Allow { by, rules: question.rules.clone() };
+                return Reply::Allow { by, rules: question.rules.clone() };
             }
             "n" | "no" => {
                 let reason = if words.trim().is_empty() { "the user refused it" } else { words.trim() };
                 output::message!("refused");
-                return Answer::Deny { by, reason: reason.to_owned() };
+                return Reply::Deny { by, reason: reason.to_owned() };
             }
             "s" | "session" | "a" | "always" => output::message!("no rule can describe it; y or n?"),
             _ => output::message!("not understood; {}", choices(has_rules)),

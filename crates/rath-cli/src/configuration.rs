@@ -27,17 +27,17 @@ const PROJECT_FILE: &str = "rath.toml";
 #[derive(Debug, Default)]
 pub(crate) struct Permissions {
     /// The mode that the user's configuration sets.
-    pub(crate) mode: Option<(Mode, Source)>,
+    pub(crate) mode: Option<(Mode, ConfigFile)>,
     /// The modes that the files of the project ask for. They count only if they are stricter, unless they are trusted.
-    pub(crate) project_modes: Vec<(Mode, Source)>,
-    pub(crate) rules: Vec<(Rule, Source)>,
+    pub(crate) project_modes: Vec<(Mode, ConfigFile)>,
+    pub(crate) rules: Vec<(Rule, ConfigFile)>,
     /// Rules of the project that are not in force.
-    pub(crate) ignored: Vec<(Rule, Source)>,
+    pub(crate) ignored: Vec<(Rule, ConfigFile)>,
 }
 
 /// The file that a value comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Source {
+pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     pub(crate) trust: Trust,
 }
@@ -67,7 +67,7 @@ impl Permissions {
         if let Some(path) = user_file() {
             refuse_within_reach(&path, directory)?;
             if let Some(text) = read_file(&path)? {
-                let source = Source { path, trust: Trust::Full };
+                let source = ConfigFile { path, trust: Trust::Full };
                 for Section { project, mode, rules } in parse(&source.path, &text)? {
                     let Some(prefix) = prefix_in(project.as_deref(), directory) else { continue };
                     permissions.mode = mode.map(|mode| (mode, source.clone())).or(permissions.mode);
@@ -79,7 +79,7 @@ impl Permissions {
         }
         for (path, text) in directory.map(find_project_files).transpose()?.unwrap_or_default() {
             let trust = if is_trusted(&path, &text)? { Trust::Full } else { Trust::OnlyStricter };
-            let source = Source { trust, path };
+            let source = ConfigFile { trust, path };
             let sections = parse(&source.path, &text)?;
             if sections.iter().any(|section| section.project.is_some()) {
                 return Err(wrong(&source.path, "only your own configuration can have `projects`"));
@@ -102,7 +102,7 @@ impl Permissions {
         let mut mode = self.mode.as_ref().map_or(default, |(mode, _)| *mode);
         // The outermost file first: what an inner one says is about less.
         for (project, source) in self.project_modes.iter().rev() {
-            if source.trust == Trust::Full || is_stricter(*project, mode) {
+            if source.trust == Trust::Full || *project < mode {
                 mode = *project;
             }
         }
@@ -122,12 +122,6 @@ impl Permissions {
             output::note(&format!("{path} allows {rules}, not in force; `rath config` shows them"));
         }
     }
-}
-
-/// Returns true if a mode restricts more than another.
-pub(crate) fn is_stricter(mode: Mode, other: Mode) -> bool {
-    let rank = |wanted: Mode| Mode::ALL.iter().position(|mode| *mode == wanted);
-    rank(mode) < rank(other)
 }
 
 /// Returns the user's configuration file, whether or not it exists.
@@ -203,7 +197,7 @@ fn wrong(path: &Path, why: &str) -> Failure {
 /// Reads the values of a file. What it does not know is an error: a misspelt rule would not be in force.
 fn parse(path: &Path, text: &str) -> Result<Vec<Section>, Failure> {
     let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error.span().map(|span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
         let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
         wrong(path, &format!("{line}{}", error.message()))
     })?;
@@ -255,7 +249,7 @@ fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Sect
 }
 
 /// Says which rules have no effect because their path begins at the root of the machine.
-fn warn_absolute(rules: &[(Rule, Source)], directory: Option<&Path>) {
+fn warn_absolute(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
     let Some(directory) = directory.map(canonical) else { return };
     for (rule, source) in rules {
         let text = rule.to_string();
@@ -274,10 +268,7 @@ fn refuse_within_reach(path: &Path, directory: Option<&Path>) -> Result<(), Fail
     if std::env::var_os("XDG_CONFIG_HOME").is_none() {
         return Ok(());
     }
-    let canonical = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-    let inside =
-        canonical(path).zip(directory.and_then(canonical)).is_some_and(|(path, above)| path.starts_with(above));
-    if inside {
+    if directory.is_some_and(|directory| canonical(path).starts_with(canonical(directory))) {
         let message =
             format!("tools could write your configuration {}, which is in their directory", output::path(path));
         return Err(Failure::new(message, "set XDG_CONFIG_HOME to a directory outside of the project"));

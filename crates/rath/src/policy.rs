@@ -63,8 +63,10 @@ pub(crate) type FileIdentity = (u64, u64, Option<SystemTime>);
 
 /// The decision about calls that no rule fits.
 ///
+/// A stricter mode is less than a looser one.
+///
 /// Passed to [`Policy::new`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mode {
     /// Calls that change nothing are made, and all others are refused.
@@ -144,7 +146,7 @@ pub struct Question {
 /// See [`Policy::ask_with`] for an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum Reply {
     /// The call is made.
     Allow {
         /// The person.
@@ -163,8 +165,8 @@ pub enum Answer {
     Wait,
 }
 
-type AnswerFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
-type Asker = Arc<dyn Fn(Question) -> AnswerFuture + Send + Sync>;
+type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
+type Asker = Arc<dyn Fn(Question) -> ReplyFuture + Send + Sync>;
 
 impl Policy {
     /// Creates a policy without rules.
@@ -195,27 +197,27 @@ impl Policy {
     ///
     /// ```
     /// use rath::prelude::*;
-    /// use rath::policy::Answer;
+    /// use rath::policy::Reply;
     ///
     /// let policy = Policy::new(Mode::Ask).ask_with(|question| async move {
     ///     println!("{} {}: {}", question.call.tool, question.call.arguments, question.why);
-    ///     Answer::Deny { by: "Ann".to_owned(), reason: "not today".to_owned() }
+    ///     Reply::Deny { by: "Ann".to_owned(), reason: "not today".to_owned() }
     /// });
     /// # let _ = policy;
     /// ```
     pub fn ask_with<F>(mut self, ask: impl Fn(Question) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Answer> + Send + 'static,
+        F: Future<Output = Reply> + Send + 'static,
     {
         self.asker = Some(Arc::new(move |question| Box::pin(ask(question))));
         self
     }
 
-    /// Asks a person; [`Answer::Wait`] if there is none to ask.
-    pub(crate) async fn ask(&self, question: Question) -> Answer {
+    /// Asks a person; [`Reply::Wait`] if there is none to ask.
+    pub(crate) async fn ask(&self, question: Question) -> Reply {
         match &self.asker {
             Some(ask) => ask(question).await,
-            None => Answer::Wait,
+            None => Reply::Wait,
         }
     }
 

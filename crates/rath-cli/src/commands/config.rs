@@ -5,7 +5,7 @@ use std::path::Path;
 use rath::policy::Mode;
 use rath::record::draw::one_line;
 
-use crate::configuration::{Permissions, Source, Trust, is_stricter, trust_project, user_file};
+use crate::configuration::{ConfigFile, Permissions, Trust, trust_project, user_file};
 use crate::output::{self, CommandResult, Exit};
 
 /// Show what is configured, or accept the file of a project
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
 
 fn show() -> CommandResult {
     let permissions = Permissions::read(Some(Path::new(".")))?;
-    let from = |source: &Source| output::home_path(&source.path);
+    let from = |source: &ConfigFile| output::home_path(&source.path);
     output::text(|out| {
         if permissions.mode.is_none() && permissions.project_modes.is_empty() {
             let (terminal, scripts) = (Mode::Ask.name(), Mode::Workspace.name());
@@ -72,7 +72,7 @@ fn show() -> CommandResult {
         }
         for (mode, source) in permissions.mode.iter().chain(&permissions.project_modes) {
             let usual = permissions.mode.as_ref().map_or(Mode::Workspace, |(mode, _)| *mode);
-            let is_in_force = source.trust == Trust::Full || is_stricter(*mode, usual);
+            let is_in_force = source.trust == Trust::Full || *mode < usual;
             let prefix = if is_in_force { "" } else { "not in force: " };
             writeln!(out, "{prefix}mode {}  ({})", mode.name(), from(source))?;
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use rath_record::chunk::{
-    Approved, Assistant, Chunk, Compressed, Denied, Finish, Instructions, ToolResult, ToolStarted,
+    Approved, Asked, Assistant, Chunk, Compressed, Denied, Finish, Instructions, ToolResult, ToolStarted,
 };
 use rath_record::view::Message;
 use rath_record::{CallId, Step, StepId, Text};
@@ -222,6 +222,7 @@ impl FoldPlan {
                 }
                 Chunk::ToolStarted(ToolStarted { call, .. })
                 | Chunk::ToolResult(ToolResult { call, .. })
+                | Chunk::Asked(Asked { call, .. })
                 | Chunk::Approved(Approved { call, .. })
                 | Chunk::Denied(Denied { call, .. }) => calls.get(call).copied().flatten(),
                 _ => own,

@@ -343,7 +343,7 @@ impl HostName {
 pub(super) fn glob_matches(pattern: &str, text: &str) -> bool {
     /// An element of a pattern.
     #[derive(PartialEq)]
-    enum Part {
+    enum GlobPart {
         Any,
         One(char),
     }
@@ -351,9 +351,9 @@ pub(super) fn glob_matches(pattern: &str, text: &str) -> bool {
     let mut chars = pattern.chars();
     while let Some(next) = chars.next() {
         parts.push(match next {
-            '*' => Part::Any,
-            '\\' => Part::One(chars.next().unwrap_or('\\')),
-            next => Part::One(next),
+            '*' => GlobPart::Any,
+            '\\' => GlobPart::One(chars.next().unwrap_or('\\')),
+            next => GlobPart::One(next),
         });
     }
     let text: Vec<char> = text.chars().collect();
@@ -362,11 +362,11 @@ pub(super) fn glob_matches(pattern: &str, text: &str) -> bool {
     let mut last_any: Option<(usize, usize)> = None;
     while at < text.len() {
         match parts.get(part) {
-            Some(Part::Any) => {
+            Some(GlobPart::Any) => {
                 last_any = Some((part, at));
                 part += 1;
             }
-            Some(Part::One(wanted)) if *wanted == text[at] => (part, at) = (part + 1, at + 1),
+            Some(GlobPart::One(wanted)) if *wanted == text[at] => (part, at) = (part + 1, at + 1),
             _ => match &mut last_any {
                 Some((any, end)) => {
                     *end += 1;
@@ -376,7 +376,7 @@ pub(super) fn glob_matches(pattern: &str, text: &str) -> bool {
             },
         }
     }
-    parts[part..].iter().all(|part| *part == Part::Any)
+    parts[part..].iter().all(|part| *part == GlobPart::Any)
 }
 
 #[cfg(test)]

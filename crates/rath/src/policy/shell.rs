@@ -225,7 +225,7 @@ impl Word {
 
 /// The use of the next word.
 #[derive(Clone, Copy, PartialEq)]
-enum Role {
+enum WordRole {
     Argument,
     /// The file of `> file`.
     WriteTarget,
@@ -249,7 +249,7 @@ impl Parser<'_, '_> {
 
     /// Reads commands up to the end of the text, or past the parenthesis that closes them.
     fn list(&mut self, end: End) {
-        let (mut words, mut word, mut role) = (Vec::new(), Word::default(), Role::Argument);
+        let (mut words, mut word, mut role) = (Vec::new(), Word::default(), WordRole::Argument);
         while let Some(next) = self.next() {
             match next {
                 ' ' | '\t' => self.end_word(&mut word, &mut role, &mut words),
@@ -258,7 +258,7 @@ impl Parser<'_, '_> {
                     self.found.is_opaque |= next == '&' && self.rest.starts_with('>');
                     self.end_word(&mut word, &mut role, &mut words);
                     self.end_command(&mut words);
-                    role = Role::Argument;
+                    role = WordRole::Argument;
                     match next {
                         // Also a function: its body is a list of commands like any other.
                         '(' => {
@@ -294,31 +294,31 @@ impl Parser<'_, '_> {
     }
 
     /// Reads the rest of a redirection operator, and returns the use of the next word.
-    fn redirection(&mut self, first: char) -> Role {
+    fn redirection(&mut self, first: char) -> WordRole {
         if self.take("(") {
             self.nested();
-            return Role::Argument;
+            return WordRole::Argument;
         }
         if first == '<' {
             if self.take("<<") {
-                return Role::ReadSource;
+                return WordRole::ReadSource;
             }
             // The text of a here-document is data, and is read as commands here: no rule may allow such a line.
             if self.take("<") {
                 self.found.is_opaque = true;
-                return Role::ReadSource;
+                return WordRole::ReadSource;
             }
             if self.take(">") {
-                return Role::WriteTarget;
+                return WordRole::WriteTarget;
             }
             self.take("&");
-            return Role::ReadSource;
+            return WordRole::ReadSource;
         }
         if self.take("&") {
-            return Role::DescriptorOrFile;
+            return WordRole::DescriptorOrFile;
         }
         let _ = self.take(">") || self.take("|");
-        Role::WriteTarget
+        WordRole::WriteTarget
     }
 
     /// Reads the commands in parentheses.
@@ -424,20 +424,20 @@ impl Parser<'_, '_> {
         self.rest = "";
     }
 
-    fn end_word(&mut self, word: &mut Word, role: &mut Role, words: &mut Vec<Word>) {
+    fn end_word(&mut self, word: &mut Word, role: &mut WordRole, words: &mut Vec<Word>) {
         let word = std::mem::take(word);
         if !word.is_there {
             return;
         }
-        match std::mem::replace(role, Role::Argument) {
-            Role::Argument => words.push(word),
-            Role::ReadSource => {}
-            Role::DescriptorOrFile if word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit()) => {}
-            Role::WriteTarget | Role::DescriptorOrFile if word.is_unknown || word.has_bare_special => {
+        match std::mem::replace(role, WordRole::Argument) {
+            WordRole::Argument => words.push(word),
+            WordRole::ReadSource => {}
+            WordRole::DescriptorOrFile if word.text == "-" || word.text.bytes().all(|byte| byte.is_ascii_digit()) => {}
+            WordRole::WriteTarget | WordRole::DescriptorOrFile if word.is_unknown || word.has_bare_special => {
                 self.found.is_opaque = true;
             }
-            Role::WriteTarget | Role::DescriptorOrFile if word.text == "/dev/null" => {}
-            Role::WriteTarget | Role::DescriptorOrFile => {
+            WordRole::WriteTarget | WordRole::DescriptorOrFile if word.text == "/dev/null" => {}
+            WordRole::WriteTarget | WordRole::DescriptorOrFile => {
                 let parts = word
                     .text
                     .split('/')

@@ -355,7 +355,7 @@ impl BranchDir {
     /// Takes a snapshot, and puts back changed files for which `refuse` returns a reason. Returns the changes since the last
     /// snapshot.
     ///
-    /// What was there is moved to `.rath/put-back`, so nothing is lost. An untracked file that existed before has no earlier
+    /// The changed files are moved to `.rath/put-back`, so nothing is lost. An untracked file that existed before has no earlier
     /// version, and stays.
     pub(crate) fn changes_except(&self, refuse: impl Fn(&Effect) -> Option<String>) -> Result<Option<DirChanges>> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());

@@ -1,6 +1,6 @@
 //! Putting back files that a call changed and that the policy does not let it change.
 //!
-//! What is in the way of an earlier version is moved aside, so nothing is lost: the change may be the user's own.
+//! A file in the way of an earlier version is moved aside, so nothing is lost: the change may be the user's own.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

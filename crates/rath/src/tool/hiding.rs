@@ -65,7 +65,7 @@ impl HidingSandbox {
 
 /// Finds the files and directories below a directory that a policy hides.
 ///
-/// What cannot be looked into is hidden as a whole: a command may be able to.
+/// A directory that cannot be looked into is hidden as a whole: a command may be able to.
 fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
     let (mut found, mut seen) = (Vec::new(), 0);
     let mut directories = VecDeque::from([PathBuf::new()]);

@@ -248,7 +248,7 @@ impl Round {
                         *touches = Some((self.changes, resolved));
                         continue;
                     }
-                    // A link that was changed meanwhile leads to a file that nobody decided about.
+                    // A link that was changed meanwhile leads to a file that no decision was about.
                     if ready.decided_touches.as_ref().is_some_and(|decided| *decided != resolved) {
                         let outcome = CallOutcome::new(Outcome::Denied, MOVED);
                         slot.state = CallState::Ended { outcome, cx: None, changes: None };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use expect_test::{Expect, expect};
-use rath::policy::{Answer, Question, Rule};
+use rath::policy::{Question, Reply, Rule};
 use rath::prelude::*;
 use rath::tool::builtin;
 
@@ -169,10 +169,10 @@ fn a_person_is_asked_and_a_rule_that_the_person_gives_holds_for_the_session() {
         questions.lock().expect("no panic").push(format!("{}: {why} [{}]", call.tool, rules_text.join("; ")));
         let by = "Ann".to_owned();
         let answer = match &*call.tool {
-            "shell" => Answer::Allow { by, rules: question.rules },
-            "pay" => Answer::Allow { by, rules: Vec::new() },
-            "write_file" => Answer::Deny { by, reason: "not that file".to_owned() },
-            _ => Answer::Wait,
+            "shell" => Reply::Allow { by, rules: question.rules },
+            "pay" => Reply::Allow { by, rules: Vec::new() },
+            "write_file" => Reply::Deny { by, reason: "not that file".to_owned() },
+            _ => Reply::Wait,
         };
         async move { answer }
     });
@@ -647,7 +647,7 @@ fn an_approval_that_a_sub_agent_needs_is_asked_for_above_it() {
 fn a_sub_agent_asks_the_person_above_it() {
     let policy = Policy::new(Mode::Full).ask_with(|question: Question| async move {
         assert_eq!(question.module.as_deref(), Some("agent.clerk"));
-        Answer::Allow { by: "Ann".to_owned(), rules: Vec::new() }
+        Reply::Allow { by: "Ann".to_owned(), rules: Vec::new() }
     });
     let agent = with_clerk(&script(CLERK));
     let (session, message) = run(&agent, Session::user("go").under(policy));

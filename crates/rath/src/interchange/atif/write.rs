@@ -253,7 +253,7 @@ impl TrajectoryWriter {
                 writer.notes.count("detachment", NO_GRAPH);
             }
             // Those of open calls are written with the answer. Those of calls that ended have no meaning any more.
-            Chunk::ToolStarted(_) | Chunk::Approved(_) | Chunk::Denied(_) => {}
+            Chunk::ToolStarted(_) | Chunk::Asked(_) | Chunk::Approved(_) | Chunk::Denied(_) => {}
             _ => self.push_chunk(step, rath),
         }
     }

@@ -8,7 +8,7 @@ use rath_record::turn::Progress;
 
 use super::{CallAction, CallOutcome, CallPlan, ReadyCall, resolve};
 use crate::blocking::run_blocking;
-use crate::policy::{ActivePolicy, Answer, CallFacts, Decision, Question, Use};
+use crate::policy::{ActivePolicy, CallFacts, Decision, Question, Reply, Use};
 use crate::sandbox::{Capabilities, Isolation, Network, Root};
 use crate::session::{Result, Session, within_limits};
 use crate::tool::{Access, Nature, ToolCx, Touch};
@@ -17,14 +17,14 @@ use crate::tool::{Access, Nature, ToolCx, Touch};
 pub(super) async fn decide(session: &mut Session, plans: &mut [CallPlan]) -> Result<()> {
     let policy = session.policy().cloned();
     let is_given = policy.is_some();
+    if !is_given && !plans.iter().any(|plan| needs_decision(&plan.action)) {
+        return Ok(());
+    }
     let policy = policy.unwrap_or_else(|| Arc::new(ActivePolicy::new(Default::default())));
     for plan in plans.iter_mut() {
         wait_below(session, &policy, plan);
     }
     let needs_facts = |plan: &CallPlan| matches!(plan.action, CallAction::Make(_) | CallAction::AskApproval { .. });
-    if !is_given && !plans.iter().any(|plan| needs_decision(&plan.action)) {
-        return Ok(());
-    }
     let surroundings = Surroundings::of(session, &policy, plans).await;
     for plan in plans.iter_mut().filter(|plan| needs_facts(plan)) {
         let (mut ready, held) = match std::mem::replace(&mut plan.action, CallAction::AskEnd) {
@@ -88,7 +88,10 @@ fn wait_below(session: &Session, policy: &ActivePolicy, plan: &mut CallPlan) {
 /// Returns true if a decision is needed even where the session has no policy.
 fn needs_decision(action: &CallAction) -> bool {
     match action {
-        CallAction::Make(ready) => ready.needs_approval || ready.uses.iter().any(Use::leaves_sandbox),
+        CallAction::Make(ready) => {
+            let is_paused = matches!(ready.progress, Progress::Paused { .. });
+            is_paused || ready.needs_approval || ready.uses.iter().any(Use::leaves_sandbox)
+        }
         CallAction::AskApproval { .. } => true,
         CallAction::Close(_) | CallAction::AskEnd | CallAction::AskBelow(_) => false,
     }
@@ -125,11 +128,11 @@ async fn ask(
     let rules = facts.rules_to_offer();
     let question = Question { call: call.clone(), module, why: why.clone(), rule: rule.clone(), preview, rules };
     // If a limit ends the wait, there is no answer.
-    let answer = within_limits(session, policy.policy.ask(question)).await.unwrap_or(Answer::Wait);
+    let answer = within_limits(session, policy.policy.ask(question)).await.unwrap_or(Reply::Wait);
     match answer {
-        Answer::Wait => CallAction::AskApproval { ready, why, rule },
-        Answer::Deny { by, reason } => deny(session, Denied::new(call.id.clone(), reason).with_by(by)),
-        Answer::Allow { by, rules } => {
+        Reply::Wait => CallAction::AskApproval { ready, why, rule },
+        Reply::Deny { by, reason } => deny(session, Denied::new(call.id.clone(), reason).with_by(by)),
+        Reply::Allow { by, rules } => {
             let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
             policy.grant(rules);
             session.push(Approved::new(call.id.clone()).with_by(by).with_rules(texts));
