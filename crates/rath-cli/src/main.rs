@@ -61,6 +61,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    rath::sandbox::hide_environment();
     let command = match Cli::try_parse() {
         Ok(Cli { command }) => command,
         Err(error) => return output::usage(&error).into(),

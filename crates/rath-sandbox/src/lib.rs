@@ -66,7 +66,7 @@
 //! scheme to those that a URI can name. Without the feature `process` this crate holds the types for such backends only,
 //! and [`Root`], which confines paths to a directory.
 //!
-//! `unsafe` code is in two places: `process`, which clones processes, and `isolated`, which makes system calls that have no
+//! `unsafe` code is in two places: `process`, which clones processes and moves the environment, and `isolated`, which makes system calls that have no
 //! safe wrapper.
 
 #[cfg(all(unix, feature = "process"))]
@@ -110,6 +110,8 @@ pub use self::files::{ByteRange, Digest, DirEntry, FileKind, RATH_DIR, is_tempor
 pub use self::isolated::Isolated;
 #[cfg(all(unix, feature = "process"))]
 pub use self::local::Local;
+#[cfg(all(target_os = "linux", feature = "process"))]
+pub use self::process::hide_environment;
 pub use self::registry::Registry;
 pub use self::root::Root;
 

@@ -2,13 +2,19 @@
 
 mod output;
 #[cfg(target_os = "linux")]
+mod own_environment;
+#[cfg(target_os = "linux")]
 mod running;
 #[cfg(target_os = "linux")]
 mod spawn_step;
 #[cfg(target_os = "linux")]
 mod supervisor;
+#[cfg(target_os = "linux")]
+mod tag;
 
 pub(crate) use self::output::Spool;
+#[cfg(target_os = "linux")]
+pub use self::own_environment::hide_environment;
 #[cfg(target_os = "linux")]
 pub(crate) use self::running::register;
 #[cfg(target_os = "linux")]

@@ -20,10 +20,14 @@ fn machine(command: &str) -> rath_test_support::TempDir {
 
 /// Runs the script with `args`.
 fn run(folder: &rath_test_support::TempDir, args: &[&str]) -> Output {
+    rath(folder, args).env("CANARY", "sings").output().expect("rath runs")
+}
+
+fn rath(folder: &rath_test_support::TempDir, args: &[&str]) -> std::process::Command {
     let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
     let model = ["--model", "script:../script.jsonl", "--json"];
     rath.args(args).args(model).current_dir(folder.path().join("work")).env("HOME", folder.path().join("home"));
-    rath.env("CANARY", "sings").output().expect("rath runs")
+    rath
 }
 
 /// Returns the output of the call.
@@ -54,6 +58,20 @@ fn can_isolate() -> bool {
 /// A command that prints what it can reach.
 const LOOK: &str = "echo canary=$CANARY; cat ~/private.txt 2>/dev/null || echo no private.txt; echo; \
                     echo made > made.txt && cat made.txt; touch ../outside.txt; readlink /proc/self/ns/net";
+
+/// The variables of a program are a file in `/proc`, and a command in `local:` can read those of the user's programs.
+#[test]
+fn the_environment_of_rath_is_not_in_the_files_of_its_processes() {
+    let look = "for file in /proc/$PPID/environ /proc/[0-9]*/environ; do tr '\\0' '\\n' <$file; done 2>&1 | grep -a OWN_CANARY | sort -u";
+    let folder = machine(look);
+    let mut other =
+        rath_test_support::program("sleep").arg("1000").env("OWN_CANARY", "found").spawn().expect("it starts");
+    let mut rath = rath(&folder, &["run", "Look", "--sandbox", "local:."]);
+    let output = rath.env("OWN_CANARY", "sings").output().expect("rath runs");
+    other.kill().expect("it runs");
+    other.wait().expect("it has ended");
+    assert_eq!(tool_output(&output), "OWN_CANARY=found\n");
+}
 
 #[test]
 fn tools_are_isolated_by_default() {

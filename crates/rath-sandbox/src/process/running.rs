@@ -16,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::output::StreamCapture;
 use super::supervisor::{CStrings, Cwd, SpawnPlan, SpawnReport, Supervisor};
+use super::tag::ProcessTag;
 use super::{SpawnFailure, SpawnRequest, SpawnStep, Spool, WorkingDir};
 use crate::error::{Error, ErrorKind, Result};
 use crate::isolated::Proxy;
@@ -38,6 +39,11 @@ const READ_BYTES: usize = 64 * 1024;
 /// The number of reads from a stream before the task yields to others.
 const MAX_READS_PER_POLL: usize = 32;
 
+/// The time between two signals that continue the supervisor.
+const WAKE_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of such signals that a supervisor is given to kill its command.
+const MAX_WAKES_SINCE_STOP: usize = 5;
+
 /// A running command.
 struct RunningCommand<'a> {
     supervisor: Supervisor,
@@ -52,6 +58,10 @@ struct RunningCommand<'a> {
     remaining_output_bytes: u64,
     /// The reason why the command was killed, if it was.
     stopped: Option<ExitStatus>,
+    /// The time at which the supervisor is continued again, in case that its command has stopped it.
+    wake: tokio::time::Interval,
+    /// The number of times that the supervisor was continued since the command was killed.
+    wakes_since_stop: usize,
     buffer: Vec<u8>,
     spool: Arc<Spool>,
 }
@@ -79,6 +89,7 @@ impl<'a> RunningCommand<'a> {
         let (stop_reader, stop_writer) = pipe().map_err(failed)?;
         let proxy = request.hosts.clone().map(Proxy::start).transpose();
         let proxy = proxy.map_err(|error| cannot_start(command, &error))?;
+        let tag = if request.namespace.is_none() { ProcessTag::new() } else { None };
         let plan = SpawnPlan {
             programs: programs(command, &request.env)?,
             argv: CStrings::new(strings(command, command.argv.iter().map(|word| word.clone().into_bytes()))?),
@@ -90,15 +101,18 @@ impl<'a> RunningCommand<'a> {
             stdio: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
             stop_pipe: stop_reader.as_raw_fd(),
             proxy_socket: proxy.as_ref().map(|proxy| proxy.supervisor_end().as_raw_fd()),
-            rlimits: request.rlimits.clone(),
+            rlimits: request.rlimits.iter().cloned().chain(tag.map(ProcessTag::rlimit)).collect(),
             cgroups: request.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
             namespace: request.namespace.clone(),
+            tag,
             report: SpawnReport::default(),
         };
         let supervisor = Supervisor::start(plan, stop_writer).map_err(|failure| explain(command, failure))?;
         let failed = |error: std::io::Error| cannot_start(command, &error);
         let input = input.map(|pipe| register(pipe, Interest::WRITABLE)).transpose().map_err(failed)?;
         let exited = supervisor.pidfd.try_clone().map_err(failed)?;
+        let mut wake = tokio::time::interval_at(tokio::time::Instant::now() + WAKE_INTERVAL, WAKE_INTERVAL);
+        wake.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Ok(RunningCommand {
             exited: register(exited, Interest::READABLE).map_err(failed)?,
             supervisor,
@@ -109,6 +123,8 @@ impl<'a> RunningCommand<'a> {
             captures: Default::default(),
             remaining_output_bytes: request.max_output_bytes,
             stopped: None,
+            wake,
+            wakes_since_stop: 0,
             buffer: vec![0; READ_BYTES],
             spool: request.spool.clone(),
         })
@@ -127,6 +143,9 @@ impl<'a> RunningCommand<'a> {
         if self.exited.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
+        while self.wake.poll_tick(cx).is_ready() {
+            self.wake_supervisor();
+        }
         self.write_stdin(cx);
         for stream in [Stream::Stdout, Stream::Stderr] {
             self.read_stream(cx, stream, sink)?;
@@ -139,6 +158,17 @@ impl<'a> RunningCommand<'a> {
         self.stopped = self.stopped.or(Some(reason));
         self.stdin = None;
         self.supervisor.stop();
+    }
+
+    /// Continues the supervisor, and after some time kills what it should have killed.
+    fn wake_supervisor(&mut self) {
+        self.supervisor.wake();
+        if self.stopped.is_some() {
+            self.wakes_since_stop += 1;
+            if self.wakes_since_stop > MAX_WAKES_SINCE_STOP {
+                self.supervisor.kill();
+            }
+        }
     }
 
     /// Writes as much of stdin as the pipe takes.

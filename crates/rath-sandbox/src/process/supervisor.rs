@@ -27,6 +27,7 @@ use rustix::process::{
 };
 
 use super::spawn_step::{SpawnFailure, SpawnStep};
+use super::tag::ProcessTag;
 use crate::ExitStatus;
 use crate::isolated::{Namespace, offer_listener};
 
@@ -47,6 +48,8 @@ pub(super) struct SpawnPlan {
     /// The open `cgroup.procs` files of the control groups that the command joins.
     pub(super) cgroups: Vec<RawFd>,
     pub(super) namespace: Option<Arc<Namespace>>,
+    /// The tag of the command's processes. In a namespace they need none.
+    pub(super) tag: Option<ProcessTag>,
     /// Written by the supervisor and the command.
     pub(super) report: SpawnReport,
 }
@@ -155,10 +158,26 @@ impl Supervisor {
     pub(super) fn stop(&mut self) {
         self.stop_pipe = None;
         // The kernel kills a PID namespace together with its first process. Without a namespace, the supervisor must live:
-        // only it can find the other processes.
+        // only it can find the other processes at once.
         if self.is_first_of_namespace() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        } else {
+            self.wake();
         }
+    }
+
+    /// Continues a supervisor that its command has stopped. In a namespace no command can stop it.
+    pub(super) fn wake(&self) {
+        if !self.is_first_of_namespace() {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::CONT);
+        }
+    }
+
+    /// Kills the processes of the command and the supervisor, without its help.
+    pub(super) fn kill(&self) {
+        // The supervisor comes first: it is stopped by a process that may still be alive, and knows nothing that the tag does not.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.kill_orphans();
     }
 
     fn is_first_of_namespace(&self) -> bool {
@@ -175,25 +194,35 @@ impl Supervisor {
         if !self.reaped {
             wait_for(&self.pidfd);
             self.reaped = true;
-            if !self.is_first_of_namespace() {
-                self.kill_orphans();
+            self.kill_orphans();
+        }
+    }
+
+    /// Kills the processes that a supervisor left which was killed before it could: by the command, or from outside.
+    fn kill_orphans(&self) {
+        let Some(plan) = self.shared.as_ref().map(|shared| &shared.plan) else { return };
+        let command = Pid::from_raw(plan.report.live_pid.load(SeqCst));
+        if let (None, Some(command)) = (&plan.namespace, command) {
+            let _ = kill_process_group(command, Signal::KILL);
+            if let Some(tag) = plan.tag {
+                tag.kill_all();
             }
         }
     }
 
-    /// Kills the process group of the command if the supervisor was killed from outside before it could.
-    ///
-    /// Processes of the command that left this group can no longer be found.
-    fn kill_orphans(&self) {
-        let pid = self.shared.as_ref().map_or(0, |shared| shared.plan.report.live_pid.load(SeqCst));
-        if let Some(command) = Pid::from_raw(pid) {
-            let _ = kill_process_group(command, Signal::KILL);
-        }
+    /// Waits until the supervisor has ended, or for some time. Returns true if it has ended.
+    fn wait_awake(&self) -> bool {
+        (0..MAX_DROP_WAITS).any(|_| {
+            self.wake();
+            matches!(poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&DROP_WAIT)), Ok(1..))
+        })
     }
 }
 
-/// The time that a dropped call waits for its processes to die. A process that hangs in the kernel can take longer.
-const MAX_DROP_WAIT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 5, tv_nsec: 0 };
+/// The time that a dropped call waits for its processes to die before it continues the supervisor again.
+const DROP_WAIT: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// The number of such waits. A process that hangs in the kernel can take longer.
+const MAX_DROP_WAITS: usize = 50;
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
@@ -201,10 +230,10 @@ impl Drop for Supervisor {
             return;
         }
         self.stop();
-        let ended = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&MAX_DROP_WAIT));
-        if matches!(ended, Ok(1..)) {
+        if self.wait_awake() {
             return self.reap();
         }
+        self.kill();
         // The supervisor still uses the shared memory, which must not be freed before it ends, even if no thread can wait for it.
         let shared = ManuallyDrop::new(self.shared.take());
         if let Ok(pidfd) = self.pidfd.try_clone() {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::task::Poll;
 use std::time::Duration;
 
-use rath_sandbox::{Command, Sandbox};
+use rath_sandbox::{Command, ExitStatus, Sandbox};
 use rath_test_support::wait_until;
 
 use super::{count_marked, mark, printed, run};
@@ -130,14 +130,46 @@ fn commands_die_with_the_program() {
     }
 }
 
+/// Attacks of a command in `local:` on the process that watches it, with the status that the call ends with.
 #[test]
-fn a_command_ends_if_its_supervisor_is_killed() {
-    let folder = rath_test_support::temp_dir();
-    let sandbox = Sandbox::local(folder.path());
-    let mark = mark();
-    let output = block_on(sandbox.run(&Command::shell(&format!("kill -9 $PPID; sleep {mark}"))));
-    assert_eq!(output.expect("it runs").status, rath_sandbox::ExitStatus::Signal(9));
-    wait_until("it has ended", || count_marked(&mark) == 0);
+fn a_command_cannot_outlive_its_supervisor_nor_hang_the_call() {
+    let killed = ExitStatus::Signal(9);
+    let rows = [
+        ("kill -9 $PPID; sleep MARK", killed),
+        ("setsid sleep MARK & setsid sh -c 'sleep MARK; :' & sleep 0.1; kill -9 $PPID; sleep MARK", killed),
+        ("(setsid sh -c 'env -i setsid sleep MARK & sleep MARK' &); sleep 0.1; kill -9 $PPID; sleep MARK", killed),
+        ("setsid sh -c \"kill -9 $PPID; sleep MARK\" & wait; sleep MARK", killed),
+        ("kill -STOP $PPID; setsid sleep MARK & echo done", ExitStatus::Exit(0)),
+        ("setsid sleep MARK & kill -STOP $PPID; sleep MARK", ExitStatus::TimedOut),
+        ("kill -STOP $PPID; setsid sleep MARK & sleep 0.1; kill -9 $PPID; sleep MARK", killed),
+        ("setsid sh -c \"while :; do kill -STOP $PPID; done; : MARK\" & sleep MARK", ExitStatus::TimedOut),
+    ];
+    for (line, expected) in rows {
+        let (folder, mark) = (rath_test_support::temp_dir(), mark());
+        let mut command = Command::shell(&line.replace("MARK", &mark));
+        command.timeout =
+            if expected == ExitStatus::TimedOut { Duration::from_millis(300) } else { Duration::from_secs(300) };
+        let output = block_on(Sandbox::local(folder.path()).run(&command)).expect("it runs");
+        assert_eq!(output.status, expected, "{line}");
+        assert_eq!(count_marked(&mark), 0, "{line}");
+    }
+}
+
+/// A call that is dropped while its supervisor is stopped.
+#[test]
+fn a_dropped_call_leaves_no_process_if_its_supervisor_is_stopped() {
+    let (folder, mark) = (rath_test_support::temp_dir(), mark());
+    let line = format!("setsid sleep {mark} & kill -STOP $PPID; sleep {mark}");
+    let (sandbox, command) = (Sandbox::local(folder.path()), Command::shell(&line));
+    block_on(async {
+        let mut dropped = pin!(sandbox.run(&command));
+        while count_marked(&mark) < 3 {
+            let polled = poll_fn(|cx| Poll::Ready(dropped.as_mut().poll(cx).is_ready())).await;
+            assert!(!polled, "it cannot have ended yet");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert_eq!(count_marked(&mark), 0);
 }
 
 /// Returns a setting that a child was started with.
