@@ -7,6 +7,7 @@ mod landlock;
 mod mounts;
 #[cfg(target_os = "linux")]
 mod namespace;
+mod nested;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use self::nested::NestedProjects;
 use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
@@ -40,8 +42,9 @@ use crate::files::Digest;
 ///
 /// A command sees the machine read-only, without the private files of people and services, and can write in the workspace
 /// only. `/tmp` and the home directory are empty, and last as long as the command. The command has a loopback network
-/// only and no Unix sockets except connected pairs, sees no processes of others and no devices, and has no privileges and no way to get any. Environment variables
-/// and the end of processes are as in [`Local`](super::Local).
+/// only and no Unix sockets except connected pairs, sees no processes of others and no devices, and has no privileges and no
+/// way to get any. No `.rath` in the workspace is visible, and every `.git` is read-only: those that are there when the
+/// sandbox is first used. Environment variables and the end of processes are as in [`Local`](super::Local).
 ///
 /// All of this is enforced by the kernel. If the kernel lacks a part, nothing runs, and the error names the part.
 ///
@@ -56,6 +59,8 @@ pub struct Isolated {
     options: IsolatedOptions,
     uri: String,
     spool: Arc<Spool>,
+    /// Found at the first use, and again if one of them has moved.
+    nested: Arc<Mutex<Option<Arc<NestedProjects>>>>,
     opened: Arc<Mutex<Option<Arc<OpenIsolated>>>>,
 }
 
@@ -109,6 +114,7 @@ impl MountPath {
 /// The parts of an isolated sandbox that exist from its first use on.
 struct OpenIsolated {
     root: Root,
+    nested: Arc<NestedProjects>,
     namespace: Arc<Namespace>,
     hosts: Arc<AllowedHosts>,
     limits: ActiveLimits,
@@ -164,7 +170,7 @@ impl Isolated {
     }
 
     fn with_options(options: IsolatedOptions, spool: Arc<Spool>) -> Self {
-        Isolated { options, uri: String::new(), spool, opened: Arc::default() }.with_uri()
+        Isolated { options, uri: String::new(), spool, nested: Arc::default(), opened: Arc::default() }.with_uri()
     }
 
     /// Parses the part of a URI after `isolated:`.
@@ -331,8 +337,8 @@ impl Isolated {
         &self,
         work: impl FnOnce(&Arc<OpenIsolated>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (options, opened) = (self.options.clone(), self.opened.clone());
-        run_blocking(move || work(&options.get_or_open(&opened)?)).await
+        let (options, nested, opened) = (self.options.clone(), self.nested.clone(), self.opened.clone());
+        run_blocking(move || work(&options.get_or_open(&nested, &opened)?)).await
     }
 
     async fn run_in(&self, open: Arc<OpenIsolated>, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
@@ -407,22 +413,26 @@ impl IsolatedOptions {
         Ok(options)
     }
 
-    /// Opens the directory, sets up the limits and prepares the namespace, once.
-    fn get_or_open(&self, opened: &Mutex<Option<Arc<OpenIsolated>>>) -> Result<Arc<OpenIsolated>> {
+    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved.
+    fn get_or_open(
+        &self,
+        nested: &Mutex<Option<Arc<NestedProjects>>>,
+        opened: &Mutex<Option<Arc<OpenIsolated>>>,
+    ) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened {
-            return Ok(opened.clone());
+        match &*opened {
+            Some(opened) if opened.nested.is_current(opened.root.path()) => Ok(opened.clone()),
+            _ => Ok(opened.insert(Arc::new(self.open(nested)?)).clone()),
         }
-        Ok(opened.insert(Arc::new(self.open()?)).clone())
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn open(&self) -> Result<OpenIsolated> {
+    fn open(&self, _: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
         Err(Error::needs_platform("a sandbox `isolated:`", "Linux"))
     }
 
     #[cfg(target_os = "linux")]
-    fn open(&self) -> Result<OpenIsolated> {
+    fn open(&self, nested: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
         let root = Root::open(&self.directory)?;
         let limits = match self.limits.processes {
             Some(_) => self.limits.enforce(PidScope::Namespace)?,
@@ -441,6 +451,16 @@ impl IsolatedOptions {
             }
             None => root.path().to_owned(),
         };
+        if [root.path(), &*mount_path].contains(&Path::new("/")) {
+            return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
+        }
+        let nested = {
+            let mut known = nested.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*known {
+                Some(nested) if nested.is_current(root.path()) => nested.clone(),
+                _ => known.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
+            }
+        };
         let env = environment(std::env::vars_os(), &self.env);
         let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
@@ -457,6 +477,7 @@ impl IsolatedOptions {
             host: self.host,
             network: self.network,
             git: self.git,
+            nested: &nested,
             hidden: &hidden,
             shown: &self.shown,
             writable: &self.writable,
@@ -480,7 +501,7 @@ impl IsolatedOptions {
         };
         let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
         let (namespace, hosts) = (Arc::new(namespace), Arc::new(hosts));
-        Ok(OpenIsolated { root, namespace, hosts, limits, capabilities: OnceLock::new() })
+        Ok(OpenIsolated { root, nested, namespace, hosts, limits, capabilities: OnceLock::new() })
     }
 }
 
@@ -495,7 +516,8 @@ impl SandboxBackend for Isolated {
             false => {
                 let mut options = self.options.with_extra(&command.extra)?;
                 options.hidden.extend(command.hidden.iter().cloned());
-                run_blocking(move || options.open().map(Arc::new)).await?
+                let nested = self.nested.clone();
+                run_blocking(move || options.open(&nested).map(Arc::new)).await?
             }
         };
         self.run_in(open, command, sink).await

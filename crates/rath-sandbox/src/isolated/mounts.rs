@@ -9,9 +9,9 @@
 //! - other disks: `/mnt` and `/media`;
 //! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
 //! - devices except `null`, `zero`, `full`, `random`, `urandom`, `tty` and new terminals;
-//! - the directory `.rath` in the workspace, and the paths that the user hides.
+//! - the directories `.rath` in the workspace, at any depth, and the paths that the user hides.
 //!
-//! The `.git` of the workspace is read-only by default: its hooks and its configuration run commands later, outside.
+//! Every `.git` in the workspace is read-only by default: its hooks and its configuration run commands later, outside.
 
 use std::ffi::{CString, OsString};
 use std::io::ErrorKind as ErrorKindIo;
@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::GitAccess;
-use super::namespace::{MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
+use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
+use super::nested::NestedProjects;
 use crate::capabilities::{HostAccess, Network};
 use crate::error::{Error, ErrorKind, Result};
 use crate::private_paths::PRIVATE_HOME_PATHS;
@@ -38,6 +39,7 @@ pub(super) struct MountRequest<'a> {
     pub(super) host: HostAccess,
     pub(super) network: Network,
     pub(super) git: GitAccess,
+    pub(super) nested: &'a NestedProjects,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
     /// Paths outside of the workspace that commands can write.
@@ -125,9 +127,6 @@ const SHARED_TMPFS_OPTIONS: &str = "mode=1777,size=1g,nr_inodes=262144";
 /// Plans the mount operations that show commands what they may see.
 pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp)>> {
     let mut plan = MountPlan { ops: Vec::new(), used_slots: 0, writable_dirs: Vec::new() };
-    if [request.directory, request.mount_path].contains(&Path::new("/")) {
-        return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
-    }
     let covers = hidden_dirs(request);
     let workspace = plan.detach(SpawnStep::Workspace, request.directory, NO_SETUID | NO_DEVICES, Submounts::Include)?;
     let writable = writable_paths(request)?;
@@ -207,19 +206,29 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     // A link to a directory in the workspace is followed once, here.
     let git = request.directory.join(".git");
     let git = git.canonicalize().unwrap_or(git);
-    if let Ok(inside) = git.strip_prefix(request.directory) {
-        let protected: &[&str] = match request.git {
-            GitAccess::ReadOnly => &[""],
-            GitAccess::Commit => &["hooks", "config", "config.worktree", "info"],
-            GitAccess::Writable => &[],
-        };
-        for name in protected {
-            plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&request.mount_path.join(inside).join(name))?));
-        }
+    if let Ok(git) = git.strip_prefix(request.directory) {
+        plan.protect_git(request, git, IfMissing::Skip)?;
     }
-    for (_, path) in &writable {
-        plan.push(SpawnStep::Cover, MountOp::Protect(c_path(&path.join(".git"))?));
-        plan.cover(empty_dir, &path.join(crate::RATH_DIR))?;
+    for git in &request.nested.git {
+        plan.protect_git(request, &git.path, IfMissing::Fail)?;
+    }
+    let mut own: Vec<_> = request.nested.rath.iter().map(|rath| request.mount_path.join(&rath.path)).collect();
+    for (_, above) in &writable {
+        let (at, if_missing) = (c_path(&above.join(".git"))?, IfMissing::Skip);
+        plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
+        plan.cover(empty_dir, &above.join(crate::RATH_DIR))?;
+        let nested = NestedProjects::find(above)?;
+        // Those of a workspace that is in there are treated above.
+        let is_elsewhere = |path: &PathBuf| !path.starts_with(request.mount_path);
+        for path in nested.git.iter().map(|git| above.join(&git.path)).filter(is_elsewhere) {
+            let (at, if_missing) = (c_path(&path)?, IfMissing::Fail);
+            plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
+        }
+        own.extend(nested.rath.iter().map(|rath| above.join(&rath.path)).filter(is_elsewhere));
+    }
+    for path in own {
+        let (from, at, if_missing) = (c_path(empty_dir)?, c_path(&path)?, IfMissing::Fail);
+        plan.push(SpawnStep::Cover, MountOp::Cover { from, at, if_missing });
     }
     // Covered even if it is missing now: it may be created before a later command.
     plan.cover(empty_dir, &request.mount_path.join(crate::RATH_DIR))?;
@@ -361,9 +370,28 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Hides a path under a bind mount of another.
+    /// Hides a path, if it exists, under a bind mount of another.
     fn cover(&mut self, with: &Path, at: &Path) -> Result<()> {
-        self.push(SpawnStep::Cover, MountOp::Cover { from: c_path(with)?, at: c_path(at)? });
+        let (from, at, if_missing) = (c_path(with)?, c_path(at)?, IfMissing::Skip);
+        self.push(SpawnStep::Cover, MountOp::Cover { from, at, if_missing });
+        Ok(())
+    }
+
+    /// Protects a `.git` of the workspace as far as the request says.
+    fn protect_git(&mut self, request: &MountRequest<'_>, git: &Path, if_missing: IfMissing) -> Result<()> {
+        let is_directory = request.directory.join(git).is_dir();
+        let git = request.mount_path.join(git);
+        let protected = match request.git {
+            GitAccess::Writable => Vec::new(),
+            GitAccess::Commit if is_directory => {
+                ["hooks", "config", "config.worktree", "info"].map(|name| (git.join(name), IfMissing::Skip)).to_vec()
+            }
+            // The file of a submodule or a second working tree names the directory whose configuration git reads.
+            GitAccess::Commit | GitAccess::ReadOnly => vec![(git, if_missing)],
+        };
+        for (path, if_missing) in protected {
+            self.push(SpawnStep::Cover, MountOp::Protect { at: c_path(&path)?, if_missing });
+        }
         Ok(())
     }
 

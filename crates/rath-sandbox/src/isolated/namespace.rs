@@ -53,13 +53,17 @@ pub(super) enum MountOp {
         options: CString,
         flags: MountFlags,
     },
-    /// Binds one path over another, if the other exists.
+    /// Binds one path over another.
     Cover {
         from: CString,
         at: CString,
+        if_missing: IfMissing,
     },
-    /// Makes one path read-only, if it exists.
-    Protect(CString),
+    /// Makes one path read-only.
+    Protect {
+        at: CString,
+        if_missing: IfMissing,
+    },
     /// Creates a directory, if it is missing.
     Directory(CString),
     /// Creates an empty file.
@@ -77,6 +81,14 @@ pub(super) enum MountOp {
     Proc,
     /// Mounts `/dev/pts` with terminals of its own.
     Devpts,
+}
+
+/// The treatment of a path that is to be covered or protected, and that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfMissing {
+    Skip,
+    /// It was there a moment ago: another command moved it, and would have it unprotected.
+    Fail,
 }
 
 /// The treatment of mounts below a mount that is cloned.
@@ -172,13 +184,13 @@ impl MountOp {
                 }
                 Ok(())
             }
-            MountOp::Protect(at) => {
+            MountOp::Protect { at, if_missing } => {
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_RECURSIVE
                     | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
                 let fd = match open_tree(CWD, &**at, flags) {
-                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                    Err(Errno::NOENT | Errno::NOTDIR) if *if_missing == IfMissing::Skip => return Ok(()),
                     fd => fd?,
                 };
                 let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
@@ -192,9 +204,9 @@ impl MountOp {
             MountOp::Tmpfs { at, options, flags } => {
                 mount(c"tmpfs", &**at, c"tmpfs", *flags | MountFlags::NOSUID | MountFlags::NODEV, Some(&**options))
             }
-            MountOp::Cover { from, at } => match mount_bind(&**from, &**at) {
+            MountOp::Cover { from, at, if_missing } => match mount_bind(&**from, &**at) {
                 // A missing path needs no cover, and an unreachable one is hidden already.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(()),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) if *if_missing == IfMissing::Skip => Ok(()),
                 result => result,
             },
             MountOp::Directory(at) => match mkdirat(CWD, &**at, Mode::from_raw_mode(0o755)) {

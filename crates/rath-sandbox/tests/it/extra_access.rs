@@ -144,6 +144,9 @@ fn one_command_may_have_more_access_than_the_others() {
     for path in [&work, &outside, &work.join(".git"), &outside.join(".git"), &outside.join(".rath")] {
         std::fs::create_dir_all(path).expect("a directory");
     }
+    for name in [".git", ".rath"] {
+        std::fs::create_dir_all(outside.join("a/b").join(name)).expect("a directory");
+    }
     std::fs::write(outside.join("file"), "x").expect("a file");
     let sandbox: Sandbox = Isolated::new(&work).into();
     let server = Server::start();
@@ -177,6 +180,8 @@ fn one_command_may_have_more_access_than_the_others() {
     for line in [
         format!("echo x > '{outside}/.git/config'"),
         format!("ls '{outside}/.rath' | grep . || echo x > '{outside}/.rath/y'"),
+        format!("echo x > '{outside}/a/b/.git/config'"),
+        format!("echo x > '{outside}/a/b/.rath/y'"),
     ] {
         let mut command = Command::shell(&line);
         command.extra.writable = vec![outside.clone()];

@@ -271,6 +271,64 @@ fn what_git_would_run_later_is_not_written() {
     assert!(succeeds(&sandbox, "echo x > file", &fixture));
 }
 
+/// A workspace with other projects in it, at several depths.
+fn nested_projects() -> Fixture {
+    let fixture = Fixture::new();
+    for path in ["sub/.git/hooks", "sub/.rath", "a/b/c/.git", "a/b/c/.rath"] {
+        std::fs::create_dir_all(fixture.path("work").join(path)).expect("a directory");
+    }
+    for path in ["sub/.git/config", "sub/.rath/secret", "a/b/c/.git/config", "a/b/c/.rath/secret", "module/.git"] {
+        let path = fixture.path("work").join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, "words\n").expect("a file");
+    }
+    fixture
+}
+
+/// Each row is the lines of several commands, one after the other, in one sandbox. The last must fail.
+#[test]
+fn projects_in_the_workspace_are_protected_at_any_depth() {
+    let rows: [&[&str]; 16] = [
+        &["cat sub/.rath/secret"],
+        &["cat a/b/c/.rath/secret"],
+        &["echo evil > sub/.rath/new"],
+        &["cd a/b/c && cat .rath/secret"],
+        &["mv sub/.rath moved"],
+        &["echo evil > sub/.git/hooks/pre-commit"],
+        &["echo evil >> a/b/c/.git/config"],
+        &["rm -rf a"],
+        &["mv sub/.git moved"],
+        &["echo 'gitdir: ../evil' > module/.git"],
+        &["rm module/.git"],
+        &["mv sub other && cat other/.rath/secret"],
+        &["mv sub other && echo evil >> other/.git/config"],
+        &["mv sub other", "cat other/.rath/secret"],
+        &["mv sub other && mkdir -p sub/.rath sub/.git", "echo evil >> other/.git/config"],
+        &["mv a/b x && mv sub a/b && mv x/c sub", "cat a/b/.rath/secret || cat sub/.rath/secret"],
+    ];
+    for row in rows {
+        let fixture = nested_projects();
+        let run = |sandbox: Sandbox| {
+            let (last, first) = row.split_last().expect("a line");
+            first.iter().for_each(|line| assert!(succeeds(&sandbox, line, &fixture), "{line}"));
+            succeeds(&sandbox, last, &fixture)
+        };
+        assert!(!run(fixture.isolated().into()), "isolated: {row:?}");
+        let fixture = nested_projects();
+        let local = fixture.local();
+        assert!(row.iter().all(|line| succeeds(&local, line, &fixture)), "without isolation it works: {row:?}");
+    }
+    let fixture = nested_projects();
+    let sandbox = Sandbox::from(fixture.isolated());
+    for line in
+        ["cat sub/.git/config a/b/c/.git/config module/.git", "echo x > sub/file && mv sub/file a/file", "mv sub z"]
+    {
+        assert!(succeeds(&sandbox, line, &fixture), "{line}");
+    }
+    let writable = Sandbox::from(fixture.isolated().writable_git());
+    assert!(succeeds(&writable, "echo fine >> a/b/c/.git/config && ! cat a/b/c/.rath/secret", &fixture));
+}
+
 #[test]
 fn no_unix_socket_of_the_machine_can_be_reached_without_network() {
     let fixture = Fixture::new();
