@@ -19,7 +19,7 @@ use crate::asking::{PendingQuestion, ask, asking};
 use crate::configuration::Permissions;
 use crate::events::EventPrinter;
 use crate::output::{self, Exit, Failure};
-use crate::sandboxes::{print_sandbox_with, refuse_home};
+use crate::sandboxes::{print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
 
 /// The options that set up an agent.
@@ -128,11 +128,14 @@ impl AgentArgs {
 
     /// Puts the session into the sandbox and under the user's policy, and prints the restrictions of both on stderr.
     pub(crate) async fn place(&self, session: Session) -> Result<PlacedSession, Failure> {
-        let Some(sandbox) = self.sandbox(Some(&session))? else {
+        let Some(mut sandbox) = self.sandbox(Some(&session))? else {
             return Ok(PlacedSession { session, questions: None, directory: PathBuf::from(".") });
         };
         if self.sandbox.is_none() {
             refuse_home(&sandbox)?;
+            if session.place().is_none() {
+                sandbox = usable_sandbox(sandbox).await;
+            }
         }
         let permissions = Permissions::read(sandbox.directory())?;
         let mode = self.mode.unwrap_or_else(|| {

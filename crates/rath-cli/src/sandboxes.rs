@@ -7,8 +7,10 @@ use rath::record::draw::{count, one_line, preview};
 use rath::sandbox::{Capabilities, HostAccess, Isolation, Limit, Network};
 
 use crate::output::{self, Exit, Failure};
+use crate::sessions::LoadedSession;
 
 const UNISOLATED_HINT: &str = "`--sandbox local:.` runs tools without isolation: they can do anything you can";
+const WITHOUT_NAMESPACES: &str = "no namespaces here: commands create and remove files only in subdirectories";
 /// The number of processes that a sandbox allows by default: not worth a word.
 const DEFAULT_PROCESSES: u64 = 1024;
 
@@ -49,39 +51,70 @@ async fn print_line(sandbox: &Sandbox, directory: &str, is_chosen: bool, permiss
         if is_chosen { failure } else { failure.add_hint(UNISOLATED_HINT) }
     })?;
     output::message!("{}{permissions}", describe_sandbox(directory, &capabilities));
+    if let Isolation::Landlock(_) = capabilities.isolation {
+        output::message!("{WITHOUT_NAMESPACES}");
+    }
     Ok(())
+}
+
+/// Returns a sandbox that the user did not name; on a machine without namespaces, one that does without them.
+pub(crate) async fn usable_sandbox(sandbox: Sandbox) -> Sandbox {
+    let uri = sandbox.uri();
+    let is_missing = |error: &rath::sandbox::Error| error.kind() == rath::sandbox::ErrorKind::Unavailable;
+    if !uri.starts_with("isolated:") || !sandbox.capabilities().await.is_err_and(|error| is_missing(&error)) {
+        return sandbox;
+    }
+    let separator = if uri.contains('?') { '&' } else { '?' };
+    match Sandbox::open(&format!("{uri}{separator}walls=landlock")) {
+        Ok(other) if other.capabilities().await.is_ok() => other,
+        _ => sandbox,
+    }
 }
 
 /// Opens the sandbox in which recorded calls, or commands on recorded files, run in `directory`: the one that the user chose,
 /// or else one that restricts at least as much as the default and as every sandbox of the recording.
-pub(crate) fn strict_sandbox(session: &Session, chosen: Option<&str>, directory: &Path) -> Result<Sandbox, Failure> {
+pub(crate) async fn strict_sandbox(
+    loaded: &LoadedSession,
+    chosen: Option<&str>,
+    directory: &Path,
+) -> Result<Sandbox, Failure> {
     /// The options that restrict more than the default does.
     const STRICT_OPTIONS: [&str; 7] = ["host", "memory", "processes", "file_size", "cpu_time", "output", "hide"];
     let usage = |error: rath::sandbox::Error| Failure::from(error).with_exit(Exit::Usage);
+    let keep_out = |sandbox: Sandbox| {
+        loaded.path().into_iter().for_each(|path| sandbox.keep_out(path));
+        sandbox
+    };
     if let Some(uri) = chosen {
-        return Sandbox::open(uri).map_err(usage);
+        return Sandbox::open(uri).map(keep_out).map_err(usage);
     }
     let mut uri = Sandbox::isolated(directory).uri().to_owned();
-    for step in session.as_record().steps() {
+    let mut had_namespaces = false;
+    for step in loaded.session.as_record().steps() {
         let Chunk::Placed(placed) = step.chunk() else { continue };
-        let Some((_, options)) = placed.place.strip_prefix("isolated:").and_then(|rest| rest.split_once('?')) else {
-            continue;
-        };
+        let Some(place) = placed.place.strip_prefix("isolated:") else { continue };
+        let options = place.split_once('?').map_or("", |(_, options)| options);
+        had_namespaces |= !options.split('&').any(|option| option == "walls=landlock");
         let is_strict = |option: &&str| STRICT_OPTIONS.iter().any(|name| option.split('=').next() == Some(name));
         for option in options.split('&').filter(is_strict).filter(|option| *option != "host=read-only") {
             uri.push(if uri.contains('?') { '&' } else { '?' });
             uri.push_str(option);
         }
     }
-    Sandbox::open(&uri).map_err(usage)
+    let sandbox = Sandbox::open(&uri).map_err(usage)?;
+    Ok(keep_out(if had_namespaces { sandbox } else { usable_sandbox(sandbox).await }))
 }
 
 /// Describes the restrictions of a sandbox on one line.
 fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
     let mut line = match capabilities.isolation {
         Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
-        Isolation::Namespaces(HostAccess::ReadOnly) => format!("sandbox: writes only in {directory}"),
-        Isolation::Namespaces(HostAccess::Hidden) => format!("sandbox: reads and writes only in {directory}"),
+        Isolation::Namespaces(HostAccess::ReadOnly) | Isolation::Landlock(HostAccess::ReadOnly) => {
+            format!("sandbox: writes only in {directory}")
+        }
+        Isolation::Namespaces(HostAccess::Hidden) | Isolation::Landlock(HostAccess::Hidden) => {
+            format!("sandbox: reads and writes only in {directory}")
+        }
         _ => format!("sandbox: {directory}"),
     };
     match capabilities.network {

@@ -203,6 +203,14 @@ pub(crate) enum Source {
 }
 
 impl LoadedSession {
+    /// Returns the file or directory that the session was read from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path, _) => Some(path),
+            Source::Store(store, ..) => store.path(),
+        }
+    }
+
     /// Returns the name of the session on a command line.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -16,7 +16,7 @@ pub struct Capabilities {
     pub network: Network,
     /// The hosts that commands can reach, if these are some.
     pub hosts: Vec<String>,
-    /// True if Landlock restricts writes beneath the isolation.
+    /// True if Landlock restricts writes, beneath namespaces or alone.
     pub landlock: bool,
     /// The limit on memory, in bytes.
     pub memory: Option<Limit>,
@@ -40,6 +40,9 @@ pub enum Isolation {
     None,
     /// Namespaces of their own, a seccomp filter, and no privileges.
     Namespaces(HostAccess),
+    /// Landlock, a seccomp filter, and no privileges, on a machine without namespaces. See
+    /// [`Isolated::without_namespaces`](crate::Isolated::without_namespaces) for what this does not restrict.
+    Landlock(HostAccess),
     /// Commands run on another machine, or the backend does not describe itself.
     Remote,
 }
@@ -132,6 +135,8 @@ impl fmt::Display for Capabilities {
             Isolation::None => "no isolation",
             Isolation::Namespaces(HostAccess::ReadOnly) => "host read-only",
             Isolation::Namespaces(HostAccess::Hidden) => "host hidden",
+            Isolation::Landlock(HostAccess::ReadOnly) => "host read-only by Landlock",
+            Isolation::Landlock(HostAccess::Hidden) => "host hidden by Landlock",
             Isolation::Remote => "remote",
         })?;
         match self.network {

@@ -1,5 +1,9 @@
 //! The `isolated` sandbox: namespaces with a read-only machine, no network, and a writable workspace.
 
+#[cfg(target_os = "linux")]
+mod confinement;
+#[cfg(target_os = "linux")]
+mod grants;
 mod hosts;
 #[cfg(target_os = "linux")]
 mod landlock;
@@ -18,6 +22,8 @@ pub(crate) use self::hosts::AllowedHosts;
 pub(crate) use self::proxy::{Proxy, offer_listener};
 
 #[cfg(target_os = "linux")]
+pub(crate) use self::confinement::Confinement;
+#[cfg(target_os = "linux")]
 pub(crate) use self::namespace::Namespace;
 
 use std::ffi::CString;
@@ -26,13 +32,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use self::nested::NestedProjects;
-use super::blocking::{CancelOnDrop, run_blocking};
+use super::blocking::{CancelOnDrop, drop_on_pool, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
 use super::limits::{ActiveLimits, Limits, PidScope};
 use super::local::DEFAULT_MAX_OUTPUT_BYTES;
 use super::process::{SpawnRequest, Spool, WorkingDir};
 use super::root::Root;
+use super::temp_dir::TempDir;
 use super::uri::{UriOptions, UriWriter};
 use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, Sink};
 use crate::error::{Error, ErrorKind, Result};
@@ -68,6 +75,7 @@ pub struct Isolated {
 #[derive(Clone, Debug)]
 struct IsolatedOptions {
     directory: PathBuf,
+    walls: Walls,
     /// The path at which commands see the directory, if it is not the directory's own.
     mount_path: Option<MountPath>,
     network: Network,
@@ -77,11 +85,20 @@ struct IsolatedOptions {
     git: GitAccess,
     limits: Limits,
     hidden: Vec<PathBuf>,
+    /// Hidden paths that are not part of the URI. Sandboxes in other directories share them.
+    kept_out: Arc<Mutex<Vec<PathBuf>>>,
     shown: Vec<PathBuf>,
     /// Paths outside of the workspace that commands can write.
     writable: Vec<PathBuf>,
     env: Vec<(String, String)>,
     max_output_bytes: u64,
+}
+
+/// The mechanism of the kernel that separates commands from the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walls {
+    Namespaces,
+    Landlock,
 }
 
 /// The access of commands to the `.git` of the workspace.
@@ -115,10 +132,21 @@ impl MountPath {
 struct OpenIsolated {
     root: Root,
     nested: Arc<NestedProjects>,
-    namespace: Arc<Namespace>,
+    /// The paths that are kept out besides those of the settings.
+    kept_out: Vec<PathBuf>,
+    namespace: Option<Arc<Namespace>>,
+    confinement: Arc<Confinement>,
+    /// The directory for temporary files of commands, if they have no `/tmp` of their own.
+    temp: Option<TempDir>,
     hosts: Arc<AllowedHosts>,
     limits: ActiveLimits,
     capabilities: OnceLock<Capabilities>,
+}
+
+impl Drop for OpenIsolated {
+    fn drop(&mut self) {
+        self.temp.take().into_iter().for_each(drop_on_pool);
+    }
 }
 
 impl std::fmt::Debug for OpenIsolated {
@@ -135,6 +163,7 @@ const OPTIONS: &[&str] = &[
     "network",
     "host",
     "git",
+    "walls",
     "memory",
     "processes",
     "file_size",
@@ -147,6 +176,8 @@ const OPTIONS: &[&str] = &[
 ];
 const HOST_VALUES: [(&str, HostAccess); 2] = [("read-only", HostAccess::ReadOnly), ("hidden", HostAccess::Hidden)];
 
+const WALL_VALUES: [(&str, Walls); 2] = [("namespaces", Walls::Namespaces), ("landlock", Walls::Landlock)];
+
 const GIT_VALUES: [(&str, GitAccess); 2] = [("read-only", GitAccess::ReadOnly), ("write", GitAccess::Writable)];
 
 impl Isolated {
@@ -154,6 +185,7 @@ impl Isolated {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let options = IsolatedOptions {
             directory: directory.into(),
+            walls: Walls::Namespaces,
             mount_path: None,
             network: Network::Off,
             hosts: AllowedHosts::default(),
@@ -161,6 +193,7 @@ impl Isolated {
             git: GitAccess::ReadOnly,
             limits: Limits::default(),
             hidden: Vec::new(),
+            kept_out: Arc::default(),
             shown: Vec::new(),
             writable: Vec::new(),
             env: Vec::new(),
@@ -188,6 +221,7 @@ impl Isolated {
             })?,
         }
         options.host = parsed.word("host", &HOST_VALUES)?.unwrap_or_default();
+        options.walls = parsed.word("walls", &WALL_VALUES)?.unwrap_or(Walls::Namespaces);
         options.git = parsed.word("git", &GIT_VALUES)?.unwrap_or(GitAccess::ReadOnly);
         options.limits = parsed.limits()?;
         options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
@@ -296,6 +330,29 @@ impl Isolated {
         self.with_uri()
     }
 
+    /// Separates commands by Landlock alone, on a machine that allows no namespaces. This needs Linux 6.12.
+    ///
+    /// Commands write in the workspace only and in a temporary directory (`TMPDIR`), read no private files, have no network, or that of
+    /// the machine, no sockets of Unix, no privileges and the same filter of system calls, and cannot signal or look into processes of
+    /// others. Weaker than with namespaces:
+    ///
+    /// - commands see the names and arguments of all processes, and the names, sizes and times of all files;
+    /// - if the workspace has a `.rath` or a `.git`, commands change the files in it, but create, rename and remove files only in
+    ///   its subdirectories;
+    /// - `chmod` by path fails; the mode of an open file can be set if it belongs to the user, also outside of the workspace;
+    /// - some hosts only ([`allow_host`](Self::allow_host)) and `at` are errors.
+    ///
+    /// ```
+    /// use rath_sandbox::{Isolated, Sandbox};
+    ///
+    /// let sandbox = Sandbox::new(Isolated::new("./").without_namespaces());
+    /// assert_eq!(sandbox.uri(), "isolated:./?walls=landlock");
+    /// ```
+    pub fn without_namespaces(mut self) -> Self {
+        self.options.walls = Walls::Landlock;
+        self.with_uri()
+    }
+
     /// Adds an environment variable. The variable is not part of the URI, since it may be a secret.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.env.push((name.into(), value.into()));
@@ -321,6 +378,7 @@ impl Isolated {
             },
         );
         writer.option("host", (options.host == HostAccess::Hidden).then_some("hidden"));
+        writer.option("walls", (options.walls == Walls::Landlock).then_some("landlock"));
         writer.option("git", (options.git == GitAccess::Writable).then_some("write"));
         writer.limits(&options.limits);
         writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
@@ -345,18 +403,25 @@ impl Isolated {
         let (root, cwd) = (open.clone(), command.cwd.clone());
         let cwd = run_blocking(move || {
             // Both are needed: a missing directory has a canonical name too, and the command enters it by that name.
-            let _ = root.root.open_directory(&cwd)?;
-            Ok(root.root.canonical_name(&cwd).unwrap_or_default())
+            let directory = root.root.open_directory(&cwd)?;
+            let name = || CString::new(root.root.canonical_name(&cwd).unwrap_or_default()).unwrap_or_default();
+            Ok(match root.namespace {
+                Some(_) => WorkingDir::InWorkspace(name()),
+                None => WorkingDir::Open(directory),
+            })
         });
         let cwd = cwd.await?;
-        let proxied = if open.hosts.is_empty() { Vec::new() } else { proxy_variables() };
+        let mut added = if open.hosts.is_empty() { Vec::new() } else { proxy_variables() };
+        let temp = open.temp.as_ref().map(|temp| temp.path().to_string_lossy().into_owned());
+        added.extend(temp.map(|temp| ("TMPDIR".to_owned(), temp)));
         let request = SpawnRequest {
             command,
-            env: environment(std::env::vars_os(), proxied.iter().chain(&self.options.env).chain(&command.env)),
-            cwd: WorkingDir::InWorkspace(CString::new(cwd).unwrap_or_default()),
+            env: environment(std::env::vars_os(), added.iter().chain(&self.options.env).chain(&command.env)),
+            cwd,
             rlimits: open.limits.rlimits.clone(),
             cgroups: open.limits.cgroups(),
-            namespace: Some(open.namespace.clone()),
+            namespace: open.namespace.clone(),
+            confinement: Some(open.confinement.clone()),
             hosts: Some(&open.hosts).filter(|hosts| !hosts.is_empty()).cloned(),
             max_output_bytes: self.options.max_output_bytes,
             spool: self.spool.clone(),
@@ -369,8 +434,14 @@ impl Isolated {
 #[cfg(not(target_os = "linux"))]
 pub(crate) enum Namespace {}
 
+/// The restrictions of a command on a system that has none. They cannot be created.
+#[cfg(not(target_os = "linux"))]
+pub(crate) enum Confinement {}
+
 #[cfg(target_os = "linux")]
-use self::landlock::is_available as has_landlock;
+use self::grants::Grants;
+#[cfg(target_os = "linux")]
+use self::landlock::{LandlockRules, is_available as has_landlock};
 #[cfg(target_os = "linux")]
 use self::proxy::variables as proxy_variables;
 
@@ -393,6 +464,10 @@ impl IsolatedOptions {
             self.network = Network::Hosts;
         }
         Ok(())
+    }
+
+    fn kept_out(&self) -> Vec<PathBuf> {
+        self.kept_out.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns these settings with access that one command has beyond them.
@@ -421,7 +496,9 @@ impl IsolatedOptions {
     ) -> Result<Arc<OpenIsolated>> {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         match &*opened {
-            Some(opened) if opened.nested.is_current(opened.root.path()) => Ok(opened.clone()),
+            Some(opened) if opened.kept_out == self.kept_out() && opened.nested.is_current(opened.root.path()) => {
+                Ok(opened.clone())
+            }
             _ => Ok(opened.insert(Arc::new(self.open(nested)?)).clone()),
         }
     }
@@ -434,15 +511,20 @@ impl IsolatedOptions {
     #[cfg(target_os = "linux")]
     fn open(&self, nested: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
         let root = Root::open(&self.directory)?;
+        let scope = match self.walls {
+            Walls::Namespaces => PidScope::Namespace,
+            Walls::Landlock => PidScope::Host,
+        };
         let limits = match self.limits.processes {
-            Some(_) => self.limits.enforce(PidScope::Namespace)?,
+            Some(_) => self.limits.enforce(scope)?,
             // The default limit is dropped on a machine that cannot enforce it; the capabilities show that.
             None => {
                 let with_default = Limits { processes: Some(DEFAULT_MAX_PROCESSES), ..self.limits.clone() };
-                with_default.enforce(PidScope::Namespace).or_else(|_| self.limits.enforce(PidScope::Namespace))?
+                with_default.enforce(scope).or_else(|_| self.limits.enforce(scope))?
             }
         };
         let mount_path = match &self.mount_path {
+            _ if self.walls == Walls::Landlock => root.path().to_owned(),
             Some(MountPath::SameAs(path)) => path.canonicalize().unwrap_or_else(|_| path.clone()),
             Some(MountPath::Given(path)) if path.is_absolute() => path.clone(),
             Some(MountPath::Given(path)) => {
@@ -468,7 +550,14 @@ impl IsolatedOptions {
         let own = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
         let own: Vec<PathBuf> =
             own.map(|own| PathBuf::from(own).join("rath")).filter(|own| own.is_absolute()).collect();
-        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).collect();
+        let kept_out = self.kept_out();
+        // What is in a `.rath` of the workspace is hidden with it.
+        let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
+            Ok(inside) => inside.iter().all(|name| name != crate::RATH_DIR),
+            Err(_) => true,
+        };
+        let beside = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
+        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).chain(beside).collect();
         let request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
@@ -483,9 +572,48 @@ impl IsolatedOptions {
             writable: &self.writable,
             own: &own,
         };
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (namespace, landlock, temp) = match self.walls {
+            Walls::Namespaces => {
+                let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
+                (Some(Arc::new(self.namespace(&request, &limits)?)), landlock, None)
+            }
+            Walls::Landlock => {
+                self.refuse_without_namespaces()?;
+                let temp = TempDir::create("rath-tmp").map_err(|error| {
+                    Error::new(ErrorKind::Io, "cannot create a temporary directory for commands").because(error)
+                })?;
+                let Grants { readable, writable } = Grants::new(&request, &temp.path().canonicalize()?)?;
+                let paths = |paths: Vec<PathBuf>| paths.iter().map(|path| mounts::c_path(path)).collect::<Result<_>>();
+                (None, LandlockRules::alone(paths(readable)?, paths(writable)?), Some(temp))
+            }
+        };
         let last_capability = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
-        let namespace = Namespace {
+        let confinement = Confinement {
+            walls: self.walls,
+            landlock,
+            filters: seccomp::filters(self.network, self.walls)?,
+            last_capability: last_capability.trim().parse().unwrap_or(40),
+        };
+        let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
+        let (confinement, hosts) = (Arc::new(confinement), Arc::new(hosts));
+        Ok(OpenIsolated {
+            root,
+            nested,
+            kept_out,
+            namespace,
+            confinement,
+            temp,
+            hosts,
+            limits,
+            capabilities: OnceLock::new(),
+        })
+    }
+
+    /// Prepares the namespaces of commands.
+    #[cfg(target_os = "linux")]
+    fn namespace(&self, request: &mounts::MountRequest<'_>, limits: &ActiveLimits) -> Result<Namespace> {
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(Namespace {
             network: self.network,
             id_maps: [
                 (c"/proc/self/setgroups", b"deny".to_vec()),
@@ -493,16 +621,42 @@ impl IsolatedOptions {
                 (c"/proc/self/gid_map", format!("{group} {group} 1").into_bytes()),
             ],
             pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
-            mount_ops: mounts::plan(&request)?,
-            writable: mounts::writable_dirs(&request)?,
-            workspace: mounts::c_path(&mount_path)?,
-            filters: seccomp::filters(self.network)?,
-            last_capability: last_capability.trim().parse().unwrap_or(40),
-        };
-        let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
-        let (namespace, hosts) = (Arc::new(namespace), Arc::new(hosts));
-        Ok(OpenIsolated { root, nested, namespace, hosts, limits, capabilities: OnceLock::new() })
+            mount_ops: mounts::plan(request)?,
+            workspace: mounts::c_path(request.mount_path)?,
+        })
     }
+
+    /// Fails if something was asked for that needs namespaces, or if Landlock cannot stand alone here.
+    #[cfg(target_os = "linux")]
+    fn refuse_without_namespaces(&self) -> Result<()> {
+        let needs = |what: &str| {
+            let message = format!("{what} needs namespaces, which `walls=landlock` does without");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        if !landlock::can_stand_alone() {
+            let message = "this machine cannot isolate commands by Landlock alone";
+            return Err(Error::new(ErrorKind::Unavailable, message)
+                .with_hint("this needs Linux 6.12 or newer, with `landlock` in `/sys/kernel/security/lsm`"));
+        }
+        match (&self.mount_path, self.network, self.git) {
+            (Some(MountPath::Given(_)), ..) => needs("another path for the workspace (`at`)"),
+            (_, Network::Hosts, _) => needs("a network of some hosts only"),
+            (.., GitAccess::Commit) => needs("committing without changing hooks and settings"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`.
+fn with_files_beside(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
+        let prefix = [name.as_encoded_bytes(), b"-"].concat();
+        let is_beside = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(&prefix);
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().filter(is_beside);
+        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
+    }
+    files
 }
 
 impl SandboxBackend for Isolated {
@@ -511,7 +665,9 @@ impl SandboxBackend for Isolated {
     }
 
     async fn run(&self, command: &Command, sink: &mut Sink<'_>) -> Result<Output> {
-        let open = match command.extra == ExtraAccess::default() && command.hidden.is_empty() {
+        // Landlock allows the files that are there when the command starts.
+        let is_usual = command.extra == ExtraAccess::default() && command.hidden.is_empty();
+        let open = match is_usual && self.options.walls == Walls::Namespaces {
             true => self.with_open(|open| Ok(open.clone())).await?,
             false => {
                 let mut options = self.options.with_extra(&command.extra)?;
@@ -557,7 +713,10 @@ impl SandboxBackend for Isolated {
         }
         self.run_in(open.clone(), &Command::shell(":"), &mut |_, _| {}).await?;
         let capabilities = Capabilities {
-            isolation: Isolation::Namespaces(self.options.host),
+            isolation: match self.options.walls {
+                Walls::Namespaces => Isolation::Namespaces(self.options.host),
+                Walls::Landlock => Isolation::Landlock(self.options.host),
+            },
             network: self.options.network,
             hosts: open.hosts.names(),
             landlock: has_landlock(),
@@ -572,6 +731,14 @@ impl SandboxBackend for Isolated {
 
     fn directory(&self) -> Option<&Path> {
         Some(&self.options.directory)
+    }
+
+    fn keep_out(&self, path: &Path) {
+        let Ok(path) = std::path::absolute(path) else { return };
+        let mut kept_out = self.options.kept_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept_out.contains(&path) {
+            kept_out.push(path);
+        }
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {

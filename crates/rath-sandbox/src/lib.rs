@@ -100,6 +100,8 @@ mod root;
 #[path = "root_unsupported.rs"]
 mod root;
 #[cfg(all(unix, feature = "process"))]
+mod temp_dir;
+#[cfg(all(unix, feature = "process"))]
 mod uri;
 
 pub use self::capabilities::{Capabilities, HostAccess, Isolation, Limit, Mechanism, Network};
@@ -199,6 +201,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
         let _ = directory;
         None
     }
+
+    /// Hides a file or directory of this machine from commands from now on, where the backend can: see [`Sandbox::keep_out`].
+    fn keep_out(&self, path: &Path) {
+        let _ = path;
+    }
 }
 
 impl Sandbox {
@@ -287,6 +294,13 @@ impl Sandbox {
     pub fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         self.0.with_directory(directory)
     }
+
+    /// Hides a file or directory of this machine from commands from now on, together with the files beside it whose names
+    /// continue its own behind a `-`, as those of a database do. An isolated sandbox can; it is not part of its URI, and holds in
+    /// the sandboxes that [`with_directory`](Self::with_directory) returned too.
+    pub fn keep_out(&self, path: &Path) {
+        self.0.keep_out(path);
+    }
 }
 
 #[cfg(all(unix, feature = "process"))]
@@ -323,6 +337,7 @@ trait ErasedBackend: Send + Sync {
     fn capabilities(&self) -> BoxFuture<'_, Capabilities>;
     fn directory(&self) -> Option<&Path>;
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
+    fn keep_out(&self, path: &Path);
 }
 
 impl<B: SandboxBackend> ErasedBackend for B {
@@ -364,5 +379,9 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         SandboxBackend::with_directory(self, directory)
+    }
+
+    fn keep_out(&self, path: &Path) {
+        SandboxBackend::keep_out(self, path);
     }
 }

@@ -180,6 +180,7 @@ impl SandboxBackend for Local {
             rlimits: open.limits.rlimits.clone(),
             cgroups: open.limits.cgroups(),
             namespace: None,
+            confinement: None,
             hosts: None,
             max_output_bytes: self.max_output_bytes,
             spool: self.spool.clone(),

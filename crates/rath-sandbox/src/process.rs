@@ -29,7 +29,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit};
 
 use super::Command;
-use super::isolated::{AllowedHosts, Namespace};
+use super::isolated::{AllowedHosts, Confinement, Namespace};
 
 /// A command, and the settings of the sandbox that it runs in.
 pub(crate) struct SpawnRequest<'a> {
@@ -42,6 +42,8 @@ pub(crate) struct SpawnRequest<'a> {
     pub(crate) cgroups: &'a [OwnedFd],
     /// The namespace that the command runs in, if not that of this program.
     pub(crate) namespace: Option<Arc<Namespace>>,
+    /// The restrictions that the command puts on itself.
+    pub(crate) confinement: Option<Arc<Confinement>>,
     /// The hosts that the command can reach through a proxy.
     pub(crate) hosts: Option<Arc<AllowedHosts>>,
     /// The limit on the output, of both streams together.

@@ -87,7 +87,7 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
     loaded.require_own()?;
     let agent = recorded_agent(&loaded.session)?;
     let directory = TempDir::create()?;
-    let sandbox = sandboxes::strict_sandbox(&loaded.session, args.sandbox.as_deref(), &directory.0)?;
+    let sandbox = sandboxes::strict_sandbox(loaded, args.sandbox.as_deref(), &directory.0).await?;
     match args.sandbox.is_some() {
         true => sandboxes::print_sandbox(&sandbox, true).await?,
         false => sandboxes::print_sandbox_in(&sandbox, "a temporary directory", false).await?,

@@ -23,9 +23,17 @@ fn run(folder: &rath_test_support::TempDir, args: &[&str]) -> Output {
     rath(folder, args).env("CANARY", "sings").output().expect("rath runs")
 }
 
+/// Returns the id of the only session.
+fn id(folder: &rath_test_support::TempDir) -> String {
+    let listed = rath(folder, &["ls"]).output().expect("rath runs");
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("one line of JSON");
+    listed["session"].as_str().expect("an id").to_owned()
+}
+
 fn rath(folder: &rath_test_support::TempDir, args: &[&str]) -> std::process::Command {
     let mut rath = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
-    let model = ["--model", "script:../script.jsonl", "--json"];
+    let asks = ["run", "resume"].contains(&args[0]);
+    let model: &[&str] = if asks { &["--model", "script:../script.jsonl", "--json"] } else { &["--json"] };
     rath.args(args).args(model).current_dir(folder.path().join("work")).env("HOME", folder.path().join("home"));
     rath
 }
@@ -71,6 +79,90 @@ fn the_environment_of_rath_is_not_in_the_files_of_its_processes() {
     other.kill().expect("it runs");
     other.wait().expect("it has ended");
     assert_eq!(tool_output(&output), "OWN_CANARY=found\n");
+}
+
+/// A store that the user keeps elsewhere, outside of what an isolated command does not see anyway.
+#[test]
+fn a_store_is_out_of_reach_wherever_it_is() {
+    if !can_isolate() {
+        return;
+    }
+    let elsewhere = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
+    let elsewhere = elsewhere.path().canonicalize().expect("a directory");
+    std::fs::write(elsewhere.join("notes.txt"), "seen\n").expect("a file");
+    for (kind, name) in [("sqlite", "kept.db"), ("jsonl", "lines")] {
+        let quoted = format!("'{}'", elsewhere.display());
+        let folder =
+            machine(&format!("cat {quoted}/notes.txt; cat {quoted}/{name}* {quoted}/{name}/* 2>/dev/null | wc -c"));
+        let (work, store) = (folder.path().join("work"), format!("{kind}:{}/{name}", elsewhere.display()));
+        std::fs::write(work.join("file"), "content").expect("a file");
+        let output = run(&folder, &["run", "Look", "--store", &store]);
+        assert_eq!(tool_output(&output), "seen\n0\n", "{kind}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = run(&folder, &["run", "Look", "--store", &store, "--sandbox", "local:."]);
+        assert_ne!(tool_output(&output), "seen\n0\n", "without isolation it works: {kind}");
+    }
+}
+
+/// Runs `rath` on a machine that allows no namespaces: in a user namespace that allows no others. None if there is not even one.
+fn run_without_namespaces(folder: &rath_test_support::TempDir, args: &[&str]) -> Option<Output> {
+    let rath = rath(folder, args);
+    let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+    let mut unshare = rath_test_support::program("unshare");
+    unshare.args(["--user", "--map-root-user", "sh", "-c", line]).arg(rath.get_program()).args(rath.get_args());
+    for (name, value) in rath.get_envs() {
+        unshare.env(name, value.unwrap_or_default());
+    }
+    let output = unshare.current_dir(folder.path().join("work")).output().ok()?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if stderr.contains("unshare: ") || stderr.contains("max_user_namespaces: ") {
+        eprintln!("skipped: no namespace to try it in: {stderr}");
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn a_machine_without_namespaces_isolates_by_landlock() {
+    let look = "cat ~/private.txt 2>/dev/null || echo no private.txt; echo made > sub/made.txt && cat sub/made.txt; \
+                echo x > ../outside.txt || echo no outside.txt; ls .rath || echo no .rath; : > /dev/tcp/127.0.0.1/1";
+    let folder = machine(look);
+    std::fs::create_dir(folder.path().join("work/sub")).expect("a directory");
+    let Some(output) = run_without_namespaces(&folder, &["run", "Look"]) else { return };
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The kernel is older than Linux 6.12, or Landlock is switched off.
+    if stderr.contains("does not allow new namespaces") {
+        return eprintln!("skipped: {stderr}");
+    }
+    assert!(output.status.success(), "{stderr}");
+    let told =
+        stderr.lines().filter(|line| line.contains("sandbox: ") || line.contains("namespaces")).collect::<Vec<_>>();
+    expect![[r#"
+        sandbox: writes only in FOLDER/work, no network
+        no namespaces here: commands create and remove files only in subdirectories"#]]
+    .assert_eq(&crate::fixture::normalize(folder.path(), &told.join("\n")));
+    let said: Vec<_> = tool_output(&output).lines().filter(|line| line.len() < 20).map(str::to_owned).collect();
+    assert_eq!(said, ["no private.txt", "made", "no outside.txt", "no .rath"]);
+    assert!(!folder.path().join("outside.txt").exists());
+    // Recorded calls run again behind the walls of the recording.
+    let output = run_without_namespaces(&folder, &["replay", "--tools", &id(&folder)]).expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("no namespaces here"), "{stderr}");
+}
+
+/// A session that was recorded behind namespaces does not go on without them.
+#[test]
+fn a_session_is_not_resumed_behind_weaker_walls() {
+    if !can_isolate() {
+        return;
+    }
+    let folder = machine("echo x > made.txt");
+    assert!(run(&folder, &["run", "Look"]).status.success());
+    let id = id(&folder);
+    for command in [&["resume", &id, "Again"][..], &["replay", "--tools", &id]] {
+        let Some(output) = run_without_namespaces(&folder, command) else { return };
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("does not allow new namespaces"), "{command:?}: {stderr}");
+    }
 }
 
 #[test]
@@ -186,7 +278,7 @@ fn contradicting_options_are_refused_before_anything_runs() {
     check(
         &["--sandbox", "isolated:.?netwrk=on"],
         expect![[r#"
-            ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, write, at
+            ! error: unknown option `netwrk` of a sandbox of the kind `isolated`; known: network, host, git, walls, memory, processes, file_size, cpu_time, output, hide, show, write, at
             exit 2
         "#]],
     );
@@ -215,29 +307,17 @@ fn contradicting_options_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn nothing_runs_where_tools_cannot_be_isolated() {
+fn nothing_runs_where_tools_cannot_be_isolated_as_the_user_said() {
     let folder = machine("touch ran.txt");
     let work = folder.path().join("work");
-    // A machine whose limit of namespaces is reached: there is room for none inside this one.
-    let nested = |args: &str| {
-        let rath = env!("CARGO_BIN_EXE_rath");
-        let command = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec '{rath}' run hi {args}");
-        let mut unshare = rath_test_support::program("unshare");
-        unshare.args(["--user", "--map-root-user", "sh", "-c", &command]).current_dir(&work).output()
-    };
-    match nested("--model script:none.jsonl") {
-        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("none.jsonl") => {}
-        other => return eprintln!("skipped: no namespace to try it in: {other:?}"),
-    }
-    let output = nested("--model script:../script.jsonl").expect("it runs");
+    let Some(output) = run_without_namespaces(&folder, &["run", "hi", "--sandbox", "isolated:."]) else { return };
     assert_eq!(output.status.code(), Some(1));
     expect![[r#"
         error: cannot run `sh`: this machine does not allow new namespaces: No space left on device (os error 28)
-        hint: user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; `local:` runs commands without isolation
-        hint: `--sandbox local:.` runs tools without isolation: they can do anything you can
+        hint: user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; `isolated:.?walls=landlock` does without them, and `local:` without isolation
     "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));
     assert!(!work.join("ran.txt").exists());
-    let output = nested("--model script:../script.jsonl --sandbox local:.").expect("it runs");
+    let output = run_without_namespaces(&folder, &["run", "hi", "--sandbox", "local:."]).expect("it runs");
     assert_eq!(output.status.code(), Some(0));
     assert!(work.join("ran.txt").exists());
 }

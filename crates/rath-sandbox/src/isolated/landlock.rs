@@ -1,7 +1,8 @@
-//! A second wall beneath the mounts: Landlock, where the kernel has it.
+//! Landlock: the second wall beneath the mounts where the kernel has it, and the first where there are no namespaces.
 //!
 //! The mounts say what is read-only. If a mount were missed, or undone by an error of the kernel, a command still cannot write
-//! anywhere but in the directories that are listed here, nor without network reach abstract sockets of other programs.
+//! anywhere but in the directories that are listed here, nor without network reach abstract sockets of other programs. Alone,
+//! Landlock also says what can be read, and keeps signals within the command.
 //!
 //! This code runs in the process that becomes the command, under the rules of `process::supervisor`: system calls only.
 
@@ -33,44 +34,100 @@ const RULE_PATH_BENEATH: u32 = 1;
 /// The flag of `landlock_create_ruleset` that asks for the version.
 const ASK_VERSION: u32 = 1;
 
-// Rights to files, by the version that added them. Rights to read and execute are left to the mounts.
+// Rights to files, by the version that added them.
+const READ: u64 = EXECUTE | READ_FILE | READ_DIRECTORY;
+const EXECUTE: u64 = 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIRECTORY: u64 = 1 << 3;
 const WRITE_FILE: u64 = 1 << 1;
 const REMOVE_AND_MAKE: u64 = 0b1_1111_1111 << 4;
 const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEVICE: u64 = 1 << 15;
 /// The rights that a file which is no directory can have.
-const OF_FILES: u64 = WRITE_FILE | TRUNCATE | IOCTL_DEVICE;
+const OF_FILES: u64 = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEVICE;
 
 /// The scope that keeps abstract Unix sockets of other programs out of reach.
 const ABSTRACT_SOCKETS: u64 = 1;
+/// The scope that keeps signals within the command.
+const SIGNALS: u64 = 2;
+/// The version of Landlock that can stand alone, in Linux 6.12: it has all rights and scopes above.
+const VERSION_ALONE: i64 = 6;
 
-/// Lets this process and its children write only below these paths, and without network reach no abstract sockets of others.
-/// Does nothing on a kernel without Landlock.
-pub(super) fn restrict(paths: &[CString], network: Network) -> Result<(), Errno> {
-    let Some(version) = version() else { return Ok(()) };
-    let mut rights = WRITE_FILE | REMOVE_AND_MAKE;
-    for (since, right) in [(2, REFER), (3, TRUNCATE), (5, IOCTL_DEVICE)] {
-        if version >= since {
-            rights |= right;
-        }
+/// The files that a command can reach, and the programs.
+pub(super) struct LandlockRules {
+    /// The files and directories that can be read; none if the mounts say that.
+    readable: Option<Vec<CString>>,
+    /// The files and directories that can be written.
+    writable: Vec<CString>,
+    scopes: u64,
+}
+
+impl LandlockRules {
+    /// Returns the rules for a command whose mounts say what it can read.
+    pub(super) fn beneath_mounts(writable: Vec<CString>, network: Network) -> Self {
+        let scopes = if network == Network::On { 0 } else { ABSTRACT_SOCKETS };
+        LandlockRules { readable: None, writable, scopes }
     }
-    let scoped = if version >= 6 && network != Network::On { ABSTRACT_SOCKETS } else { 0 };
-    let ruleset = create(&RulesetAttributes { handled_access_fs: rights, handled_access_net: 0, scoped }, version)?;
-    for path in paths {
-        let file = match open(&**path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => continue,
-            file => file?,
+
+    /// Returns the rules for a command that nothing else restricts. What can be written can be read if it is in both lists.
+    pub(super) fn alone(readable: Vec<CString>, writable: Vec<CString>) -> Self {
+        LandlockRules { readable: Some(readable), writable, scopes: ABSTRACT_SOCKETS | SIGNALS }
+    }
+
+    /// Applies the rules to this process and its children. Beneath mounts, a kernel without Landlock has the mounts only.
+    pub(super) fn restrict(&self) -> Result<(), Errno> {
+        let version = match (version(), &self.readable) {
+            (Some(version), None) => version,
+            (Some(version), Some(_)) if version >= VERSION_ALONE => version,
+            (None, None) => return Ok(()),
+            (_, Some(_)) => return Err(Errno::NOSYS),
         };
-        let is_directory = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_dir();
-        allow(&ruleset, &file, if is_directory { rights } else { rights & OF_FILES })?;
+        let mut write = WRITE_FILE | REMOVE_AND_MAKE;
+        for (since, right) in [(2, REFER), (3, TRUNCATE), (5, IOCTL_DEVICE)] {
+            if version >= since {
+                write |= right;
+            }
+        }
+        let read = if self.readable.is_some() { READ } else { 0 };
+        let scoped = if version >= 6 { self.scopes } else { 0 };
+        let attributes = RulesetAttributes { handled_access_fs: read | write, handled_access_net: 0, scoped };
+        let ruleset = create(&attributes, version)?;
+        for path in self.readable.iter().flatten() {
+            allow_below(&ruleset, path, read)?;
+        }
+        for path in &self.writable {
+            allow_below(&ruleset, path, write)?;
+        }
+        restrict_self(&ruleset)
     }
-    restrict_self(&ruleset)
+}
+
+/// Allows an access to a file, or to a directory and everything below it. A path that is not there needs no rule.
+fn allow_below(ruleset: &OwnedFd, path: &CString, rights: u64) -> Result<(), Errno> {
+    let file = match open(&**path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        file => file?,
+    };
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    match if kind.is_dir() { rights } else { rights & OF_FILES } {
+        0 => Ok(()),
+        // Entries of `/proc` and `/sys` may go away meanwhile, and pipes and sockets of the kernel have no rights.
+        rights => match allow(ruleset, &file, rights) {
+            Err(Errno::BADFD) => Ok(()),
+            result => result,
+        },
+    }
 }
 
 /// Returns true if this kernel has Landlock.
 pub(super) fn is_available() -> bool {
     version().is_some()
+}
+
+/// Returns true if the Landlock of this kernel can stand alone.
+pub(super) fn can_stand_alone() -> bool {
+    version().is_some_and(|version| version >= VERSION_ALONE)
 }
 
 /// Returns the version of Landlock in this kernel; none if it is missing or switched off.

@@ -95,7 +95,7 @@ const TOOLCHAIN_DIRS: [&str; 19] = [
 ];
 
 /// Files and directories of the machine with keys and passwords.
-const SECRET_PATHS: [&str; 14] = [
+pub(super) const SECRET_PATHS: [&str; 14] = [
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/gshadow",
@@ -113,7 +113,7 @@ const SECRET_PATHS: [&str; 14] = [
 ];
 
 /// The devices in `/dev` that commands get.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Candidates for the directory that is left empty and bound over hidden directories. The first that exists and holds no
 /// path that is needed is taken.
@@ -237,13 +237,13 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
 
 /// Returns the files and directories that commands can write, as they see them.
 pub(super) fn writable_dirs(request: &MountRequest<'_>) -> Result<Vec<CString>> {
-    let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from);
+    let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from).map(|path| path.canonicalize().unwrap_or(path));
     let paths = own.into_iter().chain([request.mount_path.to_owned()]).chain(request.home.clone());
     paths.chain(writable_paths(request)?).map(|path| c_path(&path)).collect()
 }
 
 /// Returns the paths outside of the workspace that commands can write, without links.
-fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
+pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
     let wrong = |path: &Path, why: &str| {
         let message =
             format!("wanted an absolute path of a file or directory to write, found `{}`{why}", path.display());
@@ -278,7 +278,7 @@ fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the directories that are hidden, without those inside others.
-fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
+pub(super) fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
     let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.home.clone()).collect();
     if request.host == HostAccess::Hidden
         && let Ok(top) = std::fs::read_dir("/")
@@ -301,7 +301,7 @@ fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
 }
 
 /// Returns the directories that are shown although they are in hidden ones.
-fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn visible_dirs(request: &MountRequest<'_>, covers: &[PathBuf]) -> Vec<PathBuf> {
     let tools = request.home.iter().flat_map(|home| TOOLCHAIN_DIRS.map(|name| home.join(name)));
     let path = std::env::split_paths(&request.path).filter(|path| path.is_absolute());
     let all = VISIBLE_DIRS.iter().map(PathBuf::from).chain(tools).chain(path).chain(request.shown.iter().cloned());

@@ -12,14 +12,11 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, move_mount,
     open_tree,
 };
-use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
-use seccompiler::BpfProgram;
 
-use super::landlock;
 use crate::capabilities::Network;
 use crate::process::{SpawnFailure, SpawnStep, last_errno};
 
-/// The namespaces and the confinement of the commands of a sandbox. Each command gets new namespaces like this.
+/// The namespaces of the commands of a sandbox. Each command gets new namespaces like this.
 pub(crate) struct Namespace {
     pub(super) network: Network,
     /// The files that map the user and the group into the user namespace, and their contents.
@@ -27,13 +24,8 @@ pub(crate) struct Namespace {
     /// The text for `/proc/sys/kernel/pid_max`.
     pub(super) pid_max: Option<Vec<u8>>,
     pub(super) mount_ops: Vec<(SpawnStep, MountOp)>,
-    /// The files and directories that the command can write, as it sees them.
-    pub(super) writable: Vec<CString>,
     /// The path of the workspace as the command sees it.
     pub(super) workspace: CString,
-    pub(super) filters: Vec<BpfProgram>,
-    /// The highest capability that this kernel knows.
-    pub(super) last_capability: u32,
 }
 
 /// A change of the mount namespace.
@@ -153,16 +145,6 @@ impl Namespace {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         rustix::process::fchdir(openat2(workspace, path, flags, Mode::empty(), resolve)?)
     }
-
-    /// Drops all privileges and installs the filters. Neither can be undone.
-    pub(crate) fn confine(&self) -> Result<(), SpawnFailure> {
-        drop_privileges(self.last_capability).map_err(|errno| (SpawnStep::Privileges, errno))?;
-        landlock::restrict(&self.writable, self.network).map_err(|errno| (SpawnStep::Landlock, errno))?;
-        for filter in &self.filters {
-            install(filter).map_err(|errno| (SpawnStep::Filter, errno))?;
-        }
-        Ok(())
-    }
 }
 
 impl MountOp {
@@ -269,42 +251,6 @@ fn enable_loopback() -> Result<(), Errno> {
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
         if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) == 0 { Ok(()) } else { Err(last_errno()) }
     }
-}
-
-/// Drops all capabilities for good, and forbids new ones.
-#[allow(unsafe_code, reason = "rustix has names for capabilities only, and the kernel may know more of them")]
-fn drop_privileges(last_capability: u32) -> Result<(), Errno> {
-    for capability in 0..=last_capability {
-        // SAFETY: the call takes numbers only.
-        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) } != 0 {
-            return Err(last_errno());
-        }
-    }
-    let no_special_root = CapabilitiesSecureBits::NO_ROOT
-        | CapabilitiesSecureBits::NO_ROOT_LOCKED
-        | CapabilitiesSecureBits::NO_SETUID_FIXUP
-        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
-        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
-        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
-        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    rustix::thread::set_capabilities_secure_bits(no_special_root)?;
-    rustix::thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    set_no_new_privs(true)
-}
-
-/// Installs a seccomp filter.
-#[allow(unsafe_code, reason = "rustix has no call for it")]
-fn install(filter: &BpfProgram) -> Result<(), Errno> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
-        filter: filter.as_ptr().cast_mut().cast(),
-    };
-    // SAFETY: `program` points to `len` instructions in the layout of the kernel, which live as long as the call; the kernel
-    // copies them.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &program) };
-    if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
 #[allow(unsafe_code, reason = "slots hold raw descriptors")]

@@ -5,6 +5,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
+use super::Walls;
 use crate::capabilities::Network;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -102,6 +103,65 @@ const DENIED_CLONE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// Calls that fail with `EPERM` where there are no namespaces: objects of other programs that have no path, and the owner and the attributes
+/// of files, which Landlock does not know. Those set by path reach any file of the user's.
+const DENIED_WITHOUT_NAMESPACES: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    libc::SYS_fchownat,
+    libc::SYS_fchown,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    // By their numbers, which are the same everywhere: setxattrat, removexattrat and file_setattr.
+    463,
+    466,
+    469,
+];
+/// Calls that change another process, each with the number of the argument for it; 0 there is the caller itself.
+const PROCESS_CALLS: &[(i64, u8)] = &[
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_migrate_pages, 0),
+    (libc::SYS_move_pages, 0),
+    (libc::SYS_setpriority, 0),
+    (libc::SYS_setpriority, 1),
+    (libc::SYS_ioprio_set, 1),
+];
+/// Requests of `ioctl` that set attributes of a file: `FS_IOC_SETFLAGS`, `FS_IOC32_SETFLAGS` and `FS_IOC_FSSETXATTR`.
+const DENIED_FILE_IOCTLS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401c_5820];
+
 /// Socket families that no namespace confines: to the hypervisor, and into the crypto code of the kernel.
 const DENIED_SOCKET_FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
 
@@ -116,8 +176,9 @@ const SOCKET_TYPE_MASK: u64 = 0xf;
 /// Builds the filters, one for each error code.
 ///
 /// Without network there are no Unix sockets, except pairs that are connected to each other. No mount and no network namespace keeps a
-/// command from a socket of the machine that has a path: one may be created later, or in the workspace.
-pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
+/// command from a socket of the machine that has a path: one may be created later, or in the workspace. Without namespaces there are no
+/// sockets at all, or with network none of Unix.
+pub(super) fn filters(network: Network, walls: Walls) -> Result<Vec<BpfProgram>> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Unavailable, format_args!("cannot filter system calls on this machine: {error}"))
     };
@@ -149,6 +210,27 @@ pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
             });
             denied.insert(*call, rules.collect::<Result<_, seccompiler::BackendError>>()?);
         }
+        if walls == Walls::Landlock {
+            denied.extend(DENIED_WITHOUT_NAMESPACES.iter().map(|call| (*call, Vec::new())));
+            if rustix::process::geteuid().is_root() {
+                // The programs of the machine belong to root.
+                denied.insert(libc::SYS_fchmod, Vec::new());
+            }
+            let ioctls = DENIED_IOCTLS.iter().chain(&DENIED_FILE_IOCTLS).map(|request| equal(1, *request));
+            denied.insert(libc::SYS_ioctl, rules(ioctls.collect())?);
+            // With a path the times of any file of the user's could be set; without, those of an open file.
+            let by_path = Condition::new(1, Len::Qword, Op::Ne, 0);
+            denied.insert(libc::SYS_utimensat, rules(vec![by_path])?);
+            let mut of_others = std::collections::BTreeMap::<i64, Vec<Rule>>::new();
+            for (call, nth) in PROCESS_CALLS {
+                let other = Condition::new(*nth, Len::Dword, Op::Ne, 0);
+                of_others.entry(*call).or_default().extend(rules(vec![other])?);
+            }
+            // Of I/O priorities, 1 stands for a process.
+            let group = Condition::new(0, Len::Dword, Op::Ne, 1);
+            of_others.entry(libc::SYS_ioprio_set).or_default().extend(rules(vec![group])?);
+            denied.extend(of_others);
+        }
         let missing = MISSING_CALLS.iter().map(|call| (*call, Vec::new())).collect();
         let unix = || equal(0, u64::from(libc::AF_UNIX.unsigned_abs()));
         let pairs = CONNECTABLE_PAIR_TYPES.map(|kind| {
@@ -156,12 +238,15 @@ pub(super) fn filters(network: Network) -> Result<Vec<BpfProgram>> {
             Rule::new(vec![unix()?, Condition::new(1, Len::Dword, Op::MaskedEq(SOCKET_TYPE_MASK), kind)?])
         });
         let pairs = pairs.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let unix_sockets = [(libc::SYS_socket, rules(vec![unix()])?), (libc::SYS_socketpair, pairs)].into();
+        // A call without rules is refused whatever its arguments.
+        let is_without_any = network == Network::Off && walls == Walls::Landlock;
+        let sockets = if is_without_any { Vec::new() } else { rules(vec![unix()])? };
+        let sockets = [(libc::SYS_socket, sockets), (libc::SYS_socketpair, pairs)].into();
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
         let mut filters = vec![(denied, libc::EPERM), (missing, libc::ENOSYS)];
-        if network != Network::On {
-            filters.push((unix_sockets, libc::EAFNOSUPPORT));
+        if network != Network::On || walls == Walls::Landlock {
+            filters.push((sockets, libc::EAFNOSUPPORT));
         }
         filters
             .into_iter()

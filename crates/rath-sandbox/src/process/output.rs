@@ -15,6 +15,7 @@ use crate::CapturedStream;
 use crate::blocking::drop_on_pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Digest;
+use crate::temp_dir::TempDir;
 
 /// The size in bytes of the head and of the tail that stay in memory. Output of up to twice this size has no file.
 const HEAD_BYTES: usize = 256 * 1024;
@@ -31,10 +32,6 @@ pub(crate) struct Spool {
     temporary: OnceLock<TempDir>,
 }
 
-/// A directory that is removed on drop.
-#[derive(Debug)]
-struct TempDir(PathBuf);
-
 impl Spool {
     /// Creates a spool in a directory that stays, or in a temporary one that is removed on drop.
     pub(crate) fn new(chosen: Option<PathBuf>) -> Self {
@@ -43,7 +40,7 @@ impl Spool {
 
     /// Returns the file with this digest, if there is one. Blocks.
     pub(crate) fn find(&self, digest: Digest) -> Option<PathBuf> {
-        let directory = self.temporary.get().map(|temporary| &temporary.0).or(self.chosen.as_ref())?;
+        let directory = self.temporary.get().map(TempDir::path).or(self.chosen.as_deref())?;
         Some(directory.join(digest.to_string())).filter(|file| file.is_file())
     }
 
@@ -54,27 +51,17 @@ impl Spool {
             return Ok(chosen);
         }
         if let Some(temporary) = self.temporary.get() {
-            return Ok(&temporary.0);
+            return Ok(temporary.path());
         }
-        let created = std::env::temp_dir().join(format!("rath-spool-{}", uuid::Uuid::now_v7()));
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&created)?;
+        let created = TempDir::create("rath-spool")?;
         // If another command has just created one, this one is removed.
-        Ok(&self.temporary.get_or_init(|| TempDir(created)).0)
+        Ok(self.temporary.get_or_init(|| created).path())
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
         self.temporary.take().into_iter().for_each(drop_on_pool);
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -104,6 +104,7 @@ impl<'a> RunningCommand<'a> {
             rlimits: request.rlimits.iter().cloned().chain(tag.map(ProcessTag::rlimit)).collect(),
             cgroups: request.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
             namespace: request.namespace.clone(),
+            confinement: request.confinement.clone(),
             tag,
             report: SpawnReport::default(),
         };

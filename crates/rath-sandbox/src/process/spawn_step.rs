@@ -65,10 +65,10 @@ impl SpawnStep {
     /// Returns a message that says what this machine cannot do, and a hint.
     pub(super) fn explain(self, errno: Errno) -> (&'static str, Option<&'static str>) {
         let containers = "inside a container this has to be allowed from outside; \
-                          `local:` runs commands without isolation";
+                          `isolated:.?walls=landlock` does without namespaces, and `local:` without isolation";
         let namespaces = "user namespaces may be switched off: see `sysctl kernel.unprivileged_userns_clone`, \
                           `user.max_user_namespaces` and `kernel.apparmor_restrict_unprivileged_userns`; \
-                          `local:` runs commands without isolation";
+                          `isolated:.?walls=landlock` does without them, and `local:` without isolation";
         match self {
             SpawnStep::Clone if errno == Errno::AGAIN => ("the machine allows no more processes", None),
             SpawnStep::Clone if errno == Errno::NOMEM => ("the machine has no memory for another process", None),

@@ -29,7 +29,7 @@ use rustix::process::{
 use super::spawn_step::{SpawnFailure, SpawnStep};
 use super::tag::ProcessTag;
 use crate::ExitStatus;
-use crate::isolated::{Namespace, offer_listener};
+use crate::isolated::{Confinement, Namespace, offer_listener};
 
 /// The data of the supervisor and the command, prepared before they start.
 pub(super) struct SpawnPlan {
@@ -48,6 +48,7 @@ pub(super) struct SpawnPlan {
     /// The open `cgroup.procs` files of the control groups that the command joins.
     pub(super) cgroups: Vec<RawFd>,
     pub(super) namespace: Option<Arc<Namespace>>,
+    pub(super) confinement: Option<Arc<Confinement>>,
     /// The tag of the command's processes. In a namespace they need none.
     pub(super) tag: Option<ProcessTag>,
     /// Written by the supervisor and the command.
@@ -520,7 +521,7 @@ fn become_command(plan: &SpawnPlan) -> SpawnFailure {
             (Cwd::InWorkspace(path), None) => rustix::process::chdir(&**path),
         }
         .map_err(|errno| (SpawnStep::Directory, errno))?;
-        plan.namespace.as_ref().map_or(Ok(()), |namespace| namespace.confine())
+        plan.confinement.as_ref().map_or(Ok(()), |confinement| confinement.apply())
     };
     match prepare() {
         Ok(()) => (SpawnStep::Program, execute(plan)),

@@ -4,6 +4,7 @@
 mod alone;
 mod extra_access;
 mod files;
+mod landlock;
 mod limits;
 mod uri;
 mod walls;

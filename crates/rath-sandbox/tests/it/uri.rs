@@ -57,7 +57,7 @@ fn the_error_for_a_wrong_uri_lists_what_is_known() {
         docker:rust
           unknown kind of sandbox `docker`; known: local, isolated
         isolated:./?netwrok=on
-          unknown option `netwrok` of a sandbox of the kind `isolated`; known: network, host, git, memory, processes, file_size, cpu_time, output, hide, show, write, at
+          unknown option `netwrok` of a sandbox of the kind `isolated`; known: network, host, git, walls, memory, processes, file_size, cpu_time, output, hide, show, write, at
         isolated:./?network=yes
           wanted off, on or hosts such as `example.com,*.example.com` as `network` of a sandbox of the kind `isolated`, found `yes`
         isolated:./?network=a b

@@ -11,12 +11,12 @@ use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 use super::{mark, printed, run, sh};
 
 /// A workspace, and files outside it.
-struct Fixture {
+pub(super) struct Fixture {
     directory: rath_test_support::TempDir,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let directory = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
         for path in ["work/.rath", "work/below", "outside", "home/.ssh", "home/.cargo/bin", "hidden"] {
             std::fs::create_dir_all(directory.path().join(path)).expect("a directory");
@@ -28,7 +28,7 @@ impl Fixture {
         Fixture { directory }
     }
 
-    fn path(&self, below: &str) -> PathBuf {
+    pub(super) fn path(&self, below: &str) -> PathBuf {
         self.directory.path().canonicalize().expect("a directory").join(below)
     }
 
@@ -36,7 +36,7 @@ impl Fixture {
         self.path("home").display().to_string()
     }
 
-    fn isolated(&self) -> Isolated {
+    pub(super) fn isolated(&self) -> Isolated {
         Isolated::new(self.path("work")).env("HOME", self.home()).hide(self.path("hidden")).hide("below")
     }
 
@@ -45,13 +45,13 @@ impl Fixture {
         self.isolated().show(self.path("outside")).into()
     }
 
-    fn local(&self) -> Sandbox {
+    pub(super) fn local(&self) -> Sandbox {
         Local::new(self.path("work")).env("HOME", self.home()).into()
     }
 }
 
 /// Returns true if a line of shell succeeds.
-fn succeeds(sandbox: &Sandbox, line: &str, fixture: &Fixture) -> bool {
+pub(super) fn succeeds(sandbox: &Sandbox, line: &str, fixture: &Fixture) -> bool {
     let mut command = Command::shell(line);
     command.env = vec![
         ("OUT".to_owned(), fixture.path("outside").display().to_string()),
@@ -272,7 +272,7 @@ fn what_git_would_run_later_is_not_written() {
 }
 
 /// A workspace with other projects in it, at several depths.
-fn nested_projects() -> Fixture {
+pub(super) fn nested_projects() -> Fixture {
     let fixture = Fixture::new();
     for path in ["sub/.git/hooks", "sub/.rath", "a/b/c/.git", "a/b/c/.rath"] {
         std::fs::create_dir_all(fixture.path("work").join(path)).expect("a directory");

@@ -67,6 +67,7 @@ impl Session {
         }
         self.require_own("use its files")?;
         let branch_dirs = self.branch_dirs()?;
+        self.keep_store_out(branch_dirs.sandbox());
         if branch_dirs.assigned(self.branch.id).is_none() {
             self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
         }
@@ -93,6 +94,13 @@ impl Session {
             }
         };
         run_blocking(check).await.map_err(|error: Error| error.with_session(self))
+    }
+
+    /// Hides the store of the session from commands, wherever it is.
+    pub(super) fn keep_store_out(&self, sandbox: &Sandbox) {
+        if let Some(store) = self.recorder().and_then(|recorder| recorder.store().path()) {
+            sandbox.keep_out(store);
+        }
     }
 
     /// Fails if the store of the session is among the files that its tools write.

@@ -145,4 +145,8 @@ impl SandboxBackend for HidingSandbox {
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         Some(hiding(self.inner.with_directory(directory)?, &self.policy))
     }
+
+    fn keep_out(&self, path: &Path) {
+        self.inner.keep_out(path);
+    }
 }
