@@ -1,6 +1,8 @@
 //! Compares pairs of measurements and prints a table. Ratios only: a number of its own would rot.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -140,4 +142,20 @@ impl Table {
         }
         std::process::exit(i32::from(self.missed))
     }
+}
+
+/// The paths that are hidden from an isolated command, for bubblewrap to hide as well.
+const HIDDEN: [&str; 9] =
+    ["/run", "/home", "/root", "/mnt", "/media", "/var/lib", "/var/log", "/var/spool", "/etc/ssh"];
+
+/// Returns `true` in bubblewrap, with the restrictions of an isolated sandbox. None if it is not here or cannot do it.
+pub fn bubblewrap(workspace: &Path) -> Option<Command> {
+    let mut bwrap = Command::new("bwrap");
+    bwrap.args(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "rath"]);
+    bwrap.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]);
+    for hidden in HIDDEN.iter().filter(|path| Path::new(path).is_dir()) {
+        bwrap.args(["--tmpfs", hidden]);
+    }
+    bwrap.arg("--bind").arg(workspace).arg(workspace).arg("--chdir").arg(workspace).arg("true");
+    bwrap.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success()).then_some(bwrap)
 }

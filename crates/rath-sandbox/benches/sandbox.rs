@@ -1,18 +1,13 @@
 //! The cost of running a command under the supervisor, and in namespaces: `cargo xtask bench`.
 
-use std::path::Path;
 use std::process::{Command as Plain, Stdio};
 
-use rath_bench::{Table, medians};
+use rath_bench::{Table, bubblewrap, medians};
 use rath_sandbox::{Command, ExitStatus, Isolated, Local, Sandbox};
 use tokio::runtime::{Builder, Runtime};
 
 /// The number of runs of each command.
 const ROUNDS: usize = 300;
-
-/// The paths that are hidden from an isolated command, for bubblewrap to hide as well.
-const HIDDEN: [&str; 9] =
-    ["/run", "/home", "/root", "/mnt", "/media", "/var/lib", "/var/log", "/var/spool", "/etc/ssh"];
 
 fn main() {
     let mut table = Table::default();
@@ -49,25 +44,13 @@ fn local_in_a_large_program(table: &mut Table) {
 fn isolated(table: &mut Table) {
     let directory = tempfile::tempdir().expect("a directory");
     let (runtime, sandbox) = (one_thread(), Sandbox::new(Isolated::new(directory.path())));
-    let bwrap = || bubblewrap(directory.path());
-    if !bwrap().stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+    let Some(mut bwrap) = bubblewrap(directory.path()) else {
         eprintln!("  left out: a command in `isolated` against bwrap, which is not here or cannot do it");
         return;
-    }
-    let (ours, theirs) = medians(ROUNDS, || run(&runtime, &sandbox), || wait(&mut bwrap()));
+    };
+    let (ours, theirs) = medians(ROUNDS, || run(&runtime, &sandbox), || wait(&mut bwrap));
     eprintln!("  isolated {ours:.2?}, bwrap {theirs:.2?}");
     table.at_most("a command in `isolated`, against bwrap", ours.as_secs_f64() / theirs.as_secs_f64(), 1.5);
-}
-
-fn bubblewrap(workspace: &Path) -> Plain {
-    let mut bwrap = Plain::new("bwrap");
-    bwrap.args(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "rath"]);
-    bwrap.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]);
-    for hidden in HIDDEN.iter().filter(|path| Path::new(path).is_dir()) {
-        bwrap.args(["--tmpfs", hidden]);
-    }
-    bwrap.arg("--bind").arg(workspace).arg(workspace).arg("--chdir").arg(workspace).arg("true");
-    bwrap
 }
 
 fn run(runtime: &Runtime, sandbox: &Sandbox) {
