@@ -6,6 +6,7 @@ mod commands;
 mod configuration;
 mod escape;
 mod events;
+mod hidden;
 mod json;
 mod output;
 mod sandboxes;

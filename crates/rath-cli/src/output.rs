@@ -1,19 +1,23 @@
 //! Printing: data goes to stdout, everything else to stderr, and both can be read without colour.
 //!
-//! Nothing else prints: what others wrote (a model, a server, a session file, the name of a file) must not control a terminal.
+//! Nothing else prints: what others wrote (a model, a server, a session file, the name of a file) must not control a terminal,
+//! and a secret must not be seen on one.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
-use rath::ErrorKind;
 use rath::record::draw::{is_visible, one_line, preview, printable};
 use rath::record::{SHORT_ID_DIGITS, StepId, Timestamp};
+use rath::{ErrorKind, Secrets};
 
+use crate::agent;
 use crate::escape::{EscapingWriter, VisibleJson};
+use crate::hidden::HidingWriter;
 
 /// The style of step ids.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
@@ -21,6 +25,9 @@ pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
 pub(crate) const BRANCH: Style = AnsiColor::Cyan.on_default();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
+
+/// The secrets of the user, which are not printed.
+static SECRETS: LazyLock<Secrets> = LazyLock::new(agent::secrets);
 
 /// The exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,9 +173,9 @@ fn write_escaped<W: Write>(
     out: EscapingWriter<W>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut out = io::BufWriter::new(out);
+    let mut out = io::BufWriter::new(HidingWriter::new(out, &SECRETS));
     let written = write(&mut out).and_then(|()| out.into_inner().map_err(io::IntoInnerError::into_error)?.finish());
-    unless_closed(written)
+    unless_closed(written.and_then(EscapingWriter::finish))
 }
 
 /// Turns the error of a closed pipe into success: its reader has seen enough.
@@ -184,10 +191,17 @@ pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Writes one JSON line.
+/// Writes one JSON line, without secrets.
 pub(crate) fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
-    value.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, VisibleJson))?;
-    out.write_all(b"\n")
+    let mut line = Vec::new();
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, VisibleJson))?;
+    let line = String::from_utf8(line).map_err(io::Error::other)?;
+    let Some(hidden) = SECRETS.hide(&line) else { return writeln!(out, "{line}") };
+    // A value of digits may be a number, in the place of which JSON has no room for a name. Then all of the line is one text.
+    match serde_json::from_str::<serde::de::IgnoredAny>(&hidden) {
+        Ok(_) => writeln!(out, "{hidden}"),
+        Err(_) => writeln!(out, "{}", serde_json::to_string(&hidden)?),
+    }
 }
 
 /// Prints a message on stderr, with a line break.

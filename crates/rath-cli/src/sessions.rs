@@ -12,6 +12,7 @@ use rath::store::{BranchSummary, Create, Damage, Registry, StoreErrorKind};
 use rath::turn::Next;
 use rath::{BranchId, ErrorKind, Session, Store, view};
 
+use crate::agent::secrets;
 use crate::output::{self, CommandResult, Exit, Failure};
 
 /// The store that is used where none is named.
@@ -72,6 +73,7 @@ pub(crate) async fn open(uri: &str, create: Create) -> Result<Store, Failure> {
         Some(_) => failure.with_hint("name a session file by its path, in place of the session"),
         None => failure,
     })?;
+    let store = store.hiding(&secrets());
     OPEN_STORES.with(|stores| stores.borrow_mut().push(store.clone()));
     Ok(store)
 }
@@ -155,7 +157,8 @@ pub(crate) async fn read_at(name: &str, store: &StoreArg) -> Result<LoadedSessio
     let mut loaded = read(name, store).await?;
     let step = loaded.find_step(step)?.clone();
     // In a damaged file the head may no longer lead back to the step: the step is then the head of what is read.
-    loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| Session::resume(Record::at(step.clone())));
+    let damaged = || Session::resume(Record::at(step.clone())).hiding(secrets());
+    loaded.session = loaded.session.at(step.id()).unwrap_or_else(|_| damaged());
     loaded.lineage = Lineage::new([step]);
     Ok(loaded)
 }
@@ -450,7 +453,7 @@ pub(crate) async fn read_file(path: &Path) -> Result<LoadedSession, Failure> {
     let opened = Session::open(path).await?;
     let source = Source::File(path.to_owned(), opened.report);
     let (name, option) = (path.display().to_string(), String::new());
-    Ok(LoadedSession { session: opened.session, lineage: opened.lineage, source, name, option })
+    Ok(LoadedSession { session: opened.session.hiding(secrets()), lineage: opened.lineage, source, name, option })
 }
 
 /// Finds the session in the store that `name` means.

@@ -89,6 +89,18 @@ impl Stat {
 }
 
 impl Dir {
+    /// Returns true if names in this directory or below it, one after the other, hold something that `find` finds.
+    pub(crate) fn has_names(&self, find: &dyn Fn(&[u8]) -> bool) -> bool {
+        let mut rest = vec![self];
+        while let Some(dir) = rest.pop() {
+            if find(&dir.names) {
+                return true;
+            }
+            rest.extend(dir.children.iter().map(|child| &**child));
+        }
+        false
+    }
+
     /// Returns the name of an entry.
     pub(crate) fn name(&self, entry: &DirEntry) -> &[u8] {
         &self.names[entry.start as usize..][..usize::from(entry.length)]

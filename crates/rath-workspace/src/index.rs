@@ -53,6 +53,14 @@ pub(crate) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std
     objects::write_new(folder, path, &bytes)
 }
 
+/// Removes an index, if there is one.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Reads an index; none if it is missing, damaged, or cannot be trusted.
 pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
     let bytes = std::fs::read(path).ok()?;

@@ -272,7 +272,7 @@ impl Workspace {
         self.keeps_tracked = true;
     }
 
-    /// Keeps versions of files that hold a secret out of the objects. Such a file is untracked from the next time on that it is
+    /// Keeps versions of files that hold a secret out of the objects, and their names out of the index. Such a file is untracked from the next time on that it is
     /// read.
     pub fn secret_finder(&mut self, find: Arc<SecretFinder>) {
         self.secret_finder = Some(find);
@@ -411,9 +411,14 @@ impl Workspace {
         directory.is_dir() && overlay::is_complete(directory)
     }
 
-    /// Writes the index. Dropping a workspace does this too.
+    /// Writes the index. Dropping a workspace does this too. If the name of a file holds a secret, there is no index.
     pub fn save(&mut self) -> Result<()> {
         let Some(known) = self.known.as_ref().filter(|_| self.unsaved) else { return Ok(()) };
+        if self.secret_finder.as_ref().is_some_and(|find| known.has_names(&**find)) {
+            self.unsaved = false;
+            return index::remove(&self.index)
+                .map_err(|error| objects::io_error(&self.index, "remove the index", error));
+        }
         let synced = self.objects.is_synced();
         index::write(&self.index, &self.index_key()?, known, synced)
             .map_err(|error| objects::io_error(&self.index, "write the index", error))?;

@@ -210,7 +210,8 @@ impl Walk<'_> {
             };
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
-            let is_never_tracked = is_git || is_rath || is_temporary(name);
+            let is_secret = is_directory && self.find_secret.is_some_and(|find| find(name));
+            let is_never_tracked = is_git || is_rath || is_temporary(name) || is_secret;
             let by_rules = !is_never_tracked
                 && match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),

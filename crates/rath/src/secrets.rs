@@ -3,6 +3,7 @@
 //! Every step that a session appends is searched, so text without secrets has to cost next to nothing: one pass over it for
 //! all patterns, and one for each set of known values, of which there is rarely more than one.
 
+mod decoded;
 mod known;
 mod patterns;
 mod stream;
@@ -11,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rath_record::chunk::{Chunk, TextKind};
+use rath_record::chunk::{Chunk, Effect, Merged, Strategy, TextKind};
 use secrecy::{ExposeSecret, SecretString};
 
 use known::KnownValues;
@@ -21,7 +22,7 @@ pub use stream::SecretStream;
 /// The secrets that must never be recorded.
 ///
 /// [`Secrets::default`] hides texts with the pattern of a key: keys of well-known services, private keys, tokens, passwords
-/// in URLs. Values that were added are hidden too, literally and as they are written in JSON, URLs and Base64.
+/// in URLs. Values that were added are hidden too, literally and as they are written in JSON, URLs, Base64 and hex.
 ///
 /// ```
 /// use rath::secrets::AddOutcome;
@@ -124,6 +125,21 @@ impl Secrets {
         });
     }
 
+    /// Replaces the secrets in the step of a merge.
+    pub(crate) fn hide_in_merge(&self, merged: Merged) -> Merged {
+        let mut chunk = Chunk::from(merged);
+        self.hide_in(&mut chunk);
+        match chunk {
+            Chunk::Merged(merged) => merged,
+            _ => unreachable!("hiding secrets keeps the kind of a chunk"),
+        }
+    }
+
+    /// Replaces the secrets in the paths of changed files.
+    pub(crate) fn hide_in_effects(&self, effects: Vec<Effect>) -> Vec<Effect> {
+        self.hide_in_merge(Merged::new(Strategy::Ancestor).with_effects(effects)).effects
+    }
+
     /// Adds the values of `others`, in place.
     pub(crate) fn add_all(&mut self, others: &Secrets) {
         let Some(theirs) = &others.0 else { return };
@@ -151,7 +167,8 @@ impl Secrets {
         self.sets().any(|set| set.contains(value))
     }
 
-    pub(crate) fn has_known_value(&self, text: &str) -> bool {
+    /// Returns true if a text holds one of the values that were added, in any of the forms in which they are hidden.
+    pub fn has_known_value(&self, text: &str) -> bool {
         let mut matches = Vec::new();
         self.sets().for_each(|set| set.find(text, &mut matches));
         !matches.is_empty()

@@ -142,7 +142,7 @@ impl Session {
 
     /// Sets the module path that new steps carry, such as `readme.agent`.
     pub fn by(mut self, module: impl Into<Arc<str>>) -> Self {
-        self.by = Some(module.into());
+        self.set_by(Some(module.into()));
         self
     }
 

@@ -32,6 +32,7 @@ use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Parent, Step, StepId, StorageState, Timestamp, Totals};
 
 use crate::blocking::run_blocking;
+use crate::secrets::Secrets;
 
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
@@ -68,7 +69,7 @@ pub(crate) use writer_thread::WriterThread;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct Store(Arc<StoreInner>);
+pub struct Store(Arc<StoreInner>, Secrets);
 
 struct StoreInner {
     backend: Arc<dyn StoreBackend>,
@@ -387,7 +388,23 @@ impl Store {
     fn start(backend: Arc<dyn StoreBackend>, signer: Signer) -> Result<Self> {
         let (rows, signer) = (Arc::new(StepPlaces::new()), Arc::new(signer));
         let writer_thread = OpenWriter(WriterThread::start(backend.clone(), rows.clone())?);
-        Ok(Store(Arc::new(StoreInner { backend, rows, signer, writer_thread })))
+        Ok(Store(Arc::new(StoreInner { backend, rows, signer, writer_thread }), Secrets::default()))
+    }
+
+    /// Lets every session that is read or recorded by this handle hide these values, as [`Session::hiding`] does.
+    ///
+    /// A session that is resumed is compared with its files before the program has it. No version is kept of files that hold
+    /// such a value.
+    ///
+    /// [`Session::hiding`]: crate::Session::hiding
+    pub fn hiding(mut self, secrets: &Secrets) -> Self {
+        self.1.add_all(secrets);
+        self
+    }
+
+    /// Returns the values that sessions of this handle hide.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.1
     }
 
     /// Returns the URI that opens this store.

@@ -8,8 +8,9 @@ use rath::interchange::{Import, atif, openrath};
 use rath::record::Record;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
-use rath::{BranchId, ErrorKind, Session, Store};
+use rath::{BranchId, ErrorKind, Secrets, Session, Store};
 
+use crate::agent;
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sessions::{self, StoreArg};
 
@@ -60,9 +61,10 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
 
 /// Reads the file, in the format that it seems to have.
 async fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
+    let secrets = agent::secrets();
     match ImportFormat::detect(&args.file) {
-        ImportFormat::OpenRath => return read_foreign(openrath::read(&read_bytes(&args.file)?)?),
-        ImportFormat::Atif => return read_foreign(atif::read(&read_bytes(&args.file)?)?),
+        ImportFormat::OpenRath => return read_foreign(openrath::read_hiding(&read_bytes(&args.file)?, &secrets)?),
+        ImportFormat::Atif => return read_foreign(atif::read_hiding(&read_bytes(&args.file)?, &secrets)?),
         ImportFormat::Rath => {}
     }
     let loaded = sessions::read_file(&args.file).await.map_err(|failure| failure.with_hint(FORMATS_HINT))?;
@@ -72,7 +74,24 @@ async fn read(args: &ImportArgs) -> Result<(Lineage, Exit), Failure> {
         let command = format!("rath import {} --anyway{}", output::quote(&file), args.store.option());
         return Err(Failure::new(message, format!("`{command}` copies the undamaged part")).with_exit(Exit::Differs));
     }
+    refuse_secrets(&loaded.lineage, &secrets)?;
     Ok((loaded.lineage, exit))
+}
+
+/// Fails if a step holds a secret of the user. It cannot be hidden: the id of a step is a hash of its content.
+fn refuse_secrets(lineage: &Lineage, secrets: &Secrets) -> Result<(), Failure> {
+    for step in lineage.walk() {
+        let payloads = step.chunk().payloads();
+        let long_texts = payloads.iter().map(|(_, payload)| String::from_utf8_lossy(payload.bytes()));
+        let mut texts =
+            [step.json(), step.stamp().by.as_deref().unwrap_or_default().into()].into_iter().chain(long_texts);
+        if texts.any(|text| secrets.has_known_value(&text)) {
+            let message = format!("step {} of this session holds a secret of yours", output::short(&step.id()));
+            let hint = "nothing is imported; it can be without the variable of the environment that has the secret";
+            return Err(Failure::new(message, hint));
+        }
+    }
+    Ok(())
 }
 
 const FORMATS_HINT: &str = "import reads the files that `rath export` writes with --as bundle, openrath or atif";

@@ -1,5 +1,7 @@
 //! Tests of the program, run as a process.
 
+#[cfg(target_os = "linux")]
+mod canaries;
 mod files;
 mod fixture;
 mod guests;

@@ -4,7 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Change, Chunk, Effect, Json, MemoryEvent};
+use super::{
+    Adopted, Approved, Asked, Assistant, Call, Change, Checked, Choice, Chunk, Compressed, Conflict, Decided, Denied,
+    Detached, Effect, Failed, FileVersion, Forked, Identity, Image, Instructions, Interrupted, Json, Memory,
+    MemoryEvent, Merged, Note, Observed, Other, Placed, RecalledEntry, Resumed, Retry, Route, Selected, ToolResult,
+    ToolSpec, ToolStarted, Tree, User,
+};
+use crate::id::CallId;
 use crate::payload::Text;
 
 /// The kind of a text that [`Chunk::rewrite_texts`] visits.
@@ -30,106 +36,201 @@ pub enum TextKind {
 impl Chunk {
     /// Replaces every text for which `rewrite` returns a new one; `None` leaves the text unchanged.
     ///
-    /// That includes what a model or a tool can choose: ids of calls, names of tools in calls, paths of changed files. So
-    /// `rewrite` must return the same text for the same name, since several steps hold it. Names that a program chooses stay:
-    /// those of its tools, routes and models, entries of a memory, paths of conflicts. Images, missing texts and chunks that
-    /// this version cannot read stay too. A sidecar is dropped if `rewrite` returns a text for it, or if the text or reasoning
-    /// that it belongs to was replaced: a provider would refuse a changed one.
+    /// Every member that holds text is visited, names and ids too, so `rewrite` must return the same text for the same name:
+    /// several steps hold it. Bytes of images, missing texts and payloads of chunks that this version cannot read stay. A
+    /// sidecar is dropped if `rewrite` returns a text for it, or if the text or reasoning that it belongs to was replaced: a
+    /// provider would refuse a changed one.
     pub fn rewrite_texts(&mut self, mut rewrite: impl FnMut(TextKind, &str) -> Option<String>) {
-        let mut plain = |text: &str| rewrite(TextKind::Plain, text);
+        let plain = &mut |text: &str| rewrite(TextKind::Plain, text);
+        // Without `..`: a new member does not compile before it is decided here.
         match self {
-            Chunk::Instructions(it) => {
-                it.text.rewrite(&mut plain);
-                for tool in &mut it.tools {
-                    tool.description.rewrite(&mut plain);
-                    tool.parameters.rewrite(&mut plain);
+            Chunk::Instructions(Instructions { text, tools, provider }) => {
+                text.rewrite(plain);
+                for ToolSpec { name, description, parameters } in tools {
+                    name.rewrite(plain);
+                    description.rewrite(plain);
+                    parameters.rewrite(plain);
                 }
+                provider.rewrite(plain);
             }
-            Chunk::User(it) => it.text.rewrite(&mut plain),
-            Chunk::Assistant(it) => {
-                let was_replaced = [&mut it.text, &mut it.reasoning].map(|text| text.replace(&mut plain));
-                for call in &mut it.calls {
-                    call.id.0.rewrite(&mut plain);
-                    call.tool.rewrite(&mut plain);
-                    call.arguments.rewrite(&mut plain);
+            Chunk::User(User { text, images }) => {
+                text.rewrite(plain);
+                images.iter_mut().for_each(|Image { media_type, blob: _ }| media_type.rewrite(plain));
+            }
+            Chunk::Assistant(answer) => {
+                let Assistant { text, reasoning, calls, finish: _, request: _, settings, provider, facts, sidecar } =
+                    answer;
+                let was_replaced = [text, reasoning].map(|text| text.replace(plain));
+                for Call { id, tool, arguments } in calls {
+                    id.rewrite(plain);
+                    tool.rewrite(plain);
+                    arguments.rewrite(plain);
                 }
-                [&mut it.settings, &mut it.facts].into_iter().flatten().for_each(|json| json.rewrite(&mut plain));
+                settings.rewrite(plain);
+                provider.rewrite(plain);
+                facts.rewrite(plain);
                 let is_rewritten = |sidecar: &Json| rewrite(TextKind::Sidecar, sidecar.as_str()).is_some();
-                if was_replaced.contains(&true) || it.sidecar.as_ref().is_some_and(is_rewritten) {
-                    it.sidecar = None;
+                if was_replaced.contains(&true) || sidecar.as_ref().is_some_and(is_rewritten) {
+                    *sidecar = None;
                 }
             }
-            Chunk::ToolStarted(it) => {
-                it.call.0.rewrite(&mut plain);
-                it.key.iter_mut().chain(&mut it.rule).for_each(|text| text.rewrite(&mut plain));
+            Chunk::ToolStarted(ToolStarted { call, key, rule }) => {
+                call.rewrite(plain);
+                key.rewrite(plain);
+                rule.rewrite(plain);
             }
-            Chunk::ToolResult(it) => {
-                it.call.0.rewrite(&mut plain);
-                it.output.rewrite(&mut plain);
-                it.whole.iter_mut().for_each(|whole| whole.rewrite(&mut plain));
-                rewrite_paths(&mut it.effects, &mut plain);
-                it.put_back.iter_mut().for_each(|path| path.rewrite(&mut plain));
+            Chunk::ToolResult(ToolResult { call, outcome: _, output, whole, effects, tree, put_back }) => {
+                call.rewrite(plain);
+                output.rewrite(plain);
+                whole.rewrite(plain);
+                effects.rewrite(plain);
+                tree.rewrite(plain);
+                put_back.rewrite(plain);
             }
-            Chunk::Placed(it) => it.place.rewrite(&mut plain),
-            Chunk::Memory(it) => match &mut it.event {
-                MemoryEvent::Remember { text } => text.rewrite(&mut plain),
-                MemoryEvent::Recall { query, found } => {
-                    query.rewrite(&mut plain);
-                    found.iter_mut().for_each(|entry| entry.text.rewrite(&mut plain));
+            Chunk::Placed(Placed { place, tree }) => {
+                place.rewrite(plain);
+                tree.rewrite(plain);
+            }
+            Chunk::Memory(Memory { memory, event }) => {
+                memory.rewrite(plain);
+                match event {
+                    MemoryEvent::Remember { text } => text.rewrite(plain),
+                    MemoryEvent::Recall { query, found } => {
+                        query.rewrite(plain);
+                        for RecalledEntry { entry, text } in found {
+                            entry.rewrite(plain);
+                            text.rewrite(plain);
+                        }
+                    }
+                    MemoryEvent::Commit { entries } | MemoryEvent::Forget { entries } => entries.rewrite(plain),
                 }
-                MemoryEvent::Commit { .. } | MemoryEvent::Forget { .. } => {}
-            },
-            Chunk::Compressed(it) => it.summary.rewrite(&mut plain),
-            Chunk::Selected(it) => {
-                it.menu.iter_mut().for_each(|route| route.description.rewrite(&mut plain));
-                it.reply.rewrite(&mut plain);
             }
-            Chunk::Checked(it) => {
-                it.check.rewrite(&mut plain);
-                it.output.rewrite(&mut plain);
+            Chunk::Compressed(Compressed { hidden: _, kept: _, summary }) => summary.rewrite(plain),
+            Chunk::Selected(Selected { menu, reply, choice, request: _ }) => {
+                for Route { name, description } in menu {
+                    name.rewrite(plain);
+                    description.rewrite(plain);
+                }
+                reply.rewrite(plain);
+                match choice {
+                    Choice::Chosen { route } => route.rewrite(plain),
+                    Choice::Done | Choice::OutOfRange | Choice::Unparseable | Choice::Empty => {}
+                }
             }
-            Chunk::Forked(it) => it.name.iter_mut().for_each(|name| name.rewrite(&mut plain)),
-            Chunk::Resumed(it) => it.differences.iter_mut().for_each(|difference| difference.rewrite(&mut plain)),
-            Chunk::Adopted(it) => it.by.rewrite(&mut plain),
-            Chunk::Retry(it) => it.error.rewrite(&mut plain),
-            Chunk::Interrupted(it) => it.reason.rewrite(&mut plain),
-            Chunk::Asked(it) => {
-                it.call.0.rewrite(&mut plain);
-                it.why.rewrite(&mut plain);
-                it.rule.iter_mut().for_each(|rule| rule.rewrite(&mut plain));
+            Chunk::Checked(Checked { check, verdict: _, output, tree, inputs }) => {
+                check.rewrite(plain);
+                output.rewrite(plain);
+                tree.rewrite(plain);
+                inputs.rewrite(plain);
             }
-            Chunk::Approved(it) => {
-                it.call.0.rewrite(&mut plain);
-                it.by.iter_mut().chain(&mut it.rules).for_each(|text| text.rewrite(&mut plain));
+            Chunk::Forked(Forked { nth: _, from: _, name }) => name.rewrite(plain),
+            Chunk::Merged(Merged { strategy: _, nth: _, from: _, tree, effects, conflicts, call }) => {
+                tree.rewrite(plain);
+                effects.rewrite(plain);
+                conflicts.rewrite(plain);
+                call.rewrite(plain);
             }
-            Chunk::Denied(it) => {
-                it.call.0.rewrite(&mut plain);
-                it.reason.rewrite(&mut plain);
-                it.by.iter_mut().chain(&mut it.rule).for_each(|text| text.rewrite(&mut plain));
+            Chunk::Decided(Decided { path, taken: _, tree, effects }) => {
+                path.rewrite(plain);
+                tree.rewrite(plain);
+                effects.rewrite(plain);
             }
-            Chunk::Failed(it) => it.message.rewrite(&mut plain),
-            Chunk::Note(it) => it.text.rewrite(&mut plain),
-            Chunk::Merged(it) => {
-                rewrite_paths(&mut it.effects, &mut plain);
-                it.call.iter_mut().for_each(|call| call.0.rewrite(&mut plain));
+            Chunk::Observed(Observed { tree, effects }) => {
+                tree.rewrite(plain);
+                effects.rewrite(plain);
             }
-            Chunk::Observed(it) => rewrite_paths(&mut it.effects, &mut plain),
-            Chunk::Decided(it) => rewrite_paths(&mut it.effects, &mut plain),
-            Chunk::Detached(_) | Chunk::Other(_) => {}
+            Chunk::Retry(Retry { attempt: _, of: _, error }) => error.rewrite(plain),
+            Chunk::Interrupted(Interrupted { reason }) => reason.rewrite(plain),
+            Chunk::Asked(Asked { call, why, rule }) => {
+                call.rewrite(plain);
+                why.rewrite(plain);
+                rule.rewrite(plain);
+            }
+            Chunk::Approved(Approved { call, by, rules }) => {
+                call.rewrite(plain);
+                by.rewrite(plain);
+                rules.rewrite(plain);
+            }
+            Chunk::Denied(Denied { call, reason, by, rule }) => {
+                call.rewrite(plain);
+                reason.rewrite(plain);
+                by.rewrite(plain);
+                rule.rewrite(plain);
+            }
+            Chunk::Failed(Failed { error, message }) => {
+                error.rewrite(plain);
+                message.rewrite(plain);
+            }
+            Chunk::Resumed(Resumed { differences }) => differences.rewrite(plain),
+            Chunk::Adopted(Adopted { by }) => by.rewrite(plain),
+            Chunk::Note(Note { text }) => text.rewrite(plain),
+            Chunk::Detached(Detached { nth: _, from: _ }) => {}
+            Chunk::Other(Other { kind: _, json, payloads: _ }) => {
+                if let Some(text) = plain(json) {
+                    // A text that is no longer a chunk, because a number or a brace was replaced, becomes a note.
+                    *self = Chunk::decode(&text).unwrap_or_else(|_| Chunk::note(text));
+                }
+            }
         }
     }
 }
 
-fn rewrite_paths(effects: &mut [Effect], rewrite: &mut impl FnMut(&str) -> Option<String>) {
-    for effect in effects {
-        effect.path.rewrite(rewrite);
-        if let Change::Renamed { from } = &mut effect.change {
-            from.rewrite(rewrite);
+/// A member of a chunk that holds texts.
+trait RewriteAll {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>);
+}
+
+impl<T: Rewrite> RewriteAll for T {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        self.replace(rewrite);
+    }
+}
+
+impl<T: RewriteAll> RewriteAll for Option<T> {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        self.iter_mut().for_each(|it| it.rewrite(rewrite));
+    }
+}
+
+impl<T: RewriteAll> RewriteAll for Vec<T> {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        self.iter_mut().for_each(|it| it.rewrite(rewrite));
+    }
+}
+
+impl RewriteAll for Identity {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        let Identity { provider, model } = self;
+        provider.rewrite(rewrite);
+        model.rewrite(rewrite);
+    }
+}
+
+impl RewriteAll for Effect {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        let Effect { path, change, before: _, after: _, unkept: _ } = self;
+        path.rewrite(rewrite);
+        match change {
+            Change::Renamed { from } => from.rewrite(rewrite),
+            Change::Created | Change::Modified | Change::Deleted => {}
         }
     }
 }
 
-/// A field of a chunk that holds text.
+impl RewriteAll for Conflict {
+    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
+        let Conflict { path, what, base, ours, theirs } = self;
+        path.rewrite(rewrite);
+        what.rewrite(rewrite);
+        for FileVersion { path, object, mode } in [base, ours, theirs].into_iter().flatten() {
+            path.rewrite(rewrite);
+            object.rewrite(rewrite);
+            mode.rewrite(rewrite);
+        }
+    }
+}
+
+/// A member of a chunk that is one text.
 trait Rewrite {
     /// The text, unless it is missing.
     fn text(&self) -> Option<&str>;
@@ -145,10 +246,6 @@ trait Rewrite {
             }
             None => false,
         }
-    }
-
-    fn rewrite(&mut self, rewrite: &mut impl FnMut(&str) -> Option<String>) {
-        self.replace(rewrite);
     }
 }
 
@@ -169,6 +266,26 @@ impl Rewrite for String {
 
     fn set_text(&mut self, text: String) {
         *self = text;
+    }
+}
+
+impl Rewrite for CallId {
+    fn text(&self) -> Option<&str> {
+        Some(&self.0)
+    }
+
+    fn set_text(&mut self, text: String) {
+        self.0 = text.into();
+    }
+}
+
+impl Rewrite for Tree {
+    fn text(&self) -> Option<&str> {
+        Some(&self.0)
+    }
+
+    fn set_text(&mut self, text: String) {
+        self.0 = text;
     }
 }
 

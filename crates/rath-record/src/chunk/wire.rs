@@ -76,6 +76,16 @@ impl Chunk {
         redacted
     }
 
+    /// The names of all kinds that this version reads, as in JSON.
+    pub const KINDS: &'static [&'static str] = {
+        macro_rules! names {
+            ($($variant:ident $kind:literal,)*) => {
+                &[$($kind),*]
+            };
+        }
+        every_kind!(names)
+    };
+
     /// The name of the chunk's kind in JSON.
     pub fn kind(&self) -> &str {
         macro_rules! kind {

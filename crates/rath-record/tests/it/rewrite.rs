@@ -22,12 +22,12 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn texts_and_chosen_names_are_rewritten_and_names_of_the_program_stay() {
+fn every_text_is_rewritten_names_and_ids_too() {
     let spec = ToolSpec::new("x", "an x", json(r#"{"x":1}"#));
     check(
         Instructions::new("be x").with_tools(vec![spec]),
         expect![[
-            r#"{"kind":"instructions","text":"be *","tools":[{"name":"x","description":"an *","parameters":{"*":1}}]}"#
+            r#"{"kind":"instructions","text":"be *","tools":[{"name":"*","description":"an *","parameters":{"*":1}}]}"#
         ]],
     );
     let answer = Assistant::new("a")
@@ -58,14 +58,14 @@ fn texts_and_chosen_names_are_rewritten_and_names_of_the_program_stay() {
     check(
         Memory::new("x:", MemoryEvent::Recall { query: "x".into(), found }),
         expect![[
-            r#"{"kind":"memory","memory":"x:","event":{"recall":{"query":"*","found":[{"entry":"x","text":"*"}]}}}"#
+            r#"{"kind":"memory","memory":"*:","event":{"recall":{"query":"*","found":[{"entry":"*","text":"*"}]}}}"#
         ]],
     );
     check(Forked::new(1).with_name("x".to_owned()), expect![[r#"{"kind":"forked","nth":1,"name":"*"}"#]]);
-    check(Failed::new("x", "x"), expect![[r#"{"kind":"failed","error":"x","message":"*"}"#]]);
+    check(Failed::new("x", "x"), expect![[r#"{"kind":"failed","error":"*","message":"*"}"#]]);
     check(
         Chunk::decode(r#"{"kind":"newer","text":"x"}"#).expect("a chunk"),
-        expect![[r#"{"kind":"newer","text":"x"}"#]],
+        expect![[r#"{"kind":"newer","te*t":"*"}"#]],
     );
 }
 

@@ -1,5 +1,6 @@
 //! The agent's methods on its memory, and what it recalls before it asks the model.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use rath_record::chunk::{Chunk, Failed, Memory as MemoryChunk, MemoryEvent, RecalledEntry};
@@ -95,25 +96,31 @@ fn memory_chunk(memory: &Memory, event: MemoryEvent) -> MemoryChunk {
     MemoryChunk::new(memory.uri(), event)
 }
 
+/// Returns the URI of a memory as it is on the record of a session: without secrets.
+fn recorded_uri<'a>(session: &Session, memory: &'a Memory) -> Cow<'a, str> {
+    session.secrets().hide(memory.uri()).map_or(memory.uri().into(), Cow::Owned)
+}
+
 /// Returns the events of a memory on a record, newest first.
-fn memory_events<'a>(record: &'a Record, memory: &'a Memory) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
-    record.newest_first().filter_map(|step| match step.chunk() {
-        Chunk::Memory(chunk) if chunk.memory == memory.uri() => Some((step, &chunk.event)),
+fn memory_events<'a>(record: &'a Record, uri: &str) -> impl Iterator<Item = (&'a Step, &'a MemoryEvent)> {
+    record.newest_first().filter_map(move |step| match step.chunk() {
+        Chunk::Memory(chunk) if chunk.memory == uri => Some((step, &chunk.event)),
         _ => None,
     })
 }
 
 /// Returns the facts that are recorded and not committed, oldest first.
-fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
+fn pending<'a>(session: &'a Session, memory: &Memory) -> Vec<&'a Text> {
+    let uri = recorded_uri(session, memory);
     // A commit wrote the facts before it on its own branch, not those that a later merge put before it.
     let mut committed: HashSet<StepId> = HashSet::new();
     let mut facts = Vec::new();
-    for (step, event) in memory_events(session.as_record(), memory) {
+    for (step, event) in memory_events(session.as_record(), &uri) {
         match event {
             MemoryEvent::Commit { .. } => {
                 let before = Record::at(step.clone());
                 let taken =
-                    memory_events(&before, memory).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
+                    memory_events(&before, &uri).filter(|(_, event)| matches!(event, MemoryEvent::Remember { .. }));
                 committed.extend(taken.map(|(step, _)| step.id()));
             }
             MemoryEvent::Remember { text } => facts.push((step.id(), text)),
@@ -125,8 +132,9 @@ fn pending<'a>(session: &'a Session, memory: &'a Memory) -> Vec<&'a Text> {
 
 /// Returns the entries that the model sees already.
 fn visible_entries<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str> {
+    let uri = recorded_uri(session, memory);
     let seen = session.messages().list.into_iter().filter_map(|message| match (&message, message.step().chunk()) {
-        (Message::Recalled(_, found), Chunk::Memory(chunk)) if chunk.memory == memory.uri() => Some(*found),
+        (Message::Recalled(_, found), Chunk::Memory(chunk)) if chunk.memory == uri => Some(*found),
         _ => None,
     });
     seen.flatten().map(|recalled| recalled.entry.as_str()).collect()
@@ -134,9 +142,10 @@ fn visible_entries<'a>(session: &'a Session, memory: &Memory) -> HashSet<&'a str
 
 /// Returns the user's newest message, unless the memory has been asked about it.
 fn unrecalled_message(session: &Session, memory: &Memory) -> Option<Text> {
+    let uri = recorded_uri(session, memory);
     session.as_record().newest_first().find_map(|step| match step.chunk() {
         Chunk::User(user) => Some(Some(user.text.clone())),
-        Chunk::Memory(chunk) if chunk.memory == memory.uri() => match chunk.event {
+        Chunk::Memory(chunk) if chunk.memory == uri => match chunk.event {
             MemoryEvent::Recall { .. } => Some(None),
             _ => None,
         },

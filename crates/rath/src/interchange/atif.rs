@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extras::Extras;
 
-pub use read::read;
+pub use read::{read, read_hiding};
 pub use write::{write, write_priced};
 
 /// The version that is written.

@@ -8,6 +8,7 @@ use rath_record::{BranchId, CallId, Record, Stamp, StepId, Timestamp, Usage};
 
 use super::extras::{EmbeddedChunk, Extras};
 use super::notes::Notes;
+use crate::secrets::Secrets;
 use crate::session::Session;
 
 /// A record under construction, with the calls that are open in it.
@@ -24,6 +25,8 @@ pub(super) struct RecordBuilder {
     /// Starts and decisions of calls that may still be open at the end.
     progress: Vec<Chunk>,
     aside_count: u64,
+    /// The values that no step may hold.
+    secrets: Secrets,
 }
 
 /// A call that an answer made.
@@ -36,11 +39,12 @@ struct TrackedCall {
 }
 
 impl RecordBuilder {
-    /// Creates an empty record on a branch; on a new branch if there is no id.
-    pub(super) fn new(branch: Option<BranchId>) -> Self {
+    /// Creates an empty record on a branch; on a new branch if there is no id. Secrets in its steps are hidden.
+    pub(super) fn new(branch: Option<BranchId>, secrets: &Secrets) -> Self {
         let branch = branch.unwrap_or_else(|| Session::empty().id());
         let (calls, waiting, progress) = (Vec::new(), HashMap::new(), Vec::new());
-        RecordBuilder { record: Record::new(), branch, calls, waiting, progress, aside_count: 0 }
+        let secrets = secrets.clone();
+        RecordBuilder { record: Record::new(), branch, calls, waiting, progress, aside_count: 0, secrets }
     }
 
     /// Appends the opening step of a named branch, as an aside has one.
@@ -141,7 +145,15 @@ impl RecordBuilder {
         self.record
     }
 
-    fn append(&mut self, chunk: Chunk, by: Option<Arc<str>>, at: Option<Timestamp>, usage: Option<Usage>) -> StepId {
+    fn append(
+        &mut self,
+        mut chunk: Chunk,
+        by: Option<Arc<str>>,
+        at: Option<Timestamp>,
+        usage: Option<Usage>,
+    ) -> StepId {
+        self.secrets.hide_in(&mut chunk);
+        let by = by.map(|by| self.secrets.hide(&by).map_or(by, Arc::from));
         let mut stamp = Stamp::on(self.branch);
         (stamp.by, stamp.usage, stamp.at) = (by, usage, at);
         self.record.push(chunk, stamp).id()

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use rath_record::draw;
 
+use crate::secrets::Secrets;
+
 /// The largest number of separate notes; the others are only counted.
 ///
 /// A file in another format than it seems to be can give a note for every row.
@@ -41,6 +43,13 @@ impl Notes {
             Some((_, total, _)) => *total += number,
             None => counted.push((thing, number, reason)),
         }
+    }
+
+    /// Returns all notes without secrets, one line each.
+    pub(super) fn into_list_hiding(self, secrets: &Secrets) -> Vec<String> {
+        let mut list = self.into_list();
+        list.iter_mut().for_each(|note| secrets.hide(note).into_iter().for_each(|hidden| *note = hidden));
+        list
     }
 
     /// Returns all notes, one line each.

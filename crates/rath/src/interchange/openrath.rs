@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use read::read;
+pub use read::{read, read_hiding};
 pub use write::write;
 
 /// The version of the format.

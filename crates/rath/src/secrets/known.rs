@@ -1,6 +1,7 @@
 //! Known values, in every form in which they may occur.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
@@ -8,22 +9,26 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{SecretMatch, SecretSource};
+use super::decoded::DecodedText;
+use super::{MIN_VALUE_BYTES, SecretMatch, SecretSource};
 
 /// A set of values that are searched for together.
 #[derive(Clone, Default)]
 pub(super) struct KnownValues {
     values: Vec<(String, SecretString)>,
     /// Built at the first search.
-    finders: OnceLock<Vec<FormFinder>>,
+    finder: OnceLock<FormFinder>,
 }
 
-/// A group of forms that are searched for in one pass.
+/// The forms of all values of a set.
 #[derive(Clone)]
 struct FormFinder {
-    /// Finds the first bytes of the forms.
-    prefixes: AhoCorasick,
+    /// Sorted by their text.
     forms: Vec<ValueForm>,
+    /// Finds the first bytes of the forms, some of them in each pass.
+    passes: Vec<AhoCorasick>,
+    /// The length in bytes of the longest form.
+    max_bytes: usize,
 }
 
 /// One way to write a value.
@@ -48,6 +53,10 @@ enum FormEdges {
 
 /// The most forms in one pass: more are not searched for with vector instructions.
 const MAX_FORMS_PER_PASS: usize = 60;
+/// The most passes over a text. With more forms, one automaton without vector instructions is faster.
+const MAX_PASSES: usize = 8;
+/// The most times that escapes are undone: JSON in JSON in JSON.
+const MAX_DECODINGS: usize = 3;
 /// The length in bytes of the prefixes that are searched for: long values would make large automata.
 const MAX_PREFIX_BYTES: usize = 24;
 /// The most characters of a name that are shown.
@@ -64,7 +73,7 @@ impl KnownValues {
         // A name must not break JSON that it is inserted into, nor contain the bracket that ends it.
         let plain = |c: char| if c.is_alphanumeric() || "_-. ".contains(c) { c } else { '_' };
         self.values.push((name.chars().map(plain).take(MAX_NAME_CHARS).collect(), value));
-        self.finders = OnceLock::new();
+        self.finder = OnceLock::new();
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -81,46 +90,105 @@ impl KnownValues {
 
     /// Adds every occurrence of one of the values.
     pub(super) fn find<'a>(&'a self, text: &str, matches: &mut Vec<SecretMatch<'a>>) {
-        for finder in self.finders.get_or_init(|| self.build_finders()) {
+        self.find_forms(text.as_bytes(), |range, source| add_match(matches, range, source));
+        let mut decoded = DecodedText::new(text.as_bytes()).map(|decoded| vec![decoded]).unwrap_or_default();
+        while let Some(newest) = decoded.last() {
+            self.find_forms(&newest.bytes, |range, source| {
+                let range = decoded.iter().rev().fold(range, |range, text| text.original_range(&range));
+                add_match(matches, range, source);
+            });
+            let next = DecodedText::new(&newest.bytes).filter(|_| decoded.len() < MAX_DECODINGS);
+            let Some(next) = next else { break };
+            decoded.push(next);
+        }
+    }
+
+    fn find_forms<'a>(&'a self, text: &[u8], mut add: impl FnMut(Range<usize>, SecretSource<'a>)) {
+        let finder = self.finder();
+        for pass in &finder.passes {
             let mut from = 0;
-            while let Some(prefix) = finder.prefixes.find(&text.as_bytes()[from..]) {
+            while let Some(prefix) = pass.find(&text[from..]) {
                 let start = from + prefix.start();
                 // One form may begin within another, so the search continues at the next byte.
                 from = start + 1;
-                let occurring = finder.forms.iter().filter(|form| text.as_bytes()[start..].starts_with(form.bytes()));
+                let begin_alike = finder.beginning_with(&text[start..start + MIN_VALUE_BYTES]);
+                let occurring = begin_alike.filter(|form| text[start..].starts_with(form.bytes()));
                 let Some(form) = occurring.max_by_key(|form| form.bytes().len()) else { continue };
-                let range = form.range(text.as_bytes(), start);
-                let source = SecretSource::Known(&self.values[form.nth].0);
-                match matches.last_mut().filter(|last| last.source == source && range.start <= last.range.end) {
-                    Some(last) => last.range = last.range.start.min(range.start)..last.range.end.max(range.end),
-                    None => matches.push(SecretMatch { range, source }),
-                }
+                add(form.range(text, start), SecretSource::Known(&self.values[form.nth].0));
             }
         }
     }
 
     /// Returns the start of the longest end of the text that may be the beginning of a value, or the length of the text.
     pub(super) fn unfinished_from(&self, text: &str) -> usize {
-        let finders = self.finders.get_or_init(|| self.build_finders());
-        let starts =
-            finders.iter().flat_map(|finder| &finder.forms).filter_map(|form| form.unfinished_from(text.as_bytes()));
-        starts.min().unwrap_or(text.len())
+        let mut start = self.unfinished_form(text.as_bytes());
+        let mut decoded = DecodedText::of_beginning(text.as_bytes()).map(|decoded| vec![decoded]).unwrap_or_default();
+        while let Some(newest) = decoded.last() {
+            let found = self.unfinished_form(&newest.bytes);
+            start = start.min(decoded.iter().rev().fold(found, |at, text| text.origin(at)));
+            let next = DecodedText::of_beginning(&newest.bytes).filter(|_| decoded.len() < MAX_DECODINGS);
+            let Some(next) = next else { break };
+            decoded.push(next);
+        }
+        start
     }
 
-    fn build_finders(&self) -> Vec<FormFinder> {
-        let forms: Vec<ValueForm> =
-            self.values.iter().enumerate().flat_map(|(nth, (_, value))| all_forms(nth, value)).collect();
-        let finder = |forms: &[ValueForm]| {
+    /// Returns the start of the longest end of the text that is the beginning of a form, or all of one if more may follow that
+    /// belongs to the value; or the length of the text.
+    fn unfinished_form(&self, text: &[u8]) -> usize {
+        let finder = self.finder();
+        for start in text.len().saturating_sub(finder.max_bytes)..text.len() {
+            let end = &text[start..];
+            let is_unfinished = |form: &&ValueForm| form.bytes().len() > end.len() || form.edges != FormEdges::None;
+            let mut unfinished = finder.beginning_with(end).filter(is_unfinished).peekable();
+            if unfinished.peek().is_some() {
+                let is_edge = unfinished.any(|form| matches!(form.edges, FormEdges::Digits { before: true, .. }));
+                return start - usize::from(is_edge && text[..start].last().is_some_and(u8::is_ascii));
+            }
+        }
+        text.len()
+    }
+
+    fn finder(&self) -> &FormFinder {
+        self.finder.get_or_init(|| FormFinder::new(&self.values))
+    }
+}
+
+impl FormFinder {
+    fn new(values: &[(String, SecretString)]) -> Self {
+        let forms = values.iter().enumerate().flat_map(|(nth, (_, value))| all_forms(nth, value));
+        let mut forms: Vec<ValueForm> = forms.collect();
+        forms.sort_by(|one, other| one.bytes().cmp(other.bytes()));
+        let pass = |forms: &[ValueForm]| {
             let prefixes: BTreeSet<&[u8]> =
                 forms.iter().map(|form| &form.bytes()[..form.bytes().len().min(MAX_PREFIX_BYTES)]).collect();
-            let prefixes = AhoCorasick::builder()
+            AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostFirst)
                 .kind(Some(AhoCorasickKind::ContiguousNFA))
                 .build(prefixes)
-                .expect("there are few prefixes, and they are short");
-            FormFinder { prefixes, forms: forms.to_vec() }
+                .expect("the prefixes are short")
         };
-        forms.chunks(MAX_FORMS_PER_PASS).map(finder).collect()
+        let is_many = forms.len() > MAX_PASSES * MAX_FORMS_PER_PASS;
+        let passes = forms.chunks(if is_many { forms.len() } else { MAX_FORMS_PER_PASS }).map(pass).collect();
+        let max_bytes = forms.iter().map(|form| form.bytes().len()).max().unwrap_or_default();
+        FormFinder { forms, passes, max_bytes }
+    }
+
+    /// Returns the forms that begin with these bytes.
+    fn beginning_with<'a>(&'a self, bytes: &[u8]) -> impl Iterator<Item = &'a ValueForm> {
+        let first = self.forms.partition_point(|form| form.bytes() < bytes);
+        self.forms[first..].iter().take_while(move |form| form.bytes().starts_with(bytes))
+    }
+}
+
+/// Adds a match, or extends the last one if it has the same source and overlaps.
+fn add_match<'a>(matches: &mut Vec<SecretMatch<'a>>, range: Range<usize>, source: SecretSource<'a>) {
+    match matches
+        .last_mut()
+        .filter(|last| last.source == source && range.start <= last.range.end && last.range.start <= range.end)
+    {
+        Some(last) => last.range = last.range.start.min(range.start)..last.range.end.max(range.end),
+        None => matches.push(SecretMatch { range, source }),
     }
 }
 
@@ -129,20 +197,8 @@ impl ValueForm {
         self.text.expose_secret().as_bytes()
     }
 
-    /// Returns the start of the longest end of the text that is the beginning of this form, or all of it if more may follow that
-    /// belongs to the value.
-    fn unfinished_from(&self, text: &[u8]) -> Option<usize> {
-        let last = text.last()?;
-        let longest = self.bytes().len() - usize::from(self.edges == FormEdges::None);
-        let ends = (1..=longest.min(text.len())).rev().filter(|end| self.bytes()[end - 1] == *last);
-        let mut starts = ends.filter(|end| text.ends_with(&self.bytes()[..*end])).map(|end| text.len() - end);
-        let start = starts.next()?;
-        let is_edge = matches!(self.edges, FormEdges::Digits { before: true, .. });
-        Some(start - usize::from(is_edge && text[..start].last().is_some_and(u8::is_ascii)))
-    }
-
     /// Returns the range to hide for an occurrence at `start`.
-    fn range(&self, text: &[u8], start: usize) -> std::ops::Range<usize> {
+    fn range(&self, text: &[u8], start: usize) -> Range<usize> {
         let end = start + self.bytes().len();
         let FormEdges::Digits { before, after } = self.edges else { return start..end };
         let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
@@ -172,6 +228,9 @@ fn all_forms(nth: usize, value: &SecretString) -> Vec<ValueForm> {
             forms.insert((form, FormEdges::None));
         }
     }
+    for hex in [hex_digits(value), hex_digits(value).to_ascii_uppercase()] {
+        forms.insert((hex, FormEdges::None));
+    }
     for before in 0..3 {
         let bytes = [&[0; 2][..before], value.as_bytes()].concat();
         // A digit is six bits. Digits with bits of the value only do not depend on the bytes around the value.
@@ -182,6 +241,10 @@ fn all_forms(nth: usize, value: &SecretString) -> Vec<ValueForm> {
         }
     }
     forms.into_iter().map(|(text, edges)| ValueForm { text: text.into(), nth, edges }).collect()
+}
+
+fn hex_digits(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the text as JSON writes it between quotes. Some writers also escape the characters in `escaped`, or all that

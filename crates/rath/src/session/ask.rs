@@ -284,6 +284,7 @@ struct CallPieces {
     id: String,
     tool: String,
     arguments: SecretStream,
+    is_shown: bool,
 }
 
 impl HiddenPieces {
@@ -310,10 +311,17 @@ impl HiddenPieces {
             Delta::Call { nth, id, tool, arguments } => {
                 show_text(&self.text.release_short(), show);
                 show_reasoning(&self.reasoning.release_short(), show);
+                let hide = |name: &str| self.secrets.hide(name).unwrap_or_else(|| name.to_owned());
+                // The name of a tool may arrive in pieces too, before the arguments.
+                let may_continue = arguments.is_empty() && self.secrets.stream().push(tool) != hide(tool);
+                let (id, tool) = (hide(id), hide(tool));
                 let call = self.call(nth);
-                (call.id, call.tool) = (id.to_owned(), tool.to_owned());
                 let arguments = call.arguments.push(arguments);
-                show(Delta::Call { nth, id, tool, arguments: &arguments });
+                call.is_shown = !may_continue;
+                if call.is_shown {
+                    show(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
+                }
+                (call.id, call.tool) = (id, tool);
             }
             _ => {
                 self.finish(show);
@@ -327,7 +335,7 @@ impl HiddenPieces {
         let known = self.calls.iter().rposition(|call| call.nth == nth);
         let position = known.unwrap_or_else(|| {
             let (id, tool, arguments) = (String::new(), String::new(), self.secrets.stream());
-            self.calls.push(CallPieces { nth, id, tool, arguments });
+            self.calls.push(CallPieces { nth, id, tool, arguments, is_shown: false });
             self.calls.len() - 1
         });
         &mut self.calls[position]
@@ -337,9 +345,9 @@ impl HiddenPieces {
     fn finish(&mut self, show: &mut dyn FnMut(Delta<'_>)) {
         show_reasoning(&self.reasoning.finish(), show);
         show_text(&self.text.finish(), show);
-        for CallPieces { nth, id, tool, mut arguments } in std::mem::take(&mut self.calls) {
+        for CallPieces { nth, id, tool, mut arguments, is_shown } in std::mem::take(&mut self.calls) {
             let arguments = arguments.finish();
-            if !arguments.is_empty() {
+            if !arguments.is_empty() || !is_shown {
                 show(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
             }
         }
@@ -383,6 +391,10 @@ pub(crate) fn note_losses(session: &mut Session, request: &Request) {
 }
 
 fn push_answer(session: &mut Session, request: Request, mut answer: Answer) -> (StepId, Usage) {
+    // Two ids may be equal once the secrets in them are hidden.
+    for call in &mut answer.calls {
+        session.secrets().hide(&call.id.0).into_iter().for_each(|id| call.id = CallId::from(id.as_str()));
+    }
     make_call_ids_unique(&mut answer.calls);
     let usage = answer.usage_or_estimate(&request);
     (session.push_with_usage(answer.into_chunk(request), usage), usage)

@@ -49,6 +49,8 @@ pub(crate) struct DirRequest<'a> {
     pub(crate) record: &'a Record,
     /// For a merged branch: the branch whose directory it may take over, and the last known tree there.
     pub(crate) takes_over_from: Option<&'a (BranchId, Option<Tree>)>,
+    /// The values that no stored version may hold.
+    pub(crate) secrets: &'a Secrets,
 }
 
 /// The directory that a branch works in.
@@ -133,15 +135,15 @@ impl BranchDirs {
         };
         let fork_path = self.fork_path(root, request.branch);
         if Workspace::is_fork(&fork_path) {
-            return self.open(&fork_path, store);
+            return self.open(&fork_path, store, request.secrets);
         }
         if let Some(dir) = self.take_over(request, root, store)? {
             return Ok(dir);
         }
         if self.claims_root(request) {
-            return self.open(root, store);
+            return self.open(root, store, request.secrets);
         }
-        let mut origin = self.workspace(root, store)?;
+        let mut origin = self.workspace(root, store, request.secrets)?;
         let tree = match view::tree(request.record).or_else(|| self.state().first.clone()) {
             Some(tree) => tree,
             // No branch has changed a file yet.
@@ -165,9 +167,10 @@ impl BranchDirs {
                 }
                 dir
             }
-            None if self.is_vacated(root, *from, request) => self.open(root, store)?,
+            None if self.is_vacated(root, *from, request) => self.open(root, store, request.secrets)?,
             None => return Ok(None),
         };
+        dir.hide(request.secrets);
         if let Some(tree) = view::tree(request.record) {
             dir.update_to(&tree, last_tree.as_ref(), store)?;
         }
@@ -212,17 +215,20 @@ impl BranchDirs {
     }
 
     /// Opens a directory that exists.
-    fn open(&self, directory: &Path, store: &Versions) -> Result<Arc<BranchDir>> {
-        let workspace = self.workspace(directory, store)?;
+    fn open(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Arc<BranchDir>> {
+        let workspace = self.workspace(directory, store, secrets)?;
         self.dir(directory, workspace)
     }
 
-    fn workspace(&self, directory: &Path, store: &Versions) -> Result<Workspace> {
+    /// Opens the workspace of a directory, which keeps no version of a file that holds a secret.
+    fn workspace(&self, directory: &Path, store: &Versions, secrets: &Secrets) -> Result<Workspace> {
         let index = self.index(directory, store);
-        match Some(directory) == self.sandbox.directory() {
-            true => Ok(Workspace::open(directory, store.objects(), &index)?),
-            false => Ok(Workspace::open_fork(directory, store.objects(), &index)?),
-        }
+        let mut workspace = match Some(directory) == self.sandbox.directory() {
+            true => Workspace::open(directory, store.objects(), &index)?,
+            false => Workspace::open_fork(directory, store.objects(), &index)?,
+        };
+        hide_in_versions(&mut workspace, secrets);
+        Ok(workspace)
     }
 
     /// Returns the path of the snapshot index for a directory.
@@ -257,7 +263,7 @@ impl BranchDirs {
             false => return Ok(Vec::new()),
         };
         let Some(store) = self.versions()? else { return Ok(Vec::new()) };
-        let found = versions::tree(self.workspace(directory, store)?.snapshot()?.tree);
+        let found = versions::tree(self.workspace(directory, store, request.secrets)?.snapshot()?.tree);
         if found == tree { Ok(Vec::new()) } else { store.diff(Some(&tree), &found) }
     }
 
@@ -325,11 +331,8 @@ impl BranchDir {
 
     /// Keeps files that hold one of these values out of the stored versions.
     pub(crate) fn hide(&self, secrets: &Secrets) {
-        if let Some(mut tracked) = self.tracked().filter(|_| secrets.has_values()) {
-            let secrets = secrets.clone();
-            tracked
-                .workspace
-                .secret_finder(Arc::new(move |bytes: &[u8]| secrets.has_known_value(&String::from_utf8_lossy(bytes))));
+        if let Some(mut tracked) = self.tracked() {
+            hide_in_versions(&mut tracked.workspace, secrets);
         }
     }
 
@@ -423,6 +426,13 @@ impl BranchDir {
 impl Drop for BranchDir {
     fn drop(&mut self) {
         self.tracked.take().into_iter().for_each(drop_on_pool);
+    }
+}
+
+fn hide_in_versions(workspace: &mut Workspace, secrets: &Secrets) {
+    if secrets.has_values() {
+        let secrets = secrets.clone();
+        workspace.secret_finder(Arc::new(move |bytes: &[u8]| secrets.has_known_value(&String::from_utf8_lossy(bytes))));
     }
 }
 

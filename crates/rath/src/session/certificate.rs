@@ -59,6 +59,8 @@ impl Resumed {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }
                 Ok(effects) if !effects.is_empty() => {
+                    // Before names are cut: half a secret would not be recognised.
+                    let effects = session.secrets().hide_in_effects(effects);
                     differences.push(Difference::Files { paths: effects.iter().map(draw::describe_effect).collect() });
                 }
                 Ok(_) => {}

@@ -2,9 +2,11 @@
 
 use rath_record::chunk::{Conflict, Decided, Resolution};
 use rath_record::{StepId, view};
+use rath_workspace::TreeFile;
 
 use super::Session;
 use crate::error::ErrorKind;
+use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 
 impl Session {
@@ -27,26 +29,37 @@ impl Session {
 
     async fn record_decision(&mut self, path: &str, taken: Resolution, content: Option<&[u8]>) -> Result<StepId> {
         let open = self.conflicts();
-        let Some(conflict) = open.iter().find(|conflict| conflict.path == path).copied().cloned() else {
+        // Paths with keys may be equal on the record. Then the decision is about all of these files.
+        let conflicts: Vec<Conflict> = open.iter().filter(|conflict| conflict.path == path).copied().cloned().collect();
+        if conflicts.is_empty() {
             let names = open.iter().map(|conflict| format!("`{}`", conflict.path)).collect::<Vec<_>>().join(", ");
             let hint =
                 if names.is_empty() { "no conflict is open".to_owned() } else { format!("open conflicts: {names}") };
             let message = format!("no open conflict in `{path}`");
             return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
-        };
-        let (before, path, content) = (self.known_tree()?, conflict.path.clone(), content.map(<[u8]>::to_vec));
+        }
+        if content.is_some_and(|content| self.secrets().has_known_value(&String::from_utf8_lossy(content))) {
+            let message = format!("the content for `{path}` holds a secret, and no version is kept of such a file");
+            let hint = "decide without the secret, and write it into the file afterwards";
+            return Err(Error::new(ErrorKind::Approval, message).with_hint(hint).with_session(self));
+        }
+        let (before, path, content) = (self.known_tree()?, path.to_owned(), content.map(<[u8]>::to_vec));
         let decided = self.with_versions(move |session, versions| {
-            let tree = match (taken, content) {
-                (Resolution::Markers, _) => before.clone(),
-                (Resolution::Ours, _) => versions.with_version(&before, &conflict, conflict.ours.as_ref())?,
-                (Resolution::Theirs, _) => versions.with_version(&before, &conflict, conflict.theirs.as_ref())?,
-                (Resolution::Edited, Some(content)) => versions.with_content(&before, &conflict, &content)?,
-                (Resolution::Edited, None) => {
-                    let message = format!("no content given for `{}`", conflict.path);
-                    return Err(Error::new(ErrorKind::Approval, message)
-                        .with_hint("use `session.decide_edited(path, content)`"));
-                }
-            };
+            let (files, mut tree) = (versions.files(&before)?, before.clone());
+            for (nth, conflict) in conflicts.into_iter().enumerate() {
+                let conflict = with_real_paths(conflict, nth, &files, session.secrets());
+                tree = match (taken, &content) {
+                    (Resolution::Markers, _) => tree,
+                    (Resolution::Ours, _) => versions.with_version(&tree, &conflict, conflict.ours.as_ref())?,
+                    (Resolution::Theirs, _) => versions.with_version(&tree, &conflict, conflict.theirs.as_ref())?,
+                    (Resolution::Edited, Some(content)) => versions.with_content(&tree, &conflict, content)?,
+                    (Resolution::Edited, None) => {
+                        let message = format!("no content given for `{}`", conflict.path);
+                        return Err(Error::new(ErrorKind::Approval, message)
+                            .with_hint("use `session.decide_edited(path, content)`"));
+                    }
+                };
+            }
             let effects = versions.diff(Some(&before), &tree)?;
             session.sync_versions().map(|()| (tree, effects))
         });
@@ -66,4 +79,20 @@ impl Session {
             .with_hint("decide each with `session.decide(path, ..)`, then run again")
             .with_session(self))
     }
+}
+
+/// Returns a conflict with the paths of its files: on the record, texts in a path that look like keys are hidden.
+///
+/// `nth` is the number of the conflict among those with the same path.
+fn with_real_paths(mut conflict: Conflict, nth: usize, files: &[TreeFile], secrets: &Secrets) -> Conflict {
+    let versions = [&mut conflict.base, &mut conflict.ours, &mut conflict.theirs].into_iter().flatten();
+    for path in versions.map(|version| &mut version.path).chain([&mut conflict.path]) {
+        // Nearly always the file has the path that is recorded.
+        if files.iter().all(|file| file.path != *path)
+            && let Some(file) = files.iter().filter(|file| secrets.hide(&file.path).as_ref() == Some(path)).nth(nth)
+        {
+            path.clone_from(&file.path);
+        }
+    }
+    conflict
 }

@@ -41,6 +41,7 @@ impl Session {
         let branch = SessionBranch::new();
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let step = self.merge_files(theirs, strategy).await?.with_nth(nth).with_from(from);
+        let step = self.secrets().clone().with(theirs.secrets()).hide_in_merge(step);
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
             let hint = match error {
@@ -136,6 +137,7 @@ impl Session {
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);
         let merge = Merged::new(Strategy::Aside).with_nth(nth).with_from(from).with_call(call);
+        let merge = self.secrets().hide_in_merge(merge);
         let merged = self.record.merge(&work.record, merge, stamp);
         let merged = merged.expect("open calls and length do not matter for work aside");
         let step = merged.head().filter(|head| Some(*head) != self.head()).cloned();

@@ -90,6 +90,7 @@ impl Session {
     /// Adds values that must not be recorded, as [`hiding`](Session::hiding) does.
     pub(crate) fn hide_also(&mut self, secrets: &Secrets) {
         self.live.secrets.add_all(secrets);
+        self.set_by(self.by.clone());
     }
 
     /// Returns the policy that decides about calls; none if all are made.
@@ -119,13 +120,14 @@ impl Session {
 
     /// Hands the session to another module.
     pub(crate) fn within_scope(mut self, by: Option<Arc<str>>, scope: Option<Arc<Scope>>) -> Self {
-        self.by = by;
+        self.set_by(by);
         self.live.scope = scope;
         self
     }
 
-    /// Sets the module path for new steps, and returns the previous one.
+    /// Sets the module path for new steps, without secrets, and returns the previous one.
     pub(crate) fn set_by(&mut self, by: Option<Arc<str>>) -> Option<Arc<str>> {
+        let by = by.map(|by| self.live.secrets.hide(&by).map_or(by, Arc::from));
         std::mem::replace(&mut self.by, by)
     }
 

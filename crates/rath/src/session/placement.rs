@@ -72,8 +72,12 @@ impl Session {
             self.refuse_store_in(branch_dirs.sandbox()).map_err(|error| error.with_session(self))?;
         }
         let takes_over_from = self.live.place.takes_over_from.get_or_init(|| self.find_take_over());
-        let request =
-            DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: takes_over_from.as_ref() };
+        let request = DirRequest {
+            branch: self.branch.id,
+            record: &self.record,
+            takes_over_from: takes_over_from.as_ref(),
+            secrets: self.secrets(),
+        };
         let dir = branch_dirs.dir_for(&request).map_err(|error| error.with_session(self))?;
         dir.hide(self.secrets());
         Ok(dir)
@@ -288,7 +292,8 @@ impl Session {
     /// After a call whose end was not recorded, its changes cannot be told from those of others: then none are returned.
     pub(crate) fn changes_since_record(&self) -> Result<Vec<Effect>> {
         let branch_dirs = self.branch_dirs()?;
-        let request = DirRequest { branch: self.branch.id, record: &self.record, takes_over_from: None };
+        let (branch, record, secrets) = (self.branch.id, &self.record, self.secrets());
+        let request = DirRequest { branch, record, takes_over_from: None, secrets };
         let changes = branch_dirs.changes_since_record(&request)?;
         Ok(if self.has_unseen_call() { Vec::new() } else { changes })
     }

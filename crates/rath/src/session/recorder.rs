@@ -178,6 +178,7 @@ impl Session {
     /// A step is queued when it is appended. A run or an answer that is awaited returns when its steps are durable; after a
     /// bare `push`, await [`durable`](Session::durable).
     pub async fn record(mut self, store: &Store) -> Result<Self> {
+        self.hide_also(store.secrets());
         let is_same = |known: &&Recorder| Arc::ptr_eq(known.store.writer_thread(), store.writer_thread());
         if self.recorder().filter(is_same).is_none() {
             // A listed session has a step of its own, which is for this store only.

@@ -63,6 +63,7 @@ impl StoredSession {
         let is_own = store.is_own(&stored);
         let StoredBranch { summary, head, damage, .. } = stored;
         let record = head.map(Record::at).unwrap_or_default();
-        Ok(StoredSession { session: Session::resume(record).owned_if(is_own), summary, damage })
+        let session = Session::resume(record).owned_if(is_own).hiding(store.secrets().clone());
+        Ok(StoredSession { session, summary, damage })
     }
 }

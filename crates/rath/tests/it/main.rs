@@ -5,6 +5,8 @@ mod blocking;
 mod budget;
 #[cfg(unix)]
 mod builtin;
+#[cfg(target_os = "linux")]
+mod canaries;
 mod compile;
 #[cfg(unix)]
 mod escape;

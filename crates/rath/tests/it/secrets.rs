@@ -51,7 +51,7 @@ fn check_unchanged(text: &str) {
 }
 
 /// Passes a text through a stream, cut at these places.
-fn streamed(secrets: &Secrets, text: &str, ends: impl IntoIterator<Item = usize>) -> String {
+pub(crate) fn streamed(secrets: &Secrets, text: &str, ends: impl IntoIterator<Item = usize>) -> String {
     let mut stream = secrets.stream();
     let mut from = 0;
     let mut shown = String::new();
@@ -563,6 +563,19 @@ fn names_that_a_model_or_a_tool_chose_are_hidden_and_still_fit() {
     let json = steps.iter().map(|step| step.json().into_owned() + "\n").collect::<String>();
     assert!(!json.contains(KEY) && !json.contains(AWS), "{json}");
     assert!(json.contains("[secret KEY]/new.txt") && json.contains("[secret KEY]/old.txt"), "{json}");
+}
+
+#[test]
+fn a_memory_with_a_password_in_its_uri_is_recognised() {
+    let memory = Memory::in_process("//me:hunter2@db/facts");
+    let agent = Agent::new("Work.", &script([r#"{"text": "Done."}"#])).memory(&memory);
+    let mut session = Session::user("What is new?");
+    block_on(agent.remember(&mut session, "the sky is green")).expect("a fact");
+    block_on(agent.commit(&mut session)).expect("a commit");
+    let found = block_on(memory.recall("sky", 1)).expect("a search");
+    assert_eq!(found.len(), 1, "the fact is committed");
+    let json: String = session.as_record().steps().iter().map(|step| step.json().into_owned()).collect();
+    assert!(json.contains("process://me:[secret: url password]@db/facts") && !json.contains("hunter2"), "{json}");
 }
 
 #[test]

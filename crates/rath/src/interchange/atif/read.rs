@@ -20,6 +20,7 @@ use crate::interchange::extras::{Extras, StepMeaning};
 use crate::interchange::notes::Notes;
 use crate::interchange::object::ObjectReader;
 use crate::interchange::time;
+use crate::secrets::Secrets;
 use crate::session::Session;
 use crate::session::{Error, Result};
 
@@ -38,6 +39,26 @@ use crate::session::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub fn read(bytes: &[u8]) -> Result<Import> {
+    read_hiding(bytes, &Secrets::default())
+}
+
+/// Reads a trajectory as [`read`] does, without these values.
+///
+/// Texts that look like keys are always hidden.
+///
+/// ```
+/// use rath::interchange::atif;
+/// use rath::prelude::*;
+/// use rath::secrets::AddOutcome;
+///
+/// let export = atif::write(&Session::user("log in with correct horse"));
+/// let mut secrets = Secrets::default();
+/// assert_eq!(secrets.add("PASSWORD", "correct horse"), AddOutcome::Added);
+/// let import = atif::read_hiding(&export.bytes, &secrets)?;
+/// assert_eq!(import.session.chunks().next(), Some(&Chunk::user("log in with [secret PASSWORD]")));
+/// # Ok::<(), Error>(())
+/// ```
+pub fn read_hiding(bytes: &[u8], secrets: &Secrets) -> Result<Import> {
     let notes = Notes::default();
     let text = std::str::from_utf8(bytes).map_err(|error| not_a_trajectory(&error.to_string()))?;
     let text = text.trim_start_matches('\u{feff}');
@@ -51,8 +72,9 @@ pub fn read(bytes: &[u8]) -> Result<Import> {
     if let Some(path) = &continued {
         notes.add(format!("continues in another document, which is not read: {}", draw::preview(path)));
     }
-    let record = AtifReader { notes: &notes }.read_trajectory(root, None, 0);
-    Ok(Import { session: Session::resume(record), notes: notes.into_list(), closed: continued.is_none() })
+    let record = AtifReader { notes: &notes, secrets }.read_trajectory(root, None, 0);
+    let session = Session::resume(record).hiding(secrets.clone());
+    Ok(Import { session, notes: notes.into_list_hiding(secrets), closed: continued.is_none() })
 }
 
 /// Fails unless the version is 1. Notes a minor version above 1.8.
@@ -82,6 +104,7 @@ fn not_a_trajectory(found: &str) -> Error {
 /// A reader of one document.
 struct AtifReader<'n> {
     notes: &'n Notes,
+    secrets: &'n Secrets,
 }
 
 impl<'n> AtifReader<'n> {
@@ -99,7 +122,7 @@ impl<'n> AtifReader<'n> {
             extras
         });
         let agent = root.take_object("agent").map(|agent| AgentInfo::read(agent, notes)).unwrap_or_default();
-        let mut builder = TrajectoryBuilder::new(branch, agent.tools, extras.is_some());
+        let mut builder = TrajectoryBuilder::new(branch, agent.tools, extras.is_some(), self.secrets);
         match nested {
             Some(nth) => builder.record.open_branch(agent.name.unwrap_or_default(), nth),
             None if extras.is_none() => {

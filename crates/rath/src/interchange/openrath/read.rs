@@ -14,6 +14,7 @@ use crate::interchange::builder::RecordBuilder;
 use crate::interchange::extras::Extras;
 use crate::interchange::notes::Notes;
 use crate::interchange::object::ObjectReader;
+use crate::secrets::Secrets;
 use crate::session::Session;
 use crate::session::{Error, Result};
 
@@ -34,11 +35,32 @@ use crate::session::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub fn read(bytes: &[u8]) -> Result<Import> {
+    read_hiding(bytes, &Secrets::default())
+}
+
+/// Reads a session file as [`read`] does, without these values.
+///
+/// Texts that look like keys are always hidden.
+///
+/// ```
+/// use rath::interchange::openrath;
+/// use rath::prelude::*;
+/// use rath::secrets::AddOutcome;
+///
+/// let export = openrath::write(&Session::user("log in with correct horse"));
+/// let mut secrets = Secrets::default();
+/// assert_eq!(secrets.add("PASSWORD", "correct horse"), AddOutcome::Added);
+/// let import = openrath::read_hiding(&export.bytes, &secrets)?;
+/// assert_eq!(import.session.chunks().next(), Some(&Chunk::user("log in with [secret PASSWORD]")));
+/// # Ok::<(), Error>(())
+/// ```
+pub fn read_hiding(bytes: &[u8], secrets: &Secrets) -> Result<Import> {
     let notes = Notes::default();
     let file = ParsedFile::parse(bytes, &notes)?;
     let closed = file.trailer.is_some();
-    let record = file.build_record(&notes);
-    Ok(Import { session: Session::resume(record.into_record()), notes: notes.into_list(), closed })
+    let record = file.build_record(&notes, secrets);
+    let session = Session::resume(record.into_record()).hiding(secrets.clone());
+    Ok(Import { session, notes: notes.into_list_hiding(secrets), closed })
 }
 
 /// The rows of a file.
@@ -209,10 +231,10 @@ impl ParsedFile {
         self.chunks = joined;
     }
 
-    fn build_record(mut self, notes: &Notes) -> RecordBuilder {
+    fn build_record(mut self, notes: &Notes, secrets: &Secrets) -> RecordBuilder {
         self.join_instructions(notes);
         let unassigned = self.assign_usage(notes);
-        let mut record = RecordBuilder::new(self.header.as_ref().and_then(|header| header.branch));
+        let mut record = RecordBuilder::new(self.header.as_ref().and_then(|header| header.branch), secrets);
         let has_prompt = self.chunks.iter().any(|parsed| matches!(parsed.chunk, Chunk::Instructions(_)));
         if !has_prompt && !self.header.as_ref().is_some_and(|header| header.is_from_rath) {
             notes.add("there is no system row: the Python OpenRath does not save the prompt of an agent");

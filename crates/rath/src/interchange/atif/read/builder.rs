@@ -9,6 +9,7 @@ use crate::interchange::builder::RecordBuilder;
 use crate::interchange::extras::Extras;
 use crate::interchange::notes::Notes;
 use crate::interchange::object::ObjectReader;
+use crate::secrets::Secrets;
 
 /// The record of one trajectory under construction.
 pub(super) struct TrajectoryBuilder {
@@ -35,9 +36,9 @@ pub(super) struct TrajectoryBuilder {
 }
 
 impl TrajectoryBuilder {
-    pub(super) fn new(branch: Option<BranchId>, tools: Vec<ToolSpec>, is_from_rath: bool) -> Self {
+    pub(super) fn new(branch: Option<BranchId>, tools: Vec<ToolSpec>, is_from_rath: bool, secrets: &Secrets) -> Self {
         TrajectoryBuilder {
-            record: RecordBuilder::new(branch),
+            record: RecordBuilder::new(branch, secrets),
             tools,
             is_from_rath,
             prompt: Vec::new(),
