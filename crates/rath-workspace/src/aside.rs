@@ -48,6 +48,19 @@ impl Workspace {
         Ok(Some(Permissions(stat.mode & 0o7777)))
     }
 
+    /// Lets the user list a directory of the workspace whose permissions do not allow that. Returns true if it was one, and can
+    /// be listed now.
+    pub fn make_listable(&self, path: &str) -> Result<bool> {
+        let bytes = paths::parse_path(path)?;
+        let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (&[][..], &bytes[..]),
+        };
+        let Ok(parent) = disk::open_path(&self.open_root()?, parent) else { return Ok(false) };
+        let is_denied = disk::open_dir(&parent, name).is_err_and(|error| disk::is_denied(&error));
+        Ok(is_denied && disk::make_accessible(&parent, name).is_ok() && disk::open_dir(&parent, name).is_ok())
+    }
+
     /// Gives a regular file of the workspace these permissions, if it is there.
     pub fn set_permissions(&self, path: &str, Permissions(mode): Permissions) -> Result<()> {
         let bytes = paths::parse_path(path)?;

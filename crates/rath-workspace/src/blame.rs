@@ -59,8 +59,7 @@ impl Objects {
     /// Returns the revision that wrote each line of a file, as the file is in the revision `head`; none if there is no
     /// such file.
     pub fn blame(&self, revisions: &[Revision], head: usize, path: &str) -> Result<Option<Vec<BlamedLine>>> {
-        let Some(content) = self.read(revisions[head].tree, path)? else { return Ok(None) };
-        check_size(path, content.len())?;
+        let Some(content) = read_lines(self, revisions[head].tree, path)? else { return Ok(None) };
         let texts: Vec<String> = lines(&content).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         let origins = trace(revisions, head, self, path, texts.len())?;
         let lines = texts.into_iter().zip(origins).map(|(text, revision)| BlamedLine { text, revision });
@@ -69,15 +68,17 @@ impl Objects {
 }
 
 /// The most bytes of a file whose lines are traced.
-const MAX_BLAME_BYTES: usize = 32 << 20;
+const MAX_BLAME_BYTES: u64 = 32 << 20;
 
-/// Fails if a file is too large for its lines to be traced.
-fn check_size(path: &str, bytes: usize) -> Result<()> {
-    if bytes <= MAX_BLAME_BYTES {
-        return Ok(());
-    }
-    let message = format!("`{path}` has more than {} MiB: its lines are not traced", MAX_BLAME_BYTES >> 20);
-    Err(Error::new(ErrorKind::Io, message))
+/// Reads a version of a file. Fails if it is too large for its lines to be traced.
+fn read_lines(objects: &Objects, tree: TreeId, path: &str) -> Result<Option<Vec<u8>>> {
+    objects.read_at_most(tree, path, MAX_BLAME_BYTES).map_err(|error| match error.kind() {
+        ErrorKind::TooLarge => {
+            let message = format!("`{path}` has more than {} MiB: its lines are not traced", MAX_BLAME_BYTES >> 20);
+            Error::new(ErrorKind::TooLarge, message)
+        }
+        _ => error,
+    })
 }
 
 /// A line: its number in one version of the file, and its number in the final version.
@@ -139,7 +140,7 @@ fn trace_to_parent(
         ChangeKind::Renamed { from } => from.clone(),
         ChangeKind::Created | ChangeKind::Deleted => return Ok((path.to_owned(), Vec::new())),
     };
-    let (Some(old), Some(new)) = (objects.read(before, &name)?, objects.read(after, path)?) else {
+    let (Some(old), Some(new)) = (read_lines(objects, before, &name)?, read_lines(objects, after, path)?) else {
         return Ok((name, Vec::new()));
     };
     let same = unchanged(&old, &new);
@@ -159,16 +160,4 @@ fn unchanged(old: &[u8], new: &[u8]) -> HashMap<usize, usize> {
     let mut ids = LineIds::default();
     let (old, new): (Vec<_>, Vec<_>) = (lines(old).collect(), lines(new).collect());
     common(&ids.assign(&old), &ids.assign(&new)).into_iter().map(|(old, new)| (new, old)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lines_of_a_huge_file_are_not_traced() {
-        assert!(check_size("a", MAX_BLAME_BYTES).is_ok());
-        let error = check_size("a", MAX_BLAME_BYTES + 1).expect_err("it is too large");
-        assert_eq!(error.message(), "`a` has more than 32 MiB: its lines are not traced");
-    }
 }

@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Merge,
     /// A tree id or a path cannot be parsed.
     Format,
+    /// A stored version of a file is larger than the operation reads.
+    TooLarge,
 }
 
 impl Error {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -114,6 +114,19 @@ impl ObjectKind {
     }
 }
 
+/// The most bytes of an object that is read. Files are stored up to a size that is far below.
+const MAX_OBJECT_BYTES: u64 = 1 << 30;
+/// The most bytes of the header of an object.
+const MAX_HEADER_BYTES: u64 = 64;
+
+/// Returns the error for an object of more than `max` bytes.
+pub(crate) fn too_large(max: u64) -> Error {
+    Error::new(
+        ErrorKind::TooLarge,
+        format_args!("wanted a version of a file of at most {} MiB, found a larger one", max >> 20),
+    )
+}
+
 impl Objects {
     /// Opens the folder, and creates it if it is missing.
     ///
@@ -210,10 +223,16 @@ impl Objects {
 
     /// Returns the content of an object, checked against its id.
     pub(crate) fn get(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+        self.get_at_most(id, kind, MAX_OBJECT_BYTES)
+    }
+
+    /// Returns the content of an object, and fails if it has more than `max` bytes. No more than that is unpacked: a small file can
+    /// stand for a large one.
+    pub(crate) fn get_at_most(&self, id: ObjectId, kind: ObjectKind, max: u64) -> Result<Vec<u8>> {
         if id == EMPTY_TREE && kind == ObjectKind::Tree {
             return Ok(Vec::new());
         }
-        let (stored_kind, content) = self.find(id)?.ok_or_else(|| {
+        let (stored_kind, content) = self.find(id, max)?.ok_or_else(|| {
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
             Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
         })?;
@@ -302,12 +321,12 @@ impl Objects {
     }
 
     /// Returns the kind and the content of an object; none if there is no such object.
-    fn find(&self, id: ObjectId) -> Result<Option<(&'static str, Vec<u8>)>> {
+    fn find(&self, id: ObjectId, max: u64) -> Result<Option<(&'static str, Vec<u8>)>> {
         for attempt in 0..2 {
             if let Some((pack, offset)) = self.find_in_packs(id) {
-                return pack.read(offset).map(Some);
+                return pack.read(offset, max).map(Some);
             }
-            if let Some(object) = self.read_loose(id)? {
+            if let Some(object) = self.read_loose(id, max)? {
                 return Ok(Some(object));
             }
             // Another process may have written a pack since.
@@ -334,23 +353,28 @@ impl Objects {
         path
     }
 
-    /// Reads an object that has a file of its own.
-    fn read_loose(&self, id: ObjectId) -> Result<Option<(&'static str, Vec<u8>)>> {
+    /// Reads an object that has a file of its own, of at most `max` bytes.
+    fn read_loose(&self, id: ObjectId, max: u64) -> Result<Option<(&'static str, Vec<u8>)>> {
         let file = match disk::open_plain_file(&self.loose_path(id)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error(&self.0.folder, "read an object from", error)),
         };
         let damaged = || Error::new(ErrorKind::Damaged, format_args!("object {id} is damaged"));
-        let mut bytes = Vec::new();
-        ZlibDecoder::new(file).read_to_end(&mut bytes).map_err(|error| damaged().because(error))?;
-        let end = memchr::memchr(0, &bytes).ok_or_else(damaged)?;
-        let (kind, length) =
-            std::str::from_utf8(&bytes[..end]).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
+        let mut decoder = io::BufReader::new(ZlibDecoder::new(file));
+        let mut header = Vec::new();
+        let read = decoder.by_ref().take(MAX_HEADER_BYTES).read_until(0, &mut header);
+        read.map_err(|error| damaged().because(error))?;
+        let header = header.strip_suffix(&[0]).ok_or_else(damaged)?;
+        let (kind, length) = std::str::from_utf8(header).ok().and_then(|it| it.split_once(' ')).ok_or_else(damaged)?;
         let kind = parse_kind(kind).ok_or_else(damaged)?;
-        let length: usize = length.parse().map_err(|_| damaged())?;
-        bytes.drain(..=end);
-        if bytes.len() == length { Ok(Some((kind, bytes))) } else { Err(damaged()) }
+        let length: u64 = length.parse().map_err(|_| damaged())?;
+        if length > max {
+            return Err(too_large(max));
+        }
+        let mut bytes = Vec::new();
+        decoder.take(length + 1).read_to_end(&mut bytes).map_err(|error| damaged().because(error))?;
+        if bytes.len() as u64 == length { Ok(Some((kind, bytes))) } else { Err(damaged()) }
     }
 
     /// Reads the indexes of packs that are not known yet, and returns true if there are any.

@@ -10,7 +10,7 @@ use flate2::write::ZlibEncoder;
 
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
-use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, write_new};
+use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, too_large, write_new};
 use crate::tree::ObjectId;
 
 /// A pack that can be read.
@@ -54,6 +54,9 @@ const LARGE_OFFSET_FLAG: u32 = 1 << 31;
 
 /// The longest chain of deltas that is followed; git writes none longer.
 const MAX_DELTA_CHAIN: usize = 4096;
+
+/// The number of an object's kind, the offset of its base if it is a delta, and its stored bytes.
+type StoredObject = (u8, Option<u64>, Vec<u8>);
 
 impl Pack {
     /// Opens a pack by its index.
@@ -103,8 +106,8 @@ impl Pack {
         None
     }
 
-    /// Returns the kind and the content of the object at an offset.
-    pub(crate) fn read(&self, offset: u64) -> Result<(&'static str, Vec<u8>)> {
+    /// Returns the kind and the content of the object at an offset. It and its bases have at most `max` bytes each.
+    pub(crate) fn read(&self, offset: u64, max: u64) -> Result<(&'static str, Vec<u8>)> {
         let damaged = || {
             let path = self.index.with_extension("pack");
             Error::new(ErrorKind::Damaged, format_args!("the pack `{}` is damaged at byte {offset}", path.display()))
@@ -112,7 +115,8 @@ impl Pack {
         let mut deltas = Vec::new();
         let mut at = offset;
         let (kind, mut content) = loop {
-            let (number, base, content) = self.read_stored(at).map_err(|error| damaged().because(error))?;
+            let stored = self.read_stored(at, max).map_err(|error| damaged().because(error))?;
+            let (number, base, content) = stored.ok_or_else(|| too_large(max))?;
             match number {
                 1 => break ("commit", content),
                 2 => break ("tree", content),
@@ -124,6 +128,9 @@ impl Pack {
             at = base.ok_or_else(damaged)?;
         };
         while let Some(delta) = deltas.pop() {
+            if delta_size(&delta).is_some_and(|size| size as u64 > max) {
+                return Err(too_large(max));
+            }
             content = apply_delta(&content, &delta).ok_or_else(damaged)?;
         }
         Ok((kind, content))
@@ -146,8 +153,8 @@ impl Pack {
         Some(u64::from_be_bytes(large.try_into().ok()?))
     }
 
-    /// Returns the number of an object's kind, the offset of its base if it is a delta, and its stored bytes.
-    fn read_stored(&self, offset: u64) -> io::Result<(u8, Option<u64>, Vec<u8>)> {
+    /// Returns what is stored at an offset; none if it has more than `max` bytes.
+    fn read_stored(&self, offset: u64, max: u64) -> io::Result<Option<StoredObject>> {
         let unreadable = || io::Error::other("the object cannot be read");
         // Most objects are small: one read gets the header and the content.
         let mut start = vec![0; 8192];
@@ -184,15 +191,18 @@ impl Pack {
         };
         // A damaged length must not allocate more memory than the file can expand to: deflate expands a byte to 1032 at
         // most.
-        let size = usize::try_from(size).map_err(|_| unreadable())?;
-        if size as u64 / 1100 > self.length {
+        if size / 1100 > self.length {
             return Err(unreadable());
         }
+        if size > max {
+            return Ok(None);
+        }
+        let size = usize::try_from(size).map_err(|_| unreadable())?;
         let mut content = Vec::with_capacity(size);
         let rest = FileTail { file: &self.file, at: offset + start.len() as u64 };
         let input = io::BufReader::with_capacity(1 << 16, start[used..].chain(rest));
         ZlibDecoder::new(input).take(size as u64 + 1).read_to_end(&mut content)?;
-        if content.len() == size { Ok((number, base, content)) } else { Err(unreadable()) }
+        if content.len() == size { Ok(Some((number, base, content))) } else { Err(unreadable()) }
     }
 }
 
@@ -338,6 +348,12 @@ fn read_full_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize
 fn read_u32(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).unwrap_or_default();
     u32::from_be_bytes(four)
+}
+
+/// Returns the size of the content that a delta makes.
+fn delta_size(mut delta: &[u8]) -> Option<usize> {
+    read_length(&mut delta)?;
+    read_length(&mut delta)
 }
 
 /// Returns the content that a delta produces from its base; none if the delta is damaged.

@@ -36,6 +36,12 @@ impl Objects {
         version.map(|(_, id)| self.get(id, ObjectKind::Blob)).transpose()
     }
 
+    /// Returns the content of a file in a tree, and fails if it has more than `max` bytes.
+    pub(crate) fn read_at_most(&self, tree: TreeId, path: &str, max: u64) -> Result<Option<Vec<u8>>> {
+        let version = self.version(tree, path)?;
+        version.map(|(_, id)| self.get_at_most(id, ObjectKind::Blob, max)).transpose()
+    }
+
     /// Returns all files of a tree, by path.
     pub fn files(&self, tree: TreeId) -> Result<Vec<TreeFile>> {
         let all = changes::diff_trees(self, None, tree.0)?;

@@ -14,13 +14,15 @@ use super::block_on;
 
 /// The ways by which a session of others comes to a user.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Arrival {
+pub(super) enum Arrival {
     /// A `.rath` that came with a repository.
     Cloned,
     /// A store of lines that came with a repository.
     ClonedLines,
     /// The user's own store, copied to another directory.
     Copied,
+    /// The user's own store, where it was made.
+    Own,
     /// A session file that is imported.
     Bundle,
     /// A session file that is named instead of a store.
@@ -43,17 +45,17 @@ const ARRIVALS: [Arrival; 7] = [
 const PROGRESS: [&str; 3] = ["new", "approved", "started"];
 
 /// A user's directory with a session of others.
-struct Visit {
-    folder: rath_test_support::TempDir,
+pub(super) struct Visit {
+    pub(super) folder: rath_test_support::TempDir,
     arrival: Arrival,
     /// The session, as the user names it.
-    session: String,
+    pub(super) session: String,
     store: &'static str,
 }
 
 impl Visit {
     /// Lets the author make a session that works outside of the user's project, and brings it to the user.
-    fn new(arrival: Arrival, progress: &str) -> Self {
+    pub(super) fn new(arrival: Arrival, progress: &str) -> Self {
         let folder = rath_test_support::temp_dir();
         let path = |name: &str| folder.path().join(name);
         ["outside", "project", "author"].iter().for_each(|name| std::fs::create_dir(path(name)).expect("made"));
@@ -63,6 +65,9 @@ impl Visit {
         let file = |name: &str| path(name).display().to_string();
         let store = match arrival {
             Arrival::Copied => Store::new(Sqlite::open(&file("author/rath.db"), Create::IfMissing).expect("opened")),
+            Arrival::Own => {
+                Store::new(Sqlite::open(&file("project/.rath/rath.db"), Create::IfMissing).expect("opened"))
+            }
             Arrival::ClonedLines => Store::signed_with(
                 Jsonl::open(&file("project/.rath/sessions"), Create::IfMissing).expect("opened"),
                 author,
@@ -89,7 +94,7 @@ impl Visit {
     fn arrive(&mut self) {
         let path = |name: &str| self.folder.path().join(name);
         let format = match self.arrival {
-            Arrival::Cloned | Arrival::ClonedLines => return,
+            Arrival::Cloned | Arrival::ClonedLines | Arrival::Own => return,
             Arrival::Copied => {
                 std::fs::create_dir(path("project/.rath")).expect("made");
                 std::fs::copy(path("author/rath.db"), path("project/.rath/rath.db")).expect("copied");
@@ -116,7 +121,7 @@ impl Visit {
     }
 
     /// Runs a command on the session. `SESSION` stands for its name, `STORE` for the option that names its store.
-    fn command(&self, line: &str) -> Output {
+    pub(super) fn command(&self, line: &str) -> Output {
         let words = line.split(' ').flat_map(|word| match word {
             "SESSION" => vec![self.session.clone()],
             "STORE" if self.arrival == Arrival::File => vec!["--store".to_owned(), "file:s.rath".to_owned()],
@@ -128,7 +133,7 @@ impl Visit {
     }
 
     /// Returns all files, except those of the store and of the session itself.
-    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub(super) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         collect(self.folder.path(), &mut files);
         let own =

@@ -1,5 +1,7 @@
 //! Tests of the program, run as a process.
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod attacks;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod files;
@@ -22,7 +24,12 @@ use rath::chunk::Call;
 use rath::prelude::*;
 
 fn rath(folder: &Path, args: &[&str]) -> Output {
-    rath_test_support::program(env!("CARGO_BIN_EXE_rath")).args(args).current_dir(folder).output().expect("rath runs")
+    rath_test_support::program(program_path()).args(args).current_dir(folder).output().expect("rath runs")
+}
+
+/// Returns the path of the program: a copy, if an ordinary user runs the attacks.
+fn program_path() -> std::path::PathBuf {
+    std::env::var_os("RATH_TEST_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_rath").into(), Into::into)
 }
 
 /// Returns what `rath` prints on stdout.

@@ -169,3 +169,24 @@ fn packs_that_git_wrote_are_read() {
     let listed = git(&fresh, &["verify-pack", "-v", index.to_str().expect("text")]);
     assert!(String::from_utf8_lossy(&listed).contains("chain length = 1"));
 }
+
+/// A small file can stand for a large one. Blame reads every version, and none that is too large for it.
+#[test]
+fn blame_unpacks_no_version_that_is_too_large() {
+    use rath_workspace::Revision;
+    let scratch = Scratch::new();
+    let objects = &scratch.objects;
+    let tree = |content: &[u8]| {
+        let blob = object(objects, "blob", content);
+        tree_id(&object(objects, "tree", &entry("100644", b"file", &blob)))
+    };
+    let most = Revision { tree: tree(&vec![b'\n'; 32 << 20]), parents: vec![] };
+    assert!(objects.blame(&[most], 0, "file").is_ok());
+    let large = Revision { tree: tree(&vec![b'\n'; (32 << 20) + 1]), parents: vec![] };
+    let small = Revision { tree: tree(b"one\n"), parents: vec![0] };
+    for head in [0, 1] {
+        let error = objects.blame(&[large.clone(), small.clone()], head, "file").expect_err("a version is too large");
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert_eq!(error.message(), "`file` has more than 32 MiB: its lines are not traced");
+    }
+}

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rath_record::chunk::{Chunk, Effect, Observed, Tree};
+use rath_record::chunk::{Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::put_back::put_back;
@@ -39,6 +39,9 @@ struct DirAssignments {
     /// The first tree that was seen in the user's directory: the files before any branch changed them.
     first: Option<Tree>,
 }
+
+/// The number of directories, one in the other, that are made listable after a call.
+const MAX_UNLISTABLE_LEVELS: usize = 64;
 
 /// The place for the directory of one branch. The first caller fills it while others wait for the lock.
 type DirSlot = Arc<Mutex<Option<Arc<BranchDir>>>>;
@@ -362,7 +365,13 @@ impl BranchDir {
     /// version, and stays.
     pub(crate) fn changes_except(&self, refuse: impl Fn(&Effect) -> Option<String>) -> Result<Option<DirChanges>> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
-        let Some((tree, effects)) = self.changes_since_last_look()? else { return Ok(None) };
+        let Some((mut tree, mut effects)) = self.changes_since_last_look()? else { return Ok(None) };
+        for _ in 0..MAX_UNLISTABLE_LEVELS {
+            match self.look_into_unlistable(before.as_ref(), &effects)? {
+                Some(found) => (tree, effects) = found,
+                None => break,
+            }
+        }
         let refused: Vec<_> = effects.iter().filter_map(|effect| Some((effect.clone(), refuse(effect)?))).collect();
         let (Some(before), Some(mut tracked), false) = (before, self.tracked(), refused.is_empty()) else {
             return Ok(Some(DirChanges { tree, effects, put_back: Vec::new() }));
@@ -372,6 +381,28 @@ impl BranchDir {
         tracked.last = Some(before);
         drop(tracked);
         Ok(self.changes_since_last_look()?.map(|(tree, effects)| DirChanges { tree, effects, put_back }))
+    }
+
+    /// Makes directories listable that the call made unlistable, and looks again. Returns none if there are none: a call could hide
+    /// files in them that others read by their name.
+    fn look_into_unlistable(
+        &self,
+        before: Option<&Snapshot>,
+        effects: &[Effect],
+    ) -> Result<Option<(Tree, Vec<Effect>)>> {
+        let (Some(before), Some(mut tracked)) = (before, self.tracked()) else { return Ok(None) };
+        let was_there = |path: &String| before.untracked().iter().any(|(known, _)| known == path);
+        let special = effects.iter().filter(|effect| effect.unkept == Some(UnkeptReason::Special));
+        let mut is_changed = false;
+        for effect in special.filter(|effect| !was_there(&effect.path)) {
+            is_changed |= tracked.workspace.make_listable(&effect.path)?;
+        }
+        if !is_changed {
+            return Ok(None);
+        }
+        tracked.last = Some(before.clone());
+        drop(tracked);
+        self.changes_since_last_look()
     }
 
     /// Makes the files equal to a tree, and returns the tree that is there then with the changes.

@@ -1,0 +1,115 @@
+//! Calls that were not started, and what the user said since.
+//!
+//! Without the guard the user says nothing else, or decides about the call.
+
+use std::process::Stdio;
+
+use rath_test_support::{Terminal, wait_until};
+use serde_json::json;
+
+use super::place::{Place, printed, shell};
+use super::{Attack, Guard, HoldsIn, Observation, Plane, Trial};
+
+pub(super) fn attacks() -> Vec<Attack> {
+    let row = |name, attempt: fn(Trial) -> Observation| Attack::new(name, Plane::OpenCalls, HoldsIn::Both, attempt);
+    vec![
+        row("a call that waited while the user said no", |trial| {
+            let words: &[&str] = if trial.guard == Guard::On { &["No, don't."] } else { &[] };
+            resume(trial, &waiting(trial), words)
+        }),
+        row("a call after an interrupt at the question, and a no", |trial| {
+            let place = interrupted(trial);
+            let words: &[&str] = if trial.guard == Guard::On { &["No, don't."] } else { &[] };
+            resume(trial, &place, words)
+        }),
+        row("a denied call", |trial| {
+            let place = waiting(trial);
+            let decision = if trial.guard == Guard::On { "--deny" } else { "--approve" };
+            place.rath(&["review", &place.session(), decision, "call_1_1"]);
+            resume(trial, &place, &[])
+        }),
+        row("a call on a second branch", |trial| try_fork(trial, &waiting(trial))),
+        row("a call on a second branch, approved on the first", |trial| {
+            let place = waiting(trial);
+            let review = place.rath(&["review", &place.session(), "--approve", "call_1_1"]);
+            assert!(review.status.success(), "{}", printed(&review));
+            try_fork(trial, &place)
+        }),
+        row("a call on a branch that a resume opens", |trial| {
+            let options: &[&str] = if trial.guard == Guard::On { &["--fork"] } else { &[] };
+            resume(trial, &waiting(trial), options)
+        }),
+        row("a call that was started before rath was killed", try_killed),
+    ]
+}
+
+const CALL: &str = "echo x >> pwned";
+
+/// Returns a project with a session whose call waits for the user.
+fn waiting(trial: Trial) -> Place {
+    let place = Place::new();
+    let output = place.agent(trial.sandbox, &[shell(CALL)], &["--mode", "ask"]);
+    assert_eq!(output.status.code(), Some(4), "{}", printed(&output));
+    place
+}
+
+/// Returns a project with a session that was interrupted at its question.
+fn interrupted(trial: Trial) -> Place {
+    let place = Place::new();
+    let [model, script] = place.script(&[json!({"calls": [shell(CALL)]})]);
+    let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "ask"];
+    let terminal = Terminal::start(place.command(&run));
+    wait_until("the question", || terminal.screen().contains("allow it?"));
+    let id = terminal.id().to_string();
+    assert!(rath_test_support::program("kill").args(["-INT", &id]).status().expect("kill runs").success());
+    let (screen, status) = terminal.finish();
+    assert_eq!(status.code(), Some(130), "{screen}");
+    place
+}
+
+/// Resumes the session in mode full. The model says that it is done.
+fn resume(trial: Trial, place: &Place, options: &[&str]) -> Observation {
+    let session = place.session();
+    let [model, script] = place.script(&[]);
+    let resume = ["resume", &session, &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full", "--anyway"];
+    let output = place.rath(&[&resume[..], options].concat());
+    Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+fn try_fork(trial: Trial, place: &Place) -> Observation {
+    let session = place.session();
+    let fork = place.rath(&["fork", &session]);
+    let fork = String::from_utf8_lossy(&fork.stdout).trim().to_owned();
+    let chosen = if trial.guard == Guard::On { &fork } else { &session };
+    let [model, script] = place.script(&[]);
+    let output = place.rath(&["resume", chosen, &model, &script, "--mode", "full", "--anyway"]);
+    Observation::new(place.path("work/pwned").exists(), printed(&output))
+}
+
+/// A call that may have had its effect is not made a second time. Without the guard the user says that it is to be made.
+fn try_killed(trial: Trial) -> Observation {
+    let place = Place::new();
+    let [model, script] = place.script(&[json!({"calls": [shell("echo x >> pwned; sleep 60")]})]);
+    let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full"];
+    let mut child = place.command(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("rath runs");
+    wait_until("the call has begun", || place.read("work/pwned") == "x\n");
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
+    let session = place.session();
+    let mut text = String::new();
+    if trial.guard == Guard::Off {
+        text += &printed(&place.rath(&["review", &session, "--approve", "call_1_1"]));
+    }
+    // The command of the script does not count here: the recorded call does.
+    let [model, script] = place.script(&[]);
+    let resume = ["resume", &session, &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full", "--anyway"];
+    let mut child = place.command(&resume).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("rath runs");
+    let mut is_over = false;
+    wait_until("it has ended or begun again", || {
+        is_over = child.try_wait().expect("a status").is_some();
+        is_over || place.read("work/pwned") == "x\nx\n"
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    Observation::new(place.read("work/pwned") == "x\nx\n", text)
+}
