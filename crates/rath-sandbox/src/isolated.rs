@@ -339,7 +339,8 @@ impl Isolated {
     /// - commands see the names and arguments of all processes, and the names, sizes and times of all files;
     /// - if the workspace has a `.rath` or a `.git`, commands change the files in it, but create, rename and remove files only in
     ///   its subdirectories;
-    /// - `chmod` by path fails; the mode of an open file can be set if it belongs to the user, also outside of the workspace;
+    /// - `chmod` by path fails; the times of an open file, and its mode (not by root), can be set if it belongs to the user, also
+    ///   outside of the workspace;
     /// - some hosts only ([`allow_host`](Self::allow_host)) and `at` are errors.
     ///
     /// ```

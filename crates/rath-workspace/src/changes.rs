@@ -342,6 +342,7 @@ impl DirEntry {
         match self.kind {
             EntryKind::Tracked(Mode::Directory) => Leaf::Untracked(UntrackedReason::EmptyDirectory, Stat::default()),
             EntryKind::Tracked(mode) => Leaf::Tracked((mode, self.id)),
+            EntryKind::Outdated(_, reason) => Leaf::Untracked(reason, self.stat),
             EntryKind::Untracked(reason) if self.child.is_some() => Leaf::Untracked(reason, Stat::default()),
             EntryKind::Untracked(reason) => Leaf::Untracked(reason, self.stat),
         }

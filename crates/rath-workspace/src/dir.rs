@@ -46,6 +46,8 @@ pub(crate) struct DirEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
     Tracked(Mode),
+    /// Part of the tree with an earlier version: the present one is not kept. Without that, the file would count as deleted.
+    Outdated(Mode, UntrackedReason),
     Untracked(UntrackedReason),
 }
 
@@ -143,7 +145,9 @@ impl Dir {
                     let id = self.child(entry)?.tree?;
                     Some(tree::TreeEntry { mode: Mode::Directory, name: self.name(entry), id })
                 }
-                EntryKind::Tracked(mode) => Some(tree::TreeEntry { mode, name: self.name(entry), id: entry.id }),
+                EntryKind::Tracked(mode) | EntryKind::Outdated(mode, _) => {
+                    Some(tree::TreeEntry { mode, name: self.name(entry), id: entry.id })
+                }
                 EntryKind::Untracked(_) => None,
             })
             .collect();

@@ -180,7 +180,7 @@ fn read_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// The kinds of entries; the position of a kind is its number in the file.
-const KINDS: [EntryKind; 9] = [
+const KINDS: [EntryKind; 15] = [
     EntryKind::Tracked(Mode::File),
     EntryKind::Tracked(Mode::Executable),
     EntryKind::Tracked(Mode::Link),
@@ -190,6 +190,12 @@ const KINDS: [EntryKind; 9] = [
     EntryKind::Untracked(UntrackedReason::EmptyDirectory),
     EntryKind::Untracked(UntrackedReason::Special),
     EntryKind::Untracked(UntrackedReason::Secret),
+    EntryKind::Outdated(Mode::File, UntrackedReason::Secret),
+    EntryKind::Outdated(Mode::Executable, UntrackedReason::Secret),
+    EntryKind::Outdated(Mode::Link, UntrackedReason::Secret),
+    EntryKind::Outdated(Mode::File, UntrackedReason::TooLarge),
+    EntryKind::Outdated(Mode::Executable, UntrackedReason::TooLarge),
+    EntryKind::Outdated(Mode::Link, UntrackedReason::TooLarge),
 ];
 
 fn kind_number(kind: EntryKind) -> u8 {

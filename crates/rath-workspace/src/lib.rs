@@ -469,7 +469,7 @@ impl Snapshot {
             for entry in &dir.entries {
                 let child_path = changes::join_path(&path, dir.name(entry));
                 match (entry.kind, dir.child(entry)) {
-                    (EntryKind::Untracked(reason), _) => {
+                    (EntryKind::Untracked(reason) | EntryKind::Outdated(_, reason), _) => {
                         untracked.push((paths::path_text(&child_path).into_owned(), reason));
                     }
                     (_, Some(child)) if child.entries.is_empty() => {

@@ -30,8 +30,11 @@ impl Restore<'_> {
     /// Applies changes. If an untracked file is in the way, none is applied.
     pub(crate) fn run(&self, changed: &[TreeChange]) -> Result<()> {
         let mut targets = Vec::new();
-        for change in changed.iter().filter(|change| change.after.is_some()) {
-            targets.push(self.check_target(change)?);
+        for change in changed {
+            match change.after {
+                Some(_) => targets.push(self.check_target(change)?),
+                None => self.check_removal(change)?,
+            }
         }
         let mut targets = targets.into_iter();
         let mut emptied = BTreeSet::new();
@@ -47,6 +50,23 @@ impl Restore<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Fails if removing a file would lose a version of it that is not kept.
+    fn check_removal(&self, change: &TreeChange) -> Result<()> {
+        let mut names = change.path.split(|byte| *byte == b'/');
+        let last = names.next_back().and_then(|last| {
+            let above = names.try_fold(self.dir, |dir, name| dir.child(dir.find(name)?))?;
+            above.find(last)
+        });
+        match last.map(|entry| entry.kind) {
+            Some(EntryKind::Outdated(..)) => {
+                let path = paths::path_text(&change.path);
+                let message = format!("cannot remove `{path}`: no version of its present content is kept");
+                Err(Error::new(ErrorKind::Io, message).with_hint(format!("move or delete `{path}`")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if writing a file would overwrite an untracked file.
@@ -75,10 +95,12 @@ impl Restore<'_> {
                     };
                 }
                 (EntryKind::Tracked(_), None) => return Ok(WriteTarget::Free),
-                (EntryKind::Untracked(_), None) if is_last && self.is_same_file(entry, change)? => {
+                (EntryKind::Untracked(_) | EntryKind::Outdated(..), None)
+                    if is_last && self.is_same_file(entry, change)? =>
+                {
                     return Ok(WriteTarget::AlreadyThere);
                 }
-                (EntryKind::Untracked(_), None) => return Err(blocked(&path)),
+                (EntryKind::Untracked(_) | EntryKind::Outdated(..), None) => return Err(blocked(&path)),
             }
         }
         Ok(WriteTarget::Free)
@@ -198,7 +220,7 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
             match (entry.kind, dir.child(entry)) {
                 (EntryKind::Tracked(Mode::Directory), Some(child)) => rest.push((child_path, child)),
                 (EntryKind::Tracked(_), _) => {}
-                (EntryKind::Untracked(_), _) => return Some(child_path),
+                (EntryKind::Untracked(_) | EntryKind::Outdated(..), _) => return Some(child_path),
             }
         }
     }

@@ -224,8 +224,9 @@ impl Walk<'_> {
                         }
                     }
                 };
-            let was_tracked =
-                |entry: &DirEntry| matches!(entry.kind, EntryKind::Tracked(_)) && entry.is_directory() == is_directory;
+            let was_tracked = |entry: &DirEntry| {
+                !matches!(entry.kind, EntryKind::Untracked(_)) && entry.is_directory() == is_directory
+            };
             let is_kept = by_rules && self.keeps_tracked && before.is_some_and(|(_, entry)| was_tracked(entry));
             has_kept |= is_kept;
             let ignored = is_never_tracked || by_rules && !is_kept;
@@ -380,13 +381,20 @@ impl Walk<'_> {
             return Ok(Some(before));
         }
         let untracked = |reason, stat| Ok(Some(DirEntry { stat, ..DirEntry::new(EntryKind::Untracked(reason)) }));
+        // A file that was kept so far is not deleted because its present version is not kept.
+        let unkept = |reason, stat| match before.map(|before| (before.kind, before.id)) {
+            Some((EntryKind::Tracked(mode) | EntryKind::Outdated(mode, _), id)) if mode != Mode::Directory => {
+                Ok(Some(DirEntry { id, stat, ..DirEntry::new(EntryKind::Outdated(mode, reason)) }))
+            }
+            _ => untracked(reason, stat),
+        };
         let (mode, stat) = match stat.file_type() {
             FileType::File if stat.size > self.max_file_size => {
-                return untracked(UntrackedReason::TooLarge, stat);
+                return unkept(UntrackedReason::TooLarge, stat);
             }
             FileType::File => match self.read_file(opened, name, content) {
                 Ok(FileRead::All(stat)) => (if stat.is_executable() { Mode::Executable } else { Mode::File }, stat),
-                Ok(FileRead::TooLarge(stat)) => return untracked(UntrackedReason::TooLarge, stat),
+                Ok(FileRead::TooLarge(stat)) => return unkept(UntrackedReason::TooLarge, stat),
                 Ok(FileRead::NotAFile) => return Ok(None),
                 Err(error) if disk::is_gone(&error) => return Ok(None),
                 Err(error) if disk::is_denied(&error) => return untracked(UntrackedReason::Special, stat),
@@ -406,8 +414,11 @@ impl Walk<'_> {
             _ => return untracked(UntrackedReason::Special, stat),
         };
         self.usage.add_bytes(content.len())?;
-        if self.find_secret.is_some_and(|find| find(content) || find(name)) {
+        if self.find_secret.is_some_and(|find| find(name)) {
             return untracked(UntrackedReason::Secret, stat);
+        }
+        if self.find_secret.is_some_and(|find| find(content)) {
+            return unkept(UntrackedReason::Secret, stat);
         }
         let Some(id) = self.batch.put(objects::ObjectKind::Blob, content)? else {
             return untracked(UntrackedReason::Special, stat);
@@ -509,7 +520,7 @@ impl DirEntry {
             EntryKind::Tracked(_) => FileType::File,
             // The file type is not known if the permissions do not allow reading metadata.
             EntryKind::Untracked(_) if self.stat.mode == 0 => FileType::Unknown,
-            EntryKind::Untracked(_) => self.stat.file_type(),
+            EntryKind::Untracked(_) | EntryKind::Outdated(..) => self.stat.file_type(),
         }
     }
 }

@@ -57,15 +57,17 @@ pub(crate) async fn run(args: &CheckArgs) -> CommandResult {
     if let Some(place) = session.place() {
         sandboxes::print_sandbox(&rath::Sandbox::open(place.as_str())?, true).await?;
     }
-    session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
+    let verdict = session.check(command, &args.input).await.map_err(|error| loaded.explain(error))?;
     list(args, &session)?;
-    let passed = session.checks().list.get(command).is_some_and(|check| check.checked.verdict == Verdict::Passed);
-    Ok(if passed { exit } else { Exit::Failure })
+    Ok(if verdict == Verdict::Passed { exit } else { Exit::Failure })
 }
 
 fn list(args: &CheckArgs, session: &rath::Session) -> Result<(), Failure> {
     let checks = session.checks();
-    let shown = checks.list.iter().filter(|(name, _)| args.command.as_ref().is_none_or(|command| command == *name));
+    // On the record, secrets in the command are hidden.
+    let command =
+        args.command.as_ref().map(|command| agent::secrets().hide(command).unwrap_or_else(|| command.clone()));
+    let shown = checks.list.iter().filter(|(name, _)| command.as_ref().is_none_or(|command| command == *name));
     for (name, check) in shown {
         let verdict = match check.checked.verdict {
             Verdict::Passed => "passed",

@@ -86,7 +86,7 @@ fn refuse_secrets(lineage: &Lineage, secrets: &Secrets) -> Result<(), Failure> {
         let mut texts =
             [step.json(), step.stamp().by.as_deref().unwrap_or_default().into()].into_iter().chain(long_texts);
         if texts.any(|text| secrets.has_known_value(&text)) {
-            let message = format!("step {} of this session holds a secret of yours", output::short(&step.id()));
+            let message = format!("step {} of this session holds a secret of yours", step.id().short());
             let hint = "nothing is imported; it can be without the variable of the environment that has the secret";
             return Err(Failure::new(message, hint));
         }

@@ -23,6 +23,8 @@ pub(super) struct NestedPath {
     inode: u64,
 }
 
+/// The most bytes of a `.git` that is a file.
+const MAX_GIT_FILE_BYTES: u64 = 8192;
 /// The most nested projects that a workspace can have: each is a mount of every command.
 const MAX_NESTED_PROJECTS: usize = 4096;
 
@@ -54,7 +56,12 @@ impl NestedProjects {
                     }
                 };
                 if !is_top && !kind.is_ok_and(|kind| kind.is_symlink()) {
-                    found.extend(NestedPath::new(workspace, path));
+                    found.extend(NestedPath::new(workspace, path.clone()));
+                }
+                if entry.file_name() == ".git" {
+                    nested
+                        .git
+                        .extend(git_directory(workspace, &path).and_then(|path| NestedPath::new(workspace, path)));
                 }
             }
             if nested.rath.len() + nested.git.len() > MAX_NESTED_PROJECTS {
@@ -72,6 +79,25 @@ impl NestedProjects {
         let mut all = self.rath.iter().chain(&self.git);
         all.all(|known| NestedPath::new(workspace, known.path.clone()).as_ref() == Some(known))
     }
+}
+
+/// Returns the directory of a repository that a `.git` names, as a link or as the file of a module or a second working tree, if it is
+/// elsewhere in the workspace.
+fn git_directory(workspace: &Path, git: &Path) -> Option<PathBuf> {
+    let path = workspace.join(git);
+    let kind = path.symlink_metadata().ok()?;
+    let named = match kind.is_file() {
+        true if kind.len() <= MAX_GIT_FILE_BYTES => {
+            let text = std::fs::read_to_string(&path).ok()?;
+            path.parent()?.join(text.strip_prefix("gitdir:")?.trim())
+        }
+        _ if kind.is_symlink() => path,
+        _ => return None,
+    };
+    let inside = named.canonicalize().ok()?.strip_prefix(workspace.canonicalize().ok()?).ok()?.to_owned();
+    // A repository in the `.git` of another is protected with it.
+    let is_protected = inside.iter().any(|name| name == ".git") || inside.as_os_str().is_empty();
+    (!is_protected).then_some(inside)
 }
 
 impl NestedPath {

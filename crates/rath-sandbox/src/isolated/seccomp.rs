@@ -159,8 +159,10 @@ const PROCESS_CALLS: &[(i64, u8)] = &[
     (libc::SYS_setpriority, 1),
     (libc::SYS_ioprio_set, 1),
 ];
-/// Requests of `ioctl` that set attributes of a file: `FS_IOC_SETFLAGS`, `FS_IOC32_SETFLAGS` and `FS_IOC_FSSETXATTR`.
-const DENIED_FILE_IOCTLS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401c_5820];
+/// Requests of `ioctl` that set attributes of a file: `FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION` and
+/// `EXT4_IOC_SETVERSION`, each with its 32-bit form, and `FS_IOC_ENABLE_VERITY`.
+const DENIED_FILE_IOCTLS: [u64; 8] =
+    [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4004_7602, 0x4008_6604, 0x4004_6604, 0x4080_6685];
 
 /// Socket families that no namespace confines: to the hypervisor, and into the crypto code of the kernel.
 const DENIED_SOCKET_FAMILIES: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];

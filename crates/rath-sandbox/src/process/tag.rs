@@ -21,7 +21,7 @@ const RANDOM_BITS: u32 = 40;
 /// The pause before the processes are listed again.
 const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// The number of times that the processes are listed. Each time all that are found are killed.
-const MAX_KILL_PASSES: usize = 200;
+const MAX_KILL_PASSES: usize = 1000;
 
 impl ProcessTag {
     /// Makes a tag; none if this program is limited itself, so that there are no numbers left.

@@ -277,6 +277,15 @@ pub(super) fn nested_projects() -> Fixture {
     for path in ["sub/.git/hooks", "sub/.rath", "a/b/c/.git", "a/b/c/.rath"] {
         std::fs::create_dir_all(fixture.path("work").join(path)).expect("a directory");
     }
+    // Repositories that a `.git` names: by a link, and by a file, below and at the top.
+    let work = fixture.path("work");
+    for path in ["linked/repository", "named/repository", "repository"] {
+        std::fs::create_dir_all(work.join(path)).expect("a directory");
+        std::fs::write(work.join(path).join("config"), "words\n").expect("a file");
+    }
+    std::os::unix::fs::symlink("repository", work.join("linked/.git")).expect("a link");
+    std::fs::write(work.join("named/.git"), "gitdir: repository\n").expect("a file");
+    std::fs::write(work.join(".git"), "gitdir: ./repository\n").expect("a file");
     for path in ["sub/.git/config", "sub/.rath/secret", "a/b/c/.git/config", "a/b/c/.rath/secret", "module/.git"] {
         let path = fixture.path("work").join(path);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
@@ -288,7 +297,7 @@ pub(super) fn nested_projects() -> Fixture {
 /// Each row is the lines of several commands, one after the other, in one sandbox. The last must fail.
 #[test]
 fn projects_in_the_workspace_are_protected_at_any_depth() {
-    let rows: [&[&str]; 16] = [
+    let rows: [&[&str]; 20] = [
         &["cat sub/.rath/secret"],
         &["cat a/b/c/.rath/secret"],
         &["echo evil > sub/.rath/new"],
@@ -300,6 +309,10 @@ fn projects_in_the_workspace_are_protected_at_any_depth() {
         &["mv sub/.git moved"],
         &["echo 'gitdir: ../evil' > module/.git"],
         &["rm module/.git"],
+        &["echo evil >> linked/repository/config"],
+        &["echo evil >> named/repository/config"],
+        &["echo evil >> repository/config"],
+        &["mv named other", "echo evil >> other/repository/config"],
         &["mv sub other && cat other/.rath/secret"],
         &["mv sub other && echo evil >> other/.git/config"],
         &["mv sub other", "cat other/.rath/secret"],
@@ -327,6 +340,17 @@ fn projects_in_the_workspace_are_protected_at_any_depth() {
     }
     let writable = Sandbox::from(fixture.isolated().writable_git());
     assert!(succeeds(&writable, "echo fine >> a/b/c/.git/config && ! cat a/b/c/.rath/secret", &fixture));
+}
+
+/// A directory that the user cannot list may hold a project, and a command can make it listable.
+#[test]
+fn a_directory_that_cannot_be_listed_is_hidden() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = nested_projects();
+    std::fs::set_permissions(fixture.path("work/sub"), PermissionsExt::from_mode(0o311)).expect("a mode");
+    let line = "chmod 755 sub; cat sub/.rath/secret || echo evil >> sub/.git/config";
+    assert!(!succeeds(&fixture.isolated().into(), line, &fixture));
+    assert!(succeeds(&fixture.local(), line, &fixture));
 }
 
 #[test]

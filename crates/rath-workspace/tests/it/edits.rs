@@ -158,3 +158,46 @@ fn remove(path: &Path) {
         Err(_) => {}
     }
 }
+
+/// A file that has a stored version, and whose present content is not kept: it holds a secret, or it is too large.
+#[test]
+fn a_file_whose_present_version_is_not_kept_is_neither_deleted_nor_overwritten() {
+    let contents: [&[u8]; 2] = [b"two secret-value\n", &[b'x'; 2000]];
+    for content in contents {
+        let temp = rath_test_support::temp_dir();
+        let project = temp.path().join("project");
+        std::fs::create_dir(&project).expect("a directory");
+        let objects = rath_workspace::Objects::open(&temp.path().join("versions")).expect("objects");
+        let index = temp.path().join("index");
+        let open = || {
+            let mut workspace = rath_workspace::Workspace::open(&project, &objects, &index).expect("a workspace");
+            workspace.secret_finder(std::sync::Arc::new(|bytes| bytes.windows(12).any(|part| part == b"secret-value")));
+            workspace.max_file_size(1000).expect("a limit")
+        };
+        let mut workspace = open();
+        let empty = workspace.snapshot().expect("a snapshot").tree;
+        std::fs::write(project.join("file"), "one\n").expect("written");
+        let first = workspace.snapshot().expect("a snapshot");
+        std::fs::write(project.join("file"), "one, changed\n").expect("written");
+        let second = workspace.snapshot().expect("a snapshot");
+        std::fs::write(project.join("file"), content).expect("written");
+        let unkept = workspace.snapshot().expect("a snapshot");
+        assert_eq!(unkept.tree, second.tree, "the last version that was kept");
+        assert_eq!(workspace.changes(&second, &unkept).expect("changes").len(), 1, "that it changed is seen");
+        assert_eq!(unkept.untracked().len(), 1);
+        // Also by a later process.
+        drop(workspace);
+        let mut workspace = open();
+        assert_eq!(workspace.snapshot().expect("a snapshot").tree, second.tree);
+        workspace.restore(second.tree).expect("nothing to do");
+        for tree in [empty, first.tree] {
+            workspace.restore(tree).expect_err("it would be lost");
+            assert_eq!(std::fs::read(project.join("file")).expect("a file"), content);
+        }
+        std::fs::write(project.join("file"), "three\n").expect("written");
+        let kept = workspace.snapshot().expect("a snapshot");
+        assert_eq!(objects.read(kept.tree, "file").expect("read").as_deref(), Some(&b"three\n"[..]));
+        workspace.restore(empty).expect("it is kept");
+        assert!(!project.join("file").exists());
+    }
+}

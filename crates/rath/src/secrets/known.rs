@@ -29,6 +29,8 @@ struct FormFinder {
     passes: Vec<AhoCorasick>,
     /// The length in bytes of the longest form.
     max_bytes: usize,
+    /// True for each byte that a form begins with.
+    first_bytes: Box<[bool; 256]>,
 }
 
 /// One way to write a value.
@@ -138,6 +140,10 @@ impl KnownValues {
     fn unfinished_form(&self, text: &[u8]) -> usize {
         let finder = self.finder();
         for start in text.len().saturating_sub(finder.max_bytes)..text.len() {
+            // This is asked at every piece of a stream, so most positions have to cost one look.
+            if !finder.first_bytes[usize::from(text[start])] {
+                continue;
+            }
             let end = &text[start..];
             let is_unfinished = |form: &&ValueForm| form.bytes().len() > end.len() || form.edges != FormEdges::None;
             let mut unfinished = finder.beginning_with(end).filter(is_unfinished).peekable();
@@ -171,7 +177,9 @@ impl FormFinder {
         let is_many = forms.len() > MAX_PASSES * MAX_FORMS_PER_PASS;
         let passes = forms.chunks(if is_many { forms.len() } else { MAX_FORMS_PER_PASS }).map(pass).collect();
         let max_bytes = forms.iter().map(|form| form.bytes().len()).max().unwrap_or_default();
-        FormFinder { forms, passes, max_bytes }
+        let mut first_bytes = Box::new([false; 256]);
+        forms.iter().filter_map(|form| form.bytes().first()).for_each(|byte| first_bytes[usize::from(*byte)] = true);
+        FormFinder { forms, passes, max_bytes, first_bytes }
     }
 
     /// Returns the forms that begin with these bytes.

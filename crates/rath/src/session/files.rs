@@ -172,6 +172,9 @@ impl Session {
     /// Fails unless a check has passed on the files as they are now.
     pub fn require_check(&self, name: &str) -> Result<()> {
         let checks = self.checks();
+        // On the record, secrets in the command are hidden.
+        let hidden = self.secrets().hide(name);
+        let name = hidden.as_deref().unwrap_or(name);
         let what = match checks.list.get(name) {
             None => "never ran",
             Some(check) if check.checked.verdict != Verdict::Passed => "did not pass",

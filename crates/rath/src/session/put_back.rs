@@ -71,13 +71,13 @@ fn plan(workspace: &Workspace, before: &Snapshot, refused: Vec<(Effect, String)>
     Ok(plan)
 }
 
-/// Returns true if a path was there before, and is not part of a tree. Everything below an ignored directory is untracked with it;
-/// a pipe or a large file stands for itself.
+/// Returns true if a path was there before, and is not part of a tree. Everything below an ignored directory is untracked with it,
+/// and below one that could not be listed; a large file stands for itself.
 fn existed_untracked(untracked: &[(String, UntrackedReason)], path: &str) -> bool {
     let is_above = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
     untracked.iter().any(|(known, reason)| match reason {
         UntrackedReason::EmptyDirectory => false,
-        UntrackedReason::Ignored => known == path || is_above(known),
+        UntrackedReason::Ignored | UntrackedReason::Special => known == path || is_above(known),
         _ => known == path,
     })
 }
