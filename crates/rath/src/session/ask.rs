@@ -281,6 +281,9 @@ struct HiddenPieces {
 /// The arguments of a call while they arrive.
 struct CallPieces {
     nth: usize,
+    /// The id and the name of the tool as they arrived.
+    given: (String, String),
+    /// Both without secrets.
     id: String,
     tool: String,
     arguments: SecretStream,
@@ -311,17 +314,23 @@ impl HiddenPieces {
             Delta::Call { nth, id, tool, arguments } => {
                 show_text(&self.text.release_short(), show);
                 show_reasoning(&self.reasoning.release_short(), show);
-                let hide = |name: &str| self.secrets.hide(name).unwrap_or_else(|| name.to_owned());
-                // The name of a tool may arrive in pieces too, before the arguments.
-                let may_continue = arguments.is_empty() && self.secrets.stream().push(tool) != hide(tool);
-                let (id, tool) = (hide(id), hide(tool));
-                let call = self.call(nth);
-                let arguments = call.arguments.push(arguments);
-                call.is_shown = !may_continue;
-                if call.is_shown {
-                    show(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
+                let given = &self.call(nth).given;
+                let is_known = given.0 == id && given.1 == tool;
+                if !is_known || arguments.is_empty() {
+                    let hide = |name: &str| self.secrets.hide(name).unwrap_or_else(|| name.to_owned());
+                    let hidden = (hide(id), hide(tool));
+                    // The name of a tool may arrive in pieces too, before the arguments.
+                    let may_continue = arguments.is_empty() && self.secrets.stream().push(tool) != hidden.1;
+                    let call = self.call(nth);
+                    (call.id, call.tool) = hidden;
+                    (call.given, call.is_shown) = ((id.to_owned(), tool.to_owned()), !may_continue);
                 }
-                (call.id, call.tool) = (id, tool);
+                let call = self.call(nth);
+                call.is_shown |= !arguments.is_empty();
+                let arguments = call.arguments.push(arguments);
+                if call.is_shown {
+                    show(Delta::Call { nth, id: &call.id, tool: &call.tool, arguments: &arguments });
+                }
             }
             _ => {
                 self.finish(show);
@@ -335,7 +344,7 @@ impl HiddenPieces {
         let known = self.calls.iter().rposition(|call| call.nth == nth);
         let position = known.unwrap_or_else(|| {
             let (id, tool, arguments) = (String::new(), String::new(), self.secrets.stream());
-            self.calls.push(CallPieces { nth, id, tool, arguments, is_shown: false });
+            self.calls.push(CallPieces { nth, given: Default::default(), id, tool, arguments, is_shown: false });
             self.calls.len() - 1
         });
         &mut self.calls[position]
@@ -345,7 +354,7 @@ impl HiddenPieces {
     fn finish(&mut self, show: &mut dyn FnMut(Delta<'_>)) {
         show_reasoning(&self.reasoning.finish(), show);
         show_text(&self.text.finish(), show);
-        for CallPieces { nth, id, tool, mut arguments, is_shown } in std::mem::take(&mut self.calls) {
+        for CallPieces { nth, id, tool, mut arguments, is_shown, .. } in std::mem::take(&mut self.calls) {
             let arguments = arguments.finish();
             if !arguments.is_empty() || !is_shown {
                 show(Delta::Call { nth, id: &id, tool: &tool, arguments: &arguments });
