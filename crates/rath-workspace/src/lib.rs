@@ -483,6 +483,22 @@ impl Snapshot {
         untracked.sort_by(|one, other| one.0.cmp(&other.0));
         untracked
     }
+
+    /// Returns the directories that could not be listed.
+    pub fn unlistable(&self) -> Vec<String> {
+        let (mut unlistable, mut rest) = (Vec::new(), vec![(Vec::new(), &self.dir)]);
+        while let Some((path, dir)) = rest.pop() {
+            for entry in &dir.entries {
+                let child_path = changes::join_path(&path, dir.name(entry));
+                let is_special = entry.kind == EntryKind::Untracked(UntrackedReason::Special);
+                if is_special && entry.stat.file_type() == dir::FileType::Directory {
+                    unlistable.push(paths::path_text(&child_path).into_owned());
+                }
+                rest.extend(dir.child(entry).map(|child| (child_path, child)));
+            }
+        }
+        unlistable
+    }
 }
 
 #[cfg(all(test, unix))]

@@ -47,11 +47,11 @@ pub(super) fn put_back(
 
 /// Decides which files can be put back.
 fn plan(workspace: &Workspace, before: &Snapshot, refused: Vec<(Effect, String)>) -> Result<PutBackPlan> {
-    let untracked = before.untracked();
+    let (untracked, unlistable) = (before.untracked(), before.unlistable());
     let mut plan = PutBackPlan::default();
     for (effect, why) in refused {
         let was = match &effect.change {
-            Change::Created if existed_untracked(&untracked, &effect.path) => continue,
+            Change::Created if existed_untracked(&untracked, &unlistable, &effect.path) => continue,
             Change::Created => {
                 plan.created.push(effect.path.clone());
                 plan.paths.push((effect.path, why));
@@ -73,13 +73,14 @@ fn plan(workspace: &Workspace, before: &Snapshot, refused: Vec<(Effect, String)>
 
 /// Returns true if a path was there before, and is not part of a tree. Everything below an ignored directory is untracked with it,
 /// and below one that could not be listed; a large file stands for itself.
-fn existed_untracked(untracked: &[(String, UntrackedReason)], path: &str) -> bool {
+fn existed_untracked(untracked: &[(String, UntrackedReason)], unlistable: &[String], path: &str) -> bool {
     let is_above = |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-    untracked.iter().any(|(known, reason)| match reason {
-        UntrackedReason::EmptyDirectory => false,
-        UntrackedReason::Ignored | UntrackedReason::Special => known == path || is_above(known),
-        _ => known == path,
-    })
+    unlistable.iter().any(|above| is_above(above))
+        || untracked.iter().any(|(known, reason)| match reason {
+            UntrackedReason::EmptyDirectory => false,
+            UntrackedReason::Ignored => known == path || is_above(known),
+            _ => known == path,
+        })
 }
 
 /// Returns a new directory for what is moved aside.

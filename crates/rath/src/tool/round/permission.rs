@@ -127,6 +127,8 @@ async fn ask(
     let module = session.module().map(str::to_owned);
     let rules = facts.rules_to_offer();
     let question = Question { call: call.clone(), module, why: why.clone(), rule: rule.clone(), preview, rules };
+    // Listeners hear of steps that are durable, and a person decides with them in sight. If that fails, the next step reports it.
+    let _ = session.durable().await;
     // If a limit ends the wait, there is no answer.
     let answer = within_limits(session, policy.policy.ask(question)).await.unwrap_or(Reply::Wait);
     match answer {
