@@ -36,11 +36,16 @@ impl NestedProjects {
         while let Some(directory) = below.pop() {
             let entries = match std::fs::read_dir(workspace.join(&directory)) {
                 Ok(entries) => entries,
-                // What the user cannot read, or what has gone meanwhile, has nothing to protect.
-                Err(error) if error.kind() != ErrorKindIo::NotFound || directory != Path::new("") => continue,
-                Err(error) => {
+                Err(error) if directory == Path::new("") => {
                     return Err(Error::new(ErrorKind::Io, format_args!("cannot list the workspace: {error}")));
                 }
+                // A command can make it listable: it is hidden as a whole.
+                Err(error) if error.kind() == ErrorKindIo::PermissionDenied => {
+                    nested.rath.extend(NestedPath::new(workspace, directory));
+                    continue;
+                }
+                // It has gone meanwhile.
+                Err(_) => continue,
             };
             let is_top = directory == Path::new("");
             for entry in entries.flatten() {
