@@ -36,6 +36,8 @@ impl NestedProjects {
         while let Some(directory) = below.pop() {
             let entries = match std::fs::read_dir(workspace.join(&directory)) {
                 Ok(entries) => entries,
+                // A file that commands may write.
+                Err(error) if error.kind() == ErrorKindIo::NotADirectory => continue,
                 Err(error) if directory == Path::new("") => {
                     return Err(Error::new(ErrorKind::Io, format_args!("cannot list the workspace: {error}")));
                 }
