@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
+use crate::rename::{directory, last_name};
 use crate::{Workspace, paths};
 
 /// The permissions of a file that was moved aside, to be given to the version that takes its place.
@@ -51,29 +52,18 @@ impl Workspace {
     /// Lets the user list a directory of the workspace whose permissions do not allow that. Returns true if it was one, and can
     /// be listed now.
     pub fn make_listable(&self, path: &str) -> Result<bool> {
-        let bytes = paths::parse_path(path)?;
-        let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&bytes[..at], &bytes[at + 1..]),
-            None => (&[][..], &bytes[..]),
-        };
-        let Ok(parent) = disk::open_path(&self.open_root()?, parent) else { return Ok(false) };
+        let path = paths::parse_path(path)?;
+        let Ok(parent) = disk::open_path(&self.open_root()?, directory(&path)) else { return Ok(false) };
+        let name = last_name(&path);
         let is_denied = disk::open_dir(&parent, name).is_err_and(|error| disk::is_denied(&error));
         Ok(is_denied && disk::make_accessible(&parent, name).is_ok() && disk::open_dir(&parent, name).is_ok())
     }
 
     /// Gives a regular file of the workspace these permissions, if it is there.
     pub fn set_permissions(&self, path: &str, Permissions(mode): Permissions) -> Result<()> {
-        let bytes = paths::parse_path(path)?;
-        let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&bytes[..at], &bytes[at + 1..]),
-            None => (&[][..], &bytes[..]),
-        };
-        let root = self.open_root()?;
-        let file = match parent {
-            [] => disk::open_file(&root, name),
-            parent => disk::open_path(&root, parent).and_then(|parent| disk::open_file(&parent, name)),
-        };
-        if let Ok(file) = file {
+        let path = paths::parse_path(path)?;
+        let parent = disk::open_path(&self.open_root()?, directory(&path));
+        if let Ok(file) = parent.and_then(|parent| disk::open_file(&parent, last_name(&path))) {
             let _ = disk::set_mode(&file, mode);
         }
         Ok(())

@@ -52,7 +52,7 @@ const FORMS: usize = 4;
 enum Species {
     /// Values of the environment.
     Known,
-    /// The same values, without the environment.
+    /// Values that the program is not told of.
     Unknown,
     /// Values that only their pattern shows to be keys.
     Keys,

@@ -391,11 +391,14 @@ impl BranchDir {
         effects: &[Effect],
     ) -> Result<Option<(Tree, Vec<Effect>)>> {
         let (Some(before), Some(mut tracked)) = (before, self.tracked()) else { return Ok(None) };
-        let was_there = |path: &String| before.untracked().iter().any(|(known, _)| known == path);
-        let special = effects.iter().filter(|effect| effect.unkept == Some(UnkeptReason::Special));
-        let mut is_changed = false;
-        for effect in special.filter(|effect| !was_there(&effect.path)) {
-            is_changed |= tracked.workspace.make_listable(&effect.path)?;
+        let special = effects.iter().filter(|effect| effect.unkept == Some(UnkeptReason::Special)).collect::<Vec<_>>();
+        if special.is_empty() {
+            return Ok(None);
+        }
+        let (untracked, mut is_changed) = (before.untracked(), false);
+        for effect in special {
+            let was_there = untracked.iter().any(|(known, _)| *known == effect.path);
+            is_changed |= !was_there && tracked.workspace.make_listable(&effect.path)?;
         }
         if !is_changed {
             return Ok(None);
