@@ -1,5 +1,7 @@
 //! The cost of running an agent, compared with a bare loop that sends the same bytes: `cargo xtask bench`.
 //!
+//! `cargo bench -p openrath --bench flow -- turns` measures one part: `turns`, `long` or `many`.
+//!
 //! Given the names of cases and the address of a model server in `MOCK_URL`, it prints its measurements as JSON lines, so
 //! that other programs can be measured on the same server: `loop`, `concurrent:SESSIONS,MODEL,TURNS,shared|own`, and `bare`
 //! for the bare loop.
@@ -40,16 +42,21 @@ fn main() {
     let cases: Vec<_> = std::env::args().skip(1).filter(|case| !case.starts_with('-')).collect();
     match std::env::var("MOCK_URL") {
         Ok(url) => cases.iter().for_each(|case| peer(&url, case)),
-        Err(_) => table(),
+        Err(_) => table(&cases),
     }
 }
 
-fn table() {
+/// Measures the parts that are named, or all.
+fn table(wanted: &[String]) {
+    type Part = (&'static str, fn(&mut Table, &str));
+    const PARTS: [Part; 3] = [("turns", turns), ("long", long), ("many", many)];
     let server = Server::start();
     let mut table = Table::default();
-    turns(&mut table, &server.url);
-    long(&mut table, &server.url);
-    many(&mut table, &server.url);
+    for (name, measure) in PARTS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            measure(&mut table, &server.url);
+        }
+    }
     drop(server);
     table.print();
 }

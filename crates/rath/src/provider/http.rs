@@ -167,17 +167,14 @@ impl HttpClient {
         let mut assembler = Assembler::new(request.settings.shape);
         let headers = body.reported_headers();
         let is_stream = body.content_type.contains("event-stream");
-        let mut bytes = Vec::new();
         body.event_deadline = is_stream.then(|| instant_after(self.timeouts.first_byte));
-        while is_stream && content_start(&bytes).is_empty() {
-            let Some(more) = body.read().await? else { return Err(ProviderError::truncated()) };
-            bytes.extend_from_slice(&more);
-        }
+        let first = if is_stream { body.read_to_content().await? } else { Bytes::new() };
         // The Content-Type is unreliable in both directions: an early failure may claim to be a stream, and a stream may
         // not. The first bytes decide.
-        let mut answer = if is_stream && !matches!(content_start(&bytes), [b'{' | b'<', ..]) {
-            self.read_stream(assembler, bytes.into(), &mut body, sink).await?
+        let mut answer = if is_stream && !matches!(content_start(&first), [b'{' | b'<', ..]) {
+            self.read_stream(assembler, first, &mut body, sink).await?
         } else {
+            let mut bytes = Vec::from(first);
             body.read_rest(&mut bytes).await?;
             let fields = [&b"data:"[..], b"event:", b"id:", b"retry:", b":"];
             match content_start(&bytes) {
@@ -495,6 +492,19 @@ impl ResponseBody {
             return Err(ProviderError::unreadable(format_args!("the answer has more than {} bytes", self.max_bytes)));
         }
         Ok(Some(bytes))
+    }
+
+    /// Reads the first bytes, up to the first that are not white space.
+    async fn read_to_content(&mut self) -> Result<Bytes, ProviderError> {
+        let first = self.read().await?.ok_or_else(ProviderError::truncated)?;
+        if !content_start(&first).is_empty() {
+            return Ok(first);
+        }
+        let mut bytes = Vec::from(first);
+        while content_start(&bytes).is_empty() {
+            bytes.extend_from_slice(&self.read().await?.ok_or_else(ProviderError::truncated)?);
+        }
+        Ok(bytes.into())
     }
 
     /// Appends the rest of the body.

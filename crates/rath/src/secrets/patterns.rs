@@ -17,6 +17,10 @@ use super::{SecretMatch, SecretSource};
 /// Adds every text with the pattern of a key.
 pub(super) fn find(text: &str, matches: &mut Vec<SecretMatch<'_>>) {
     let bytes = text.as_bytes();
+    // Most texts of a step are names and ids, for which preparing the search costs more than the search.
+    if bytes.len() < MIN_KEY_BYTES && memchr::memmem::find(bytes, b"://").is_none() {
+        return;
+    }
     let mut last_end = 0;
     for hint in HINTS.find_iter(bytes) {
         if hint.start() < last_end {
@@ -169,6 +173,8 @@ const TOKEN68: fn(u8) -> bool = |byte| WORD_OR_DASH(byte) || b".~+/=".contains(&
 const SEPARATOR: fn(u8) -> bool = |byte| b" \t\"'\\:=,>".contains(&byte);
 /// The characters that end the host of a URL.
 const ENDS_AUTHORITY: fn(u8) -> bool = |byte| byte.is_ascii_whitespace() || b"/?#\"'`<>\\".contains(&byte);
+/// The length in bytes of the shortest text with a key, passwords in URLs aside: the id of a key of Amazon.
+const MIN_KEY_BYTES: usize = 20;
 /// The most characters between a name and its value.
 const MAX_SEPARATORS: usize = 12;
 /// The most characters of the credentials in a header.
