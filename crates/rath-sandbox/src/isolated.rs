@@ -12,6 +12,8 @@ mod mounts;
 #[cfg(target_os = "linux")]
 mod namespace;
 mod nested;
+mod open;
+mod options;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
@@ -28,21 +30,18 @@ pub(crate) use self::namespace::Namespace;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use self::nested::NestedProjects;
-use super::blocking::{CancelOnDrop, drop_on_pool, run_blocking};
+use self::open::OpenIsolated;
+use self::options::{GitAccess, IsolatedOptions, MountPath, Walls};
+use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
-use super::limits::{ActiveLimits, Limits, PidScope};
-use super::local::DEFAULT_MAX_OUTPUT_BYTES;
 use super::process::{SpawnRequest, Spool, WorkingDir};
-use super::root::Root;
-use super::temp_dir::TempDir;
-use super::uri::{UriOptions, UriWriter};
 use super::{ByteRange, Command, DirEntry, ExtraAccess, Output, Sandbox, SandboxBackend, Sink};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::files::Digest;
 
 /// A sandbox that runs each command in namespaces of its own.
@@ -71,134 +70,10 @@ pub struct Isolated {
     opened: Arc<Mutex<Option<Arc<OpenIsolated>>>>,
 }
 
-/// The settings of an isolated sandbox.
-#[derive(Clone, Debug)]
-struct IsolatedOptions {
-    directory: PathBuf,
-    walls: Walls,
-    /// The path at which commands see the directory, if it is not the directory's own.
-    mount_path: Option<MountPath>,
-    network: Network,
-    /// The hosts that commands can reach, if the network is [`Network::Hosts`].
-    hosts: AllowedHosts,
-    host: HostAccess,
-    git: GitAccess,
-    limits: Limits,
-    hidden: Vec<PathBuf>,
-    /// Hidden paths that are not part of the URI. Sandboxes in other directories share them.
-    kept_out: Arc<Mutex<Vec<PathBuf>>>,
-    shown: Vec<PathBuf>,
-    /// Paths outside of the workspace that commands can write.
-    writable: Vec<PathBuf>,
-    env: Vec<(String, String)>,
-    max_output_bytes: u64,
-}
-
-/// The mechanism of the kernel that separates commands from the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walls {
-    Namespaces,
-    Landlock,
-}
-
-/// The access of commands to the `.git` of the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GitAccess {
-    ReadOnly,
-    /// Writable but for hooks and configuration, which run programs later.
-    Commit,
-    Writable,
-}
-
-/// The path at which commands see a directory.
-#[derive(Clone, Debug)]
-enum MountPath {
-    /// This path.
-    Given(PathBuf),
-    /// The path of this directory, without symlinks.
-    SameAs(PathBuf),
-}
-
-impl MountPath {
-    /// Returns the path as it was given.
-    fn as_path(&self) -> &Path {
-        match self {
-            MountPath::Given(path) | MountPath::SameAs(path) => path,
-        }
-    }
-}
-
-/// The parts of an isolated sandbox that exist from its first use on.
-struct OpenIsolated {
-    root: Root,
-    nested: Arc<NestedProjects>,
-    /// The paths that are kept out besides those of the settings.
-    kept_out: Vec<PathBuf>,
-    namespace: Option<Arc<Namespace>>,
-    confinement: Arc<Confinement>,
-    /// The directory for temporary files of commands, if they have no `/tmp` of their own.
-    temp: Option<TempDir>,
-    hosts: Arc<AllowedHosts>,
-    limits: ActiveLimits,
-    capabilities: OnceLock<Capabilities>,
-}
-
-impl Drop for OpenIsolated {
-    fn drop(&mut self) {
-        self.temp.take().into_iter().for_each(drop_on_pool);
-    }
-}
-
-impl std::fmt::Debug for OpenIsolated {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OpenIsolated").field(&self.root.path()).finish()
-    }
-}
-
-/// The default limit on the processes and threads of a command.
-const DEFAULT_MAX_PROCESSES: u64 = 1024;
-
-/// The options of an `isolated:` URI.
-const OPTIONS: &[&str] = &[
-    "network",
-    "host",
-    "git",
-    "walls",
-    "memory",
-    "processes",
-    "file_size",
-    "cpu_time",
-    "output",
-    "hide",
-    "show",
-    "write",
-    "at",
-];
-const HOST_VALUES: [(&str, HostAccess); 2] = [("read-only", HostAccess::ReadOnly), ("hidden", HostAccess::Hidden)];
-
-const WALL_VALUES: [(&str, Walls); 2] = [("namespaces", Walls::Namespaces), ("landlock", Walls::Landlock)];
-
-const GIT_VALUES: [(&str, GitAccess); 2] = [("read-only", GitAccess::ReadOnly), ("write", GitAccess::Writable)];
-
 impl Isolated {
     /// Creates a sandbox in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        let options = IsolatedOptions {
-            directory: directory.into(),
-            walls: Walls::Namespaces,
-            mount_path: None,
-            network: Network::Off,
-            hosts: AllowedHosts::default(),
-            host: HostAccess::ReadOnly,
-            git: GitAccess::ReadOnly,
-            limits: Limits::default(),
-            hidden: Vec::new(),
-            kept_out: Arc::default(),
-            shown: Vec::new(),
-            writable: Vec::new(),
-            env: Vec::new(),
-            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
-        };
+        let options = IsolatedOptions::new(directory.into());
         Isolated::with_options(options, Arc::new(Spool::new(None)))
     }
 
@@ -208,28 +83,7 @@ impl Isolated {
 
     /// Parses the part of a URI after `isolated:`.
     pub(super) fn from_uri_rest(rest: &str) -> Result<Self> {
-        let parsed = UriOptions::parse("isolated", rest, OPTIONS)?;
-        let mut isolated = Isolated::new(&parsed.directory);
-        let options = &mut isolated.options;
-        match parsed.all("network").last() {
-            None | Some("off") => {}
-            Some("on") => options.network = Network::On,
-            Some(hosts) => hosts.split(',').try_for_each(|host| options.add_host(host)).map_err(|_| {
-                let wanted = "wanted off, on or hosts such as `example.com,*.example.com`";
-                let message = format!("{wanted} as `network` of a sandbox of the kind `isolated`, found `{hosts}`");
-                Error::new(ErrorKind::Config, message)
-            })?,
-        }
-        options.host = parsed.word("host", &HOST_VALUES)?.unwrap_or_default();
-        options.walls = parsed.word("walls", &WALL_VALUES)?.unwrap_or(Walls::Namespaces);
-        options.git = parsed.word("git", &GIT_VALUES)?.unwrap_or(GitAccess::ReadOnly);
-        options.limits = parsed.limits()?;
-        options.max_output_bytes = parsed.bytes("output")?.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
-        options.hidden = parsed.all("hide").map(PathBuf::from).collect();
-        options.shown = parsed.all("show").map(PathBuf::from).collect();
-        options.writable = parsed.all("write").map(PathBuf::from).collect();
-        options.mount_path = parsed.all("at").last().map(|path| MountPath::Given(path.into()));
-        Ok(isolated.with_uri())
+        Ok(Isolated::with_options(IsolatedOptions::parse(rest)?, Arc::new(Spool::new(None))))
     }
 
     /// Gives commands the network of this machine, including the services that listen on it.
@@ -368,26 +222,7 @@ impl Isolated {
 
     /// Updates the URI after a setting has changed.
     fn with_uri(mut self) -> Self {
-        let options = &self.options;
-        let mut writer = UriWriter::new("isolated", &options.directory);
-        writer.option(
-            "network",
-            match options.network {
-                Network::Off => None,
-                Network::Hosts => Some(options.hosts.names().join(",")),
-                Network::On => Some("on".to_owned()),
-            },
-        );
-        writer.option("host", (options.host == HostAccess::Hidden).then_some("hidden"));
-        writer.option("walls", (options.walls == Walls::Landlock).then_some("landlock"));
-        writer.option("git", (options.git == GitAccess::Writable).then_some("write"));
-        writer.limits(&options.limits);
-        writer.option("output", Some(options.max_output_bytes).filter(|bytes| *bytes != DEFAULT_MAX_OUTPUT_BYTES));
-        writer.paths("hide", &options.hidden);
-        writer.paths("show", &options.shown);
-        writer.paths("write", &options.writable);
-        writer.option("at", options.mount_path.as_ref().map(|path| path.as_path().display()));
-        self.uri = writer.finish();
+        self.uri = self.options.uri();
         self
     }
 
@@ -440,9 +275,7 @@ pub(crate) enum Namespace {}
 pub(crate) enum Confinement {}
 
 #[cfg(target_os = "linux")]
-use self::grants::Grants;
-#[cfg(target_os = "linux")]
-use self::landlock::{LandlockRules, is_available as has_landlock};
+use self::landlock::is_available as has_landlock;
 #[cfg(target_os = "linux")]
 use self::proxy::variables as proxy_variables;
 
@@ -456,208 +289,6 @@ fn has_landlock() -> bool {
 #[cfg(not(target_os = "linux"))]
 fn proxy_variables() -> Vec<(String, String)> {
     Vec::new()
-}
-
-impl IsolatedOptions {
-    fn add_host(&mut self, host: &str) -> Result<()> {
-        self.hosts.add(host)?;
-        if self.network == Network::Off {
-            self.network = Network::Hosts;
-        }
-        Ok(())
-    }
-
-    fn kept_out(&self) -> Vec<PathBuf> {
-        self.kept_out.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Returns these settings with access that one command has beyond them.
-    fn with_extra(&self, extra: &ExtraAccess) -> Result<Self> {
-        let mut options = self.clone();
-        extra.hosts.iter().try_for_each(|host| options.add_host(host))?;
-        for path in &extra.writable {
-            // A link that was changed meanwhile would lead to a place that no decision was about.
-            if Path::new(path).canonicalize().ok().as_deref() != Some(Path::new(path)) {
-                let message = format!("wanted a path without links and `..` to write, found `{path}`");
-                return Err(Error::new(ErrorKind::Config, message));
-            }
-            options.writable.push(path.into());
-        }
-        if extra.git && options.git == GitAccess::ReadOnly {
-            options.git = GitAccess::Commit;
-        }
-        Ok(options)
-    }
-
-    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved.
-    fn get_or_open(
-        &self,
-        nested: &Mutex<Option<Arc<NestedProjects>>>,
-        opened: &Mutex<Option<Arc<OpenIsolated>>>,
-    ) -> Result<Arc<OpenIsolated>> {
-        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*opened {
-            Some(opened) if opened.kept_out == self.kept_out() && opened.nested.is_current(opened.root.path()) => {
-                Ok(opened.clone())
-            }
-            _ => Ok(opened.insert(Arc::new(self.open(nested)?)).clone()),
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn open(&self, _: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
-        Err(Error::needs_platform("a sandbox `isolated:`", "Linux"))
-    }
-
-    #[cfg(target_os = "linux")]
-    fn open(&self, nested: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
-        let root = Root::open(&self.directory)?;
-        let scope = match self.walls {
-            Walls::Namespaces => PidScope::Namespace,
-            Walls::Landlock => PidScope::Host,
-        };
-        let limits = match self.limits.processes {
-            Some(_) => self.limits.enforce(scope)?,
-            // The default limit is dropped on a machine that cannot enforce it; the capabilities show that.
-            None => {
-                let with_default = Limits { processes: Some(DEFAULT_MAX_PROCESSES), ..self.limits.clone() };
-                with_default.enforce(scope).or_else(|_| self.limits.enforce(scope))?
-            }
-        };
-        let mount_path = match &self.mount_path {
-            _ if self.walls == Walls::Landlock => root.path().to_owned(),
-            Some(MountPath::SameAs(path)) => path.canonicalize().unwrap_or_else(|_| path.clone()),
-            Some(MountPath::Given(path)) if path.is_absolute() => path.clone(),
-            Some(MountPath::Given(path)) => {
-                let message = format!("wanted an absolute path as `at`, found `{}`", path.display());
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
-            None => root.path().to_owned(),
-        };
-        if [root.path(), &*mount_path].contains(&Path::new("/")) {
-            return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
-        }
-        let nested = {
-            let mut known = nested.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*known {
-                Some(nested) if nested.is_current(root.path()) => nested.clone(),
-                _ => known.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
-            }
-        };
-        let env = environment(std::env::vars_os(), &self.env);
-        let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        // The user's key and configuration, if they are not in the home directory, which is hidden.
-        let own = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
-        let own: Vec<PathBuf> =
-            own.map(|own| PathBuf::from(own).join("rath")).filter(|own| own.is_absolute()).collect();
-        let kept_out = self.kept_out();
-        // What is in a `.rath` of the workspace is hidden with it.
-        let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
-            Ok(inside) => inside.iter().all(|name| name != crate::RATH_DIR),
-            Err(_) => true,
-        };
-        let beside = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
-        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).chain(beside).collect();
-        let request = mounts::MountRequest {
-            directory: root.path(),
-            mount_path: &mount_path,
-            home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
-            path: variable("PATH").unwrap_or_default(),
-            host: self.host,
-            network: self.network,
-            git: self.git,
-            nested: &nested,
-            hidden: &hidden,
-            shown: &self.shown,
-            writable: &self.writable,
-            own: &own,
-        };
-        let (namespace, landlock, temp) = match self.walls {
-            Walls::Namespaces => {
-                let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
-                (Some(Arc::new(self.namespace(&request, &limits)?)), landlock, None)
-            }
-            Walls::Landlock => {
-                self.refuse_without_namespaces()?;
-                let temp = TempDir::create("rath-tmp").map_err(|error| {
-                    Error::new(ErrorKind::Io, "cannot create a temporary directory for commands").because(error)
-                })?;
-                let Grants { readable, writable } = Grants::new(&request, &temp.path().canonicalize()?)?;
-                let paths = |paths: Vec<PathBuf>| paths.iter().map(|path| mounts::c_path(path)).collect::<Result<_>>();
-                (None, LandlockRules::alone(paths(readable)?, paths(writable)?), Some(temp))
-            }
-        };
-        let last_capability = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
-        let confinement = Confinement {
-            walls: self.walls,
-            landlock,
-            filters: seccomp::filters(self.network, self.walls)?,
-            last_capability: last_capability.trim().parse().unwrap_or(40),
-        };
-        let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
-        let (confinement, hosts) = (Arc::new(confinement), Arc::new(hosts));
-        Ok(OpenIsolated {
-            root,
-            nested,
-            kept_out,
-            namespace,
-            confinement,
-            temp,
-            hosts,
-            limits,
-            capabilities: OnceLock::new(),
-        })
-    }
-
-    /// Prepares the namespaces of commands.
-    #[cfg(target_os = "linux")]
-    fn namespace(&self, request: &mounts::MountRequest<'_>, limits: &ActiveLimits) -> Result<Namespace> {
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Ok(Namespace {
-            network: self.network,
-            id_maps: [
-                (c"/proc/self/setgroups", b"deny".to_vec()),
-                (c"/proc/self/uid_map", format!("{user} {user} 1").into_bytes()),
-                (c"/proc/self/gid_map", format!("{group} {group} 1").into_bytes()),
-            ],
-            pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
-            mount_ops: mounts::plan(request)?,
-            workspace: mounts::c_path(request.mount_path)?,
-        })
-    }
-
-    /// Fails if something was asked for that needs namespaces, or if Landlock cannot stand alone here.
-    #[cfg(target_os = "linux")]
-    fn refuse_without_namespaces(&self) -> Result<()> {
-        let needs = |what: &str| {
-            let message = format!("{what} needs namespaces, which `walls=landlock` does without");
-            Err(Error::new(ErrorKind::Unavailable, message))
-        };
-        if !landlock::can_stand_alone() {
-            let message = "this machine cannot isolate commands by Landlock alone";
-            return Err(Error::new(ErrorKind::Unavailable, message)
-                .with_hint("this needs Linux 6.12 or newer, with `landlock` in `/sys/kernel/security/lsm`"));
-        }
-        match (&self.mount_path, self.network, self.git) {
-            (Some(MountPath::Given(_)), ..) => needs("another path for the workspace (`at`)"),
-            (_, Network::Hosts, _) => needs("a network of some hosts only"),
-            (.., GitAccess::Commit) => needs("committing without changing hooks and settings"),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`.
-fn with_files_beside(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
-    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
-        let prefix = [name.as_encoded_bytes(), b"-"].concat();
-        let is_beside = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(&prefix);
-        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().filter(is_beside);
-        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
-    }
-    files
 }
 
 impl SandboxBackend for Isolated {

@@ -1,0 +1,233 @@
+//! Opening an isolated sandbox: its directory, its limits and its walls.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+#[cfg(target_os = "linux")]
+use super::grants::Grants;
+use super::hosts::AllowedHosts;
+#[cfg(target_os = "linux")]
+use super::landlock::{self, LandlockRules};
+use super::nested::NestedProjects;
+use super::options::IsolatedOptions;
+#[cfg(target_os = "linux")]
+use super::options::{GitAccess, MountPath, Walls};
+use super::{Confinement, Namespace};
+#[cfg(target_os = "linux")]
+use super::{mounts, seccomp};
+use crate::blocking::drop_on_pool;
+use crate::capabilities::Capabilities;
+#[cfg(target_os = "linux")]
+use crate::capabilities::Network;
+#[cfg(target_os = "linux")]
+use crate::environment::environment;
+#[cfg(target_os = "linux")]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::limits::ActiveLimits;
+#[cfg(target_os = "linux")]
+use crate::limits::{Limits, PidScope};
+use crate::root::Root;
+use crate::temp_dir::TempDir;
+
+/// The parts of an isolated sandbox that exist from its first use on.
+pub(super) struct OpenIsolated {
+    pub(super) root: Root,
+    pub(super) nested: Arc<NestedProjects>,
+    /// The paths that are kept out besides those of the settings.
+    pub(super) kept_out: Vec<PathBuf>,
+    pub(super) namespace: Option<Arc<Namespace>>,
+    pub(super) confinement: Arc<Confinement>,
+    /// The directory for temporary files of commands, if they have no `/tmp` of their own.
+    pub(super) temp: Option<TempDir>,
+    pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) limits: ActiveLimits,
+    pub(super) capabilities: OnceLock<Capabilities>,
+}
+
+impl Drop for OpenIsolated {
+    fn drop(&mut self) {
+        self.temp.take().into_iter().for_each(drop_on_pool);
+    }
+}
+
+impl std::fmt::Debug for OpenIsolated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OpenIsolated").field(&self.root.path()).finish()
+    }
+}
+
+/// The default limit on the processes and threads of a command.
+const DEFAULT_MAX_PROCESSES: u64 = 1024;
+
+impl IsolatedOptions {
+    /// Opens the directory, sets up the limits and prepares the namespace, once, and again if nested projects have moved.
+    pub(super) fn get_or_open(
+        &self,
+        nested: &Mutex<Option<Arc<NestedProjects>>>,
+        opened: &Mutex<Option<Arc<OpenIsolated>>>,
+    ) -> Result<Arc<OpenIsolated>> {
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*opened {
+            Some(opened) if opened.kept_out == self.kept_out() && opened.nested.is_current(opened.root.path()) => {
+                Ok(opened.clone())
+            }
+            _ => Ok(opened.insert(Arc::new(self.open(nested)?)).clone()),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn open(&self, _: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
+        Err(Error::needs_platform("a sandbox `isolated:`", "Linux"))
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn open(&self, nested: &Mutex<Option<Arc<NestedProjects>>>) -> Result<OpenIsolated> {
+        let root = Root::open(&self.directory)?;
+        let scope = match self.walls {
+            Walls::Namespaces => PidScope::Namespace,
+            Walls::Landlock => PidScope::Host,
+        };
+        let limits = match self.limits.processes {
+            Some(_) => self.limits.enforce(scope)?,
+            // The default limit is dropped on a machine that cannot enforce it; the capabilities show that.
+            None => {
+                let with_default = Limits { processes: Some(DEFAULT_MAX_PROCESSES), ..self.limits.clone() };
+                with_default.enforce(scope).or_else(|_| self.limits.enforce(scope))?
+            }
+        };
+        let mount_path = match &self.mount_path {
+            _ if self.walls == Walls::Landlock => root.path().to_owned(),
+            Some(MountPath::SameAs(path)) => path.canonicalize().unwrap_or_else(|_| path.clone()),
+            Some(MountPath::Given(path)) if path.is_absolute() => path.clone(),
+            Some(MountPath::Given(path)) => {
+                let message = format!("wanted an absolute path as `at`, found `{}`", path.display());
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            None => root.path().to_owned(),
+        };
+        if [root.path(), &*mount_path].contains(&Path::new("/")) {
+            return Err(Error::new(ErrorKind::Config, "wanted a workspace other than `/` for an isolated sandbox"));
+        }
+        let nested = {
+            let mut known = nested.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*known {
+                Some(nested) if nested.is_current(root.path()) => nested.clone(),
+                _ => known.insert(Arc::new(NestedProjects::find(root.path())?)).clone(),
+            }
+        };
+        let env = environment(std::env::vars_os(), &self.env);
+        let variable = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        // The user's key and configuration, if they are not in the home directory, which is hidden.
+        let own = ["XDG_DATA_HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(std::env::var_os);
+        let own: Vec<PathBuf> =
+            own.map(|own| PathBuf::from(own).join("rath")).filter(|own| own.is_absolute()).collect();
+        let kept_out = self.kept_out();
+        // What is in a `.rath` of the workspace is hidden with it.
+        let is_apart = |path: &&PathBuf| match path.strip_prefix(root.path()) {
+            Ok(inside) => inside.iter().all(|name| name != crate::RATH_DIR),
+            Err(_) => true,
+        };
+        let beside = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
+        let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).chain(beside).collect();
+        let request = mounts::MountRequest {
+            directory: root.path(),
+            mount_path: &mount_path,
+            home: home.map(|home| home.canonicalize().unwrap_or(home)).filter(|home| home != Path::new("/")),
+            path: variable("PATH").unwrap_or_default(),
+            host: self.host,
+            network: self.network,
+            git: self.git,
+            nested: &nested,
+            hidden: &hidden,
+            shown: &self.shown,
+            writable: &self.writable,
+            own: &own,
+        };
+        let (namespace, landlock, temp) = match self.walls {
+            Walls::Namespaces => {
+                let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
+                (Some(Arc::new(self.namespace(&request, &limits)?)), landlock, None)
+            }
+            Walls::Landlock => {
+                self.refuse_without_namespaces()?;
+                let temp = TempDir::create("rath-tmp").map_err(|error| {
+                    Error::new(ErrorKind::Io, "cannot create a temporary directory for commands").because(error)
+                })?;
+                let Grants { readable, writable } = Grants::new(&request, &temp.path().canonicalize()?)?;
+                let paths = |paths: Vec<PathBuf>| paths.iter().map(|path| mounts::c_path(path)).collect::<Result<_>>();
+                (None, LandlockRules::alone(paths(readable)?, paths(writable)?), Some(temp))
+            }
+        };
+        let last_capability = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap_or_default();
+        let confinement = Confinement {
+            walls: self.walls,
+            landlock,
+            filters: seccomp::filters(self.network, self.walls)?,
+            last_capability: last_capability.trim().parse().unwrap_or(40),
+        };
+        let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
+        let (confinement, hosts) = (Arc::new(confinement), Arc::new(hosts));
+        Ok(OpenIsolated {
+            root,
+            nested,
+            kept_out,
+            namespace,
+            confinement,
+            temp,
+            hosts,
+            limits,
+            capabilities: OnceLock::new(),
+        })
+    }
+
+    /// Prepares the namespaces of commands.
+    #[cfg(target_os = "linux")]
+    fn namespace(&self, request: &mounts::MountRequest<'_>, limits: &ActiveLimits) -> Result<Namespace> {
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(Namespace {
+            network: self.network,
+            id_maps: [
+                (c"/proc/self/setgroups", b"deny".to_vec()),
+                (c"/proc/self/uid_map", format!("{user} {user} 1").into_bytes()),
+                (c"/proc/self/gid_map", format!("{group} {group} 1").into_bytes()),
+            ],
+            pid_max: limits.pid_max.map(|max| max.to_string().into_bytes()),
+            mount_ops: mounts::plan(request)?,
+            workspace: mounts::c_path(request.mount_path)?,
+        })
+    }
+
+    /// Fails if something was asked for that needs namespaces, or if Landlock cannot stand alone here.
+    #[cfg(target_os = "linux")]
+    fn refuse_without_namespaces(&self) -> Result<()> {
+        let needs = |what: &str| {
+            let message = format!("{what} needs namespaces, which `walls=landlock` does without");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        if !landlock::can_stand_alone() {
+            let message = "this machine cannot isolate commands by Landlock alone";
+            return Err(Error::new(ErrorKind::Unavailable, message)
+                .with_hint("this needs Linux 6.12 or newer, with `landlock` in `/sys/kernel/security/lsm`"));
+        }
+        match (&self.mount_path, self.network, self.git) {
+            (Some(MountPath::Given(_)), ..) => needs("another path for the workspace (`at`)"),
+            (_, Network::Hosts, _) => needs("a network of some hosts only"),
+            (.., GitAccess::Commit) => needs("committing without changing hooks and settings"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`.
+fn with_files_beside(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    if let (Some(name), Some(parent), true) = (path.file_name(), path.parent(), path.is_file()) {
+        let prefix = [name.as_encoded_bytes(), b"-"].concat();
+        let is_beside = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(&prefix);
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().filter(is_beside);
+        files.extend(entries.map(|entry| entry.path()).filter(|path| path.is_file()));
+    }
+    files
+}
