@@ -36,8 +36,8 @@ PARTS = {
 # the row is laid out wrong, and what was matched is no JSON string: read_row looks at that.
 LAYOUT = r"""
 \{"seal":"(?P<seal>SEAL)",
-(?: "format":"rath\ record","version":(?: 1\} | (?P<later>(?![01](?![0-9]))NUMBER).* )
-  | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),
+(?: "format":"rath\ record","version":(?: (?P<version>[12])\} | (?P<later>(?![012](?![0-9]))NUMBER).* )
+  | "prev":"(?P<prev>SEAL)","n":(?P<n>(?!0)NUMBER),(?P<after_sync>"after_sync":true,)?
     (?: "id":"(?P<id>HASH)","parents":\[(?P<parents>(?:"HASH"(?:,"HASH")?)?)\],"branch":"UUID"
         (?:,"by":(?P<by>".*?"))? (?:,"usage":(?P<usage>USAGE))? (?:,"at":(?P<at>(?!-0)-?NUMBER))?
         (?:,"withheld":"(?P<withheld>HASH)")? ,"chunk":(?P<chunk>.*)\}
@@ -157,9 +157,10 @@ class Report:
         self.last, self.last_seal = -1, None  # number and seal of the last row
         self.damaged = 0  # lines since the last row
         self.broken = None  # how long the last of them is, and which problem it is
-        self.steps, self.payloads = {}, {}  # by id and by digest, the smallest number of a row that has it
+        self.steps, self.payloads = {}, {}  # by id and by digest, the smallest number of a row that has it, and its line
         self.references = []  # what steps refer to, to be looked up when every row is known
         self.end, self.cut = None, False
+        self.version, self.unfinished = None, None  # [10]
 
     def problem(self, what, row=None, step=None):
         place = f"line {self.line}"
@@ -168,21 +169,28 @@ class Report:
         self.problems.append(f"{place}: {what}")
 
     def check_file(self, file):
-        beginning = b""
+        beginning, zeros = b"", True
         for self.line, line in enumerate(read_lines(file), 1):
             beginning = beginning or line[:9]
+            zeros = zeros and not line.strip(b"\0")
             self.check_line(line)
+        if zeros:
+            self.line, self.problems = 1, []
+            return self.problem("cut off at its beginning")
         if self.rows == 0 and not b'{"seal":"'.startswith(beginning):
             raise CannotCheck("is not a session file")
+        cut_line = self.line + 1
+        if self.unfinished:
+            cut_line, problems, self.rows, self.step_rows = self.unfinished
+            self.problems, self.end, self.cut, self.line = self.problems[:problems], None, True, cut_line
+            self.problem("cut off: what follows was not durable when the writer stopped")
         last_line = self.line
         for self.line, number, step, what, name, rows in self.references:  # [6]
-            if rows.get(name, number) >= number:
+            found, line = rows.get(name, (number, 0))
+            if self.line < cut_line and (found >= number or line >= cut_line):
                 self.problem(f"its {what} {name[:8]} stands in no good row with a smaller number", number, step)
         self.line = last_line
-        if self.line == 0:
-            self.line = 1
-            self.problem("cut off at its beginning")
-        elif self.end is None and not self.cut:  # [8]
+        if self.end is None and not self.cut:  # [8]
             self.problem("the last line is not the end row")
         elif not self.problems and self.end != self.step_rows:
             self.problem(f"the end row counts {self.end} steps, but there are {self.step_rows}", self.last)
@@ -191,6 +199,7 @@ class Report:
         line = raw[:-1] if raw.endswith(b"\n") else raw
         if row := read_row(line):
             return self.check_row(row)
+        self.may_end_here()
         first, last = rows_in_damaged_line(line)  # [1]
         # After the end, another writer may have begun.
         begun = b'{"seal":"'.startswith(line[:9])
@@ -209,16 +218,26 @@ class Report:
         if last:
             self.check_row(last)
 
+    def may_end_here(self):
+        """Remembers what is known before the first fault since the last mark."""
+        if self.version == b"2" and not self.unfinished:
+            self.unfinished = (self.line, len(self.problems), self.rows, self.step_rows)
+
     def check_row(self, row):
         number = int(row["n"] or 0)
         if row["later"] and self.rows == 0:
-            raise CannotCheck(f"has the newer version {int(row['later'])}; this program knows version 1")
+            raise CannotCheck(f"has the newer version {int(row['later'])}; this program knows versions 1 and 2")
+        self.version = self.version or row["version"]
+        mark = number > self.last and (row["after_sync"] or row["end"])
+        if mark:
+            self.unfinished = None
         if row["seal"] == self.last_seal:
+            self.may_end_here()
             return self.problem("repeated", number)
-        self.rows += 1
         if row["open"]:
             self.reopen(int(row["cut"] or 0))
-        self.check_order(number, row)
+        self.check_order(number, row, mark)
+        self.rows += 1
         if row["id"]:
             self.check_step(number, row["id"].decode(), row)
         elif row["payload"]:
@@ -226,7 +245,7 @@ class Report:
         elif row["gone"]:
             name = row["gone"].decode()
             for known in (self.steps, self.payloads):
-                known[name] = min(number, known.get(name, number))
+                known[name] = min((number, self.line), known.get(name, (number, self.line)))
         elif row["end"]:
             self.end = int(row["end"])
 
@@ -238,8 +257,11 @@ class Report:
             self.damaged -= 1
             self.broken = None
 
-    def check_order(self, number, row):
+    def check_order(self, number, row, mark):
         gap = number - self.last - 1
+        follows = 0 <= gap <= self.damaged and (gap > 0 or row["prev"] == self.last_seal) and self.end is None
+        if not follows and not mark:
+            self.may_end_here()
         if gap < 0:  # [2]
             return self.problem(f"out of order: stands after row {self.last}", number)
         if gap > self.damaged:
@@ -266,14 +288,14 @@ class Report:
         except RecursionError:
             digests = set()  # JSON may nest deeper than Python can read, so this is no damage
         self.step_rows += 1
-        self.steps[step] = min(number, self.steps.get(step, number))
+        self.steps[step] = min((number, self.line), self.steps.get(step, (number, self.line)))
         self.references += [(self.line, number, step, "parent", parent, self.steps) for parent in parents]
         self.references += [(self.line, number, step, "payload", digest, self.payloads) for digest in sorted(digests)]
 
     def check_payload(self, number, digest, data):
         if blake3(data).hexdigest() != digest:  # [7]
             return self.problem(f"the payload does not fit its digest {digest[:8]}", number)
-        self.payloads[digest] = min(number, self.payloads.get(digest, number))
+        self.payloads[digest] = min((number, self.line), self.payloads.get(digest, (number, self.line)))
 
 
 def verify(path):

@@ -18,8 +18,12 @@ pub use row::WriterInfo;
 pub use scanner::AppendPosition;
 pub use verifier::Verifier;
 
-/// The version of the format that is written. Every version up to it can be read.
-pub const FORMAT_VERSION: u64 = 1;
+/// The newest version of the format. Every version up to it can be read; a file has the lowest that describes it.
+pub const FORMAT_VERSION: u64 = 2;
+/// The version of files that are written at once.
+const VERSION_WITHOUT_MARKS: u64 = 1;
+/// The version of files whose rows say that all rows before them are durable.
+const VERSION_WITH_MARKS: u64 = 2;
 
 /// The length of the longest row, in bytes.
 ///

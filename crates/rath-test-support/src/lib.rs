@@ -1,9 +1,11 @@
 //! Support for the tests of this workspace: fixed seeds, temporary directories, programs with a clean environment, waiting,
-//! source files.
+//! source files, power cuts.
 //!
 //! A test gives the same result on every machine because it takes these things from here and from nowhere else;
 //! `tests/rules.rs` fails when a test goes around them.
 
+#[cfg(target_os = "linux")]
+mod power_cut;
 mod process;
 mod random;
 mod sources;
@@ -11,8 +13,10 @@ mod sources;
 mod terminal;
 mod wait;
 
+#[cfg(target_os = "linux")]
+pub use power_cut::{CutState, PowerCuts};
 pub use process::{git, program, this_test};
-pub use random::{cases, count, exhaustive, property, seed, seeds};
+pub use random::{Chance, cases, count, exhaustive, property, seed, seeds};
 pub use sources::{ModuleDeclaration, SourceFile, module_declarations, source_files};
 pub use tempfile::TempDir;
 #[cfg(unix)]

@@ -52,3 +52,17 @@ fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, found `{text}`")))
 }
+
+/// Numbers that look random and are the same every time.
+pub struct Chance(pub u64);
+
+impl Chance {
+    /// Returns a number below `most`, or 0 if that is 0.
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ bits >> 31) % most.max(1)
+    }
+}

@@ -549,19 +549,28 @@ fn missing_parent(write: &Write, rows: &StepPlaces) -> Option<StepId> {
 
 /// Creates a directory and its ancestors. A directory called `.rath` is kept out of version control.
 pub(crate) fn make_folder(folder: &Path) -> std::io::Result<()> {
-    if folder.as_os_str().is_empty() || folder.exists() {
-        return Ok(());
-    }
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
     // Sessions are private to the user.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)?;
-    if folder.file_name().is_some_and(|name| name == ".rath") {
-        std::fs::write(folder.join(".gitignore"), "*\n")?;
+    let missing: Vec<&Path> = folder.ancestors().take_while(|above| !is_there(above)).collect();
+    for folder in missing.into_iter().rev() {
+        match builder.create(folder) {
+            // Another process has created it.
+            Err(_) if folder.is_dir() => {}
+            created => created?,
+        }
+        if folder.file_name().is_some_and(|name| name == crate::sandbox::RATH_DIR) {
+            std::fs::write(folder.join(".gitignore"), "*\n")?;
+        }
+        // A directory is durable if those above it are.
+        sync_parent(folder)?;
     }
-    sync_parent(folder)
+    Ok(())
+}
+
+fn is_there(folder: &Path) -> bool {
+    folder.as_os_str().is_empty() || folder.exists()
 }
 
 /// Makes the name of a file or directory durable, by syncing the directory that holds it.

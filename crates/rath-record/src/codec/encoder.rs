@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::row::{RowWriter, WriterInfo};
 use super::scanner::AppendPosition;
-use super::{CodecError, MAX_ROW_BYTES};
+use super::{CodecError, MAX_ROW_BYTES, VERSION_WITH_MARKS, VERSION_WITHOUT_MARKS};
 use crate::id::{BranchId, Digest};
 use crate::record::Record;
 use crate::step::Step;
@@ -32,38 +32,63 @@ pub struct Encoder {
     rows: RowWriter,
     steps: u64,
     payloads: HashSet<Digest>,
+    /// True if rows say that all rows before them are durable.
+    has_marks: bool,
 }
 
 impl Encoder {
-    /// Starts a file.
+    /// Starts a file that is written at once.
     pub fn new() -> Self {
+        Encoder::with_version(VERSION_WITHOUT_MARKS)
+    }
+
+    /// Starts a file that is written bit by bit, and of which a power cut may leave an unfinished end.
+    ///
+    /// The caller takes the header, makes it durable and calls [`Encoder::mark_synced`] before it adds a row.
+    pub fn for_appending() -> Self {
+        Encoder::with_version(VERSION_WITH_MARKS)
+    }
+
+    fn with_version(version: u64) -> Self {
         let mut out = Vec::new();
-        let rows = RowWriter::start(&mut out);
-        Encoder { out, rows, steps: 0, payloads: HashSet::new() }
+        let rows = RowWriter::start(&mut out, version);
+        let has_marks = version >= VERSION_WITH_MARKS;
+        Encoder { out, rows, steps: 0, payloads: HashSet::new(), has_marks }
     }
 
     /// Continues a file, beginning with a row that names the writer.
     ///
-    /// The bytes belong directly after the last byte of the file, even if it ends in the middle of a row. `payloads` are
-    /// those that the file has already.
+    /// The file is first cut to [`AppendPosition::length`] and synced; the bytes belong after that. `payloads` are those that the
+    /// file has already.
     pub fn append_at(
         position: AppendPosition,
         writer: impl Into<String>,
         payloads: impl IntoIterator<Item = Digest>,
     ) -> Self {
         let mut out = Vec::new();
-        // Ends the line of a row that was cut off; after a whole row without its line break, adds the line break.
-        if position.cut > 0 || position.lacks_line_break {
+        if position.lacks_line_break {
             out.push(b'\n');
         }
         let mut rows = RowWriter::after(position.n, position.seal);
-        rows.open(&mut out, position.cut, &WriterInfo { epoch: position.epoch + 1, by: writer.into() });
-        Encoder { out, rows, steps: position.steps, payloads: payloads.into_iter().collect() }
+        if position.has_marks {
+            rows.mark_synced();
+        }
+        rows.open(&mut out, &WriterInfo { epoch: position.epoch + 1, by: writer.into() });
+        let payloads = payloads.into_iter().collect();
+        Encoder { out, rows, steps: position.steps, payloads, has_marks: position.has_marks }
+    }
+
+    /// Notes that all bytes are durable, and that no row was added since they were taken. The next row says so: if a row before
+    /// it cannot be read, that is damage, and not the unfinished end that a power cut leaves.
+    pub fn mark_synced(&mut self) {
+        if self.has_marks {
+            self.rows.mark_synced();
+        }
     }
 
     /// Adds a row that names the writer of a new file.
     pub fn with_writer(mut self, writer: impl Into<String>) -> Self {
-        self.rows.open(&mut self.out, 0, &WriterInfo { epoch: 1, by: writer.into() });
+        self.rows.open(&mut self.out, &WriterInfo { epoch: 1, by: writer.into() });
         self
     }
 

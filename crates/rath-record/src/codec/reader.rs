@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::CodecError;
 use super::damage::{Fault, Report};
 use super::row::WriterInfo;
-use super::scanner::{AppendPosition, IntactRow, IntactStep, RowScanner};
+use super::scanner::{AppendPosition, IntactRow, IntactStep, RowLocation, RowScanner};
 use crate::id::{BranchId, Digest, StepId};
 use crate::lineage::{ReadingOrder, StepSet};
 use crate::payload::Payload;
@@ -104,6 +104,9 @@ impl Reader {
     /// Processes the end of the file and returns its contents.
     pub fn finish(mut self) -> Result<FileContents, CodecError> {
         self.scanner.finish(&mut |_, row| self.linker.add(row))?;
+        if let Some(line) = self.scanner.cut_line() {
+            self.linker.remove_from(line);
+        }
         let (position, writer) = (self.scanner.position(), self.scanner.writer().cloned());
         let mut report = self.scanner.report;
         self.linker.link_deferred(&mut report);
@@ -124,17 +127,17 @@ type FindStep = Box<dyn FnMut(StepId, BranchId) -> Option<Step> + Send>;
 /// Links rows into steps.
 #[derive(Default)]
 struct StepLinker {
-    /// The steps by id, with the numbers of their rows.
-    known: HashMap<StepId, (u64, Step)>,
+    /// The steps by id, with the locations of their rows.
+    known: HashMap<StepId, (RowLocation, Step)>,
     /// Steps of other branches with an id that is known already.
-    repeated: Vec<(u64, Step)>,
+    repeated: Vec<(RowLocation, Step)>,
     /// The step that was read last, and the open calls after it.
     last: Option<(StepId, OpenCalls)>,
     with_children: StepSet,
-    /// The payloads, with the numbers of their rows.
-    payloads: HashMap<Digest, (u64, Payload)>,
-    /// The ids and digests that are declared as absent, with the numbers of the rows that say so.
-    gone: HashMap<Digest, u64>,
+    /// The payloads, with the locations of their rows.
+    payloads: HashMap<Digest, (RowLocation, Payload)>,
+    /// The ids and digests that are declared as absent, with the locations of the rows that say so.
+    gone: HashMap<Digest, RowLocation>,
     find_elsewhere: Option<FindStep>,
     /// The steps that `find_elsewhere` returned.
     foreign: Vec<Step>,
@@ -146,7 +149,7 @@ impl StepLinker {
     fn add(&mut self, row: IntactRow<'_>) {
         match row {
             IntactRow::Payload(location, digest, payload) => {
-                _ = self.payloads.entry(digest).or_insert((location.n, payload));
+                _ = self.payloads.entry(digest).or_insert((location, payload));
             }
             IntactRow::Gone(location, name, elsewhere) => {
                 let id = StepId(name.0);
@@ -154,9 +157,9 @@ impl StepLinker {
                 match step {
                     Some(step) => {
                         self.foreign.push(step.clone());
-                        self.known.entry(id).or_insert((location.n, step));
+                        self.known.entry(id).or_insert((location, step));
                     }
-                    None => _ = self.gone.entry(name).or_insert(location.n),
+                    None => _ = self.gone.entry(name).or_insert(location),
                 }
             }
             IntactRow::Step(step) if self.missing_references(&step).is_empty() => self.link(step),
@@ -180,13 +183,16 @@ impl StepLinker {
 
     /// Returns a fault for every parent and payload that should stand before a step and does not.
     fn missing_references(&self, step: &IntactStep<'_>) -> Vec<Fault> {
-        let is_before = |n: Option<u64>, name: Digest| {
-            n.or_else(|| self.gone.get(&name).copied()).is_some_and(|n| n < step.location.n)
+        let is_before = |row: Option<RowLocation>, name: Digest| {
+            row.or_else(|| self.gone.get(&name).copied()).is_some_and(|row| row.n < step.location.n)
         };
-        let parents =
-            step.parents.as_slice().iter().filter(|id| !is_before(self.known.get(id).map(|(n, _)| *n), Digest(id.0)));
+        let parents = step
+            .parents
+            .as_slice()
+            .iter()
+            .filter(|id| !is_before(self.known.get(id).map(|(row, _)| *row), Digest(id.0)));
         let payloads = step.chunk.payload_digests().into_iter();
-        let payloads = payloads.filter(|digest| !is_before(self.payloads.get(digest).map(|(n, _)| *n), *digest));
+        let payloads = payloads.filter(|digest| !is_before(self.payloads.get(digest).map(|(row, _)| *row), *digest));
         parents.copied().map(Fault::MissingParent).chain(payloads.map(Fault::MissingPayload)).collect()
     }
 
@@ -218,22 +224,34 @@ impl StepLinker {
         let step = Step::from_stored_chunk(parents, StoredChunk { chunk, json: &json, withheld }, stamp, &mut open);
         self.last = Some((id, open));
         match is_known {
-            true => self.repeated.push((location.n, step)),
-            false => _ = self.known.insert(id, (location.n, step)),
+            true => self.repeated.push((location, step)),
+            false => _ = self.known.insert(id, (location, step)),
         }
+    }
+
+    /// Removes everything from a line on, which was never acknowledged.
+    fn remove_from(&mut self, line: u64) {
+        self.known.retain(|_, (row, _)| row.line < line);
+        self.repeated.retain(|(row, _)| row.line < line);
+        self.payloads.retain(|_, (row, _)| row.line < line);
+        self.gone.retain(|_, row| row.line < line);
+        self.deferred.retain(|step| step.location.line < line);
+        let parents = self.known.values().flat_map(|(_, step)| step.parents()).filter_map(Parent::step);
+        let with_children: StepSet = parents.map(Step::id).collect();
+        self.with_children = with_children;
     }
 
     fn steps_in_order(&self, elsewhere: &HashSet<StepId>) -> Vec<Step> {
         let own = self.known.values().filter(|(_, step)| !elsewhere.contains(&step.id()));
         let mut steps: Vec<_> = own.chain(&self.repeated).collect();
-        steps.sort_by_key(|(n, _)| *n);
+        steps.sort_by_key(|(row, _)| row.n);
         steps.into_iter().map(|(_, step)| step.clone()).collect()
     }
 
     fn heads(self) -> Vec<Step> {
         let mut heads: Vec<_> =
             self.known.into_values().filter(|(_, step)| !self.with_children.contains(&step.id())).collect();
-        heads.sort_by_key(|(n, _)| *n);
+        heads.sort_by_key(|(row, _)| row.n);
         heads.into_iter().map(|(_, step)| step).collect()
     }
 }

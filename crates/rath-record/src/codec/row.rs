@@ -22,6 +22,9 @@ const MAX_NUMBER: u64 = i64::MAX as u64;
 /// The bytes of the header after its seal, up to the version.
 const HEADER_START: &str = r#""format":"rath record","version":"#;
 
+/// The member of a row that was written when all rows before it were durable.
+const AFTER_SYNC: &str = r#""after_sync":true,"#;
+
 /// A row whose seal matches.
 pub(crate) struct Row<'a> {
     pub(crate) seal: Seal,
@@ -44,7 +47,7 @@ pub(crate) enum RowBody<'a> {
     /// The first line.
     Header { version: u64 },
     /// A line of the chain: its number, the seal of the line before, and its content.
-    Chained { n: u64, prev: Seal, content: RowContent<'a> },
+    Chained { n: u64, prev: Seal, after_sync: bool, content: RowContent<'a> },
 }
 
 /// The content of a row of the chain.
@@ -53,7 +56,7 @@ pub(crate) enum RowContent<'a> {
     Payload(Digest, PayloadText<'a>),
     /// An id or digest that is declared as absent: lost, withheld, or in the file of another session.
     Gone(Digest, Option<BranchId>),
-    /// A writer opened the file, after `cut` bytes of a row that was cut off.
+    /// A writer opened the file, in version 1 perhaps after `cut` bytes of a row that was cut off.
     Open {
         cut: u64,
         writer: WriterInfo,
@@ -147,6 +150,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
     row.skip(r#"","n":"#)?;
     let n = row.parse_number()?;
     row.skip(",")?;
+    let after_sync = row.skip(AFTER_SYNC).is_ok();
     let content = if row.skip(r#""id":""#).is_ok() {
         RowContent::Step(parse_step(row)?)
     } else if row.skip(r#""payload":""#).is_ok() {
@@ -161,7 +165,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Row<'_>, Fault> {
         row.expect_end("}")?;
         RowContent::End { steps }
     };
-    Ok(Row { seal, body: RowBody::Chained { n, prev, content } })
+    Ok(Row { seal, body: RowBody::Chained { n, prev, after_sync, content } })
 }
 
 fn parse_step(mut row: RowCursor<'_>) -> Result<StepRow<'_>, Fault> {
@@ -296,20 +300,27 @@ impl<'a> RowCursor<'a> {
 pub(crate) struct RowWriter {
     prev: Seal,
     n: u64,
+    /// True if all rows so far are durable, which the next row says.
+    is_synced: bool,
 }
 
 impl RowWriter {
     /// Continues after row `n`, whose seal is `prev`.
     pub(crate) fn after(n: u64, prev: Seal) -> Self {
-        RowWriter { prev, n }
+        RowWriter { prev, n, is_synced: false }
+    }
+
+    /// Makes the next row say that all rows so far are durable.
+    pub(crate) fn mark_synced(&mut self) {
+        self.is_synced = true;
     }
 
     /// Writes the header.
-    pub(crate) fn start(out: &mut Vec<u8>) -> Self {
-        let mut writer = RowWriter { prev: Seal([0; 16]), n: 0 };
+    pub(crate) fn start(out: &mut Vec<u8>, version: u64) -> Self {
+        let mut writer = RowWriter { prev: Seal([0; 16]), n: 0, is_synced: false };
         writer.push_sealed(out, |out| {
             push(out, HEADER_START);
-            push_number(out, super::FORMAT_VERSION);
+            push_number(out, version);
         });
         writer
     }
@@ -367,14 +378,10 @@ impl RowWriter {
         });
     }
 
-    pub(crate) fn open(&mut self, out: &mut Vec<u8>, cut: u64, writer: &WriterInfo) {
+    pub(crate) fn open(&mut self, out: &mut Vec<u8>, writer: &WriterInfo) {
         self.push_chained(out, |out| {
             push(out, r#""open":"#);
             push_number(out, writer.epoch);
-            if cut > 0 {
-                push(out, r#","cut":"#);
-                push_number(out, cut);
-            }
             push(out, r#","by":"#);
             push_json(out, &writer.by);
         });
@@ -389,13 +396,16 @@ impl RowWriter {
 
     fn push_chained(&mut self, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
         self.n += 1;
-        let (prev, n) = (self.prev, self.n);
+        let (prev, n, is_synced) = (self.prev, self.n, std::mem::take(&mut self.is_synced));
         self.push_sealed(out, |out| {
             push(out, r#""prev":""#);
             push_hex(out, &prev.0);
             push(out, r#"","n":"#);
             push_number(out, n);
             out.push(b',');
+            if is_synced {
+                push(out, AFTER_SYNC);
+            }
             body(out);
         });
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::damage::{Damage, Ending, Fault, MAX_LISTED_DAMAGE, Report};
 use super::row::{self, ParentIds, ROW_START, Row, RowBody, RowContent, StepRow, WriterInfo};
-use super::{CodecError, FORMAT_VERSION, MAX_ROW_BYTES};
+use super::{CodecError, FORMAT_VERSION, MAX_ROW_BYTES, VERSION_WITH_MARKS};
 use crate::chunk::Chunk;
 use crate::id::{BranchId, Digest, Seal, StepId};
 use crate::payload::Payload;
@@ -33,9 +33,24 @@ pub(crate) struct RowScanner {
     lacks_line_break: bool,
     /// The writer named by the last `open` row.
     writer: Option<WriterInfo>,
+    /// The version in the header, if that is undamaged.
+    version: Option<u64>,
     newer_version: Option<u64>,
+    /// The state before the first fault since the last row that says that all rows before it are durable.
+    unfinished: Option<Box<UnfinishedEnd>>,
+    has_content: bool,
     /// The first bytes of the file, enough to tell whether it is a session file.
     first_bytes: Vec<u8>,
+}
+
+/// The state of a scan before an end that may be unfinished: none of the rows in it need have been acknowledged.
+struct UnfinishedEnd {
+    line: u64,
+    offset: u64,
+    report: Report,
+    expected: u64,
+    last_seal: Option<Seal>,
+    writer: Option<WriterInfo>,
 }
 
 /// The end of a line.
@@ -76,6 +91,7 @@ pub(crate) struct IntactStep<'a> {
 /// let mut file = Encoder::new().finish();
 /// let contents = codec::read(&file)?;
 /// let position = contents.position.expect("the file has rows");
+/// file.truncate(position.length as usize);
 /// let mut encoder = Encoder::append_at(position, "me", contents.payloads);
 /// encoder.push_step(record.head().expect("a step was pushed"))?;
 /// file.extend(encoder.finish());
@@ -84,10 +100,12 @@ pub(crate) struct IntactStep<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct AppendPosition {
+    /// The length up to the last whole row, in bytes. What follows was never acknowledged, and the writer cuts it off.
+    pub length: u64,
     pub(crate) n: u64,
     pub(crate) seal: Seal,
-    /// The number of bytes at the end that belong to a row that was cut off.
-    pub(crate) cut: u64,
+    /// True if rows can say that all rows before them are durable.
+    pub(crate) has_marks: bool,
     /// True if the last row lacks its line break.
     pub(crate) lacks_line_break: bool,
     pub(crate) steps: u64,
@@ -113,6 +131,7 @@ impl RowScanner {
     /// Processes the next bytes of the file.
     pub(crate) fn feed(&mut self, mut block: &[u8], emit: &mut dyn FnMut(&mut Report, IntactRow<'_>)) {
         self.first_bytes.extend(block.iter().take(ROW_START.len() - self.first_bytes.len()));
+        self.has_content = self.has_content || block.iter().any(|byte| *byte != 0);
         while let Some(end) = memchr::memchr(b'\n', block) {
             let (line, rest) = (&block[..end], &block[end + 1..]);
             if self.partial.is_empty() && !self.overlong {
@@ -136,13 +155,55 @@ impl RowScanner {
             self.scan_line(&last_line, LineEnd::EndOfFile, emit);
         }
         self.number_damaged_lines(None);
+        self.cut_unfinished_end();
         match self.newer_version {
             Some(found) => Err(CodecError::NewerVersion { found }),
+            // A file system may leave zeros where nothing was written.
+            None if self.report.rows == 0 && !self.has_content => {
+                let (bytes, lines) = (self.report.bytes, self.report.lines);
+                let ending = if bytes == 0 { Ending::Open } else { Ending::Cut { bytes } };
+                self.report = Report { bytes, lines, ending, ..Report::default() };
+                Ok(())
+            }
             None if self.report.rows == 0 && !ROW_START.as_bytes().starts_with(&self.first_bytes) => {
                 Err(CodecError::NotARecord)
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns the line at which an unfinished end begins, once the whole file was scanned.
+    pub(crate) fn cut_line(&self) -> Option<u64> {
+        self.unfinished.as_ref().map(|end| end.line)
+    }
+
+    /// Goes back to the state before an unfinished end.
+    fn cut_unfinished_end(&mut self) {
+        let Some(end) = &self.unfinished else { return };
+        let (bytes, lines) = (self.report.bytes, self.report.lines);
+        let ending = Ending::Cut { bytes: bytes - end.offset };
+        self.report = Report { bytes, lines, ending, ..end.report.clone() };
+        (self.expected, self.last_seal, self.writer) = (end.expected, end.last_seal, end.writer.clone());
+        self.lacks_line_break = false;
+    }
+
+    /// Notes a fault in the current line: unless a later row says that all before it was durable, the file ends here.
+    fn begin_unfinished_end(&mut self) {
+        if self.has_marks() && self.unfinished.is_none() {
+            self.unfinished = Some(Box::new(UnfinishedEnd {
+                line: self.report.lines,
+                offset: self.report.bytes,
+                report: self.report.clone(),
+                expected: self.expected,
+                last_seal: self.last_seal,
+                writer: self.writer.clone(),
+            }));
+        }
+    }
+
+    /// Returns true if rows say that all rows before them are durable.
+    fn has_marks(&self) -> bool {
+        self.version.is_some_and(|version| version >= VERSION_WITH_MARKS)
     }
 
     /// Returns the location at which the file can be continued; `None` if it has no row.
@@ -152,12 +213,12 @@ impl RowScanner {
             Ending::Cut { bytes } => bytes,
             Ending::Open | Ending::Closed => 0,
         };
-        let lacks_line_break = self.lacks_line_break;
         Some(AppendPosition {
+            length: self.report.bytes - cut,
             n,
             seal,
-            cut,
-            lacks_line_break,
+            has_marks: self.has_marks(),
+            lacks_line_break: self.lacks_line_break && cut == 0,
             steps: self.report.steps,
             epoch: self.writer.as_ref().map_or(0, |it| it.epoch),
         })
@@ -184,11 +245,15 @@ impl RowScanner {
         }
         self.report.lines += 1;
         if std::mem::take(&mut self.overlong) || line.len() >= MAX_ROW_BYTES {
+            self.begin_unfinished_end();
             self.add_damaged_line(line.len() as u64, Fault::NotARow);
         } else {
             match row::parse(line) {
                 Ok(row) => self.add_row(row, 0, emit),
-                Err(fault) => self.salvage(line, fault, end, emit),
+                Err(fault) => {
+                    self.begin_unfinished_end();
+                    self.salvage(line, fault, end, emit);
+                }
             }
         }
         self.report.bytes += line.len() as u64;
@@ -258,14 +323,22 @@ impl RowScanner {
 
     fn add_row(&mut self, row: Row<'_>, start: u64, emit: &mut dyn FnMut(&mut Report, IntactRow<'_>)) {
         let n = row.n();
-        let (prev, content) = match row.body {
+        let (prev, after_sync, content) = match row.body {
             RowBody::Header { version } if version > FORMAT_VERSION && self.report.rows == 0 => {
                 self.newer_version = Some(version);
                 return;
             }
-            RowBody::Header { .. } => (None, None),
-            RowBody::Chained { prev, content, .. } => (Some(prev), Some(content)),
+            RowBody::Header { version } => {
+                self.version.get_or_insert(version);
+                (None, false, None)
+            }
+            RowBody::Chained { prev, after_sync, content, .. } => (Some(prev), after_sync, Some(content)),
         };
+        // All that stands before such a row was durable. If it cannot be read now, that is damage.
+        let is_mark = n >= self.expected && (after_sync || matches!(content, Some(RowContent::End { .. })));
+        if is_mark {
+            self.unfinished = None;
+        }
         let location = RowLocation { line: self.report.lines, offset: self.report.bytes + start, n };
         let step = match &content {
             Some(RowContent::Step(step)) => Some(step.id),
@@ -278,12 +351,16 @@ impl RowScanner {
             self.number_damaged_lines(Some(n));
         }
         if n < self.expected && self.last_seal == Some(row.seal) {
+            self.begin_unfinished_end();
             return self.report.add(location.damage(step, Fault::Duplicate));
         }
-        self.report.rows += 1;
         if let Some(fault) = self.position_fault(n, prev) {
+            if !is_mark {
+                self.begin_unfinished_end();
+            }
             self.report.add(location.damage(step, fault));
         }
+        self.report.rows += 1;
         if n >= self.expected {
             self.expected = n + 1;
             self.last_seal = Some(row.seal);

@@ -89,6 +89,9 @@ impl Verifier {
     /// Returns the report, or `None` if the file has to be read again from its beginning.
     pub fn end(&mut self) -> Result<Option<Report>, CodecError> {
         self.scanner.finish(&mut |_, row| self.references.add(&row))?;
+        if let Some(line) = self.scanner.cut_line() {
+            self.references.next_pass.retain(|_, damage| damage.line < line);
+        }
         let scanned = std::mem::take(&mut self.scanner).report;
         let report = self.report.get_or_insert(scanned);
         let mut missing = self.references.end_pass();

@@ -6,6 +6,7 @@ use rath_record::codec::{self, Encoder, Ending, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{Digest, Parent, Parents, Record, Stamp, Step};
 
+use crate::codec::reseal;
 use crate::support::branch;
 
 fn push_user(record: &mut Record, text: &str) -> Step {
@@ -15,11 +16,11 @@ fn push_user(record: &mut Record, text: &str) -> Step {
 /// Returns a file that was closed, continued, cut in the middle of a row, and continued again.
 pub(crate) fn file() -> Vec<u8> {
     let mut record = Record::new();
-    let mut encoder = Encoder::new().with_writer("one");
+    let mut encoder = Encoder::for_appending().with_writer("one");
     encoder.push_step(&push_user(&mut record, "first")).expect("short");
     encoder.close();
     let mut file = encoder.take_bytes();
-    let mut encoder = continue_file(&file, "two");
+    let mut encoder = continue_file(&mut file, "two");
     encoder.push_step(&push_user(&mut record, "second").redacted()).expect("short");
     let whole = file.len() + encoder.buffered_bytes();
     file.append(&mut encoder.take_bytes());
@@ -28,7 +29,7 @@ pub(crate) fn file() -> Vec<u8> {
     file.append(&mut encoder.take_bytes());
     file.truncate(whole + 100);
     let mut record = lost;
-    let mut encoder = continue_file(&file, "three");
+    let mut encoder = continue_file(&mut file, "three");
     encoder.push_step(&push_user(&mut record, "third")).expect("short");
     encoder.push_gone(Digest([7; 32]), None);
     let parents = Parents::One(Parent::Missing(Box::new(rath_record::StepId([7; 32]))));
@@ -39,9 +40,11 @@ pub(crate) fn file() -> Vec<u8> {
     file
 }
 
-fn continue_file(file: &[u8], who: &str) -> Encoder {
+fn continue_file(file: &mut Vec<u8>, who: &str) -> Encoder {
     let opened = codec::read(file).expect("a file of ours");
-    Encoder::append_at(opened.position.expect("it has rows"), who, opened.payloads)
+    let position = opened.position.expect("it has rows");
+    file.truncate(position.length as usize);
+    Encoder::append_at(position, who, opened.payloads)
 }
 
 #[test]
@@ -49,7 +52,7 @@ fn a_continued_file_is_whole() {
     let opened = codec::read(&file()).expect("a file of ours");
     assert!(opened.report.is_whole(), "{:?}", opened.report);
     let report = &opened.report;
-    assert_eq!((report.steps, report.cuts, report.gone, report.withheld), (4, 1, 1, 1));
+    assert_eq!((report.steps, report.cuts, report.gone, report.withheld), (4, 0, 1, 1));
     assert_eq!(opened.writer.map(|writer| (writer.epoch, writer.by)), Some((3, "three".to_owned())));
     expect![[r#"
         ○  c9d41a9b b1  note: after what is lost
@@ -75,13 +78,101 @@ fn a_cut_file_is_reported_until_a_writer_continues_it() {
         if let Some(position) = opened.position {
             let mut encoder = Encoder::append_at(position, "another", opened.payloads);
             encoder.close();
-            let mended = [&file[..end], &encoder.take_bytes()].concat();
+            let mended = [&file[..position.length as usize], &encoder.take_bytes()].concat();
             let report = codec::read(&mended).expect("a file of ours").report;
             assert!(report.damage.is_empty() || !opened.report.damage.is_empty(), "cut at {end}: {:?}", report.damage);
             assert_eq!(report.ending, Ending::Closed, "cut at {end}");
             assert_eq!(report.steps, opened.report.steps, "cut at {end}");
         }
     }
+}
+
+/// Writes a file as a store does, in groups of rows of which each is durable before the next is written. Returns the length of
+/// the file after each group.
+pub(crate) fn grouped_file() -> (Vec<u8>, Vec<usize>) {
+    let mut record = Record::new();
+    let mut encoder = Encoder::for_appending();
+    let (mut file, mut ends) = (Vec::new(), Vec::new());
+    let mut write = |encoder: &mut Encoder| {
+        file.append(&mut encoder.take_bytes());
+        encoder.mark_synced();
+        ends.push(file.len());
+    };
+    write(&mut encoder);
+    encoder = encoder.with_writer("one");
+    for group in 0..5 {
+        for nth in 0..3 {
+            let text = format!("step {nth} of group {group}").repeat(if nth == 1 { 900 } else { 1 });
+            encoder.push_step(&push_user(&mut record, &text)).expect("short");
+        }
+        write(&mut encoder);
+    }
+    (file, ends)
+}
+
+#[test]
+fn a_torn_last_group_is_an_unfinished_end_and_no_damage() {
+    let (whole, ends) = grouped_file();
+    for (group, pair) in ends.windows(2).enumerate() {
+        let (durable, end) = (pair[0], pair[1]);
+        let steps = codec::read(&whole[..durable]).expect("a file of ours").report.steps;
+        for sector in (durable..end).step_by(512) {
+            for torn in 1..=3 {
+                // One, two or three sectors are not written; those behind them are.
+                let mut file = whole[..end].to_vec();
+                file[sector..end.min(sector + torn * 512)].fill(0);
+                let opened = codec::read(&file).expect("a file of ours");
+                assert_eq!(opened.report.damage, [], "group {group}, sector {sector}");
+                assert!(matches!(opened.report.ending, Ending::Cut { .. }), "group {group}, sector {sector}");
+                assert!((steps..steps + 3).contains(&opened.report.steps), "group {group}, sector {sector}");
+                let mut verifier = codec::Verifier::new();
+                let verified = loop {
+                    verifier.feed(&file);
+                    if let Some(report) = verifier.end().expect("a file of ours") {
+                        break report;
+                    }
+                };
+                assert_eq!(verified, opened.report, "group {group}, sector {sector}");
+                assert_eq!(opened.steps.len() as u64, opened.report.steps);
+                let mut encoder = continue_file(&mut file, "another");
+                assert!((durable..end).contains(&file.len()));
+                encoder.close();
+                file.append(&mut encoder.take_bytes());
+                assert!(codec::read(&file).expect("a file of ours").report.is_whole());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_group_before_the_last_is_damage() {
+    let (whole, ends) = grouped_file();
+    for (group, pair) in ends[..ends.len() - 1].windows(2).enumerate() {
+        for sector in (pair[0]..pair[1]).step_by(512) {
+            let mut file = whole.clone();
+            file[sector..pair[1].min(sector + 512)].fill(0);
+            let opened = codec::read(&file).expect("a file of ours");
+            assert!(!opened.report.damage.is_empty(), "group {group}, sector {sector}");
+            assert!(opened.report.steps >= 11, "what is undamaged is read");
+        }
+    }
+}
+
+#[test]
+fn a_cut_row_that_an_earlier_version_kept_is_no_damage() {
+    let mut record = Record::new();
+    let mut encoder = Encoder::new().with_writer("one");
+    encoder.push_step(&push_user(&mut record, "first")).expect("short");
+    let mut file = encoder.take_bytes();
+    let cut = br#"{"seal":"0123"#;
+    let before = codec::read(&file).expect("a file of ours");
+    let mut encoder = Encoder::append_at(before.position.expect("rows"), "two", []);
+    let open = String::from_utf8(encoder.take_bytes()).expect("UTF-8");
+    let open = reseal(open.trim_end().replace(r#""open":2,"#, &format!(r#""open":2,"cut":{},"#, cut.len())).as_str());
+    file.extend_from_slice(cut);
+    file.extend_from_slice(format!("\n{open}\n").as_bytes());
+    let report = codec::read(&file).expect("a file of ours").report;
+    assert_eq!((report.damage, report.cuts, report.steps), (vec![], 1, 1));
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn files() -> Vec<Vec<u8>> {
     let mut whole: Vec<_> = seeds.chain([compat.into()]).map(|path| std::fs::read(path).expect("a file")).collect();
     whole.sort();
     whole.push(crate::appending::file());
+    whole.push(crate::appending::grouped_file().0);
     let mut files = Vec::new();
     for file in whole {
         for nth in 0..40 {
@@ -55,6 +56,9 @@ fn spellings(file: &str) -> Vec<Vec<u8>> {
         (r#""version":1}"#, r#""version":0}"#),
         (r#""version":1}"#, r#""version":1,"more":2}"#),
         (r#""version":1}"#, r#""version":2}"#),
+        (r#""version":1}"#, r#""version":3}"#),
+        (r#""n":2,"#, r#""n":2,"after_sync":true,"#),
+        (r#""n":2,"#, r#""n":2,"after_sync":false,"#),
         (r#""kind":"forked""#, r#""kind":"spooned""#),
     ];
     let respelled = |(from, to)| {

@@ -24,9 +24,9 @@ use self::signatures::SignatureFile;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
-    Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored, rath_dir,
-    right_lost,
+    BranchSummary, CheckReport, Damage, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
+    StoredBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored,
+    rath_dir, right_lost,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -172,6 +172,14 @@ impl Jsonl {
         reader.finish().map_err(|error| codec_error(&path, &error))
     }
 
+    /// Reads a whole file. None if another process has deleted it.
+    fn read_if_there(&self, family: BranchId) -> Result<Option<FileContents>> {
+        match self.read_file(family) {
+            Err(_) if !self.path(family).exists() => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
     /// Lists the branches in the file of a session.
     fn list_file(&self, family: BranchId) -> Result<Vec<BranchSummary>> {
         let path = self.path(family);
@@ -205,12 +213,11 @@ impl Jsonl {
         if open.is_some() {
             return Ok(open);
         }
-        for family in self.families()? {
-            if self.list_file(family)?.iter().any(|summary| summary.branch == branch) {
-                return Ok(Some(family));
-            }
-        }
-        Ok(None)
+        let holds = |family: &BranchId| {
+            // A file that is no session file, or was deleted meanwhile, has no branches.
+            self.list_file(*family).is_ok_and(|list| list.iter().any(|summary| summary.branch == branch))
+        };
+        Ok(self.families()?.into_iter().find(holds))
     }
 
     fn no_such(&self, branch: BranchId) -> StoreError {
@@ -229,15 +236,19 @@ impl Jsonl {
         }
         let opened = self.read_file(family)?;
         let branches: HashMap<_, _> = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
+        let length = opened.position.map_or(0, |position| position.length);
+        let cut = || -> io::Result<()> {
+            if file.metadata()?.len() > length {
+                // Windows does not shorten a file that was opened for appending.
+                OpenOptions::new().write(true).open(&path)?.set_len(length)?;
+            }
+            // The last writer may have been killed before it synced what it wrote.
+            file.sync_data()
+        };
+        cut().map_err(|error| self.io_error("write to", error))?;
         let encoder = match opened.position {
             Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
-            // Cut in its first row: nothing in the file was ever reported as durable.
-            None => {
-                // Windows does not shorten a file that was opened for appending.
-                let emptied = OpenOptions::new().write(true).truncate(true).open(&path);
-                emptied.map_err(|error| self.io_error("write to", error))?;
-                Encoder::new().with_writer(holder.to_json())
-            }
+            None => self.begin_file(&file, holder)?,
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
         let signatures = SignatureFile::new(&path);
@@ -284,11 +295,20 @@ impl Jsonl {
         let file = made.map_err(|error| self.io_error("write to", error))?;
         let lock = self.separate_lock(family)?;
         lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
+        let encoder = self.begin_file(&file, holder)?;
         super::sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
-        let encoder = Encoder::new().with_writer(holder.to_json());
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
         let signatures = SignatureFile::new(&self.path(family));
         Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true })
+    }
+
+    /// Writes the header of an empty file. It is durable before any other row is written: by the header a file is recognised.
+    fn begin_file(&self, mut file: &File, holder: &Holder) -> Result<Encoder> {
+        let mut encoder = Encoder::for_appending();
+        let written = file.write_all(&encoder.take_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|error| self.io_error("write to", error))?;
+        encoder.mark_synced();
+        Ok(encoder.with_writer(holder.to_json()))
     }
 
     /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
@@ -315,7 +335,9 @@ impl Jsonl {
         }
         let (home, epoch) = match &write.right {
             WriteRight::New(holder) => {
-                if self.path(write.branch).exists() && !state.open.contains_key(&write.branch) {
+                if !state.open.contains_key(&write.branch)
+                    && self.read_if_there(write.branch)?.is_some_and(|file| !file.steps.is_empty())
+                {
                     return Ok(Err(branch_moved(write.branch)));
                 }
                 (self.file_for(state, write, holder)?, FIRST_EPOCH)
@@ -380,9 +402,13 @@ impl Jsonl {
                 // Before the steps: a process that is killed in between leaves none of its steps unsigned.
                 open.signatures.write()?;
                 open.file.write_all(&open.encoder.take_bytes())?;
-                written.push(&open.file);
+                written.push(open);
             }
-            written.into_iter().try_for_each(File::sync_data)
+            for open in written {
+                open.file.sync_data()?;
+                open.encoder.mark_synced();
+            }
+            Ok(())
         };
         let done = sync().map_err(|error| self.io_error("write to", error));
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
@@ -411,7 +437,7 @@ impl Jsonl {
                 StoreError::new(StoreErrorKind::Damaged, message).with_hint("`rath salvage` copies what is good")
             );
         }
-        let mut encoder = Encoder::new();
+        let mut encoder = Encoder::for_appending();
         let mut known = HashSet::new();
         // In the order of the rows: where two steps continue from one, the branch follows the first.
         for step in &opened.steps {
@@ -511,11 +537,8 @@ impl StoreBackend for Jsonl {
     }
 
     fn list(&self) -> Result<Vec<BranchSummary>> {
-        let mut list = Vec::new();
-        for family in self.families()? {
-            list.extend(self.list_file(family)?);
-        }
-        Ok(list)
+        // A file that cannot be read costs its own session only: `check` names it.
+        Ok(self.families()?.into_iter().filter_map(|family| self.list_file(family).ok()).flatten().collect())
     }
 
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {
@@ -563,10 +586,19 @@ impl StoreBackend for Jsonl {
     fn check(&self) -> Result<CheckReport> {
         let mut check = CheckReport::default();
         for family in self.families()? {
-            let opened = self.read_file(family)?;
-            check.branches += branches(&opened).len() as u64;
-            check.steps += opened.report.steps;
-            check.damage.extend(damage(&self.path(family), &opened));
+            match self.read_if_there(family) {
+                Ok(Some(opened)) => {
+                    check.branches += branches(&opened).len() as u64;
+                    check.steps += opened.report.steps;
+                    check.damage.extend(damage(&self.path(family), &opened));
+                }
+                Ok(None) => {}
+                Err(error) => check.damage.push(Damage {
+                    place: self.path(family).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                    step: None,
+                    what: error.to_string(),
+                }),
+            }
         }
         Ok(check)
     }
@@ -589,7 +621,7 @@ impl StoreBackend for Jsonl {
         let own: HashSet<StepId> =
             Lineage::new(self.read_file(family)?.heads).walk().into_iter().map(Step::id).collect();
         for other in self.families()?.into_iter().filter(|other| *other != family) {
-            let others = self.read_file(other)?;
+            let Some(others) = self.read_if_there(other)? else { continue };
             let rests = Lineage::new(others.heads).walk().into_iter().any(|step| own.contains(&step.id()));
             if rests {
                 let message = format!("the session {} rests on {}", other.short(), family.short());
@@ -598,7 +630,8 @@ impl StoreBackend for Jsonl {
         }
         let _locked = self.lock_idle(family)?;
         let bytes = std::fs::metadata(&path).map_or(0, |facts| facts.len());
-        std::fs::remove_file(&path).map_err(|error| self.io_error("write to", error))?;
+        let removed = std::fs::remove_file(&path).and_then(|()| super::sync_folder(&self.folder));
+        removed.map_err(|error| self.io_error("write to", error))?;
         let _ = std::fs::remove_file(SignatureFile::path(&path));
         // A lock file that stays does no harm.
         let _ = lock_path(&path).map(std::fs::remove_file);

@@ -95,6 +95,12 @@ impl Sqlite {
         let is_there = file.try_exists().map_err(|error| failed(&uri, "open", error))?;
         let opened = is_there.then(|| DatabaseFile::open(file)).transpose();
         let opened = opened.map_err(|error| failed(&uri, "open", error))?;
+        if create == Create::IfMissing {
+            opened
+                .iter()
+                .try_for_each(|opened| schema::empty_if_zero(file, opened))
+                .map_err(|error| failed(&uri, "open", error))?;
+        }
         let header = schema::read_header(file, &uri, opened.as_ref(), create)?;
         if !is_there {
             if create == Create::Never {

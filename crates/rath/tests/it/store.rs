@@ -8,6 +8,8 @@ mod damage;
 mod faults;
 mod kill;
 mod laws;
+#[cfg(target_os = "linux")]
+mod power_cut;
 mod race;
 mod size;
 mod sqlite_file;

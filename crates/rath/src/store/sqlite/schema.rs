@@ -178,6 +178,15 @@ pub(super) fn open_for_reading(
     Ok(connection)
 }
 
+/// Empties a file of zeros: a power cut may leave the first page of a store so, while the store is being created.
+pub(super) fn empty_if_zero(path: &Path, file: &DatabaseFile) -> std::io::Result<()> {
+    let is_zero = |bytes: Vec<u8>| !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
+    if file.length()? <= PAGE_BYTES as u64 && is_zero(file.read_start(PAGE_BYTES as u64)?) {
+        std::fs::OpenOptions::new().write(true).open(path)?.set_len(0)?;
+    }
+    Ok(())
+}
+
 /// Reads and checks the header of a file before SQLite opens it. The header of a new file is empty.
 pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, create: Create) -> Result<Vec<u8>> {
     // SQLite would delete the WAL.
@@ -189,7 +198,7 @@ pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, c
     let Some(file) = file else { return Ok(Vec::new()) };
     let header = file.read_start(HEADER_BYTES).map_err(|error| failed(uri, "read", error))?;
     // An empty file is a store that is being created, or was about to be.
-    if header.is_empty() && create == Create::Never {
+    if header.iter().all(|byte| *byte == 0) && create == Create::Never {
         let message = format!("there is no store at {}: the file is empty", path.display());
         return Err(StoreError::new(StoreErrorKind::Store, message).with_hint(NO_STORE_HINT));
     }

@@ -19,7 +19,7 @@ pub(crate) fn uri(kind: &str, folder: &Path) -> String {
     format!("{kind}:{}", folder.join("store").display())
 }
 
-pub(crate) use rath_test_support::exhaustive;
+pub(crate) use rath_test_support::{Chance, exhaustive};
 
 /// A setting that a child was started with.
 pub(crate) fn setting(name: &str) -> String {
@@ -41,19 +41,6 @@ pub(crate) fn append_line(path: impl AsRef<Path>, line: &str) {
 pub(crate) fn lines(path: impl AsRef<Path>) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
-}
-
-/// Numbers that look random and are the same every time.
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ bits >> 31) % most.max(1)
-    }
 }
 
 /// Everything in a store.
