@@ -20,6 +20,9 @@ use crate::output::{self, BRANCH};
 /// A question, and the channel for its answer.
 pub(crate) type PendingQuestion = (Question, oneshot::Sender<Reply>);
 
+/// The answer to the model for a call that cannot be shown as it is.
+const UNSHOWABLE: &str = "it holds a text that looks like a secret, so the user cannot be shown what it does";
+
 /// Returns the name under which decisions of the user are recorded.
 pub(crate) fn user_name() -> String {
     known_user_name().unwrap_or_else(|| "the user".to_owned())
@@ -46,7 +49,13 @@ pub(crate) fn asking(policy: Policy) -> (Policy, Option<mpsc::UnboundedReceiver<
 /// A rule that holds always is written to the user's configuration, for the project in `directory`.
 pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) -> Reply {
     keyboard::discard_typed();
-    show(question);
+    let text = shown_text(question);
+    // The person would decide about something else than what runs.
+    if output::has_secrets(&text) {
+        output::message!("refused: a call of {} holds a secret, and cannot be shown", one_line(&question.call.tool));
+        return Reply::Deny { by: "rath".to_owned(), reason: UNSHOWABLE.to_owned() };
+    }
+    show(question, &text);
     let by = user_name();
     loop {
         output::prompt("> ");
@@ -77,14 +86,18 @@ pub(crate) async fn ask(question: &Question, directory: &Path, cancel: &Cancel) 
     }
 }
 
-fn show(question: &Question) {
-    let Question { call, module, why, rule, preview, rules, .. } = question;
+/// Returns all that a call will do: the whole command, or the changes to a file.
+fn shown_text(question: &Question) -> String {
+    let arguments = question.call.arguments.as_str().unwrap_or_default();
+    question.preview.clone().unwrap_or_else(|| whole_argument(arguments))
+}
+
+fn show(question: &Question, text: &str) {
+    let Question { call, module, why, rule, rules, .. } = question;
     let who = one_line(module.as_deref().unwrap_or("agent"));
     let rule = rule.as_deref().filter(|rule| !rule.starts_with("mode ")).map(|rule| format!(": {}", one_line(rule)));
     let why = format!("{}{}", one_line(why), rule.unwrap_or_default());
     output::message!("{who} wants to use {BRANCH}{}{BRANCH:#} ({why}):", one_line(&call.tool));
-    let arguments = call.arguments.as_str().unwrap_or_default();
-    let text = preview.clone().unwrap_or_else(|| whole_argument(arguments));
     for line in text.lines() {
         output::message!("  {}", rath::record::draw::printable(line));
     }

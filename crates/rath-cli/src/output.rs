@@ -29,6 +29,11 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 /// The secrets of the user, which are not printed.
 static SECRETS: LazyLock<Secrets> = LazyLock::new(agent::secrets);
 
+/// Returns true if a text has secrets, which are not printed.
+pub(crate) fn has_secrets(text: &str) -> bool {
+    SECRETS.hide(text).is_some()
+}
+
 /// The exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rath_record::chunk::{Chunk, Effect, Merged, Strategy, TextKind};
 use secrecy::{ExposeSecret, SecretString};
 
+use decoded::{DecodedLayers, LineBreaks, TextEnd};
 use known::KnownValues;
 
 pub use stream::SecretStream;
@@ -169,18 +170,34 @@ impl Secrets {
 
     /// Returns true if a text holds one of the values that were added, in any of the forms in which they are hidden.
     pub fn has_known_value(&self, text: &str) -> bool {
-        let mut matches = Vec::new();
-        self.sets().for_each(|set| set.find(text, &mut matches));
-        !matches.is_empty()
+        let mut is_found = false;
+        self.find_known(text.as_bytes(), &mut |_, _| is_found = true);
+        is_found
     }
 
-    fn find(&self, text: &str) -> Vec<SecretMatch<'_>> {
+    fn find<'a>(&'a self, text: &str) -> Vec<SecretMatch<'a>> {
         let mut matches = Vec::new();
         if text.len() >= MIN_VALUE_BYTES {
-            self.sets().for_each(|set| set.find(text, &mut matches));
-            patterns::find(text, &mut matches);
+            let add = &mut |range, source| add_match(&mut matches, range, source);
+            self.find_known(text.as_bytes(), add);
+            search(text.as_bytes(), LineBreaks::Kept, &mut |text, add| patterns::find(text, add), add);
         }
         matches
+    }
+
+    fn find_known<'a>(&'a self, text: &[u8], add: &mut AddMatch<'_, 'a>) {
+        if self.has_values() {
+            let find = &mut |text: &[u8], add: &mut AddMatch<'_, 'a>| self.sets().for_each(|set| set.find(text, add));
+            search(text, LineBreaks::Joined, find, add);
+        }
+    }
+
+    /// Returns the start of the longest end of the text that may be the beginning of a secret, or the length of the text.
+    fn unfinished_from(&self, text: &str) -> usize {
+        let text = text.as_bytes();
+        let known = |text: &[u8]| self.sets().map(|set| set.unfinished_from(text)).min().unwrap_or(text.len());
+        let start = unfinished(text, LineBreaks::Kept, patterns::unfinished_from);
+        if self.has_values() { start.min(unfinished(text, LineBreaks::Joined, known)) } else { start }
     }
 
     /// Finds all secrets in a text, in order. Secrets that overlap are one.
@@ -211,6 +228,41 @@ impl Secrets {
         }
         hidden.push_str(&text[from.min(part.end)..part.end]);
         hidden
+    }
+}
+
+/// A function that takes a secret that was found.
+type AddMatch<'f, 'a> = dyn FnMut(Range<usize>, SecretSource<'a>) + 'f;
+
+/// Searches a text, and the text with its escapes undone.
+fn search<'a>(
+    text: &[u8],
+    breaks: LineBreaks,
+    find: &mut dyn FnMut(&[u8], &mut AddMatch<'_, 'a>),
+    add: &mut AddMatch<'_, 'a>,
+) {
+    find(text, add);
+    let layers = DecodedLayers::new(text, breaks, TextEnd::Final);
+    for (nth, decoded) in layers.iter() {
+        find(decoded, &mut |range, source| add(layers.origin(nth, range.start)..layers.origin(nth, range.end), source));
+    }
+}
+
+/// Returns the earliest start of a secret that a text cuts off, also in the text with its escapes undone.
+fn unfinished(text: &[u8], breaks: LineBreaks, find: impl Fn(&[u8]) -> usize) -> usize {
+    let layers = DecodedLayers::new(text, breaks, TextEnd::Open);
+    let decoded = layers.iter().map(|(nth, text)| layers.origin(nth, find(text)));
+    decoded.fold(find(text), usize::min)
+}
+
+/// Adds a match, or extends the last one if it has the same source and overlaps.
+fn add_match<'a>(matches: &mut Vec<SecretMatch<'a>>, range: Range<usize>, source: SecretSource<'a>) {
+    match matches
+        .last_mut()
+        .filter(|last| last.source == source && range.start <= last.range.end && last.range.start <= range.end)
+    {
+        Some(last) => last.range = last.range.start.min(range.start)..last.range.end.max(range.end),
+        None => matches.push(SecretMatch { range, source }),
     }
 }
 

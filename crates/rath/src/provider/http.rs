@@ -376,7 +376,9 @@ impl HttpClient {
     /// Returns the text of a body without the keys in it.
     fn without_keys(&self, bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        self.keys.hide(&text).unwrap_or(text)
+        let text = self.keys.hide(&text).unwrap_or(text);
+        // In other forms too: what is cut later would not be recognised.
+        self.secrets().hide(&text).unwrap_or(text)
     }
 
     fn not_json(&self, bytes: &[u8]) -> ProviderError {

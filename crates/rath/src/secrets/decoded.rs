@@ -1,47 +1,85 @@
 //! Texts with their escapes undone and their long lines joined.
 
-use std::ops::Range;
-
 /// A text with its escapes undone, and the position in the original that each byte comes from.
 ///
 /// Undone are the escapes of URLs (`%2F`), of JSON and of shells (`\n`, `\"`, `\u002F`, `\x2F`, a line break behind a
 /// backslash), and the breaks between lines as long as those of Base64 in mail and in certificates.
-pub(super) struct DecodedText {
-    pub(super) bytes: Vec<u8>,
+struct DecodedText {
+    bytes: Vec<u8>,
     /// The position of each byte, and of the end.
     origins: Vec<usize>,
 }
 
+/// The most times that escapes are undone: JSON in JSON in JSON.
+const MAX_DECODINGS: usize = 3;
 /// The fewest characters before a line break that is left out: programs break Base64 at 60, 64 or 76 characters.
 const MIN_LINE_BYTES: usize = 40;
 /// The longest escape: two units of UTF-16.
 const MAX_ESCAPE_BYTES: usize = 12;
 
-impl DecodedText {
-    /// Decodes a text. Returns `None` if it has neither an escape that not all writers use, nor a long line.
-    pub(super) fn new(text: &[u8]) -> Option<Self> {
-        let mut hits = memchr::memchr3_iter(b'%', b'\\', b'\n', text);
-        hits.any(|at| is_decoded(text, at)).then(|| DecodedText::decode(text))
-    }
+/// A text with its escapes undone once, twice and three times, as far as it has any.
+pub(super) struct DecodedLayers(Vec<DecodedText>);
 
-    /// Decodes a text that continues. The beginning of an escape at its end is left out.
-    pub(super) fn of_beginning(text: &[u8]) -> Option<Self> {
-        let end = unfinished_escape(text).unwrap_or(text.len());
-        match DecodedText::new(&text[..end]) {
-            None if end < text.len() => Some(DecodedText::decode(&text[..end])),
-            decoded => decoded,
+/// The treatment of line breaks behind lines as long as those of Base64.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum LineBreaks {
+    /// Left out: a value may continue in the next line.
+    Joined,
+    Kept,
+}
+
+/// The end of a text.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum TextEnd {
+    Final,
+    /// The text continues. The beginning of an escape at its end is left out.
+    Open,
+}
+
+impl DecodedLayers {
+    pub(super) fn new(text: &[u8], breaks: LineBreaks, end: TextEnd) -> Self {
+        let mut layers: Vec<DecodedText> = Vec::new();
+        while layers.len() < MAX_DECODINGS
+            && let Some(next) = DecodedText::new(layers.last().map_or(text, |layer| &layer.bytes), breaks, end)
+        {
+            layers.push(next);
         }
+        DecodedLayers(layers)
     }
 
-    fn decode(text: &[u8]) -> Self {
+    /// Returns the bytes of each layer.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.0.iter().enumerate().map(|(nth, layer)| (nth, &*layer.bytes))
+    }
+
+    /// Returns the position in the original of a position in a layer.
+    pub(super) fn origin(&self, layer: usize, at: usize) -> usize {
+        self.0[..=layer].iter().rev().fold(at, |at, layer| layer.origins[at])
+    }
+}
+
+impl DecodedText {
+    /// Decodes a text. Returns `None` if it has neither an escape that not all writers use, nor a break to leave out.
+    fn new(text: &[u8], breaks: LineBreaks, end: TextEnd) -> Option<Self> {
+        let whole = match end {
+            TextEnd::Final => text,
+            TextEnd::Open => &text[..unfinished_escape(text).unwrap_or(text.len())],
+        };
+        let mut hits = memchr::memchr3_iter(b'%', b'\\', b'\n', whole);
+        let is_decoded = whole.len() < text.len() || hits.any(|at| is_decoded(whole, at, breaks));
+        is_decoded.then(|| DecodedText::decode(whole, breaks))
+    }
+
+    fn decode(text: &[u8], breaks: LineBreaks) -> Self {
         let mut decoded = DecodedText { bytes: Vec::with_capacity(text.len()), origins: Vec::new() };
+        let is_joined = |at: usize| breaks == LineBreaks::Joined && follows_long_line(text, at);
         let mut at = 0;
         while at < text.len() {
             let (unit, length) = match text[at] {
                 b'%' => decode_percent(&text[at..]),
-                b'\\' if follows_long_line(text, at) => decode_break(&text[at..]).or(decode_backslash(&text[at..])),
+                b'\\' if is_joined(at) => decode_break(&text[at..]).or(decode_backslash(&text[at..])),
                 b'\\' => decode_backslash(&text[at..]),
-                b'\r' | b'\n' if follows_long_line(text, at) => decode_break(&text[at..]),
+                b'\r' | b'\n' if is_joined(at) => decode_break(&text[at..]),
                 _ => None,
             }
             .unwrap_or((Unit::Byte(text[at]), 1));
@@ -60,15 +98,6 @@ impl DecodedText {
         self.bytes.extend_from_slice(bytes);
         self.origins.extend(bytes.iter().map(|_| origin));
     }
-
-    /// Returns the position in the original of a position in the decoded text.
-    pub(super) fn origin(&self, at: usize) -> usize {
-        self.origins[at]
-    }
-
-    pub(super) fn original_range(&self, range: &Range<usize>) -> Range<usize> {
-        self.origin(range.start)..self.origin(range.end)
-    }
 }
 
 /// A part of a decoded text.
@@ -80,13 +109,14 @@ enum Unit {
 
 /// Returns true if the text is decoded because of the byte at `at`. The escapes of most writers of JSON are not
 /// enough: those forms are searched for as they are.
-fn is_decoded(text: &[u8], at: usize) -> bool {
+fn is_decoded(text: &[u8], at: usize, breaks: LineBreaks) -> bool {
     let rest = &text[at..];
+    let is_joined = || breaks == LineBreaks::Joined && follows_long_line(text, at);
     match rest[0] {
         b'%' => decode_percent(rest).is_some(),
         b'\\' if matches!(rest.get(1), Some(b'u' | b'x' | b'\\' | b'\n' | b'\r')) => decode_backslash(rest).is_some(),
-        b'\\' => rest.get(1) == Some(&b'n') && follows_long_line(text, at),
-        _ => follows_long_line(text, at),
+        b'\\' => matches!(rest.get(1), Some(b'n' | b'r')) && is_joined(),
+        _ => is_joined(),
     }
 }
 

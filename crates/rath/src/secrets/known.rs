@@ -9,8 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::decoded::DecodedText;
-use super::{MIN_VALUE_BYTES, SecretMatch, SecretSource};
+use super::{MIN_VALUE_BYTES, SecretSource};
 
 /// A set of values that are searched for together.
 #[derive(Clone, Default)]
@@ -57,8 +56,6 @@ enum FormEdges {
 const MAX_FORMS_PER_PASS: usize = 60;
 /// The most passes over a text. With more forms, one automaton without vector instructions is faster.
 const MAX_PASSES: usize = 8;
-/// The most times that escapes are undone: JSON in JSON in JSON.
-const MAX_DECODINGS: usize = 3;
 /// The length in bytes of the prefixes that are searched for: long values would make large automata.
 const MAX_PREFIX_BYTES: usize = 24;
 /// The most characters of a name that are shown.
@@ -90,22 +87,8 @@ impl KnownValues {
         self.values().any(|known| known.expose_secret() == value.expose_secret())
     }
 
-    /// Adds every occurrence of one of the values.
-    pub(super) fn find<'a>(&'a self, text: &str, matches: &mut Vec<SecretMatch<'a>>) {
-        self.find_forms(text.as_bytes(), |range, source| add_match(matches, range, source));
-        let mut decoded = DecodedText::new(text.as_bytes()).map(|decoded| vec![decoded]).unwrap_or_default();
-        while let Some(newest) = decoded.last() {
-            self.find_forms(&newest.bytes, |range, source| {
-                let range = decoded.iter().rev().fold(range, |range, text| text.original_range(&range));
-                add_match(matches, range, source);
-            });
-            let next = DecodedText::new(&newest.bytes).filter(|_| decoded.len() < MAX_DECODINGS);
-            let Some(next) = next else { break };
-            decoded.push(next);
-        }
-    }
-
-    fn find_forms<'a>(&'a self, text: &[u8], mut add: impl FnMut(Range<usize>, SecretSource<'a>)) {
+    /// Passes every occurrence of one of the values to `add`.
+    pub(super) fn find<'a>(&'a self, text: &[u8], add: &mut dyn FnMut(Range<usize>, SecretSource<'a>)) {
         let finder = self.finder();
         for pass in &finder.passes {
             let mut from = 0;
@@ -121,23 +104,9 @@ impl KnownValues {
         }
     }
 
-    /// Returns the start of the longest end of the text that may be the beginning of a value, or the length of the text.
-    pub(super) fn unfinished_from(&self, text: &str) -> usize {
-        let mut start = self.unfinished_form(text.as_bytes());
-        let mut decoded = DecodedText::of_beginning(text.as_bytes()).map(|decoded| vec![decoded]).unwrap_or_default();
-        while let Some(newest) = decoded.last() {
-            let found = self.unfinished_form(&newest.bytes);
-            start = start.min(decoded.iter().rev().fold(found, |at, text| text.origin(at)));
-            let next = DecodedText::of_beginning(&newest.bytes).filter(|_| decoded.len() < MAX_DECODINGS);
-            let Some(next) = next else { break };
-            decoded.push(next);
-        }
-        start
-    }
-
     /// Returns the start of the longest end of the text that is the beginning of a form, or all of one if more may follow that
     /// belongs to the value; or the length of the text.
-    fn unfinished_form(&self, text: &[u8]) -> usize {
+    pub(super) fn unfinished_from(&self, text: &[u8]) -> usize {
         let finder = self.finder();
         for start in text.len().saturating_sub(finder.max_bytes)..text.len() {
             // This is asked at every piece of a stream, so most positions have to cost one look.
@@ -189,17 +158,6 @@ impl FormFinder {
     }
 }
 
-/// Adds a match, or extends the last one if it has the same source and overlaps.
-fn add_match<'a>(matches: &mut Vec<SecretMatch<'a>>, range: Range<usize>, source: SecretSource<'a>) {
-    match matches
-        .last_mut()
-        .filter(|last| last.source == source && range.start <= last.range.end && last.range.start <= range.end)
-    {
-        Some(last) => last.range = last.range.start.min(range.start)..last.range.end.max(range.end),
-        None => matches.push(SecretMatch { range, source }),
-    }
-}
-
 impl ValueForm {
     fn bytes(&self) -> &[u8] {
         self.text.expose_secret().as_bytes()
@@ -236,6 +194,8 @@ fn all_forms(nth: usize, value: &SecretString) -> Vec<ValueForm> {
             forms.insert((form, FormEdges::None));
         }
     }
+    // A form whose other escapes were undone.
+    forms.insert((value.replace(' ', "+"), FormEdges::None));
     for hex in [hex_digits(value), hex_digits(value).to_ascii_uppercase()] {
         forms.insert((hex, FormEdges::None));
     }

@@ -12,11 +12,10 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::{SecretMatch, SecretSource};
+use super::SecretSource;
 
-/// Adds every text with the pattern of a key.
-pub(super) fn find(text: &str, matches: &mut Vec<SecretMatch<'_>>) {
-    let bytes = text.as_bytes();
+/// Passes every text with the pattern of a key to `add`.
+pub(super) fn find<'a>(bytes: &[u8], add: &mut dyn FnMut(Range<usize>, SecretSource<'a>)) {
     // Most texts of a step are names and ids, for which preparing the search costs more than the search.
     if bytes.len() < MIN_KEY_BYTES && memchr::memmem::find(bytes, b"://").is_none() {
         return;
@@ -29,14 +28,13 @@ pub(super) fn find(text: &str, matches: &mut Vec<SecretMatch<'_>>) {
         let (_, pattern) = PATTERNS[hint.pattern().as_usize()];
         if let Some((name, range)) = pattern.find(bytes, hint.range()) {
             last_end = range.end;
-            matches.push(SecretMatch { range, source: SecretSource::Pattern(name) });
+            add(range, SecretSource::Pattern(name));
         }
     }
 }
 
 /// Returns the start of the part of the text that may be the beginning of a key, or the length of the text.
-pub(super) fn unfinished_from(text: &str) -> usize {
-    let bytes = text.as_bytes();
+pub(super) fn unfinished_from(bytes: &[u8]) -> usize {
     let hints = PATTERNS.iter().map(|(hint, pattern)| (hint.as_bytes(), *pattern)).filter(|(_, it)| it.hides_hint());
     let cut_hints = hints.filter_map(|(hint, _)| cut_from(bytes, hint).filter(|start| is_word_start(bytes, *start)));
     let whole_hints = HINTS.find_iter(bytes).filter_map(|hint| {

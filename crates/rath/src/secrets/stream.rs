@@ -1,6 +1,6 @@
 //! Hiding secrets in a text that arrives in pieces.
 
-use super::{Secrets, patterns};
+use super::Secrets;
 
 /// A text that arrives in pieces, from which secrets are removed: see [`Secrets::stream`].
 ///
@@ -44,8 +44,7 @@ impl SecretStream {
     pub fn push(&mut self, piece: &str) -> String {
         self.buffer.push_str(piece);
         let length = self.buffer.len();
-        let unfinished = self.secrets.sets().map(|set| set.unfinished_from(&self.buffer));
-        let unfinished = unfinished.min().unwrap_or(length).min(patterns::unfinished_from(&self.buffer));
+        let unfinished = self.secrets.unfinished_from(&self.buffer);
         self.is_begun = unfinished < self.passed;
         self.pass(if length - unfinished > MAX_HELD_BYTES { length } else { unfinished })
     }

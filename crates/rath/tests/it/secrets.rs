@@ -115,6 +115,11 @@ fn a_key_is_found_after_an_escape_and_among_other_text() {
     check(r"a\u003dghp_{36}", r"a\u003d[secret: github token]");
     check("a%3Dghp_{36}%20", "a%3D[secret: github token]%20");
     check("\u{1b}[01;31mghp_{36}\u{1b}[m", "\u{1b}[01;31m[secret: github token]\u{1b}[m");
+    // Escapes that not all writers use, also inside of the key.
+    check(r#"{"c":"curl https://me:\u0024(run)@h"}"#, r#"{"c":"curl https://me:[secret: url password]@h"}"#);
+    check(r#"{"c":"\u0067hp\u005f{36}"}"#, r#"{"c":"[secret: github token]"}"#);
+    check(r#"{"c":"a\\u003d\\u0067hp_{36}"}"#, r#"{"c":"a\\u003d[secret: github token]"}"#);
+    check("https%3A%2F%2Fme%3Apass%40host", "https%3A%2F%2Fme%3A[secret: url password]%40host");
     check("鍵はsk-{48}です", "鍵は[secret: openai key]です");
     check("🔑AKIAIOSFODNN7EXAMPLE🔑", "🔑[secret: aws key id]🔑");
     check("ghp_{36} ghp_{36}", "[secret: github token] [secret: github token]");
@@ -208,6 +213,8 @@ fn a_known_value_is_hidden_in_every_form() {
         "pass%2fword%20%22%c3%a9%22%20%26%20%3cmore%3e".to_owned(),
         "pass%2Fword+%22%C3%A9%22+%26+%3Cmore%3E".to_owned(),
         "pass/word%20%22%C3%A9%22%20&%20%3Cmore%3E".to_owned(),
+        "pass/word+%22%C3%A9%22+&+%3Cmore%3E".to_owned(),
+        "pass%2Fword+\"é\"+%26+<more>".to_owned(),
         STANDARD.encode(value),
         URL_SAFE_NO_PAD.encode(value),
     ];
@@ -218,6 +225,18 @@ fn a_known_value_is_hidden_in_every_form() {
         let encoded = STANDARD.encode(format!("{before}{value}:and more"));
         let hidden = secrets.hide(&encoded).unwrap_or_else(|| panic!("{encoded} is left"));
         assert!(hidden.contains("[secret DB]") && hidden.len() < encoded.len(), "{hidden}");
+    }
+}
+
+#[test]
+fn a_known_value_is_hidden_in_lines_of_base64_however_they_end() {
+    let mut secrets = Secrets::default();
+    assert_eq!(secrets.add("KEY", "hunter2-4711-abcdefghijkl"), AddOutcome::Added);
+    let encoded = STANDARD.encode(format!("{}hunter2-4711-abcdefghijkl{}", "p".repeat(45), " tail".repeat(12)));
+    for end in ["\n", "\r\n", "\\n", "\\r\\n", "\\\\r\\\\n"] {
+        let lines = encoded.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line) + end).collect::<String>();
+        assert!(secrets.has_known_value(&lines), "{end:?}");
+        check_stream(&secrets, &lines);
     }
 }
 

@@ -8,6 +8,7 @@ use super::tree::{Child, Directory, MAX_DEPTH};
 use super::{count, file_error, spec, text};
 use crate::error::ErrorKind;
 use crate::sandbox::{ByteRange, FileKind, Sandbox};
+use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::tool::{Nature, Output, Tool, ToolCx, Touch};
 use crate::workspace::IgnoreRules;
@@ -76,6 +77,7 @@ impl Tool for SearchFiles {
             pattern,
             filter: PathFilter::new(text(&arguments, "glob"))?,
             context: context as usize,
+            secrets: cx.session().secrets().clone(),
             results: SearchResults::default(),
         };
         search.run(text(&arguments, "path")).await?;
@@ -89,6 +91,7 @@ struct FileSearch {
     pattern: Regex,
     filter: PathFilter,
     context: usize,
+    secrets: Secrets,
     results: SearchResults,
 }
 
@@ -187,16 +190,16 @@ impl FileSearch {
             }
             gap = false;
             for (before, line) in lines.iter().enumerate().take(nth).skip(from) {
-                self.results.lines.push(format!("{path}-{}- {}", before + 1, cut_line(line, 0)));
+                self.results.lines.push(format!("{path}-{}- {}", before + 1, cut_line(line, 0, &self.secrets)));
             }
-            self.results.lines.push(format!("{path}:{}: {}", nth + 1, cut_line(line, at.start())));
+            self.results.lines.push(format!("{path}:{}: {}", nth + 1, cut_line(line, at.start(), &self.secrets)));
             written = nth + 1;
             // Up to the next match, which is shown as a match.
             for (after, line) in lines.iter().enumerate().skip(nth + 1).take(self.context) {
                 if self.pattern.is_match(line) {
                     break;
                 }
-                self.results.lines.push(format!("{path}-{}- {}", after + 1, cut_line(line, 0)));
+                self.results.lines.push(format!("{path}-{}- {}", after + 1, cut_line(line, 0, &self.secrets)));
                 written = after + 1;
             }
         }
@@ -218,10 +221,15 @@ impl SearchResults {
 }
 
 /// Cuts a line to the part that is shown, which contains the match.
-fn cut_line(line: &[u8], at: usize) -> String {
+fn cut_line(line: &[u8], at: usize, secrets: &Secrets) -> String {
     let line = String::from_utf8_lossy(line);
     if line.len() <= MAX_LINE_BYTES {
         return line.into_owned();
+    }
+    // Before the line is cut: a part of a secret would not be recognised.
+    let line = secrets.hide(&line).unwrap_or(line.into_owned());
+    if line.len() <= MAX_LINE_BYTES {
+        return line;
     }
     let start = line.floor_char_boundary(at.saturating_sub(MAX_LINE_BYTES / 3).min(line.len() - MAX_LINE_BYTES));
     let end = line.floor_char_boundary(start + MAX_LINE_BYTES);

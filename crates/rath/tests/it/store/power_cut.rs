@@ -109,8 +109,7 @@ async fn check(uri: &str, notes: &[String]) -> std::result::Result<(), String> {
         Session::user("after the cut").record(&store).await.map_err(|error| failed("it cannot be written", error))?;
     new.durable().await.map_err(|error| failed("it cannot be written", error))?;
     if let Some(branch) = last {
-        let mut session =
-            store.resume(branch).await.map_err(|error| failed("it cannot be resumed", error))?.anyway();
+        let mut session = store.resume(branch).await.map_err(|error| failed("it cannot be resumed", error))?.anyway();
         session.push(Chunk::user("after the cut"));
         session.durable().await.map_err(|error| failed("it cannot be continued", error))?;
         drop(session);
