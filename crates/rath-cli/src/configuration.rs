@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rath::policy::{Mode, Permission, Rule};
 use rath::record::draw::{count, one_line};
+use rath::store::home_file_within_reach;
 use rath::{Digest, Sandbox};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
@@ -140,7 +141,7 @@ fn config_directory() -> Option<PathBuf> {
 /// Finds the files of the project that a directory belongs to: in the directory, and in those above it up to the repository. An
 /// inner file does not hide an outer one.
 fn find_project_files(directory: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
-    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let directory = canonical(directory);
     let mut files = Vec::new();
     for above in directory.ancestors() {
         let path = above.join(PROJECT_FILE);
@@ -264,14 +265,12 @@ fn warn_absolute(rules: &[(Rule, ConfigFile)], directory: Option<&Path>) {
 
 /// Fails if tools could write the user's configuration, and so give themselves permissions.
 fn refuse_within_reach(path: &Path, directory: Option<&Path>) -> Result<(), Failure> {
-    // The default place is hidden from tools, wherever they work.
-    if std::env::var_os("XDG_CONFIG_HOME").is_none() {
-        return Ok(());
-    }
-    if directory.is_some_and(|directory| canonical(path).starts_with(canonical(directory))) {
+    let Some(directory) = directory else { return Ok(()) };
+    let home = std::env::home_dir().unwrap_or_default();
+    if home_file_within_reach(path, &home, Path::new(".config/rath"), directory) {
         let message =
             format!("tools could write your configuration {}, which is in their directory", output::path(path));
-        return Err(Failure::new(message, "set XDG_CONFIG_HOME to a directory outside of the project"));
+        return Err(Failure::new(message, "work in another directory, or set XDG_CONFIG_HOME to one outside of it"));
     }
     Ok(())
 }

@@ -107,6 +107,8 @@ pub(crate) async fn strict_sandbox(
 
 /// Describes the restrictions of a sandbox on one line.
 fn describe_sandbox(directory: &str, capabilities: &Capabilities) -> String {
+    let others = capabilities.writable.iter().map(|path| format!(" and {}", one_line(&output::home_path(path))));
+    let directory = &format!("{directory}{}", others.collect::<String>());
     let mut line = match capabilities.isolation {
         Isolation::None => return format!("no sandbox: tools start in {directory} and can do anything you can"),
         Isolation::Namespaces(HostAccess::ReadOnly) | Isolation::Landlock(HostAccess::ReadOnly) => {

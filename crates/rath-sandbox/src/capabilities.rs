@@ -1,6 +1,7 @@
 //! The restrictions that are in force in a sandbox.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// The restrictions that are in force in a sandbox on this machine, and the mechanisms behind them.
 ///
@@ -16,6 +17,8 @@ pub struct Capabilities {
     pub network: Network,
     /// The hosts that commands can reach, if these are some.
     pub hosts: Vec<String>,
+    /// The paths outside of the directory that commands can write.
+    pub writable: Vec<PathBuf>,
     /// True if Landlock restricts writes, beneath namespaces or alone.
     pub landlock: bool,
     /// The limit on memory, in bytes.
@@ -119,6 +122,7 @@ impl Default for Capabilities {
             isolation: Isolation::Remote,
             network: Network::On,
             hosts: Vec::new(),
+            writable: Vec::new(),
             landlock: false,
             memory: None,
             processes: None,
@@ -139,6 +143,9 @@ impl fmt::Display for Capabilities {
             Isolation::Landlock(HostAccess::Hidden) => "host hidden by Landlock",
             Isolation::Remote => "remote",
         })?;
+        for path in &self.writable {
+            write!(f, ", writes in {}", path.display())?;
+        }
         match self.network {
             Network::Off => f.write_str(", network off"),
             Network::Hosts => write!(f, ", network to {}", self.hosts.join(" ")),

@@ -351,6 +351,7 @@ impl SandboxBackend for Isolated {
             },
             network: self.options.network,
             hosts: open.hosts.names(),
+            writable: self.options.writable.clone(),
             landlock: has_landlock(),
             memory: open.limits.memory,
             processes: open.limits.processes,

@@ -220,6 +220,7 @@ impl SandboxBackend for Local {
             isolation: Isolation::None,
             network: Network::On,
             hosts: Vec::new(),
+            writable: Vec::new(),
             landlock: false,
             memory: open.limits.memory,
             processes: open.limits.processes,

@@ -63,7 +63,7 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
 
 /// Reads an index; none if it is missing, damaged, or cannot be trusted.
 pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = objects::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
     let (bytes, checksum) = bytes.split_last_chunk::<32>()?;
     if blake3::hash(bytes).as_bytes() != checksum {
         return None;

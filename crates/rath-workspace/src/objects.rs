@@ -473,12 +473,27 @@ fn remove_stale_files(folder: &Path) {
     }
 }
 
+/// The most bytes of a file that holds an id or a path.
+pub(crate) const MAX_SMALL_FILE_BYTES: u64 = 16 << 10;
+/// The most bytes of an index: of a directory, or of a pack.
+pub(crate) const MAX_INDEX_BYTES: u64 = 256 << 20;
+
+/// Reads a file that is not longer than `max`: its directory may come from elsewhere.
+pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max {
+        true => Err(io::Error::other(format!("it has more than {max} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
 /// Reads the identity of a folder, and creates it if it is missing.
 fn identity(folder: &Path) -> io::Result<[u8; 16]> {
     let path = folder.join("identity");
     for _ in 0..2 {
-        if let Ok(text) = fs::read_to_string(&path)
-            && let Ok(identity) = uuid::Uuid::parse_str(text.trim())
+        if let Ok(bytes) = read_at_most(&path, MAX_SMALL_FILE_BYTES)
+            && let Ok(identity) = uuid::Uuid::try_parse_ascii(bytes.trim_ascii())
         {
             return Ok(identity.into_bytes());
         }

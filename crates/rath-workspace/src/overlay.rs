@@ -119,7 +119,9 @@ impl OverlayMount {
             return Ok(None);
         }
         let base = || {
-            let text = fs::read_to_string(&file).map_err(|error| objects::io_error(&file, "read", error))?;
+            let bytes = objects::read_at_most(&file, objects::MAX_SMALL_FILE_BYTES);
+            let bytes = bytes.map_err(|error| objects::io_error(&file, "read", error))?;
+            let text = String::from_utf8_lossy(&bytes);
             let damaged = |what: String| Error::new(ErrorKind::Damaged, what);
             let tree = ObjectId::from_hex(text.trim())
                 .ok_or_else(|| damaged(format!("`{}` does not name a base version", file.display())))?;

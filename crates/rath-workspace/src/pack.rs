@@ -10,7 +10,9 @@ use flate2::write::ZlibEncoder;
 
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
-use crate::objects::{COMPRESSION_LEVEL, ObjectKind, checksum, io_error, temp_path, too_large, write_new};
+use crate::objects::{
+    COMPRESSION_LEVEL, MAX_INDEX_BYTES, ObjectKind, checksum, io_error, read_at_most, temp_path, too_large, write_new,
+};
 use crate::tree::ObjectId;
 
 /// A pack that can be read.
@@ -62,7 +64,7 @@ impl Pack {
     /// Opens a pack by its index.
     pub(crate) fn open(index: &Path) -> Result<Self> {
         let path = index.with_extension("pack");
-        let bytes = std::fs::read(index).map_err(|error| io_error(index, "read", error))?;
+        let bytes = read_at_most(index, MAX_INDEX_BYTES).map_err(|error| io_error(index, "read", error))?;
         let file = File::open(&path).map_err(|error| io_error(&path, "read", error))?;
         let length = file.metadata().map_err(|error| io_error(&path, "read", error))?.len();
         let damaged = || Error::new(ErrorKind::Damaged, format_args!("the index `{}` is damaged", index.display()));

@@ -358,6 +358,11 @@ impl ActivePolicy {
         identity.is_some_and(|identity| hidden.contains(&identity))
     }
 
+    /// Hides a file under all its names.
+    pub(crate) fn hide_file(&self, identity: Option<FileIdentity>) {
+        self.hidden_files.lock().unwrap_or_else(PoisonError::into_inner).extend(identity);
+    }
+
     /// Returns the reason why a call may not leave a change of this file behind, if there is one.
     ///
     /// A command says nothing about the files that it writes, so they are looked at afterwards. Files that other programs run

@@ -24,6 +24,7 @@ mod versions;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -157,6 +158,20 @@ impl Session {
     /// The policy is not recorded: a program that opens a stored session sets it again. Its decisions are recorded.
     pub fn under(mut self, policy: Policy) -> Self {
         self.live.policy = Some(Arc::new(ActivePolicy::new(policy)));
+        self
+    }
+
+    /// Hides a file from the commands of this session and its forks, as far as their sandbox can: the file that the session is saved
+    /// in, for example.
+    ///
+    /// ```
+    /// use rath::prelude::*;
+    ///
+    /// let session = Session::user("hello").keep_out("/srv/sessions/hello.rath");
+    /// # drop(session);
+    /// ```
+    pub fn keep_out(mut self, path: impl Into<PathBuf>) -> Self {
+        self.live.kept_out.push(path.into());
         self
     }
 

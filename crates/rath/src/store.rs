@@ -37,7 +37,7 @@ use crate::secrets::Secrets;
 pub use error::{Result, StoreError, StoreErrorKind};
 pub use holder::Holder;
 pub use jsonl::Jsonl;
-pub use rath_dir::path_within_reach;
+pub use rath_dir::{home_file_within_reach, path_within_reach};
 pub use registry::{Create, Registry};
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
@@ -45,7 +45,7 @@ pub use user_key::{Signature, UserKey};
 
 pub(crate) use branch_writer::{BranchWriter, BranchWriterState};
 pub(crate) use title::{branch_title, first_message, has_message};
-pub(crate) use user_key::Signer;
+pub(crate) use user_key::{Signer, key_within_reach};
 pub(crate) use writer_thread::WriterThread;
 
 /// A place where sessions outlive their process.

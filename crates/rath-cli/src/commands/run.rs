@@ -115,7 +115,8 @@ async fn run_in_file(args: &RunArgs, path: &Path) -> CommandResult {
         false => Session::empty(),
         true => open(path).await?,
     }
-    .hiding(agent::secrets());
+    .hiding(agent::secrets())
+    .keep_out(path);
     args.decide(&mut session)?;
     args.push_prompt(&mut session, &option)?;
     let placed = args.agent.place(session).await?;

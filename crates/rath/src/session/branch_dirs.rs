@@ -497,12 +497,16 @@ impl Occupant {
     }
 }
 
+/// The most bytes of the file that names the branch in a directory.
+const MAX_OCCUPANT_BYTES: u64 = 1 << 10;
+
 fn occupant_file(root: &Path) -> PathBuf {
     root.join(RATH_DIR).join("workspace").join("tenant")
 }
 
 fn read_occupant(root: &Path) -> Option<Occupant> {
-    let text = std::fs::read_to_string(occupant_file(root)).ok()?;
+    let text = rath_dir::read_at_most(&occupant_file(root), MAX_OCCUPANT_BYTES).ok()?;
+    let text = String::from_utf8(text).ok()?;
     let mut words = text.split_whitespace();
     let (branch, first_branch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     Some(Occupant { branch, first_branch, head: words.next().and_then(|at| at.parse().ok()) })

@@ -1,5 +1,6 @@
 //! The live state around a session: listeners, cancellation, secrets, the recorder, the replay.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Session;
@@ -31,6 +32,8 @@ pub(super) struct Live {
     pub(super) replay: Option<Arc<Replay>>,
     /// The directory that it works in.
     pub(super) place: Placement,
+    /// Files that commands must not reach, besides the store.
+    pub(super) kept_out: Vec<PathBuf>,
     /// The policy that decides about calls.
     pub(super) policy: Option<Arc<ActivePolicy>>,
     /// The name under which decisions are recorded.

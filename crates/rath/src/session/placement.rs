@@ -14,7 +14,7 @@ use crate::error::ErrorKind;
 use crate::place::Place;
 use crate::sandbox::{RATH_DIR, Sandbox};
 use crate::session::{Error, Result};
-use crate::store::{path_within_reach, rath_dir};
+use crate::store::{key_within_reach, path_within_reach, rath_dir};
 
 /// The directory that a session works in, as far as it is known. A fork shares the directories and gets its own on first use.
 #[derive(Clone, Default)]
@@ -105,10 +105,16 @@ impl Session {
         if let Some(store) = self.recorder().and_then(|recorder| recorder.store().path()) {
             sandbox.keep_out(store);
         }
+        self.live.kept_out.iter().for_each(|path| sandbox.keep_out(path));
     }
 
-    /// Fails if the store of the session is among the files that its tools write.
+    /// Fails if the store of the session, or the key of the user, is among the files that its tools write.
     fn refuse_store_in(&self, sandbox: &Sandbox) -> Result<()> {
+        if let Some(key) = sandbox.directory().and_then(key_within_reach) {
+            let message = format!("your key {} is in the directory that tools write", key.display());
+            let hint = "with it, sessions of others could be taken for yours: work in another directory";
+            return Err(Error::new(ErrorKind::Place, message).with_hint(hint));
+        }
         let store = self.recorder().and_then(|recorder| recorder.store().path());
         let (Some(store), Some(root)) = (store, sandbox.directory()) else { return Ok(()) };
         if path_within_reach(store, root).is_none() {

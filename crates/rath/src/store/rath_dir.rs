@@ -5,7 +5,7 @@
 //! somewhere else, and a pipe would make it wait for ever.
 
 use std::fs::{FileType, Metadata};
-use std::io::{self, ErrorKind as IoKind};
+use std::io::{self, ErrorKind as IoKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::RATH_DIR;
@@ -99,6 +99,49 @@ pub fn path_within_reach(store: &Path, directory: &Path) -> Option<PathBuf> {
     let store = if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
     let inside = store.strip_prefix(directory).ok()?;
     inside.components().all(|part| part.as_os_str() != RATH_DIR).then(|| inside.to_owned())
+}
+
+/// Returns true if tools that write in a directory could write a file of the user's home directory, such as the configuration of
+/// rath: the file is in the directory, or a link leads from its place into the directory.
+///
+/// `hidden` is the place in the home directory that sandboxes hide where the whole home directory is a workspace.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use rath::store::home_file_within_reach;
+///
+/// # let home = tempfile::tempdir()?;
+/// let (home, hidden) = (home.path(), Path::new(".config/rath"));
+/// let file = home.join(".config/rath/config.toml");
+/// # std::fs::create_dir_all(home.join(".config/rath"))?;
+/// assert!(home_file_within_reach(&file, home, hidden, &home.join(".config")));
+/// assert!(!home_file_within_reach(&file, home, hidden, home));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn home_file_within_reach(file: &Path, home: &Path, hidden: &Path, directory: &Path) -> bool {
+    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (home, directory) = (canonical(home), canonical(directory));
+    // The place of a link, and the file that it leads to: either can be replaced.
+    let places = file.ancestors().take_while(|above| *above != home).filter(|above| above.is_symlink()).chain([file]);
+    let is_hidden = |place: &Path| home.starts_with(&directory) && place.starts_with(home.join(hidden));
+    places.into_iter().any(|place| {
+        let parent = place.parent().map(canonical).unwrap_or_default();
+        let named = parent.join(place.file_name().unwrap_or_default());
+        [named, canonical(place)]
+            .iter()
+            .any(|place| path_within_reach(place, &directory).is_some() && !is_hidden(place))
+    })
+}
+
+/// Reads a file of `.rath` that is not longer than `max`: the directory may come from elsewhere.
+pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::take(std::fs::File::open(path)?, max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max {
+        true => Err(io::Error::other(format!("it has more than {max} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 /// Replaces a file. A link of that name is replaced, and not followed.

@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 
 use rath_record::{BranchId, StepId};
 
+use super::rath_dir::home_file_within_reach;
+
 /// The length of a key and of a signature, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
 
@@ -154,6 +156,17 @@ pub(crate) fn location_of(path: &Path) -> String {
     });
     // Escaped, so that two paths that are not Unicode stay two.
     format!("{:?}", canonical.unwrap_or_else(|_| path.to_owned()))
+}
+
+/// Returns the path of the user's key if tools that write in a directory could reach it.
+pub(crate) fn key_within_reach(directory: &Path) -> Option<PathBuf> {
+    let home = std::env::home_dir().filter(|home| home.is_absolute())?;
+    let data = data_directory()?;
+    let hidden = Path::new(".local/share/rath");
+    // Another place is hidden from tools, wherever it is.
+    let key = data.join("rath/user.key");
+    let is_default = data == home.join(".local/share");
+    (is_default && home_file_within_reach(&key, &home, hidden, directory)).then_some(key)
 }
 
 /// Returns the directory for a user's data.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::identity::identity;
+use self::identity::{has_other_names, identity};
 use crate::blocking::run_blocking;
 use crate::policy::ActivePolicy;
 use crate::sandbox::{
@@ -46,8 +46,16 @@ impl HidingSandbox {
         let rule = run_blocking(move || -> Result<_> {
             let root = directory.and_then(|directory| Root::open(&directory).ok());
             let canonical = root.as_ref().and_then(|root| root.canonical_name(&name)).unwrap_or(name);
-            let file = root.and_then(|root| std::fs::symlink_metadata(root.path().join(&canonical)).ok());
-            Ok(policy.hides_file(&canonical, file.and_then(|file| identity(&file))))
+            let file = root.as_ref().and_then(|root| std::fs::symlink_metadata(root.path().join(&canonical)).ok());
+            let identity = file.as_ref().and_then(identity);
+            if policy.hides_file(&canonical, identity) {
+                return Ok(true);
+            }
+            // One of its other names may be hidden.
+            if let Some(root) = root.filter(|_| file.as_ref().is_some_and(has_other_names)) {
+                find_hidden(root.path(), &policy)?;
+            }
+            Ok(policy.hides_file(&canonical, identity))
         });
         match rule.await? {
             true => Err(Error::new(ErrorKind::Io, format_args!("the user's rules do not allow to read `{path}`"))),
@@ -63,15 +71,18 @@ impl HidingSandbox {
     }
 }
 
-/// Finds the files and directories below a directory that a policy hides.
+/// Finds the files and directories below a directory that a policy hides, under all their names.
 ///
 /// A directory that cannot be looked into is hidden as a whole: a command may be able to.
 fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
     let (mut found, mut seen) = (Vec::new(), 0);
-    let mut directories = VecDeque::from([PathBuf::new()]);
-    while let Some(directory) = directories.pop_front() {
+    // Files with other names, which may be hidden ones that are found later.
+    let mut linked = Vec::new();
+    let mut directories = VecDeque::from([(PathBuf::new(), false)]);
+    while let Some((directory, is_hidden)) = directories.pop_front() {
         let entries = match std::fs::read_dir(top.join(&directory)) {
             Ok(entries) => entries,
+            Err(_) if is_hidden => continue,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(_) => {
                 found.push(directory);
@@ -90,14 +101,23 @@ fn find_hidden(top: &Path, policy: &ActivePolicy) -> Result<Vec<PathBuf>> {
             }
             let path = directory.join(entry.file_name());
             // Of the entry itself: a link has an identity of its own.
-            let identity = entry.metadata().ok().and_then(|metadata| identity(&metadata));
-            if policy.hides_file(&path.to_string_lossy(), identity) {
-                found.push(path);
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                directories.push_back(path);
+            let metadata = entry.metadata().ok();
+            let identity = metadata.as_ref().and_then(identity);
+            let hides = is_hidden || policy.hides_file(&path.to_string_lossy(), identity);
+            if is_hidden {
+                policy.hide_file(identity);
+            } else if hides {
+                found.push(path.clone());
+            } else if metadata.as_ref().is_some_and(has_other_names) {
+                linked.push((path.clone(), identity));
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push_back((path, hides));
             }
         }
     }
+    found
+        .extend(linked.into_iter().filter(|(path, it)| policy.hides_file(&path.to_string_lossy(), *it)).map(|it| it.0));
     Ok(found)
 }
 

@@ -56,6 +56,17 @@ pub(super) fn attacks() -> Vec<Attack> {
         }),
         row("a project whose rules changed after they were trusted", HoldsIn::Both, try_changed_project),
         row("a configuration that tools can write", HoldsIn::Both, try_configuration_inside),
+        row("the default configuration in the directory of tools", HoldsIn::Both, |trial| {
+            try_own_files(trial, ".config", "rath/config.toml")
+        }),
+        row("a configuration that is a link into the directory of tools", HoldsIn::Both, |trial| {
+            try_own_files(trial, "dotfiles", "config.toml")
+        }),
+        row("the key of the user in the directory of tools", HoldsIn::Both, |trial| {
+            try_own_files(trial, ".local/share", "rath/user.key")
+        }),
+        row("a project that is named by a link", HoldsIn::Both, try_linked_project),
+        row("a file store that a command reads", HoldsIn::Isolated, try_file_store),
         row("a resumed session with more rights", HoldsIn::Both, try_resume),
         row("an answer typed before the question", HoldsIn::Both, try_typed_before),
         row("a hook that runs with a commit", HoldsIn::Isolated, try_commit_hook),
@@ -128,6 +139,9 @@ const DENIED_READS: &[ReadRow] = &[
     ("a denied file moved while it is ignored", HoldsIn::Isolated, "read keys/one", || {
         vec![shell("echo one > .gitignore"), shell("mv keys k"), shell("cat k/one")]
     }),
+    ("another name of a denied file, from before", HoldsIn::Isolated, "read .env", || vec![shell("cat a-name")]),
+    ("another name of a denied file, for a tool", HoldsIn::Both, "read .env", || vec![read("a-name")]),
+    ("another name of a file in a denied directory", HoldsIn::Isolated, "read keys/", || vec![shell("cat a-key")]),
     ("a denied file in a directory that cannot be listed", HoldsIn::Isolated, "read one", || {
         vec![shell("chmod 311 keys"), shell("chmod 755 keys; cat keys/one")]
     }),
@@ -139,6 +153,9 @@ fn try_denied_read(trial: Trial, rule: &str, calls: &[Value]) -> Observation {
         place.write(name, CANARY);
     }
     place.link("link", ".env");
+    for (name, other) in [("work/.env", "work/a-name"), ("work/keys/one", "work/a-key")] {
+        std::fs::hard_link(place.path(name), place.path(other)).expect("another name");
+    }
     if trial.guard == Guard::On {
         set_rules(&place, &format!("deny = [\"{rule}\"]"));
     }
@@ -256,6 +273,58 @@ fn try_configuration_inside(trial: Trial) -> Observation {
     let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "ask"];
     let output = place.command(&run).env("XDG_CONFIG_HOME", place.path(inside)).output().expect("rath runs");
     Observation::new(place.read("work/file").contains(EVIL), printed(&output))
+}
+
+/// Lets a tool write the user's own files, which give permissions. Without the guard they are another user's.
+fn try_own_files(trial: Trial, directory: &str, file: &str) -> Observation {
+    let place = Place::new();
+    place.write("home/.config/rath/config.toml", "[permissions]\nmode = \"workspace\"\n");
+    place.write(&format!("home/{directory}/{file}"), "mine");
+    if directory == "dotfiles" {
+        let link = place.path("home/.config/rath/config.toml");
+        place.write("home/dotfiles/config.toml", "[permissions]\nmode = \"workspace\"\n");
+        std::fs::remove_file(&link).expect("removed");
+        std::os::unix::fs::symlink(place.path("home/dotfiles/config.toml"), link).expect("a link");
+    }
+    let turn = json!({"calls": [write(file)]});
+    let [model, script] = place.script(&[turn]);
+    let store = format!("sqlite:{}", place.text("outside/rath.db"));
+    let run = ["run", "Go.", &model, &script, "--sandbox", trial.sandbox.uri(), "--mode", "full", "--store", &store];
+    let mut command = place.command(&run);
+    command.current_dir(place.path("home").join(directory)).env_remove("XDG_DATA_HOME");
+    if trial.guard == Guard::Off {
+        command.env("HOME", place.path("outside"));
+    }
+    let output = command.output().expect("rath runs");
+    Observation::new(place.read(&format!("home/{directory}/{file}")).contains(EVIL), printed(&output))
+}
+
+/// Names the directory of a project by a link. Without the guard the project has no rules.
+fn try_linked_project(trial: Trial) -> Observation {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("work/.git")).expect("made");
+    if trial.guard == Guard::On {
+        place.write("work/rath.toml", "[permissions]\ndeny = [\"tool write_file\"]\n");
+    }
+    std::os::unix::fs::symlink(place.path("work/below"), place.path("linked")).expect("a link");
+    let kind = trial.sandbox.uri().trim_end_matches('.');
+    let sandbox = format!("{kind}{}", place.text("linked"));
+    let [model, script] = place.script(&[json!({"calls": [write("file")]})]);
+    let output = place.rath(&["run", "Go.", &model, &script, "--sandbox", &sandbox, "--mode", "full"]);
+    Observation::new(place.read("work/below/file").contains(EVIL), printed(&output))
+}
+
+/// Reads the file that a session is saved in. Without the guard the session is in a store, and the file is any other.
+fn try_file_store(trial: Trial) -> Observation {
+    let place = Place::new();
+    let session = place.text("work/session.rath");
+    let first = place.agent(trial.sandbox, &[], &["--store", &format!("file:{session}")]);
+    assert!(first.status.success(), "{}", printed(&first));
+    let (file, other) = (format!("file:{session}"), format!("sqlite:{}", place.text("outside/rath.db")));
+    let store = if trial.guard == Guard::On { file } else { other };
+    let output = place.agent(trial.sandbox, &[shell(&format!("cat '{session}'"))], &["--store", &store]);
+    let text = results(&output);
+    Observation::new(text.contains("rath record"), text)
 }
 
 fn try_resume(trial: Trial) -> Observation {

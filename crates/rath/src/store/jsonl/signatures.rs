@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rath_record::{BranchId, StepId};
 
-use super::super::Signature;
+use super::super::{Signature, rath_dir};
 
 /// The length of a branch's id, a step's id and a signature, in bytes.
 const ENTRY_BYTES: usize = 80;
+/// The most bytes of a file that are read: three million steps of one run.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The signatures that are added to the file of a session.
 ///
@@ -35,7 +37,7 @@ impl SignatureFile {
 
     /// Removes all signatures but those of the heads.
     pub(super) fn reduce(&mut self, branches: &HashMap<BranchId, StepId>) {
-        let Ok(known) = std::fs::read(&self.path) else { return };
+        let Ok(known) = rath_dir::read_at_most(&self.path, MAX_BYTES) else { return };
         for (branch, head) in branches {
             self.add(*branch, *head, find(&known, *branch, *head));
         }
@@ -80,7 +82,7 @@ impl SignatureFile {
 
     /// Returns the signature under the newest step of a branch.
     pub(super) fn find(session: &Path, branch: BranchId, head: StepId) -> Option<Signature> {
-        find(&std::fs::read(SignatureFile::path(session)).ok()?, branch, head)
+        find(&rath_dir::read_at_most(&SignatureFile::path(session), MAX_BYTES).ok()?, branch, head)
     }
 }
 

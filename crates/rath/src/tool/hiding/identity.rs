@@ -9,3 +9,8 @@ use crate::policy::FileIdentity;
 pub(super) fn identity(metadata: &Metadata) -> Option<FileIdentity> {
     Some((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }
+
+/// Returns true if a file has other names: hard links.
+pub(super) fn has_other_names(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.nlink() > 1
+}

@@ -8,3 +8,8 @@ use crate::policy::FileIdentity;
 pub(super) fn identity(_: &Metadata) -> Option<FileIdentity> {
     None
 }
+
+/// Returns false: other names are not known.
+pub(super) fn has_other_names(_: &Metadata) -> bool {
+    false
+}
