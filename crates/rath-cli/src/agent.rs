@@ -21,6 +21,7 @@ use crate::events::EventPrinter;
 use crate::output::{self, Exit, Failure};
 use crate::sandboxes::{print_sandbox_with, refuse_home, usable_sandbox};
 use crate::sessions::{StoredSession, guest_failure, store_option};
+use crate::signals;
 
 /// The options that set up an agent.
 #[derive(clap::Args)]
@@ -306,9 +307,8 @@ impl AgentArgs {
         let cancel = Cancel::new();
         let stop = cancel.clone();
         let watch = tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                stop.cancel();
-            }
+            signals::stop_requested().await;
+            stop.cancel();
         });
         let mut printed = Ok(());
         let mut events = agent.run(session.until(&cancel)).events();

@@ -11,6 +11,11 @@ mod json;
 mod output;
 mod sandboxes;
 mod sessions;
+#[cfg(unix)]
+mod signals;
+#[cfg(not(unix))]
+#[path = "signals_unsupported.rs"]
+mod signals;
 
 use std::process::ExitCode;
 

@@ -16,6 +16,7 @@ use crate::agent::{self, AgentArgs};
 use crate::output::{self, CommandResult, Exit, Failure};
 use crate::sandboxes;
 use crate::sessions::{LoadedSession, SessionArg, Source};
+use crate::signals;
 
 /// Repeat a session and compare it with the record
 ///
@@ -95,9 +96,9 @@ async fn replay_tools(args: &ReplayArgs, loaded: &LoadedSession) -> CommandResul
     let session = loaded.session.clone().hiding(agent::secrets());
     let replayed = {
         let mut replay = session.replay(&agent).reexecuting(sandbox).into_future();
-        let mut stop = pin!(tokio::signal::ctrl_c());
+        let mut stop = pin!(signals::stop_requested());
         let first = poll_fn(|cx| match replay.as_mut().poll(cx) {
-            Poll::Pending => stop.as_mut().poll(cx).map(|_| None),
+            Poll::Pending => stop.as_mut().poll(cx).map(|()| None),
             replayed => replayed.map(Some),
         });
         // Dropping the replay ends the command that runs; the directory is removed with `directory`.

@@ -341,6 +341,35 @@ fn one_process_writes_a_session_and_others_fork_it() {
     });
 }
 
+/// A command that changes two files and waits.
+const CHANGING: &str = r#"
+{"text": "Look.", "calls": [{"name": "shell", "arguments": {"command": "sh change.sh"}}]}
+"#;
+
+#[test]
+fn every_request_to_stop_is_obeyed_alike() {
+    for_each_store(CHANGING, |fixture| {
+        for signal in ["-INT", "-TERM", "-HUP"] {
+            fixture.script(CHANGING);
+            fixture.write("work/.envrc", "export A=1\n");
+            fixture.write("work/a.txt", "old\n");
+            let change = "echo evil > .envrc; echo new > a.txt; echo x > hold; sleep 60";
+            fixture.write("work/change.sh", change);
+            let _ = std::fs::remove_file(fixture.path("work/hold"));
+            let sandboxed = [&ASK[..5], &["isolated:work"]].concat();
+            let mut running = fixture.start(&sandboxed);
+            rath_test_support::wait_until("the command runs", || fixture.path("work/hold").exists());
+            let sent = rath_test_support::program("kill").args([signal, &running.id().to_string()]).status();
+            assert!(sent.expect("kill runs").success());
+            assert_eq!(running.wait().expect("it ends").code(), Some(130), "{signal}");
+            let envrc = std::fs::read_to_string(fixture.path("work/.envrc")).expect("it is there");
+            assert_eq!(envrc, "export A=1\n", "{signal}: it is put back");
+            let log = fixture.out(&["log", &fixture.newest()]);
+            assert!(log.contains("~a.txt") && log.contains("interrupted"), "{signal}: {log}");
+        }
+    });
+}
+
 /// A command that waits when it runs first, and ends at once when it runs again.
 const LONG: &str = r#"
 {"text": "Look.", "calls": [{"name": "shell", "arguments": {"command": "echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e hold; do sleep 0.05; done"}}, {"name": "read_file", "arguments": {"path": "a.txt"}}]}

@@ -1,0 +1,8 @@
+//! Requests to stop, on systems other than Unix: Ctrl-C.
+
+/// Waits until the program is asked to stop.
+pub(crate) async fn stop_requested() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
