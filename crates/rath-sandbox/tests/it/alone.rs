@@ -155,6 +155,26 @@ fn a_command_cannot_outlive_its_supervisor_nor_hang_the_call() {
     }
 }
 
+/// Processes that fork and exit, one after the other, each with a new number. They end by themselves after a few seconds.
+const CHAIN: &str = "perl -MTime::HiRes=time -e '$end = time + 4; \
+                     while (time < $end) { fork and exit; open F, \">>\", \"beat\"; syswrite F, \"x\"; close F }'";
+
+/// A chain has a new number whenever one looks, and is killed all the same.
+#[test]
+fn processes_that_fork_all_the_time_do_not_outlive_their_supervisor() {
+    for round in 0..6 {
+        let folder = rath_test_support::temp_dir();
+        let chains = format!("setsid {CHAIN} & ").repeat(1 + round % 3);
+        let line = format!("{chains} while [ ! -s beat ]; do sleep 0.02; done; kill -9 $PPID; sleep 5");
+        let output = block_on(Sandbox::local(folder.path()).run(&Command::shell(&line))).expect("it runs");
+        assert_eq!(output.status, ExitStatus::Signal(9));
+        let beats = || std::fs::metadata(folder.path().join("beat")).expect("it has begun").len();
+        let before = beats();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(beats(), before, "no process of round {round} is left");
+    }
+}
+
 /// A call that is dropped while its supervisor is stopped.
 #[test]
 fn a_dropped_call_leaves_no_process_if_its_supervisor_is_stopped() {

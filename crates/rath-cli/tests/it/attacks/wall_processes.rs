@@ -42,6 +42,10 @@ const LEFT_BEHIND: &[(&str, &str)] = &[
         "a process whose supervisor is killed, without an environment",
         "(env -i setsid sh -c 'setsid sleep MARK & true' &); sleep 0.1; kill -9 $PPID; true",
     ),
+    (
+        "processes that fork all the time, whose supervisor is killed",
+        "setsid perl -e '$end = time + 4; while (time < $end) { fork and exit }' MARK & sleep 0.1; kill -9 $PPID; true",
+    ),
 ];
 
 fn try_leaving(trial: Trial, line: &str) -> Observation {
