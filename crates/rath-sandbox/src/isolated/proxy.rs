@@ -184,37 +184,43 @@ impl Refusal {
 }
 
 /// The head of a request to the proxy.
+///
+/// The server gets a head that is written from these parts alone, and no part contains the end of a line: the server reads the
+/// request that was compared, and one request only.
 #[derive(Debug, PartialEq)]
 struct Request<'a> {
     method: &'a str,
     host: &'a str,
     port: u16,
     /// The path of a plain request; none for a tunnel.
-    path: Option<&'a str>,
+    path: Option<String>,
     headers: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Request<'a> {
     fn parse(head: &'a str) -> Option<Self> {
-        let mut lines = head.trim_end_matches("\r\n").split("\r\n");
+        let mut lines = head.strip_suffix("\r\n\r\n")?.split("\r\n");
         let mut words = lines.next()?.split(' ');
         let (method, target, version) = (words.next()?, words.next()?, words.next()?);
-        if !version.starts_with("HTTP/1.") || words.next().is_some() {
+        if !["HTTP/1.0", "HTTP/1.1"].contains(&version) || words.next().is_some() {
             return None;
         }
-        let header = |line: &'a str| line.split_once(':').map(|(name, value)| (name, value.trim()));
+        let header = |line: &'a str| line.split_once(':').map(|(name, value)| (name, value.trim_matches([' ', '\t'])));
         let headers: Vec<(&str, &str)> = lines.map(header).collect::<Option<_>>()?;
-        // A header that is continued or disguised could be read differently by the server.
-        let is_token = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-        if head.bytes().any(|byte| byte == 0) || !headers.iter().all(|(name, _)| is_token(name)) {
+        // Servers differ in what they take for the end of a line, and in what they make of other controls.
+        let is_value = |value: &str| !value.chars().any(|it| it.is_control() && it != '\t');
+        let is_target = !target.is_empty() && target.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_token(method) || !is_target || !headers.iter().all(|(name, value)| is_token(name) && is_value(value)) {
             return None;
         }
         let (authority, path, default_port) = match target.strip_prefix("http://") {
             _ if method == "CONNECT" => (target, None, None),
             Some(rest) => {
                 let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-                let path = if end == rest.len() { "/" } else { &rest[end..] };
-                (&rest[..end], Some(path), Some(80))
+                // A fragment is not for the server.
+                let path = rest[end..].split('#').next().unwrap_or_default();
+                let slash = if path.starts_with('/') { "" } else { "/" };
+                (&rest[..end], Some(format!("{slash}{path}")), Some(80))
             }
             None => return None,
         };
@@ -234,7 +240,8 @@ impl<'a> Request<'a> {
         let mut lengths = values("content-length");
         match (lengths.next(), lengths.next()) {
             (None, _) => Some(0),
-            (Some(length), None) => length.parse().ok(),
+            // Digits alone: `+5` is a number to some, and an error to others.
+            (Some(length), None) if length.bytes().all(|byte| byte.is_ascii_digit()) => length.parse().ok(),
             _ => None,
         }
     }
@@ -242,7 +249,7 @@ impl<'a> Request<'a> {
     /// Connects to the host, if it is allowed, and passes on the request and the answer.
     async fn forward(&self, client: &mut TcpStream, rest: Vec<u8>, hosts: &AllowedHosts) -> Result<(), Refusal> {
         let mut server = self.connect(hosts).await?;
-        let Some(path) = self.path else {
+        let Some(path) = &self.path else {
             client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(Refusal::gateway)?;
             server.write_all(&rest).await.map_err(Refusal::gateway)?;
             let _ = copy_bidirectional(client, &mut server).await;
@@ -294,10 +301,18 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Returns true for the characters of a method or of the name of a header (`token` in RFC 9110).
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
 /// Splits `host:port`. User names are refused: what stands before an `@` can look like the host.
 fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':')))?,
+        Some(rest) => match rest.split_once(']')? {
+            (host, "") => (host, None),
+            (host, port) => (host, Some(port.strip_prefix(':')?)),
+        },
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._:".contains(it);
@@ -306,7 +321,8 @@ fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     }
     match port {
         None | Some("") => Some((host, None)),
-        Some(port) => Some((host, Some(port.parse().ok()?))),
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => Some((host, Some(port.parse().ok()?))),
+        Some(_) => None,
     }
 }
 
@@ -334,6 +350,31 @@ mod tests {
             ("GET http://a.com/ HTTP/1.1\r\nx\r\n\r\n", None),
             ("GET http://a.com/ HTTP/2\r\n\r\n", None),
             ("\r\n\r\n", None),
+            // What a server may read differently.
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\n\nGET /second HTTP/1.1\nHost: b.com\r\n\r\n", None),
+            ("GET http://a.com/\nHost:b.com HTTP/1.1\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\nTransfer-Encoding: chunked\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\rHost: b.com\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\0\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\u{b}b\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\u{7f}\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\u{85}b\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX : a\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX\u{e9}: a\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX(): a\r\n\r\n", None),
+            ("G\nX http://a.com/ HTTP/1.1\r\n\r\n", None),
+            ("G,T http://a.com/ HTTP/1.1\r\n\r\n", None),
+            (" http://a.com/ HTTP/1.1\r\n\r\n", None),
+            ("GET http://a.com/\tx HTTP/1.1\r\n\r\n", None),
+            ("GET http://a.com/\u{e9} HTTP/1.1\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.10\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\n\r\n\r\n", None),
+            ("GET http://a.com:+80/ HTTP/1.1\r\n\r\n", None),
+            ("GET http://[::1]x:80/ HTTP/1.1\r\n\r\n", None),
+            ("CONNECT a.com:0443x HTTP/1.1\r\n\r\n", None),
+            ("GET http://a.com/ HTTP/1.1\r\nX: a\tb\r\n\r\n", Some("GET a.com:80 Some(\"/\")")),
+            ("GET http://a.com/ HTTP/1.1\r\nX:\r\n\r\n", Some("GET a.com:80 Some(\"/\")")),
+            ("GET http://a.com?q#f HTTP/1.1\r\n\r\n", Some("GET a.com:80 Some(\"/?q\")")),
         ] {
             assert_eq!(host(head).as_deref(), expected, "{head:?}");
         }
@@ -344,12 +385,16 @@ mod tests {
         let head = "GET http://a.com:81/x HTTP/1.1\r\nhost: b.com\r\nProxy-Authorization: x\r\nAccept: */*\r\n\r\n";
         let request = Request::parse(head).expect("a request");
         let expected = "GET /x HTTP/1.1\r\nHost: a.com:81\r\nConnection: close\r\nAccept: */*\r\n\r\n";
-        assert_eq!(request.plain_head(request.path.expect("a path")), expected);
+        assert_eq!(request.plain_head(request.path.as_deref().expect("a path")), expected);
         for (headers, bytes) in [
             ("", Some(0)),
             ("Content-Length: 5\r\n", Some(5)),
             ("Content-Length: 5\r\ncontent-length: 5\r\n", None),
             ("Content-Length: x\r\n", None),
+            ("Content-Length: +5\r\n", None),
+            ("Content-Length: 5, 5\r\n", None),
+            ("Content-Length:\r\n", None),
+            ("Content-Length: 99999999999999999999\r\n", None),
             ("Transfer-Encoding: chunked\r\n", None),
         ] {
             let head = format!("POST http://a.com/ HTTP/1.1\r\n{headers}\r\n");
