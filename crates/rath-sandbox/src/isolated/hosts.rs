@@ -1,6 +1,6 @@
 //! The hosts that commands may reach.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -106,12 +106,12 @@ impl HostPattern {
 }
 
 impl Reach {
-    /// Returns true if a host may stand for this address.
+    /// Returns true if a host may stand for this address now: the addresses of this machine change.
     pub(super) fn includes(self, address: IpAddr) -> bool {
         match (self, network_of(address)) {
-            (Reach::Any, _) | (_, AddressKind::Internet) => true,
-            (Reach::Network, kind) => kind == AddressKind::Private,
-            (Reach::Internet, _) => false,
+            (Reach::Any, _) => true,
+            (_, AddressKind::Local) | (Reach::Internet, AddressKind::Private) => false,
+            (Reach::Network | Reach::Internet, _) => !is_own(address),
         }
     }
 }
@@ -122,6 +122,15 @@ enum AddressKind {
     Private,
     /// This machine, its neighbours on one cable, and services of a cloud for it; or no address of a host.
     Local,
+}
+
+/// Returns true if an address is one of this machine, on any of its interfaces: only then can a socket be bound to it.
+///
+/// The kernel says more than a list of interfaces, which lacks local routes. Where it lets sockets be bound to any address
+/// (`ip_nonlocal_bind`), every address counts as one of this machine.
+fn is_own(address: IpAddr) -> bool {
+    // No other program is in the way of a port that the kernel chooses.
+    UdpSocket::bind((address.to_canonical(), 0)).is_ok()
 }
 
 fn network_of(address: IpAddr) -> AddressKind {
@@ -242,6 +251,19 @@ mod tests {
             assert!(Reach::Any.includes(address));
             assert_eq!(Reach::Network.includes(address), network, "{address}");
             assert_eq!(Reach::Internet.includes(address), internet, "{address}");
+        }
+        // The address that this machine sends from. Nothing is sent.
+        for (from, to) in
+            [("0.0.0.0:0", "198.51.100.1:9"), ("[::]:0", "[2001:db8::1]:9"), ("127.0.0.1:0", "127.0.0.1:9")]
+        {
+            let socket = std::net::UdpSocket::bind(from).and_then(|socket| socket.connect(to).map(|()| socket));
+            let Ok(own) = socket.and_then(|socket| socket.local_addr()) else { continue };
+            let own = own.ip();
+            assert!(Reach::Any.includes(own));
+            assert!(!Reach::Network.includes(own) && !Reach::Internet.includes(own), "{own}");
+            if let IpAddr::V4(own) = own {
+                assert!(!Reach::Network.includes(own.to_ipv6_mapped().into()), "{own}");
+            }
         }
     }
 }
