@@ -7,10 +7,11 @@
 use std::path::{Path, PathBuf};
 
 use super::GitAccess;
-use super::mounts::{DEVICES, MountRequest, SECRET_PATHS, hidden_dirs, visible_dirs, writable_paths};
+use super::mounts::{
+    DEVICES, MountRequest, SECRET_PATHS, hidden_dirs, private_home_paths, visible_dirs, writable_paths,
+};
 use super::nested::NestedProjects;
 use crate::error::Result;
-use crate::private_paths::PRIVATE_HOME_PATHS;
 
 /// The files and directories that a command can reach, each with everything below it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl Grants {
     pub(super) fn new(request: &MountRequest<'_>, temp: &Path) -> Result<Self> {
         let outside = writable_paths(request)?;
         let own = request.own.iter().cloned();
-        let private = request.home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
+        let private = private_home_paths(request);
         let secret = SECRET_PATHS.iter().map(PathBuf::from).chain(own).chain(private);
         let hidden = request.hidden.iter().map(|path| request.directory.join(path));
         // What no command may reach, wherever it is.

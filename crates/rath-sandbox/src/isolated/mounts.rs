@@ -4,7 +4,7 @@
 //! workspace are empty at the start of each command, and removed at its end. Hidden are:
 //!
 //! - files of people: `/home`, `/root` and the home directory, except directories of toolchains in it and those on `PATH`;
-//! - files of services: `/run`, `/var/lib`, `/var/spool`, `/var/log`, and with network all sockets that a service listens on
+//! - files of services: `/run` and everything in `/var`, such as mail, backups and logs, and with network all sockets that a service listens on
 //!   (without network a command has no Unix sockets: see `seccomp.rs`);
 //! - other disks: `/mnt` and `/media`;
 //! - keys and passwords of the machine, such as `/etc/shadow`, if they could be read at all;
@@ -49,7 +49,7 @@ pub(super) struct MountRequest<'a> {
 }
 
 /// Directories with files of people and services. They are hidden.
-const HIDDEN_DIRS: [&str; 12] = [
+const HIDDEN_DIRS: [&str; 15] = [
     "/run",
     "/home",
     "/root",
@@ -58,18 +58,28 @@ const HIDDEN_DIRS: [&str; 12] = [
     "/var/lib",
     "/var/spool",
     "/var/log",
+    "/var/mail",
+    "/var/backups",
+    "/var/cache",
     "/var/snap",
     "/mnt",
     "/media",
     "/lost+found",
 ];
 
+/// The directory with the data of services: mail, backups, logs, caches with passwords. Every directory in it is hidden, also one
+/// that is not named above.
+const SERVICE_DIR: &str = "/var";
+
+/// Directories of programs, which stay visible if they are links into [`SERVICE_DIR`].
+const LINKED_PROGRAM_DIRS: [&str; 2] = ["/opt", "/usr/local"];
+
 /// The directories in `/` that stay visible when the machine is hidden.
 const PROGRAM_DIRS: [&str; 12] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "nix", "proc", "sys", "dev"];
 
-/// Directories in hidden ones that are shown: libraries and public certificates.
-const VISIBLE_DIRS: [&str; 2] = ["/var/lib/ca-certificates", "/var/lib/gems"];
+/// Directories in hidden ones that are shown: libraries, public certificates and lists of fonts.
+const VISIBLE_DIRS: [&str; 3] = ["/var/lib/ca-certificates", "/var/lib/gems", "/var/cache/fontconfig"];
 
 /// Directories in a home directory that hold toolchains and no credentials.
 const TOOLCHAIN_DIRS: [&str; 19] = [
@@ -262,8 +272,9 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
         if is_system {
             return Err(wrong(&path, ", which belongs to the system"));
         }
-        let home = request.home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)));
-        let private = home.chain(SECRET_PATHS.iter().map(PathBuf::from)).chain(request.own.iter().cloned());
+        let private = private_home_paths(request)
+            .chain(SECRET_PATHS.iter().map(PathBuf::from))
+            .chain(request.own.iter().cloned());
         let mut private = private.filter_map(|private| private.canonicalize().ok());
         let is_own = path.iter().any(|name| name == ".git" || name == crate::RATH_DIR);
         if is_own || private.any(|private| path.starts_with(private)) {
@@ -277,16 +288,19 @@ pub(super) fn writable_paths(request: &MountRequest<'_>) -> Result<Vec<PathBuf>>
     Ok(paths)
 }
 
+/// Returns the private files and directories of the home directory.
+pub(super) fn private_home_paths(request: &MountRequest<'_>) -> impl Iterator<Item = PathBuf> {
+    request.home.iter().flat_map(|home| PRIVATE_HOME_PATHS.map(|name| home.join(name)))
+}
+
 /// Returns the directories that are hidden, without those inside others.
 pub(super) fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
     let mut covers: Vec<_> = HIDDEN_DIRS.iter().map(PathBuf::from).chain(request.home.clone()).collect();
-    if request.host == HostAccess::Hidden
-        && let Ok(top) = std::fs::read_dir("/")
-    {
-        let rest = top.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        covers.extend(
-            rest.filter(|entry| !PROGRAM_DIRS.iter().any(|name| entry.file_name() == *name)).map(|entry| entry.path()),
-        );
+    let programs: Vec<_> = LINKED_PROGRAM_DIRS.iter().filter_map(|path| Path::new(path).canonicalize().ok()).collect();
+    covers.extend(directories_in(SERVICE_DIR).filter(|path| !programs.contains(path)));
+    if request.host == HostAccess::Hidden {
+        let is_program = |path: &PathBuf| PROGRAM_DIRS.iter().any(|name| path.ends_with(name));
+        covers.extend(directories_in("/").filter(|path| !is_program(path)));
     }
     let mut outermost: Vec<PathBuf> = Vec::new();
     covers.sort();
@@ -298,6 +312,12 @@ pub(super) fn hidden_dirs(request: &MountRequest<'_>) -> Vec<PathBuf> {
         }
     }
     outermost
+}
+
+/// Returns the directories in a directory, without links.
+fn directories_in(path: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 /// Returns the directories that are shown although they are in hidden ones.

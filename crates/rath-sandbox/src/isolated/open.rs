@@ -145,6 +145,7 @@ impl IsolatedOptions {
             writable: &self.writable,
             own: &own,
         };
+        refuse_in_writable(&kept_out, &request)?;
         let (namespace, landlock, temp) = match self.walls {
             Walls::Namespaces => {
                 let landlock = LandlockRules::beneath_mounts(mounts::writable_dirs(&request)?, self.network);
@@ -218,6 +219,34 @@ impl IsolatedOptions {
             _ => Ok(()),
         }
     }
+}
+
+/// Fails if a file that is kept from commands lies in a directory outside of the workspace that they can write.
+///
+/// A file can be covered, and a name beside it that is not taken cannot: SQLite would read the `-journal` that a command creates
+/// beside a database. A directory is covered with all names in it.
+#[cfg(target_os = "linux")]
+fn refuse_in_writable(kept_out: &[PathBuf], request: &mounts::MountRequest<'_>) -> Result<()> {
+    let writable = mounts::writable_paths(request)?;
+    let hidden = request.hidden.iter().map(|path| request.directory.join(path));
+    let hidden = hidden.chain(mounts::private_home_paths(request)).chain(request.own.iter().cloned());
+    let hidden: Vec<_> = hidden.filter(|path| path.is_dir()).filter_map(|path| path.canonicalize().ok()).collect();
+    for path in kept_out.iter().filter(|path| !path.is_dir()) {
+        let parent = path.parent().unwrap_or(path);
+        let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+        let Some(above) = writable.iter().find(|above| parent.starts_with(above)) else { continue };
+        let is_hidden = parent.iter().any(|name| name == crate::RATH_DIR)
+            || hidden.iter().any(|hidden| parent.starts_with(hidden))
+            || parent.starts_with(request.directory);
+        if !is_hidden {
+            let (path, above) = (path.display(), above.display());
+            let message =
+                format!("`{path}` is kept from commands, and lies in a directory that commands can write: `{above}`");
+            let hint = "put the store elsewhere, such as in `.rath`, or let commands write another directory";
+            return Err(Error::new(ErrorKind::Config, message).with_hint(hint));
+        }
+    }
+    Ok(())
 }
 
 /// Returns a path and, if it is a file, the files beside it whose names continue its own behind a `-`.

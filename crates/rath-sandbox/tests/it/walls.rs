@@ -105,6 +105,7 @@ fn nothing_outside_the_workspace_can_be_changed_and_nothing_private_be_read() {
         "kill -0 $(grep -alf mark /proc/[0-9]*/cmdline | head -1 | tr -dc 0-9)",
         "cat /proc/1/cmdline",
         "ls -d /run/* /var/lib/*",
+        "ls /var/cache | grep -v fontconfig | grep .",
     ];
     let mark = mark();
     let mut other = rath_test_support::program("sleep").arg(&mark).spawn().expect("it starts");
@@ -482,6 +483,51 @@ fn dangerous_system_calls_are_refused() {
         // Kernels differ in the error for a process that exists but is hidden.
         let wanted = if errno == 3 { vec!["1".to_owned(), "3".to_owned()] } else { vec![errno.to_string()] };
         assert!(wanted.contains(&found), "{what}: wanted {wanted:?}, found {found} ({:?})", output.status);
+    }
+}
+
+/// SQLite rolls back what a journal beside a database says, and a missing journal cannot be covered.
+#[test]
+fn a_store_in_a_directory_that_commands_write_is_refused() {
+    let fixture = Fixture::new();
+    for path in ["outside/.rath", "outside/hidden", "outside/logs"] {
+        std::fs::create_dir_all(fixture.path(path)).expect("a directory");
+    }
+    for path in ["outside/store.db", "outside/.rath/store.db", "outside/hidden/store.db"] {
+        std::fs::write(fixture.path(path), "rows").expect("a file");
+    }
+    // The path that is kept out, and true if the directory above it can be written all the same.
+    let rows = [
+        ("outside/store.db", false),
+        ("outside/file", false),
+        ("outside/missing.db", false),
+        ("outside/.rath/store.db", true),
+        ("outside/hidden/store.db", true),
+        ("outside/logs", true),
+        ("home/store.db", true),
+    ];
+    let error_of = |sandbox: Isolated, kept_out: &str, extra: bool| {
+        let sandbox = Sandbox::from(sandbox.hide(fixture.path("outside/hidden")));
+        sandbox.keep_out(&fixture.path(kept_out));
+        let mut command = Command::shell("true");
+        if extra {
+            command.extra.writable = vec![fixture.path("outside").display().to_string()];
+        }
+        crate::block_on(sandbox.run(&command)).err()
+    };
+    for (kept_out, is_allowed) in rows {
+        let written = fixture.isolated().writable(fixture.path("outside"));
+        let alone = fixture.isolated().writable(fixture.path("outside")).without_namespaces();
+        for (sandbox, extra) in [(written, false), (fixture.isolated(), true), (alone, false)] {
+            let error = error_of(sandbox, kept_out, extra);
+            match &error {
+                Some(error) if error.kind() == rath_sandbox::ErrorKind::Unavailable => eprintln!("skipped: {error}"),
+                Some(error) => assert!(error.to_string().contains("commands can write"), "{kept_out}: {error}"),
+                None => {}
+            }
+            let is_refused = error.is_some_and(|error| error.kind() == rath_sandbox::ErrorKind::Config);
+            assert_eq!(is_refused, !is_allowed, "{kept_out}, {extra}");
+        }
     }
 }
 
