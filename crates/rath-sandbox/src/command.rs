@@ -55,7 +55,8 @@ pub struct ExtraAccess {
     pub hosts: Vec<String>,
     /// Files and directories outside of the workspace that the command can write, by their absolute paths.
     pub writable: Vec<String>,
-    /// True if the command can write the `.git` of the workspace.
+    /// True if the command commits: it can write the history in the `.git` of the workspace, and no hooks and settings. It is a single
+    /// program, such as `git`, that can start no other.
     pub git: bool,
 }
 

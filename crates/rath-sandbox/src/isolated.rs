@@ -1,6 +1,8 @@
 //! The `isolated` sandbox: namespaces with a read-only machine, no network, and a writable workspace.
 
 #[cfg(target_os = "linux")]
+mod commit_dir;
+#[cfg(target_os = "linux")]
 mod confinement;
 #[cfg(target_os = "linux")]
 mod grants;
@@ -33,9 +35,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use self::commit_dir::CommitDir;
 use self::nested::NestedProjects;
 use self::open::OpenIsolated;
 use self::options::{GitAccess, IsolatedOptions, MountPath, Walls};
+#[cfg(target_os = "linux")]
+use super::ExitStatus;
 use super::blocking::{CancelOnDrop, run_blocking};
 use super::capabilities::{Capabilities, HostAccess, Isolation, Network};
 use super::environment::environment;
@@ -308,7 +314,12 @@ impl SandboxBackend for Isolated {
                 run_blocking(move || options.open(&nested).map(Arc::new)).await?
             }
         };
-        self.run_in(open, command, sink).await
+        let output = self.run_in(open.clone(), command, sink).await?;
+        #[cfg(target_os = "linux")]
+        if output.status == ExitStatus::Exit(0) && open.commit.is_some() {
+            run_blocking(move || open.commit.as_ref().map_or(Ok(()), CommitDir::publish)).await?;
+        }
+        Ok(output)
     }
 
     async fn read(&self, path: &str, range: ByteRange) -> Result<Vec<u8>> {

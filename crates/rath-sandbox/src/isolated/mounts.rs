@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use super::GitAccess;
+use super::commit_dir::CommitDir;
 use super::namespace::{IfMissing, MAX_DETACHED_MOUNTS, MountOp, NO_DEVICES, NO_SETUID, Submounts};
 use super::nested::NestedProjects;
 use crate::capabilities::{HostAccess, Network};
@@ -39,6 +40,10 @@ pub(super) struct MountRequest<'a> {
     pub(super) host: HostAccess,
     pub(super) network: Network,
     pub(super) git: GitAccess,
+    /// The `.git` of the workspace, relative to it and without links; none if it is elsewhere.
+    pub(super) git_directory: Option<&'a Path>,
+    /// The directory that stands for the `.git` of the workspace, if the command commits.
+    pub(super) commit: Option<&'a CommitDir>,
     pub(super) nested: &'a NestedProjects,
     pub(super) hidden: &'a [PathBuf],
     pub(super) shown: &'a [PathBuf],
@@ -144,6 +149,18 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         .into_iter()
         .map(|path| Ok((plan.detach(SpawnStep::Workspace, &path, NO_SETUID | NO_DEVICES, Submounts::Include)?, path)));
     let writable = writable.collect::<Result<Vec<_>>>()?;
+    // The parts of the repository that a commit writes, and the directory that they are mounted in.
+    let mut commit = Vec::new();
+    if let (Some(directory), Some(git)) = (request.commit, request.git_directory) {
+        let at = request.mount_path.join(git);
+        let attributes = NO_SETUID | NO_DEVICES;
+        let slot = plan.detach(SpawnStep::Workspace, directory.path(), attributes, Submounts::Exclude)?;
+        commit.push((slot, at.clone()));
+        for name in directory.written_dirs() {
+            let from = directory.repository().join(name);
+            commit.push((plan.detach(SpawnStep::Workspace, &from, attributes, Submounts::Include)?, at.join(name)));
+        }
+    }
     let devices = DEVICES.map(|name| Path::new("/dev").join(name)).map(|device| {
         let exists = device.exists();
         exists
@@ -151,6 +168,12 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
             .transpose()
     });
     plan.push(SpawnStep::ReadOnly, MountOp::ReadOnly);
+    if let (Some(directory), Some(git)) = (request.commit, request.git_directory) {
+        for name in directory.read_dirs() {
+            let slot = plan.detach(SpawnStep::Cover, &directory.repository().join(name), 0, Submounts::Include)?;
+            commit.push((slot, request.mount_path.join(git).join(name)));
+        }
+    }
     let shown = visible_dirs(request, &covers);
     let shown = shown.into_iter().map(|path| Ok((plan.detach(SpawnStep::Cover, &path, 0, Submounts::Include)?, path)));
     let shown = shown.collect::<Result<Vec<_>>>()?;
@@ -213,14 +236,15 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
             Err(_) => plan.cover(cover, &path)?,
         }
     }
-    // A link to a directory in the workspace is followed once, here.
-    let git = request.directory.join(".git");
-    let git = git.canonicalize().unwrap_or(git);
-    if let Ok(git) = git.strip_prefix(request.directory) {
+    if let (None, Some(git)) = (request.commit, request.git_directory) {
         plan.protect_git(request, git, IfMissing::Skip)?;
     }
-    for git in &request.nested.git {
+    let is_replaced = |path: &Path| request.commit.is_some() && request.git_directory == Some(path);
+    for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
         plan.protect_git(request, &git.path, IfMissing::Fail)?;
+    }
+    for (slot, at) in commit {
+        plan.push(SpawnStep::Workspace, MountOp::Attach { slot, at: c_path(&at)? });
     }
     let mut own: Vec<_> = request.nested.rath.iter().map(|rath| request.mount_path.join(&rath.path)).collect();
     for (_, above) in &writable {
@@ -397,20 +421,11 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Protects a `.git` of the workspace as far as the request says.
+    /// Makes a `.git` of the workspace read-only, unless the request says otherwise.
     fn protect_git(&mut self, request: &MountRequest<'_>, git: &Path, if_missing: IfMissing) -> Result<()> {
-        let is_directory = request.directory.join(git).is_dir();
-        let git = request.mount_path.join(git);
-        let protected = match request.git {
-            GitAccess::Writable => Vec::new(),
-            GitAccess::Commit if is_directory => {
-                ["hooks", "config", "config.worktree", "info"].map(|name| (git.join(name), IfMissing::Skip)).to_vec()
-            }
-            // The file of a submodule or a second working tree names the directory whose configuration git reads.
-            GitAccess::Commit | GitAccess::ReadOnly => vec![(git, if_missing)],
-        };
-        for (path, if_missing) in protected {
-            self.push(SpawnStep::Cover, MountOp::Protect { at: c_path(&path)?, if_missing });
+        if request.git != GitAccess::Writable {
+            let at = c_path(&request.mount_path.join(git))?;
+            self.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         }
         Ok(())
     }

@@ -157,7 +157,14 @@ impl MountOp {
                     flags |= OpenTreeFlags::AT_RECURSIVE;
                     recursive = libc::AT_RECURSIVE;
                 }
-                let fd = open_tree(CWD, &**from, flags)?;
+                // The path was decided on without links. One that has become a link leads elsewhere. Devices may be links.
+                let fd = if *submounts == Submounts::Include {
+                    let path_flags = OFlags::PATH | OFlags::CLOEXEC;
+                    let found = openat2(CWD, &**from, path_flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+                    open_tree(found, c"", flags | OpenTreeFlags::AT_EMPTY_PATH)?
+                } else {
+                    open_tree(CWD, &**from, flags)?
+                };
                 if *attributes != 0 {
                     set_attributes(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH | recursive, *attributes)?;
                 }

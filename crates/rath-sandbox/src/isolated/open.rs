@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 #[cfg(target_os = "linux")]
+use super::commit_dir::CommitDir;
+#[cfg(target_os = "linux")]
 use super::grants::Grants;
 use super::hosts::AllowedHosts;
 #[cfg(target_os = "linux")]
@@ -40,6 +42,9 @@ pub(super) struct OpenIsolated {
     pub(super) confinement: Arc<Confinement>,
     /// The directory for temporary files of commands, if they have no `/tmp` of their own.
     pub(super) temp: Option<TempDir>,
+    /// The directory that stands for `.git`, if a command commits.
+    #[cfg(target_os = "linux")]
+    pub(super) commit: Option<CommitDir>,
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) limits: ActiveLimits,
     pub(super) capabilities: OnceLock<Capabilities>,
@@ -48,6 +53,8 @@ pub(super) struct OpenIsolated {
 impl Drop for OpenIsolated {
     fn drop(&mut self) {
         self.temp.take().into_iter().for_each(drop_on_pool);
+        #[cfg(target_os = "linux")]
+        self.commit.take().into_iter().for_each(drop_on_pool);
     }
 }
 
@@ -131,6 +138,13 @@ impl IsolatedOptions {
         };
         let beside = kept_out.iter().filter(is_apart).flat_map(|path| with_files_beside(path));
         let hidden: Vec<PathBuf> = self.hidden.iter().cloned().chain(own.iter().cloned()).chain(beside).collect();
+        // A link to a directory in the workspace is followed once, here.
+        let git = root.path().join(".git");
+        let git = git.canonicalize().unwrap_or(git);
+        let commit = match self.git {
+            GitAccess::Commit if git.starts_with(root.path()) => CommitDir::prepare(&git)?,
+            _ => None,
+        };
         let request = mounts::MountRequest {
             directory: root.path(),
             mount_path: &mount_path,
@@ -139,6 +153,8 @@ impl IsolatedOptions {
             host: self.host,
             network: self.network,
             git: self.git,
+            git_directory: git.strip_prefix(root.path()).ok(),
+            commit: commit.as_ref(),
             nested: &nested,
             hidden: &hidden,
             shown: &self.shown,
@@ -165,7 +181,7 @@ impl IsolatedOptions {
         let confinement = Confinement {
             walls: self.walls,
             landlock,
-            filters: seccomp::filters(self.network, self.walls)?,
+            filters: seccomp::filters(self.network, self.walls, self.git)?,
             last_capability: last_capability.trim().parse().unwrap_or(40),
         };
         let hosts = if self.network == Network::Hosts { self.hosts.clone() } else { AllowedHosts::default() };
@@ -177,6 +193,7 @@ impl IsolatedOptions {
             namespace,
             confinement,
             temp,
+            commit,
             hosts,
             limits,
             capabilities: OnceLock::new(),

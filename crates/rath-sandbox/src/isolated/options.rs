@@ -45,7 +45,7 @@ pub(super) enum Walls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GitAccess {
     ReadOnly,
-    /// Writable but for hooks and configuration, which run programs later.
+    /// A commit can be made, by a command that starts no other program: see `commit_dir.rs`.
     Commit,
     Writable,
 }

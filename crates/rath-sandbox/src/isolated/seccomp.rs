@@ -5,7 +5,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
-use super::Walls;
+use super::{GitAccess, Walls};
 use crate::capabilities::Network;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -103,6 +103,14 @@ const DENIED_CLONE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
+/// Calls that start a process, besides `clone`.
+const FORK_CALLS: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
 /// Calls that fail with `EPERM` where there are no namespaces: objects of other programs that have no path, and the owner and the attributes
 /// of files, which Landlock does not know. Those set by path reach any file of the user's.
 const DENIED_WITHOUT_NAMESPACES: &[i64] = &[
@@ -180,7 +188,10 @@ const SOCKET_TYPE_MASK: u64 = 0xf;
 /// Without network there are no Unix sockets, except pairs that are connected to each other. No mount and no network namespace keeps a
 /// command from a socket of the machine that has a path: one may be created later, or in the workspace. Without namespaces there are no
 /// sockets at all, or with network none of Unix.
-pub(super) fn filters(network: Network, walls: Walls) -> Result<Vec<BpfProgram>> {
+///
+/// A command that commits starts no other program: git would run those that the settings of any repository in the workspace name, such
+/// as filters. Threads are not affected.
+pub(super) fn filters(network: Network, walls: Walls, git: GitAccess) -> Result<Vec<BpfProgram>> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Unavailable, format_args!("cannot filter system calls on this machine: {error}"))
     };
@@ -197,6 +208,13 @@ pub(super) fn filters(network: Network, walls: Walls) -> Result<Vec<BpfProgram>>
             DENIED_CALLS.iter().map(|call| (*call, Vec::new())).collect();
         let namespaces = DENIED_CLONE_FLAGS.map(|flag| masked(0, flag));
         denied.insert(libc::SYS_clone, rules(namespaces.into())?);
+        if git == GitAccess::Commit {
+            let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
+            let processes = Condition::new(0, Len::Qword, Op::MaskedEq(thread), 0);
+            let conditions = DENIED_CLONE_FLAGS.map(|flag| masked(0, flag)).into_iter().chain([processes]);
+            denied.insert(libc::SYS_clone, rules(conditions.collect())?);
+            denied.extend(FORK_CALLS.iter().map(|call| (*call, Vec::new())));
+        }
         denied.insert(libc::SYS_ioctl, rules(DENIED_IOCTLS.map(|request| equal(1, request)).into())?);
         let families = DENIED_SOCKET_FAMILIES.map(|family| equal(0, u64::from(family.unsigned_abs())));
         denied.insert(libc::SYS_socket, rules(families.into())?);

@@ -141,7 +141,14 @@ fn programs_find_the_proxy_in_their_environment() {
 fn one_command_may_have_more_access_than_the_others() {
     let directory = rath_test_support::temp_dir_in(env!("CARGO_TARGET_TMPDIR").as_ref());
     let (work, outside) = (directory.path().join("work"), directory.path().join("outside"));
-    for path in [&work, &outside, &work.join(".git"), &outside.join(".git"), &outside.join(".rath")] {
+    for path in [
+        &work,
+        &outside,
+        &work.join(".git/refs"),
+        &work.join(".git/objects"),
+        &outside.join(".git"),
+        &outside.join(".rath"),
+    ] {
         std::fs::create_dir_all(path).expect("a directory");
     }
     for name in [".git", ".rath"] {
@@ -154,11 +161,11 @@ fn one_command_may_have_more_access_than_the_others() {
     let rows = [
         ("outside", format!("echo x > '{outside}/new'")),
         ("file", format!("echo x > '{outside}/file'")),
-        ("git", "echo x > .git/config".to_owned()),
+        ("git", "echo x > .git/refs/x".to_owned()),
         (
             "host",
             format!(
-                "bash -c 'exec 3<>/dev/tcp/127.0.0.1/4128; printf \"CONNECT localhost:{} HTTP/1.1\\r\\n\\r\\n\" >&3; head -1 <&3 | grep 200'",
+                "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/4128; printf \"CONNECT localhost:{} HTTP/1.1\\r\\n\\r\\n\" >&3; head -1 <&3 | grep 200'",
                 server.port
             ),
         ),

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod alone;
+mod commit;
 mod extra_access;
 mod files;
 mod landlock;

@@ -580,6 +580,66 @@ fn a_commit_asks_and_no_hook_runs() {
     assert_eq!(committed, "Ann The rest.\n\na\nAnn $(touch d) `touch e`\n\nb; touch c\n", "{}", log(&session));
 }
 
+/// Each row prepares a repository by a line of shell, and has what the call of `commit` returns and what is committed then.
+#[test]
+fn a_commit_runs_no_filter_and_takes_no_repository_below() {
+    let nested = "git init -q sub; git -C sub commit -q --allow-empty -m x";
+    let rows = [
+        ("echo two > a; echo new > b; mkdir c; echo new > c/d", "3 files changed", "a b c/d"),
+        ("rm a; echo new > ' -b'", "2 files changed", " -b a"),
+        (
+            "echo two > a; git config filter.x.clean 'touch ran; cat'; echo 'a filter=x' > .gitattributes",
+            "cannot fork",
+            "",
+        ),
+        (
+            "echo new > b; git config filter.x.process 'touch ran'; echo 'b filter=x' > .gitattributes",
+            "cannot fork",
+            "",
+        ),
+        (nested, "failed: nothing was committed", ""),
+        (&format!("{nested}; rm a; mv sub a"), "failed: nothing was committed", ""),
+        (
+            &format!(
+                "{nested}; mv sub ../outside; git -c protocol.file.allow=always submodule add -q ../outside sub; \
+                   git commit -qm sub; echo new > sub/b; echo two > a"
+            ),
+            "1 file changed",
+            "a",
+        ),
+        ("true", "nothing to commit", ""),
+    ];
+    for (prepare, expected, files) in rows {
+        let folder = rath_test_support::temp_dir();
+        let work = folder.path().join("work");
+        std::fs::create_dir(&work).expect("a directory");
+        let sh = |line: &str| {
+            let line = format!(
+                "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x; {line}"
+            );
+            let mut shell = rath_test_support::program("sh");
+            let done = shell.args(["-c", &line]).current_dir(&work).output().expect("a shell runs");
+            assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+            String::from_utf8_lossy(&done.stdout).into_owned()
+        };
+        sh(&format!(
+            "git init -q; git config user.name Ann; git config user.email ann@example.invalid; \
+                     echo one > a; git add a; git commit -qm One.; {prepare}; git rev-parse HEAD > ../before"
+        ));
+        let turns = [r#"{"calls": [{"name": "commit", "arguments": {"message": "Two."}}]}"#, r#"{"text": "done"}"#];
+        let agent = Agent::new("Go.", &script(turns)).tools(builtin::all());
+        let session = Session::user("go").to(Sandbox::isolated(&work)).under(Policy::new(Mode::Workspace));
+        let (mut session, _) = run(&agent, session);
+        session.approve("call_1_1").expect("it waits");
+        let (session, message) = run(&agent, session);
+        assert_eq!(message, "", "{prepare}: {}", log(&session));
+        assert!(log(&session).contains(expected), "{prepare}: {}", log(&session));
+        let committed = sh("git diff --name-only -z $(cat ../before) HEAD | tr '\\0' ' '");
+        assert_eq!(committed.trim_end(), files, "{prepare}: {}", log(&session));
+        assert!(!work.join("ran").exists(), "{prepare}");
+    }
+}
+
 /// Runs a workflow, and returns the session and the message of an error.
 fn run(workflow: &dyn Run, session: Session) -> (Session, String) {
     match block_on(workflow.run(session)) {

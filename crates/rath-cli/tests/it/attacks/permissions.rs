@@ -6,7 +6,7 @@ use rath_test_support::Terminal;
 use serde_json::{Value, json};
 
 use super::place::{CANARY, EVIL, Place, printed, results, shell, tool, with_guard};
-use super::{Attack, Guard, HoldsIn, Observation, Plane, Trial};
+use super::{Attack, Guard, HoldsIn, Observation, Plane, SandboxKind, Trial};
 
 pub(super) fn attacks() -> Vec<Attack> {
     let row =
@@ -71,6 +71,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         row("an answer typed before the question", HoldsIn::Both, try_typed_before),
         row("a hook that runs with a commit", HoldsIn::Isolated, try_commit_hook),
         row("a message of a commit that is a command", HoldsIn::Isolated, try_commit_message),
+        row("a filter of a repository below that runs with a commit", HoldsIn::Isolated, try_commit_filter),
     ];
     let denied = DENIED_READS.iter().map(|(name, holds_in, rule, calls)| {
         Attack::new(name, Plane::Permissions, *holds_in, move |trial| try_denied_read(trial, rule, &calls()))
@@ -402,4 +403,35 @@ fn try_commit_message(trial: Trial) -> Observation {
     };
     let output = place.agent(trial.sandbox, &[call], &["--mode", "full"]);
     Observation::new(place.path("work/injected").exists(), printed(&output))
+}
+
+/// A filter of a repository below changes the settings of the repository above, whose next command of git runs a program outside.
+fn try_commit_filter(trial: Trial) -> Observation {
+    let place = repository();
+    set_rules(&place, "allow = [\"tool commit\", \"tool shell\"]");
+    let prepare = "printf '#!/bin/sh\\nprintf ../evil > ../.git/commondir; cat\\n' > filter.sh; chmod +x filter.sh; \
+         mkdir evil; cp -r .git/objects .git/refs .git/HEAD .git/config evil; \
+         git config -f evil/config core.fsmonitor 'touch ../pwned;false'; \
+         git init -q sub; cd sub; echo one > file; echo 'file filter=x' > .gitattributes; \
+         git config user.name x; git config user.email x@x; git add .; git commit -qm x; \
+         git config filter.x.clean ../filter.sh";
+    let commit = |arguments: Value| match trial.guard {
+        Guard::On => tool("commit", arguments),
+        Guard::Off => shell("git -c core.hooksPath=/dev/null add -A; git -c core.hooksPath=/dev/null commit -qm x"),
+    };
+    let change = shell("echo two > sub/file; echo two > file");
+    let sandbox = if trial.guard == Guard::On { trial.sandbox } else { SandboxKind::Local };
+    let (all, one) = (json!({"message": "One."}), json!({"message": "Two.", "paths": ["file"]}));
+    let calls = [shell(prepare), commit(all.clone()), change, commit(all), commit(one)];
+    let text = printed(&place.agent(sandbox, &calls, &["--mode", "full"]));
+    let git = |words: &[&str]| {
+        let done = rath_test_support::git().args(words).current_dir(place.path("work")).output();
+        printed(&done.expect("git runs"))
+    };
+    let status = git(&["status"]);
+    if trial.guard == Guard::On {
+        let log = git(&["log", "--format=%s"]);
+        assert!(log.contains("Two."), "it was committed: {log}{status}{text}");
+    }
+    Observation::new(place.path("pwned").exists(), text + &status)
 }

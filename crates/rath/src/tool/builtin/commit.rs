@@ -7,15 +7,18 @@ use serde_json::{Value, json};
 
 use super::{command, spec, text, texts};
 use crate::blocking::run_blocking;
+use crate::error::ErrorKind;
 use crate::policy::Use;
-use crate::sandbox::Command;
-use crate::session::Result;
+use crate::sandbox::{Command, ExitStatus, Stream};
+use crate::session::{Error, Result};
 use crate::tool::{Output, Tool, ToolCx, Touch};
 
 /// Commits changes with git, once a person has approved it.
 ///
 /// An isolated sandbox keeps `.git` from being written by all other commands: its hooks and its configuration run programs
-/// outside of the sandbox. This tool runs one command of its own that can, without hooks.
+/// outside of the sandbox. This tool runs git with access to the history, and to neither of them. Git starts no other program then: no
+/// hook, no filter, and no git in a repository below. Neither a file that goes through a filter is committed, nor a repository below that
+/// is new: the settings of such a repository run programs too.
 ///
 /// Part of [`all`](super::all).
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +35,7 @@ impl Tool for Commit {
             },
         });
         let description = "Commits changes in the workspace with git, and gives what git prints. The user is asked first. Other \
-                           commands can read `.git` and not write it.";
+                           commands can read `.git` and not write it. No hooks and no filters run.";
         spec("commit", description, properties, &["message"])
     }
 
@@ -60,39 +63,126 @@ impl Tool for Commit {
         if paths.is_empty() {
             paths.push(".".to_owned());
         }
-        // The words are arguments of the shell, so none of them is read as shell. The name of the user counts where the
-        // repository has none.
-        let line = "if [ -n \"$RATH_NAME\" ] && ! git config user.name >/dev/null; then \
-                    export GIT_AUTHOR_NAME=\"$RATH_NAME\" GIT_COMMITTER_NAME=\"$RATH_NAME\"; fi; \
-                    if [ -n \"$RATH_EMAIL\" ] && ! git config user.email >/dev/null; then \
-                    export GIT_AUTHOR_EMAIL=\"$RATH_EMAIL\" GIT_COMMITTER_EMAIL=\"$RATH_EMAIL\"; fi; \
-                    message=$1; shift; git add -A -- \"$@\" && git commit -m \"$message\" -- \"$@\"";
-        let words = ["sh", "-c", line, "sh", text(&arguments, "message")].map(str::to_owned);
+        let identity = run_blocking(|| -> Result<_> { Ok(identity(std::env::home_dir().as_deref())) }).await?;
+        let settings = Settings::read(cx, identity).await?;
+        let is_committing = !cx.session().is_replaying();
+        // Git starts another git in each repository below to add all changes, and not to add files by their names. Those that git
+        // knows are added by the commit.
+        let list = ["git", "ls-files", "-z", "--others", "--exclude-standard", "--"].map(str::to_owned);
+        let untracked = settings.collect(cx, list.into_iter().chain(paths.iter().cloned())).await?;
+        let compare =
+            ["git", "diff-files", "-z", "--raw", "--diff-filter=T", "--ignore-submodules=all", "--"].map(str::to_owned);
+        let changed = settings.collect(cx, compare.into_iter().chain(paths.iter().cloned())).await?;
+        refuse_repositories(&untracked, &changed)?;
+        if !untracked.is_empty() {
+            let mut add = Command::argv(["git", "add", "--pathspec-from-file=-", "--pathspec-file-nul"]);
+            add.env = settings.variables();
+            add.env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
+            (add.stdin, add.extra.git) = (untracked, is_committing);
+            command::to_output(&command::run(cx, &add).await?, &add)?;
+        }
+        let words = ["git", "commit", "-m", text(&arguments, "message"), "--"].map(str::to_owned);
         let mut commit = Command::argv(words.into_iter().chain(paths));
-        commit.env =
-            run_blocking(|| -> Result<_> { Ok(configuration(identity(std::env::home_dir().as_deref()))) }).await?;
-        commit.extra.git = !cx.session().is_replaying();
+        commit.env = settings.variables();
+        commit.extra.git = is_committing;
         command::to_output(&command::run(cx, &commit).await?, &commit)
     }
 }
 
-/// Returns the settings of git for the command, as environment variables: no hook and no other program runs.
-fn configuration((name, email): (Option<String>, Option<String>)) -> Vec<(String, String)> {
-    let settings = [
-        ("core.hooksPath", "/dev/null"),
-        ("core.fsmonitor", "false"),
-        ("commit.gpgSign", "false"),
-        ("gc.auto", "0"),
-        // A workspace may belong to another user than the one of this program.
-        ("safe.directory", "*"),
-    ];
-    let count = settings.len().to_string();
-    let person = [("RATH_NAME", name), ("RATH_EMAIL", email)];
-    let person = person.into_iter().filter_map(|(variable, value)| Some((variable.to_owned(), value?)));
-    let pairs = settings.into_iter().enumerate().flat_map(|(nth, (key, value))| {
-        [(format!("GIT_CONFIG_KEY_{nth}"), key.to_owned()), (format!("GIT_CONFIG_VALUE_{nth}"), value.to_owned())]
-    });
-    [("GIT_CONFIG_COUNT".to_owned(), count)].into_iter().chain(pairs).chain(person).collect()
+/// Fails if one of the files to commit is a repository of its own: a directory in the list of new files, or one in the place of a file.
+///
+/// From the commit on, git would run the programs that the settings of that repository name whenever it is used above.
+fn refuse_repositories(untracked: &[u8], changed: &[u8]) -> Result<()> {
+    let untracked = String::from_utf8_lossy(untracked);
+    let changed = String::from_utf8_lossy(changed);
+    let mut found: Vec<_> = untracked.split_terminator('\0').filter(|name| name.ends_with('/')).collect();
+    let mut fields = changed.split_terminator('\0');
+    while let (Some(modes), Some(name)) = (fields.next(), fields.next()) {
+        if modes.split(' ').nth(1) == Some(SUBMODULE_MODE) {
+            found.push(name);
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let names = found.join("`, `");
+    let message = format!("nothing was committed: each of these is a repository of its own: `{names}`");
+    Err(Error::new(ErrorKind::Tool, message).with_hint("name other `paths`, or add it to `.gitignore`"))
+}
+
+/// The mode that git records for a repository below.
+const SUBMODULE_MODE: &str = "160000";
+
+/// The settings of git for the commands, which come before those of the repository.
+struct Settings(Vec<(String, String)>);
+
+/// Settings with which git runs no hook and no other program.
+const NO_PROGRAMS: [(&str, &str); 9] = [
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("commit.gpgSign", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("diff.ignoreSubmodules", "all"),
+    ("advice.addEmbeddedRepo", "false"),
+    // The command has a copy of the index, which has to be complete.
+    ("core.splitIndex", "false"),
+    // A workspace may belong to another user than the one of this program.
+    ("safe.directory", "*"),
+];
+
+/// The most bytes of names of files that are added.
+const MAX_NAMES_BYTES: usize = 64 << 20;
+
+impl Settings {
+    /// Reads the settings of the repository that a commit depends on. The name of the user counts where the repository has none.
+    async fn read(cx: &ToolCx, (name, email): (Option<String>, Option<String>)) -> Result<Self> {
+        let mut settings = Settings(NO_PROGRAMS.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec());
+        let wanted = r"^(user\.(name|email)|filter\..*\.(clean|process))$";
+        let words = ["git", "config", "-z", "--name-only", "--get-regexp", wanted].map(str::to_owned);
+        let names = settings.collect(cx, words.into_iter()).await?;
+        let names: Vec<_> = String::from_utf8_lossy(&names).split_terminator('\0').map(str::to_owned).collect();
+        for (key, value) in [("user.name", name), ("user.email", email)] {
+            if let Some(value) = value.filter(|_| !names.iter().any(|name| name == key)) {
+                settings.0.push((key.to_owned(), value));
+            }
+        }
+        // A file whose filter cannot run would be committed as it is, unless the filter is required.
+        let filters = names.iter().filter(|name| name.starts_with("filter.")).filter_map(|name| name.rsplit_once('.'));
+        settings.0.extend(filters.map(|(filter, _)| (format!("{filter}.required"), "true".to_owned())));
+        Ok(settings)
+    }
+
+    /// Returns the settings as environment variables.
+    fn variables(&self) -> Vec<(String, String)> {
+        let pairs = self.0.iter().enumerate().flat_map(|(nth, (key, value))| {
+            [(format!("GIT_CONFIG_KEY_{nth}"), key.clone()), (format!("GIT_CONFIG_VALUE_{nth}"), value.clone())]
+        });
+        [("GIT_CONFIG_COUNT".to_owned(), self.0.len().to_string())].into_iter().chain(pairs).collect()
+    }
+
+    /// Runs a command of git that changes nothing, and returns all that it prints on stdout. Git tells by its exit code that there is
+    /// nothing to print. As one that commits, the command starts no other program.
+    async fn collect(&self, cx: &ToolCx, words: impl Iterator<Item = String>) -> Result<Vec<u8>> {
+        let mut command = Command::argv(words);
+        command.env = self.variables();
+        command.extra.git = !cx.session().is_replaying();
+        let mut printed = Vec::new();
+        let mut sink = |stream: Stream, bytes: &[u8]| {
+            if stream == Stream::Stdout && printed.len() <= MAX_NAMES_BYTES {
+                printed.extend_from_slice(bytes);
+            }
+        };
+        let output = cx.sandbox().await?.run_streaming(&command, &mut sink).await?;
+        let is_empty = output.status == ExitStatus::Exit(1) && output.stderr.total_bytes == 0;
+        if !is_empty {
+            command::to_output(&output, &command)?;
+        }
+        if printed.len() > MAX_NAMES_BYTES {
+            return Err(Error::new(ErrorKind::Tool, "there are too many new files: name some of them in `paths`"));
+        }
+        Ok(printed)
+    }
 }
 
 /// Returns the name and the e-mail address of the user, as git's configuration says: a sandbox hides it from commands.
@@ -127,7 +217,21 @@ fn setting(texts: &[String], wanted: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::setting;
+    use super::{refuse_repositories, setting};
+
+    #[test]
+    fn a_repository_below_is_not_committed() {
+        for (untracked, changed, expected) in [
+            ("", "", None),
+            ("a\0b/c\0", ":100644 120000 1 0 T\0link\0", None),
+            ("a\0sub/\0", "", Some("`sub/`")),
+            ("", ":100644 120000 1 0 T\0link\0:100644 160000 1 0 T\0was a file\0", Some("`was a file`")),
+        ] {
+            let refused = refuse_repositories(untracked.as_bytes(), changed.as_bytes()).err();
+            let names = refused.map(|error| error.message().rsplit_once(": ").expect("names").1.to_owned());
+            assert_eq!(names.as_deref(), expected, "{untracked:?} {changed:?}");
+        }
+    }
 
     #[test]
     fn the_last_name_in_the_user_section_counts() {
