@@ -4,6 +4,7 @@
 mod commit_dir;
 #[cfg(target_os = "linux")]
 mod confinement;
+mod git_settings;
 #[cfg(target_os = "linux")]
 mod grants;
 mod hosts;

@@ -42,6 +42,7 @@ impl Grants {
             hidden.extend(canonical(paths(nested.rath, crate::RATH_DIR)));
             if above != request.directory || request.git != GitAccess::Writable {
                 git.extend(canonical(paths(nested.git, ".git")));
+                git.extend(canonical(nested.settings.into_iter().map(|setting| above.join(setting.path))));
             }
         }
         let covers = hidden_dirs(request);

@@ -13,6 +13,7 @@
 //!
 //! Every `.git` in the workspace is read-only by default: its hooks and its configuration run commands later, outside.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
 use std::io::ErrorKind as ErrorKindIo;
 use std::os::unix::ffi::OsStrExt;
@@ -243,6 +244,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
     for git in request.nested.git.iter().filter(|git| !is_replaced(&git.path)) {
         plan.protect_git(request, &git.path, IfMissing::Fail)?;
     }
+    if request.git != GitAccess::Writable {
+        plan.protect_settings(request.mount_path, request.nested)?;
+    }
     for (slot, at) in commit {
         plan.push(SpawnStep::Workspace, MountOp::Attach { slot, at: c_path(&at)? });
     }
@@ -257,6 +261,9 @@ pub(super) fn plan(request: &MountRequest<'_>) -> Result<Vec<(SpawnStep, MountOp
         for path in nested.git.iter().map(|git| above.join(&git.path)).filter(is_elsewhere) {
             let (at, if_missing) = (c_path(&path)?, IfMissing::Fail);
             plan.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
+        }
+        if !request.mount_path.starts_with(above) {
+            plan.protect_settings(above, &nested)?;
         }
         own.extend(nested.rath.iter().map(|rath| above.join(&rath.path)).filter(is_elsewhere));
     }
@@ -425,6 +432,22 @@ impl MountPlan {
     fn protect_git(&mut self, request: &MountRequest<'_>, git: &Path, if_missing: IfMissing) -> Result<()> {
         if request.git != GitAccess::Writable {
             let at = c_path(&request.mount_path.join(git))?;
+            self.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
+        }
+        Ok(())
+    }
+
+    /// Makes the hooks and settings that repositories name read-only. The directories above them cannot be renamed: another would take
+    /// their place.
+    fn protect_settings(&mut self, above: &Path, nested: &NestedProjects) -> Result<()> {
+        let paths = || nested.settings.iter().map(|setting| &*setting.path);
+        let parents = paths().flat_map(|path| path.ancestors().skip(1)).filter(|parent| !parent.as_os_str().is_empty());
+        // In this order the outer ones come first.
+        for parent in parents.collect::<BTreeSet<_>>() {
+            self.push(SpawnStep::Cover, MountOp::Pin(c_path(&above.join(parent))?));
+        }
+        for path in paths() {
+            let (at, if_missing) = (c_path(&above.join(path))?, IfMissing::Fail);
             self.push(SpawnStep::Cover, MountOp::Protect { at, if_missing });
         }
         Ok(())

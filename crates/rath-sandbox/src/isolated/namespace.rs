@@ -56,6 +56,8 @@ pub(super) enum MountOp {
         at: CString,
         if_missing: IfMissing,
     },
+    /// Makes one directory a mount of its own, which cannot be renamed.
+    Pin(CString),
     /// Creates a directory, if it is missing.
     Directory(CString),
     /// Creates an empty file.
@@ -184,6 +186,14 @@ impl MountOp {
                 };
                 let attributes = READ_ONLY | NO_SETUID | NO_DEVICES;
                 set_attributes(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE, attributes)?;
+                move_mount(&fd, c"", CWD, &**at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            }
+            MountOp::Pin(at) => {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_RECURSIVE
+                    | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+                let fd = open_tree(CWD, &**at, flags)?;
                 move_mount(&fd, c"", CWD, &**at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             }
             MountOp::ReadOnly => {

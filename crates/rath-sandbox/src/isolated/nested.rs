@@ -1,9 +1,11 @@
-//! Directories below the first level of a workspace that commands may not change: the `.rath` and `.git` of other projects.
+//! Files and directories of a workspace that commands may not change: the `.rath` and `.git` of projects below the first level,
+//! repositories without a working tree, and the hooks and settings that repositories name.
 
 use std::io::ErrorKind as ErrorKindIo;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::git_settings::named_paths;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The nested projects of a workspace.
@@ -11,8 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct NestedProjects {
     /// Every `.rath`.
     pub(super) rath: Vec<NestedPath>,
-    /// Every `.git`: a directory, or the file of a submodule or a second working tree.
+    /// Every `.git`: a directory, or the file of a submodule or a second working tree. Also every repository without a working tree.
     pub(super) git: Vec<NestedPath>,
+    /// Every directory of hooks and every file of settings that a repository names.
+    pub(super) settings: Vec<NestedPath>,
 }
 
 /// A path relative to the workspace, and the file or directory that was there.
@@ -23,6 +27,8 @@ pub(super) struct NestedPath {
     inode: u64,
 }
 
+/// The names by which git knows a repository without a working tree.
+const REPOSITORY_PARTS: [&str; 4] = ["HEAD", "objects", "refs", "config"];
 /// The most bytes of a `.git` that is a file.
 const MAX_GIT_FILE_BYTES: u64 = 8192;
 /// The most nested projects that a workspace can have: each is a mount of every command.
@@ -33,6 +39,7 @@ impl NestedProjects {
     pub(super) fn find(workspace: &Path) -> Result<Self> {
         let mut nested = NestedProjects::default();
         let mut below = vec![PathBuf::new()];
+        let mut repositories = Vec::new();
         while let Some(directory) = below.pop() {
             let entries = match std::fs::read_dir(workspace.join(&directory)) {
                 Ok(entries) => entries,
@@ -50,12 +57,14 @@ impl NestedProjects {
                 Err(_) => continue,
             };
             let is_top = directory == Path::new("");
+            let mut parts = 0;
             for entry in entries.flatten() {
                 let (path, kind) = (directory.join(entry.file_name()), entry.file_type());
                 let found = match entry.file_name() {
                     name if name == crate::RATH_DIR => &mut nested.rath,
                     name if name == ".git" => &mut nested.git,
-                    _ => {
+                    name => {
+                        parts += usize::from(REPOSITORY_PARTS.iter().any(|part| name == *part));
                         if kind.is_ok_and(|kind| kind.is_dir()) {
                             below.push(path);
                         }
@@ -66,10 +75,14 @@ impl NestedProjects {
                     found.extend(NestedPath::new(workspace, path.clone()));
                 }
                 if entry.file_name() == ".git" {
+                    repositories.push(path.clone());
                     nested
                         .git
                         .extend(git_directory(workspace, &path).and_then(|path| NestedPath::new(workspace, path)));
                 }
+            }
+            if parts == REPOSITORY_PARTS.len() && !is_top {
+                nested.git.extend(NestedPath::new(workspace, directory));
             }
             if nested.rath.len() + nested.git.len() > MAX_NESTED_PROJECTS {
                 let message = format!("wanted at most {MAX_NESTED_PROJECTS} projects below the workspace, found more");
@@ -77,13 +90,33 @@ impl NestedProjects {
                 return Err(Error::new(ErrorKind::Unavailable, message).with_hint(hint));
             }
         }
+        nested.find_settings(workspace, &repositories);
         Ok(nested)
+    }
+
+    /// Finds the hooks and settings in the workspace that repositories name.
+    fn find_settings(&mut self, workspace: &Path, repositories: &[PathBuf]) {
+        let Ok(workspace) = workspace.canonicalize() else { return };
+        let mut inside = std::collections::BTreeSet::new();
+        for git in repositories {
+            let path = workspace.join(git);
+            let Some(worktree) = path.parent() else { continue };
+            let git = named_repository(&path).unwrap_or_else(|| path.clone());
+            let named = named_paths(worktree, &git).into_iter().filter_map(|path| path.canonicalize().ok());
+            inside.extend(named.filter_map(|path| path.strip_prefix(&workspace).ok().map(Path::to_owned)));
+        }
+        // The workspace as a whole cannot be read-only, and what is in these directories is protected with them.
+        let is_apart = |path: &PathBuf| {
+            !path.as_os_str().is_empty() && !path.iter().any(|name| name == ".git" || name == crate::RATH_DIR)
+        };
+        let settings = inside.into_iter().filter(is_apart).filter_map(|path| NestedPath::new(&workspace, path));
+        self.settings = settings.take(MAX_NESTED_PROJECTS).collect();
     }
 
     /// Returns true if each path still leads to what was found there. A command can rename the directory above it, and with
     /// it take a `.git` to a path that the next command would not find protected.
     pub(super) fn is_current(&self, workspace: &Path) -> bool {
-        let mut all = self.rath.iter().chain(&self.git);
+        let mut all = self.rath.iter().chain(&self.git).chain(&self.settings);
         all.all(|known| NestedPath::new(workspace, known.path.clone()).as_ref() == Some(known))
     }
 }
@@ -91,20 +124,24 @@ impl NestedProjects {
 /// Returns the directory of a repository that a `.git` names, as a link or as the file of a module or a second working tree, if it is
 /// elsewhere in the workspace.
 fn git_directory(workspace: &Path, git: &Path) -> Option<PathBuf> {
-    let path = workspace.join(git);
-    let kind = path.symlink_metadata().ok()?;
-    let named = match kind.is_file() {
-        true if kind.len() <= MAX_GIT_FILE_BYTES => {
-            let text = std::fs::read_to_string(&path).ok()?;
-            path.parent()?.join(text.strip_prefix("gitdir:")?.trim())
-        }
-        _ if kind.is_symlink() => path,
-        _ => return None,
-    };
+    let named = named_repository(&workspace.join(git))?;
     let inside = named.canonicalize().ok()?.strip_prefix(workspace.canonicalize().ok()?).ok()?.to_owned();
     // A repository in the `.git` of another is protected with it.
     let is_protected = inside.iter().any(|name| name == ".git") || inside.as_os_str().is_empty();
     (!is_protected).then_some(inside)
+}
+
+/// Returns the directory that a `.git` names; none if the `.git` is that directory.
+fn named_repository(git: &Path) -> Option<PathBuf> {
+    let kind = git.symlink_metadata().ok()?;
+    match kind.is_file() {
+        true if kind.len() <= MAX_GIT_FILE_BYTES => {
+            let text = std::fs::read_to_string(git).ok()?;
+            Some(git.parent()?.join(text.strip_prefix("gitdir:")?.trim()))
+        }
+        _ if kind.is_symlink() => Some(git.to_owned()),
+        _ => None,
+    }
 }
 
 impl NestedPath {

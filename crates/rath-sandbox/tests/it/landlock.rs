@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rath_sandbox::{Capabilities, Command, ErrorKind, ExitStatus, HostAccess, Isolated, Isolation, Sandbox};
 
-use super::walls::{Fixture, nested_projects, succeeds};
+use super::walls::{CHANGED_SETTINGS, Fixture, named_settings, nested_projects, succeeds};
 use super::{block_on, count_marked, mark, printed, run, sh};
 
 /// Returns a sandbox without namespaces; none on a kernel whose Landlock cannot stand alone.
@@ -167,6 +167,16 @@ fn what_is_protected_in_the_workspace_stays_protected() {
         assert!(succeeds(&sandbox, line, &fixture), "{line}");
     }
     assert!(!succeeds(&sandbox, "echo x > top", &fixture), "a directory with a `.rath` is taken apart");
+}
+
+#[test]
+fn what_the_settings_of_git_name_is_not_written() {
+    for row in CHANGED_SETTINGS {
+        let fixture = named_settings();
+        let Some(sandbox) = landlock(fixture.isolated()) else { return };
+        assert!(!succeeds(&sandbox, row, &fixture), "isolated: {row}");
+        assert!(succeeds(&fixture.local(), row, &fixture), "without isolation it works: {row}");
+    }
 }
 
 /// The directory of a branch is in the `.rath` of its project.

@@ -343,6 +343,68 @@ fn projects_in_the_workspace_are_protected_at_any_depth() {
     assert!(succeeds(&writable, "echo fine >> a/b/c/.git/config && ! cat a/b/c/.rath/secret", &fixture));
 }
 
+/// A workspace whose repositories name hooks and settings, and a repository without a working tree.
+pub(super) fn named_settings() -> Fixture {
+    let fixture = Fixture::new();
+    for (path, text) in [
+        (".git/config", "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../.gitinc\n"),
+        (".gitinc", "[includeIf \"gitdir:/elsewhere\"]\n\tpath = inc/cond\n"),
+        ("inc/cond", "[core]\n\thooksPath = more/hooks\n"),
+        ("inc/other", "words\n"),
+        (".githooks/pre-commit", "words\n"),
+        ("more/hooks/pre-commit", "words\n"),
+        ("sub/.git/config", "[core]\n\thooksPath = tools/hooks\n"),
+        ("sub/tools/hooks/pre-push", "words\n"),
+        ("store.git/config", "[core]\n\tbare = true\n"),
+        ("store.git/HEAD", "ref: refs/heads/main\n"),
+        ("store.git/objects/x", ""),
+        ("store.git/refs/x", ""),
+    ] {
+        let path = fixture.path("work").join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, text).expect("a file");
+    }
+    fixture
+}
+
+/// Lines that change what git runs later, in the fixture [`named_settings`].
+pub(super) const CHANGED_SETTINGS: [&str; 14] = [
+    "echo evil > .githooks/pre-commit",
+    "echo evil > .githooks/new",
+    "mv .githooks x && mkdir .githooks",
+    "echo evil >> .gitinc",
+    "rm .gitinc",
+    "mv inc/other .gitinc",
+    "echo evil >> inc/cond",
+    "mv inc x && mkdir inc && echo evil > inc/cond",
+    "echo evil > more/hooks/new",
+    "mv more x",
+    "mv sub/tools x && mkdir -p sub/tools/hooks",
+    "echo evil >> store.git/config",
+    "mkdir store.git/hooks",
+    "echo ../x > store.git/commondir",
+];
+
+#[test]
+fn what_the_settings_of_git_name_is_not_written() {
+    for row in CHANGED_SETTINGS {
+        let fixture = named_settings();
+        assert!(!succeeds(&fixture.isolated().into(), row, &fixture), "isolated: {row}");
+        assert!(succeeds(&fixture.local(), row, &fixture), "without isolation it works: {row}");
+    }
+    let fixture = named_settings();
+    let sandbox = Sandbox::from(fixture.isolated());
+    for line in ["cat .gitinc .githooks/pre-commit", "echo x > inc/new && rm inc/other", "echo x > sub/tools/new"] {
+        assert!(succeeds(&sandbox, line, &fixture), "{line}");
+    }
+    // An editor of the user's replaces the file.
+    std::fs::write(fixture.path("work/.gitinc.new"), "words\n").expect("a file");
+    std::fs::rename(fixture.path("work/.gitinc.new"), fixture.path("work/.gitinc")).expect("moved");
+    assert!(!succeeds(&sandbox, "echo evil >> .gitinc", &fixture));
+    let writable = Sandbox::from(fixture.isolated().writable_git());
+    assert!(succeeds(&writable, "echo fine >> .gitinc && echo fine >> store.git/config", &fixture));
+}
+
 /// A directory that the user cannot list may hold a project, and a command can make it listable.
 #[test]
 fn a_directory_that_cannot_be_listed_is_hidden() {

@@ -52,6 +52,14 @@ pub(super) fn attacks() -> Vec<Attack> {
         wall("the repository of a module exchanged", OwnFilesChange, "echo 'gitdir: ../evil' > lib/module/.git"),
         wall("the repository of a module removed", OwnFilesChange, "rm lib/module/.git"),
         wall("the repository of a project below removed", OwnFilesChange, "rm -rf lib/nested/.git"),
+        wall("a hook in a directory that the settings of git name", OwnFilesChange, "echo $EVIL > .githooks/pre-push"),
+        wall("another directory for the hooks that git names", OwnFilesChange, "mv .githooks x && mkdir .githooks"),
+        wall("settings that those of git include", OwnFilesChange, "echo $EVIL >> lib/gitinc"),
+        wall(
+            "another file for the settings that git includes",
+            OwnFilesChange,
+            "rm lib/gitinc; echo $EVIL > lib/gitinc",
+        ),
         wall("the store of a project below overwritten", OwnFilesChange, "echo $EVIL > lib/nested/.rath/secret"),
         wall("the store of a project below read", CanaryIsPrinted, "cat lib/nested/.rath/secret"),
         wall(

@@ -28,7 +28,7 @@ pub(super) enum Effect {
     ServerIsReached,
     /// Another process of the user has ended or was stopped.
     ProcessIsHarmed,
-    /// A file in `.git` or `.rath` of the project is new, gone or different.
+    /// A file in `.git` or `.rath` of the project, or one that git runs for it, is new, gone or different.
     OwnFilesChange,
     /// A file of the project runs as its owner or group.
     FileRunsAsOwner,
@@ -62,7 +62,9 @@ fn run(trial: Trial, effect: Effect, line: &str) -> Observation {
     let place = Place::new();
     PRIVATE.iter().for_each(|name| place.write(name, CANARY));
     std::fs::create_dir_all(place.path("work/.git/hooks")).expect("made");
-    place.write("work/.git/config", "[core]\n");
+    place.write("work/.git/config", "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../lib/gitinc\n");
+    place.write("work/.githooks/pre-commit", "# mine\n");
+    place.write("work/lib/gitinc", "[user]\n");
     place.write("work/lib/nested/.git/config", "[core]\n");
     place.write("work/lib/module/.git", "gitdir: ../../.git/modules/module\n");
     place.write("home/.bashrc", "# mine\n");
@@ -95,7 +97,7 @@ fn run(trial: Trial, effect: Effect, line: &str) -> Observation {
     let around = |place: &Place| -> BTreeMap<PathBuf, String> {
         ["outside", "hidden", "home", "other-project"].iter().flat_map(|name| place.survey(name)).collect()
     };
-    let own = |place: &Place| ["work/.git", "work/.rath", "work/lib"].map(|name| place.survey(name));
+    let own = |place: &Place| ["work/.git", "work/.githooks", "work/.rath", "work/lib"].map(|name| place.survey(name));
     let (around_before, own_before) = (around(&place), own(&place));
     let output = super::super::block_on(sandbox.run(&command));
     let text = match &output {

@@ -1,0 +1,152 @@
+//! The files and directories that the settings of a repository name, and from which git takes hooks and further settings.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The largest file of settings that is read, in bytes.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// The most files of settings that are read for one repository.
+const MAX_CONFIG_FILES: usize = 64;
+
+/// Returns the directories of hooks and the included files of a repository, with those that the settings of the user name for all
+/// repositories. They need not exist.
+///
+/// `git` is the directory of the repository, and `worktree` the directory with its files.
+pub(super) fn named_paths(worktree: &Path, git: &Path) -> BTreeSet<PathBuf> {
+    let mut configs = vec![git.join("config"), git.join("config.worktree")];
+    // The directory of a second working tree names the one with the settings.
+    if let Some(common) = read(&git.join("commondir")) {
+        configs.push(git.join(common.trim()).join("config"));
+    }
+    let home = std::env::home_dir();
+    configs.push("/etc/gitconfig".into());
+    configs.extend(home.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]));
+    configs.extend(std::env::var_os("XDG_CONFIG_HOME").map(|path| PathBuf::from(path).join("git/config")));
+    let (mut named, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(config) = configs.pop().filter(|_| seen.len() < MAX_CONFIG_FILES) {
+        if !seen.insert(config.clone()) {
+            continue;
+        }
+        let text = read(&config).unwrap_or_default();
+        for (section, name, value) in settings(&text) {
+            let resolve = |base: &Path| match (value.strip_prefix("~/"), &home) {
+                (Some(below), Some(home)) => home.join(below),
+                _ => base.join(&value),
+            };
+            match (&*section, &*name) {
+                ("core", "hookspath") => _ = named.insert(resolve(worktree)),
+                // A condition may hold later, and is not looked at.
+                ("include" | "includeif", "path") => {
+                    let path = resolve(config.parent().unwrap_or(worktree));
+                    named.insert(path.clone());
+                    configs.push(path);
+                }
+                _ => {}
+            }
+        }
+    }
+    named
+}
+
+fn read(path: &Path) -> Option<String> {
+    let is_small = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MAX_CONFIG_BYTES);
+    let bytes = is_small.then(|| std::fs::read(path).ok()).flatten()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the settings of a file, each with its section and its name in lower case. Sections have no second name here.
+fn settings(text: &str) -> Vec<(String, String, String)> {
+    let (mut found, mut section) = (Vec::new(), String::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let mut rest = line.trim_start_matches('\u{feff}').trim();
+        if let Some(header) = rest.strip_prefix('[') {
+            let end = end_of_header(header);
+            let name = header[..end].split(|it: char| it.is_whitespace() || it == '"' || it == '.').next();
+            section = name.unwrap_or_default().to_lowercase();
+            rest = header[end..].trim_start_matches(']').trim();
+        }
+        let Some((name, value)) = rest.split_once('=').filter(|(name, _)| !name.starts_with(['#', ';'])) else {
+            continue;
+        };
+        let mut value = value.to_owned();
+        // A line goes on after a backslash at its end.
+        while value.ends_with('\\') && !value.ends_with("\\\\") {
+            value.pop();
+            value.push_str(lines.next().unwrap_or_default());
+        }
+        found.push((section.clone(), name.trim().to_lowercase(), unquote(&value)));
+    }
+    found
+}
+
+/// Returns the position of the bracket that ends a header: the first outside of quotes.
+fn end_of_header(header: &str) -> usize {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for (at, it) in header.char_indices() {
+        match it {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            ']' if !is_quoted => return at,
+            _ => {}
+        }
+    }
+    header.len()
+}
+
+/// Returns a value without quotes, escapes and comments.
+fn unquote(value: &str) -> String {
+    let (mut plain, mut is_quoted, mut quoted_bytes) = (String::new(), false, 0);
+    let mut chars = value.trim().chars();
+    while let Some(it) = chars.next() {
+        match it {
+            '"' => {
+                is_quoted = !is_quoted;
+                quoted_bytes = plain.len();
+            }
+            '\\' => plain.extend(chars.next()),
+            '#' | ';' if !is_quoted => break,
+            _ => plain.push(it),
+        }
+    }
+    // Spaces at the end count only in quotes.
+    let end = plain.trim_end().len().max(quoted_bytes.min(plain.len()));
+    plain.truncate(end);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_git_reads_them() {
+        let text = "\u{feff}[core]\n\thooksPath = .githooks ; mine\n# path = no\n[include] path = \"a b\"\n\
+                    [includeIf \"gitdir:~/x]y/\"]\n  PATH=../c\\\n d\n[Core]HOOKSPATH=x\n[a \"include\"]\npath = e\nflag\n";
+        let found: Vec<_> = settings(text).iter().map(|(a, b, c)| format!("{a}.{b}={c}")).collect();
+        let expected =
+            ["core.hookspath=.githooks", "include.path=a b", "includeif.path=../c d", "core.hookspath=x", "a.path=e"];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn included_files_are_followed() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(path, text).expect("a file");
+        };
+        write(".git/config", "[include]\npath = ../one\n");
+        write("one", "[includeIf \"onbranch:x\"]\npath = two\n[include]\npath = one\n");
+        write("two", "[core]\nhooksPath = below/hooks\n");
+        let named = named_paths(folder.path(), &folder.path().join(".git"));
+        let relative = |path: &PathBuf| {
+            let path = path.strip_prefix(folder.path()).ok()?;
+            Some(path.display().to_string())
+        };
+        let named: Vec<_> = named.iter().filter_map(relative).collect();
+        assert_eq!(named, [".git/../one", ".git/../two", "below/hooks"]);
+    }
+}
