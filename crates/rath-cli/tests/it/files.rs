@@ -12,7 +12,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
             &["fork", &main],
             &expect![[r#"
                 S2
-                ! forked from S1 at step 289692dc
+                ! forked from S1 at step 0007c6f2
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
@@ -20,7 +20,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         );
         let ours = fixture.newest();
         fixture.check(&["fork", &main, "--json"], &expect![[r#"
-            {"from":"289692dc78b626ac61d6c2bda4215ae42b9f865ca9377ed5e59daf98930e2ed1","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
+            {"from":"0007c6f25df15af03af94cc3e2040ba3f191c807541f1cd52c5b881161411562","session":"SESSION3","shared":8,"tree":"git:ff9b096b95a74585166364ab68778f6a4130bdd2"}
             exit 0
         "#]]);
         let theirs = fixture.newest();
@@ -40,7 +40,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 -a.txt
                 ~n.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step db598b18
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step 0ce5d3e3
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -57,17 +57,17 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S4  TIME  10,902 tokens  done  Count to five
+                S4  TIME  10,946 tokens  done  Count to five
                 exit 0
             "#]],
         );
         fixture.check(
             &["ls", "--all"],
             &expect![[r#"
-                S1  TIME   3,524 tokens  done  Count to five
-                S2  TIME   7,216 tokens  done  The first in words
-                S3  TIME   7,210 tokens  done  The last in words
-                S4  TIME  10,902 tokens  done  Count to five
+                S1  TIME   3,540 tokens  done  Count to five
+                S2  TIME   7,246 tokens  done  The first in words
+                S3  TIME   7,240 tokens  done  The last in words
+                S4  TIME  10,946 tokens  done  Count to five
                 exit 0
             "#]],
         );
@@ -76,7 +76,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         fixture.work(Some(&left), "Left", "echo left > left.txt");
         fixture.work(Some(&right), "Right", "echo right > right.txt");
         fixture.check(&["merge", &left, &right, "--json"], &expect![[r#"
-            {"conflicts":[],"directory":"work","head":"6cb51c186909d9fa3ad6a98106c2eac3f457b32d0a84460065e9b9ece2d75c0d","ours":5,"session":"SESSION7","shared":"569b14f461703b7dae4cbae8cd7008cea2b2bc8bae294f179ca7c1c4ed3583e2","theirs":5,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
+            {"conflicts":[],"directory":"work","head":"e86a19a463d568ac523c9f7b41ef49e693359f040700b14a96e252388cb56fad","ours":5,"session":"SESSION7","shared":"5bba52118606888f46864c5d6ac7d99b9e3226a3fdb2f39a1c129247b04e72ef","theirs":5,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
             exit 0
         "#]]);
         fixture.expect(
@@ -98,7 +98,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 ~n.txt
                 +names.txt
                 -ours.txt
-                ! 4 files changed; the last common step is 289692dc
+                ! 4 files changed; the last common step is 0007c6f2
                 exit 0
             "#]],
         );
@@ -119,7 +119,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
             &expect![[r#"
                 +part1.txt
                 S6
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 9d184a74
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step bb0643bf
                 ! merged files are in work/.rath/work/SESSION6
                 ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -176,7 +176,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 +++ b/part3.txt
                 @@ -0,0 +1,1 @@
                 +3
-                ! 5 files changed; the last common step is 9d184a74
+                ! 5 files changed; the last common step is bb0643bf
                 exit 0
             "#]],
         );
@@ -193,7 +193,7 @@ fn changes_by_hand_are_not_overwritten() {
             &expect![[r#"
                 S2
                 ! warning: the fork does not have what changed in S1 since the last turn: mine.txt added
-                ! forked from S1 at step 8d200825
+                ! forked from S1 at step b428b044
                 ! `rath resume S2 'Go on.' --model script:FILE --store STORE` continues it
                 ! S1 is now listed only by `rath ls --all --store STORE`, until it continues too
                 exit 0
@@ -205,7 +205,7 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
             ~n.txt
             S4
-            ! merging 5 steps of S2 and 5 steps of S3, since their common step 9d184a74
+            ! merging 5 steps of S2 and 5 steps of S3, since their common step bb0643bf
             ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
             ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
             exit 1
@@ -252,7 +252,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
                 conflict: y.txt (modified and deleted)
                 conflict: z.txt (content)
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step b54a2b27
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step d17cccd6
                 ! hint: `rath review S4 --store STORE --take ours x.txt` takes our version
                 ! hint: `rath review --help` shows the other ways to decide
                 exit 4
@@ -355,7 +355,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.check(
             &["blame", "x.txt:1", &merged],
             &expect![[r#"
-                a5c43841 merged                  1  ours and theirs
+                7cbf53d1 merged                  1  ours and theirs
                   checks: none covers this line
                 exit 0
             "#]],

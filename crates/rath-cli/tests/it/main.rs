@@ -653,7 +653,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
             ! · read_file a.txt
             ! · shell exit 3
             ! · shell failed: exit code 3
-            ! done in TIME: 3,581 tokens
+            ! done in TIME: 3,596 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -666,7 +666,7 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         expect![[r#"
             Still hello.
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,855 tokens
+            ! done in TIME: 1,863 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -675,16 +675,16 @@ fn run_works_in_a_directory_and_keeps_the_session() {
         folder.path(),
         &["log", "s.rath"],
         expect![[r#"
-            ○  2b5b5ba6 main  assistant: Still hello.  [agent]  (1852 in, 3 out)
-            ○  0452b8b6 main  user: And now?
-            ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
-            ○  1473a297 main  tool result: call_2_2 failed: exit code 3  [agent]
-            ○  b05ede2b main  tool started: call_2_2  [agent]
-            ○  c0745f4a main  tool result: call_2_1 ok: hello  [agent]
-            ○  e3a598bc main  tool started: call_2_1  [agent]
-            ○  dfbf4665 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  600e48b1 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
-            ○  565c550d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  6ed251bd main  assistant: Still hello.  [agent]  (1860 in, 3 out)
+            ○  6d308f18 main  user: And now?
+            ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            ○  78d1ee31 main  tool result: call_2_2 failed: exit code 3  [agent]
+            ○  1a9b0ac3 main  tool started: call_2_2  [agent]
+            ○  97ba1aed main  tool result: call_2_1 ok: hello  [agent]
+            ○  0106611e main  tool started: call_2_1  [agent]
+            ○  c1bcfe14 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  fb7724f6 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            ○  1d808933 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -753,7 +753,7 @@ fn run_keeps_what_was_done_when_it_fails_and_goes_on_later() {
         expect![[r#"
             hello
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,786 tokens
+            ! done in TIME: 1,794 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],
@@ -809,7 +809,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         expect![[r#"
             done
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,786 tokens
+            ! done in TIME: 1,793 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],

@@ -469,10 +469,10 @@ fn tools_cannot_write_the_configuration() {
     place.check(
         &output,
         expect![[r#"
-        error: tools could write your configuration config/rath/config.toml, which is in their directory
-        hint: set XDG_CONFIG_HOME to a directory outside of the project
-        exit 1
-    "#]],
+            error: tools could write your configuration config/rath/config.toml, which is in their directory
+            hint: work in another directory, or set XDG_CONFIG_HOME to one outside of it
+            exit 1
+        "#]],
     );
     assert!(!Path::new(&place.path("app/rath.toml")).exists());
 }

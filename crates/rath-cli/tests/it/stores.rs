@@ -27,7 +27,7 @@ fn run_keeps_a_session_that_every_command_reads() {
                 ! · read_file a.txt
                 ! · shell exit 3
                 ! · shell failed: exit code 3
-                ! done in TIME: 3,581 tokens
+                ! done in TIME: 3,596 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -36,15 +36,15 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  3,581 tokens  done  What is here?
+                S1  TIME  3,596 tokens  done  What is here?
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "2"],
             &expect![[r#"
-                ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
-                ○  1473a297 main  tool result: call_2_2 failed: exit code 3  [agent]
+                ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
+                ○  78d1ee31 main  tool result: call_2_2 failed: exit code 3  [agent]
                 ~
                 exit 0
             "#]],
@@ -64,7 +64,7 @@ fn run_keeps_a_session_that_every_command_reads() {
         fixture.check(
             &["cost", &id],
             &expect![[r#"
-                script:script           3561 in, 20 out  no price
+                script:script           3576 in, 20 out  no price
                 total of priced models                   $0.00
                 ! hint: `rath cost S1 --prices FILE --store STORE` reads prices from a JSON file; see `rath cost --help`
                 exit 0
@@ -99,7 +99,7 @@ fn run_keeps_a_session_that_every_command_reads() {
             "#]],
         );
         fixture.check(&["ls", "--json"], &expect![[r#"
-            {"session":"SESSION1","family":"SESSION1","head":"207697996a33f8291321cea666c9b1ae77d6ae59859887a8c5a245443079927a","at":"TIME","chunks":10,"usage":{"input":3561,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
+            {"session":"SESSION1","family":"SESSION1","head":"370f91b18b334a0a13cb4bf2a9035c3e86c292a34d9a6ebe6f58df83432aff15","at":"TIME","chunks":10,"usage":{"input":3576,"output":20},"next":"done","open_calls":0,"is_tip":true,"written_by":null,"title":"What is here?"}
             exit 0
         "#]]);
         // `--as-sent` prints the request and nothing else.
@@ -137,7 +137,7 @@ fn resume_continues_if_nothing_changed() {
                 Still hello.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,855 tokens
+                ! done in TIME: 1,863 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -148,7 +148,7 @@ fn resume_continues_if_nothing_changed() {
                 Still hello.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,876 tokens
+                ! done in TIME: 1,883 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -180,17 +180,17 @@ fn resume_continues_if_nothing_changed() {
                 Other.
                 ! the model was script:script and is script:other
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,897 tokens
+                ! done in TIME: 1,904 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
         );
         fixture.check(&["log", &id, "-n", "5"], &expect![[r#"
-            ○  6c7b5919 main  assistant: Other.  [agent]  (1895 in, 2 out)
-            ○  01a50fc5 main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
-            ○  9a8a207e main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            ○  7cbb0e98 main  user: And you?
-            ○  5bb59956 main  resumed: the model was script:script and is script:other
+            ○  154a0e07 main  assistant: Other.  [agent]  (1902 in, 2 out)
+            ○  01f47dce main  note: from script:script to script:other: rewritten: 2 call ids  [agent]
+            ○  ad0c59f6 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  6fe853d9 main  user: And you?
+            ○  a005a272 main  resumed: the model was script:script and is script:other
             ~
             exit 0
         "#]]);
@@ -212,7 +212,7 @@ fn resume_continues_if_nothing_changed() {
                 Other.
                 ! nothing changed since the last turn
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! done in TIME: 1,915 tokens
+                ! done in TIME: 1,922 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -292,7 +292,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 ! nothing changed since the last turn
                 ! sandbox: writes only in FOLDER, no network
                 ! forked as S2
-                ! done in TIME: 1,733 tokens
+                ! done in TIME: 1,740 tokens
                 ! saved as S2; `rath log S2 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -301,9 +301,9 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["log", &fork],
             &expect![[r#"
-                ○  e65fb71c b1  assistant: Quick.  [agent]  (1731 in, 2 out)
-                ○  f8ed636a b1  forked
-                ○  4e719a86 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  0aa6e935 b1  assistant: Quick.  [agent]  (1738 in, 2 out)
+                ○  bf0a654c b1  forked
+                ○  2f7074ab main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
                 ○  12aa4f12 main  sandbox: isolated:.
                 ○  c8c430b5 main  user: Take your time.
                 exit 0
@@ -318,7 +318,7 @@ fn one_process_writes_a_session_and_others_fork_it() {
                 Quick.
                 ! nothing changed since the last turn
                 ! sandbox: writes only in FOLDER, no network
-                ! done in TIME: 1,733 tokens
+                ! done in TIME: 1,740 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -333,8 +333,8 @@ fn one_process_writes_a_session_and_others_fork_it() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S2  TIME  1,733 tokens  done  Take your time.
-                S1  TIME  1,733 tokens  done  Take your time.
+                S2  TIME  1,740 tokens  done  Take your time.
+                S1  TIME  1,740 tokens  done  Take your time.
                 exit 0
             "#]],
         );
@@ -397,7 +397,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &["ls"],
             &expect![[r#"
-                S1  TIME  1,764 tokens  stopped during: shell echo x >> hold; te…  What is here?
+                S1  TIME  1,772 tokens  stopped during: shell echo x >> hold; te…  What is here?
                 exit 0
             "#]],
         );
@@ -445,7 +445,7 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
                 ! · read_file a.txt
-                ! done in TIME: 1 file changed, 1,857 tokens
+                ! done in TIME: 1 file changed, 1,864 tokens
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 exit 0
             "#]],
@@ -536,21 +536,21 @@ fn damage_is_listed_and_the_rest_is_copied() {
             &["verify", "copy.rath"],
             &expect![[r#"
                 1 item marked as missing: lost earlier, or removed by `rath forget`
-                intact: 12 rows, 9 steps, 10906 bytes
+                intact: 12 rows, 9 steps, 10935 bytes
                 exit 0
             "#]],
         );
         fixture.check(&["log", "copy.rath"], &expect![[r#"
-            ○  20769799 main  assistant: It says hello.  [agent]  (1831 in, 4 out)
+            ○  370f91b1 main  assistant: It says hello.  [agent]  (1838 in, 4 out)
             │
             ~
 
-            ○  b05ede2b main  tool started: call_2_2  [agent]
-            ○  c0745f4a main  tool result: call_2_1 ok: hello  [agent]
-            ○  e3a598bc main  tool started: call_2_1  [agent]
-            ○  dfbf4665 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            ○  600e48b1 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
-            ○  565c550d main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            ○  1a9b0ac3 main  tool started: call_2_2  [agent]
+            ○  97ba1aed main  tool result: call_2_1 ok: hello  [agent]
+            ○  0106611e main  tool started: call_2_1  [agent]
+            ○  c1bcfe14 main  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            ○  fb7724f6 main  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            ○  1d808933 main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
             ○  f3d6eadc main  sandbox: local:work
             ○  8f7384ec main  user: What is here?
             exit 0
@@ -604,7 +604,7 @@ fn a_bundle_goes_from_store_to_store() {
         fixture.check(
             &["verify", "b.rath"],
             &expect![[r#"
-                intact: 12 rows, 10 steps, 11220 bytes
+                intact: 12 rows, 10 steps, 11249 bytes
                 exit 0
             "#]],
         );
@@ -675,19 +675,19 @@ fn replay_repeats_a_session() {
         fixture.check(
             &["replay", &id],
             &expect![[r#"
-                exact: 10 steps, 2 requests, ends at 20769799
+                exact: 10 steps, 2 requests, ends at 370f91b1
                 exit 0
             "#]],
         );
         fixture.check(&["replay", &id, "--json"], &expect![[r#"
-            {"differences":[],"exact":true,"head":"207697996a33f8291321cea666c9b1ae77d6ae59859887a8c5a245443079927a","requests":2,"steps":10}
+            {"differences":[],"exact":true,"head":"370f91b18b334a0a13cb4bf2a9035c3e86c292a34d9a6ebe6f58df83432aff15","requests":2,"steps":10}
             exit 0
         "#]]);
         // In a directory that has what was there, and in one that has not.
         fixture.check(
             &["replay", &id, "--tools", "--sandbox", "local:work"],
             &expect![[r#"
-                exact: 10 steps, 2 requests, ends at 20769799
+                exact: 10 steps, 2 requests, ends at 370f91b1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
             "#]],
@@ -695,7 +695,7 @@ fn replay_repeats_a_session() {
         fixture.check(
             &["replay", &id, "--tools"],
             &expect![[r#"
-                diverges at step c0745f4a (tool result: call_2_1 ok: hello), /outcome
+                diverges at step 97ba1aed (tool result: call_2_1 ok: hello), /outcome
                   expected: "ok"
                   found:    "failed"
                   the same before that: 6 steps, 1 request
@@ -708,26 +708,26 @@ fn replay_repeats_a_session() {
             I would rather not look.
             shared up to 8f7384ec  user: What is here?
             - f3d6eadc  sandbox: local:work
-            - 565c550d  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - 600e48b1  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1730 in, 16 out)
-            - dfbf4665  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            - e3a598bc  tool started: call_2_1  [agent]
-            - c0745f4a  tool result: call_2_1 ok: hello  [agent]
-            - b05ede2b  tool started: call_2_2  [agent]
-            - 1473a297  tool result: call_2_2 failed: exit code 3  [agent]
-            - 20769799  assistant: It says hello.  [agent]  (1831 in, 4 out)
-            + 8fb3c491  forked
-            + 32535a43  sandbox: isolated:.
-            + cb82b41b  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            + 596b4fc2  assistant: I would rather not look.  [agent]  (1730 in, 6 out)
+            - 1d808933  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - fb7724f6  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            - c1bcfe14  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - 0106611e  tool started: call_2_1  [agent]
+            - 97ba1aed  tool result: call_2_1 ok: hello  [agent]
+            - 1a9b0ac3  tool started: call_2_2  [agent]
+            - 78d1ee31  tool result: call_2_2 failed: exit code 3  [agent]
+            - 370f91b1  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            + 005b402a  forked
+            + 7e53f457  sandbox: isolated:.
+            + 25a9abac  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + 15feaead  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
             usage
-            - 3561 in, 20 out
-            + 1730 in, 6 out
+            - 3576 in, 20 out
+            + 1737 in, 6 out
             last words
             - It says hello.
             + I would rather not look.
             ! sandbox: writes only in FOLDER, no network
-            ! done in TIME: 1,736 tokens
+            ! done in TIME: 1,743 tokens
             ! saved as S2
             exit 0
         "#]]);
@@ -765,14 +765,14 @@ fn forget_removes_text_and_gc_frees_space() {
         fixture.check(
             &["forget", &id, "head"],
             &expect![[r#"
-                ! the text of step 20769799 is removed
+                ! the text of step 370f91b1 is removed
                 exit 0
             "#]],
         );
         fixture.check(
             &["log", &id, "-n", "1"],
             &expect![[r#"
-                ○  20769799 main  assistant: [forgotten]  [agent]  (1831 in, 4 out)
+                ○  370f91b1 main  assistant: [forgotten]  [agent]  (1838 in, 4 out)
                 ~
                 exit 0
             "#]],
@@ -797,7 +797,7 @@ fn forget_removes_text_and_gc_frees_space() {
             &["verify", "b.rath"],
             &expect![[r#"
                 1 step without its text: removed by `rath forget`
-                intact: 12 rows, 10 steps, 11262 bytes
+                intact: 12 rows, 10 steps, 11291 bytes
                 exit 0
             "#]],
         );
@@ -1034,7 +1034,7 @@ fn decisions_on_a_file_are_saved_in_it() {
         expect![[r#"
             done
             ! no sandbox: tools start in FOLDER/work and can do anything you can
-            ! done in TIME: 1,801 tokens
+            ! done in TIME: 1,808 tokens
             ! saved in s.rath; `rath log s.rath` shows the steps
             exit 0
         "#]],

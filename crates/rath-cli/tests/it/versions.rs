@@ -17,7 +17,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["checkout", &then, "then"],
             &expect![[r#"
-                ! wrote 3 files of step 9cd2712c to then
+                ! wrote 3 files of step 80cf8142 to then
                 exit 0
             "#]],
         );
@@ -44,7 +44,7 @@ fn versions_are_checked_out_compared_and_restored() {
         "#]],
         );
         fixture.check(&["checkout", &id, "now", "--json"], &expect![[r#"
-            {"directory":"now","files":3,"shared":"b8192363e060b56214733fdcf88aff2828e8374c2154e5fe2ff4a3af46a23573","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"directory":"now","files":3,"shared":"ac7bf4228785c0d3263209c0592326242f4d2bc3abb7d88122fc569af96e6c7c","tree":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         fixture.check(
@@ -62,19 +62,19 @@ fn versions_are_checked_out_compared_and_restored() {
                 diff --git a/old.txt b/new.txt
                 rename from old.txt
                 rename to new.txt
-                ! 2 files changed; the last common step is 9cd2712c
+                ! 2 files changed; the last common step is 80cf8142
                 exit 0
             "#]],
         );
         fixture.check(
             &["diff", &id, &id],
             &expect![[r#"
-                ! 0 files changed; the last common step is b8192363
+                ! 0 files changed; the last common step is ac7bf422
                 exit 0
             "#]],
         );
         fixture.check(&["diff", &then, &id, "--json"], &expect![[r#"
-            {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"9cd2712c5edde25f668bdd011f7b7285e62a762481de8a6ca55a65262905e1a2","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
+            {"effects":[{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"from":"git:3086df8fb5a11c34e04f9285acb1bbd95cf6797c","shared":"80cf81426c09f1eea590a15e13b7bbee9c4b8ab4f85e191dbb8d414ef5447e2c","to":"git:1ba0e3051ff0b8685cc70874a666d088cf11dbae"}
             exit 0
         "#]]);
         // The output is a patch that git accepts, for binary files too.
@@ -102,8 +102,8 @@ fn versions_are_checked_out_compared_and_restored() {
                 -mine.txt
                 ~n.txt
                 new.txt→old.txt
-                ! restored step 9cd2712c: 3 files changed
-                ! your changes were recorded first: `rath restore S1@5c1955c8 --store STORE` brings them back
+                ! restored step 80cf8142: 3 files changed
+                ! your changes were recorded first: `rath restore S1@f106c957 --store STORE` brings them back
                 exit 0
             "#]],
         );
@@ -117,7 +117,7 @@ fn versions_are_checked_out_compared_and_restored() {
         );
         let hand = format!("{id}@{}", fixture.step(&id, "+mine.txt"));
         fixture.check(&["restore", &hand, "--json"], &expect![[r#"
-            {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"5c1955c81744a41ffc392346fa160799260079907449b41847c5b52db363df9f"}
+            {"before":null,"effects":[{"after":"545e1b2a88338111b9828975be47a1b8dba865e02908d914050261e5d5a3a4d8","change":"created","path":"mine.txt"},{"after":"9a71a42e3e7be47fa7ffbc5fa12c548503d7a426b4db813d5e569078b5532e58","before":"04d2649eb72531af4fa85b201f6610814cb48e8ffb171b64bea1be6051ee8ba5","change":"modified","path":"n.txt"},{"after":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","before":"44c77418e27569db9213c6b43d9049ecffb5496f7d0e3d4254bb68410adecc3e","change":{"renamed":{"from":"old.txt"}},"path":"new.txt"}],"shared":"f106c957a2a63b7ed552b3d8329de76974ffbe79fae7ebdeae05eb95e2fb50b5"}
             exit 0
         "#]]);
         fixture.expect(
@@ -132,7 +132,7 @@ fn versions_are_checked_out_compared_and_restored() {
         fixture.check(
             &["restore", &hand],
             &expect![[r#"
-                ! restored step 5c1955c8: 0 files changed
+                ! restored step f106c957: 0 files changed
                 exit 0
             "#]],
         );
@@ -153,11 +153,11 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt"],
             &expect![[r#"
-                1d7610ac before the session      1  one
-                da2aebc0 shell                   2  2
-                1d7610ac before the session      3  three
-                a5208d93 outside the agent       4  by hand
-                9acaab2d write_file              5  last
+                1843fa20 before the session      1  one
+                882b83dc shell                   2  2
+                1843fa20 before the session      3  three
+                3385fdbc outside the agent       4  by hand
+                3cb9f775 write_file              5  last
                 ! note: using the newest session, S1
                 exit 0
             "#]],
@@ -165,7 +165,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["check", "test -e n.txt", "--input", "n.txt"],
             &expect![[r#"
-                1ecc2ff8 test -e n.txt  passed
+                2213a0e1 test -e n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -174,11 +174,11 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "./n.txt:2", &id],
             &expect![[r#"
-                da2aebc0 shell                   2  2
+                882b83dc shell                   2  2
                   call: shell {"command":"sed -i s/two/2/ n.txt"}
                   by: agent
-                  asked for in step: 1f478817
-                  request: a61846ebdc702bc2
+                  asked for in step: 8172643a
+                  request: c014b696204b9fd3
                   checks: test -e n.txt
                 exit 0
             "#]],
@@ -186,7 +186,7 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "n.txt:4", &id],
             &expect![[r#"
-                a5208d93 outside the agent       4  by hand
+                3385fdbc outside the agent       4  by hand
                   checks: test -e n.txt
                 exit 0
             "#]],
@@ -194,13 +194,13 @@ fn every_line_has_its_author() {
         fixture.check(
             &["blame", "a.txt:1", &id],
             &expect![[r#"
-                1d7610ac before the session      1  hello
+                1843fa20 before the session      1  hello
                   checks: none covers this line
                 exit 0
             "#]],
         );
         fixture.check(&["blame", "n.txt:5", &id, "--json"], &expect![[r#"
-            {"answer":"f8467e733b5229418785fcb957b18e6568db2a0346022ff88a82c6414761fdc9","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"8450e0e495b2adcfaba45c4546c78fd629f7b1c7e3a2006c336fedc572ec1afc","step":"9acaab2db8513db96bf99708f1c3bea26a35d4d8d55a36a9b9e4de1fbfe77dd0","text":"last"}
+            {"answer":"15eb62e2fc0af42213291dc24126523f29302f8b8c49d89ad36c395dbd65f419","by":"agent","call":{"arguments":"{\"path\":\"n.txt\",\"text\":\"one\\n2\\nthree\\nby hand\\nlast\\n\"}","id":"call_1_1","tool":"write_file"},"checks":["test -e n.txt"],"line":5,"origin":"call","request":"c1f85d99f65bf5e54d73ce5ab4a18ce519807c152c4224eee8011c042e120b4e","step":"3cb9f7759a3f31af50f1822a485289b70bbb5009bbd5e2b5a68435b8492fe885","text":"last"}
             exit 0
         "#]]);
         fixture.check(
@@ -236,17 +236,17 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &[&["bisect", &id, "--"], &good[..]].concat(),
             &expect![[r#"
-                2f231c44  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
+                5e63cf33  tool result: call_1_1 ok ~a.txt ~n.txt  [agent]
                   call: shell {"command":"echo 5 > n.txt; echo broken >> a.txt"}
                   by: agent
-                  asked for in step: f23c4d53
+                  asked for in step: 037e3c25
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 exit 0
             "#]],
         );
         fixture.check(&[&["bisect", &id, "--json", "--"], &good[..]].concat(), &expect![[r#"
-            {"answer":"f23c4d53e06ff17a8669356f051786d9a95b9e9c39b39eb788f7cf67a745f475","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"2f231c445cfdb984e5cbb8ed02aec87e8059fb08b2ada616a79089aa1fe574cf","trees":9}
+            {"answer":"037e3c25150b991ac9e3910ee0309bb35d4ce421378d5c68d5253f66ebcabb40","call":{"arguments":"{\"command\":\"echo 5 > n.txt; echo broken >> a.txt\"}","id":"call_1_1","tool":"shell"},"runs":4,"step":"5e63cf33911e60111d6cd93e0c4d98fd7d9a38f96f0b07d99735b3b5498f7a62","trees":9}
             ! sandbox: writes only in copies of the recorded files, no network
             exit 0
         "#]]);
@@ -263,7 +263,7 @@ fn bisect_finds_the_call_that_broke_it_and_asks_no_model() {
         fixture.check(
             &["bisect", &id, "--", "false"],
             &expect![[r#"
-                a31aa149  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+                fee9ea2d  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
                 ! sandbox: writes only in copies of the recorded files, no network
                 ! tested 9 versions of the files in 4 runs
                 ! note: the command fails already on the files from before the session
@@ -290,7 +290,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check", whole],
             &expect![[r#"
-                ff4a1817 test -e src/n.txt  passed
+                c5cb6812 test -e src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -300,7 +300,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "cat src/n.txt", "--input", "src"],
             &expect![[r#"
                 1
-                1906df9f cat src/n.txt  passed
+                8c1b1238 cat src/n.txt  passed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 0
@@ -310,7 +310,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &["check", "printf no; exit 3"],
             &expect![[r#"
                 no
-                5eaffe1c printf no; exit 3  failed
+                c6ff82a1 printf no; exit 3  failed
                 ! note: using the newest session, S1
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 exit 1
@@ -321,17 +321,17 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
         fixture.check(
             &["check"],
             &expect![[r#"
-                1906df9f cat src/n.txt  passed
-                5eaffe1c printf no; exit 3  failed, stale: files changed since
-                ff4a1817 test -e src/n.txt  passed, stale: files changed since
+                8c1b1238 cat src/n.txt  passed
+                c6ff82a1 printf no; exit 3  failed, stale: files changed since
+                c5cb6812 test -e src/n.txt  passed, stale: files changed since
                 ! note: using the newest session, S1
                 exit 0
             "#]],
         );
         fixture.check(&["check", "--json"], &expect![[r#"
-            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"1906df9fb15276af34412a79908766c646d1681f84078b0dedbaff97ee72f109","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
-            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"5eaffe1c56cdb6cdb89ef2c9317510dbfb7dead164477575da74e0393a559aee","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
-            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"ff4a181790dfbcaa3815295880d6115ec3df13c7842f75abc08d8ee6d839f1c7","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"cat src/n.txt","fresh":true,"inputs":["src"],"output":"1\n","step":"8c1b1238e5f23ccabaab6f50cbc11afa01d45c77a3e347edb1ea4f4402f0217d","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
+            {"check":"printf no; exit 3","fresh":false,"inputs":[],"output":"no","step":"c6ff82a13221b88a5820d4a87e7a36ad81e711221875d52a595eb5f8fe4afbe0","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"failed"}
+            {"check":"test -e src/n.txt","fresh":false,"inputs":[],"output":"","step":"c5cb6812ffc8b327e343fad38ca4229f538f4a758e306c4ffabc54e4a7b13183","tree":"git:656c4f05ba29e63eb71726cd89c7f55194755d31","verdict":"passed"}
             ! note: using the newest session, S1
             exit 0
         "#]]);
@@ -380,7 +380,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &expect![[r#"
                 +theirs.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 09a33fde
+                ! merging 5 steps of S2 and 5 steps of S3, since their common step d0fe5aa0
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -452,7 +452,7 @@ fn missing_files_are_explained() {
         fixture.check(
             &["blame", "n.txt", "s.rath"],
             &expect![[r#"
-                b672317f shell                   1  1
+                0da12836 shell                   1  1
                 exit 0
             "#]],
         );
