@@ -37,7 +37,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn put(&self, kind: ObjectKind, content: &[u8]) -> Result<Option<ObjectId>> {
         let Some(id) = hash_object(kind, content) else { return Ok(None) };
         // The empty tree is not stored: git knows it without.
-        if id != EMPTY_TREE && self.is_new(id) {
+        if id != EMPTY_TREE && self.is_new(id, kind) {
             self.add(id, kind, content)?;
         }
         Ok(Some(id))
@@ -48,15 +48,16 @@ impl<'a> Batch<'a> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(pack) = state.pack {
             self.objects.add_pack(pack.finish()?);
+            state.seen.into_iter().for_each(|id| self.objects.mark_intact(id));
             return Ok(());
         }
         state.loose.iter().try_for_each(|(id, kind, content)| self.objects.put_loose(*id, *kind, content))
     }
 
-    /// Returns true for the first call with an object that does not exist yet.
-    fn is_new(&self, id: ObjectId) -> bool {
+    /// Returns true for the first call with an object that does not exist yet, or has another content than its id says.
+    fn is_new(&self, id: ObjectId, kind: ObjectKind) -> bool {
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().seen.contains(&id) || self.objects.contains(id) {
+        if lock().seen.contains(&id) || self.objects.contains_intact(id, kind) {
             return false;
         }
         lock().seen.insert(id)

@@ -89,7 +89,7 @@ impl Objects {
         // Objects of the batch are not found before it is finished.
         let mut copied = HashSet::new();
         while let Some((id, kind)) = rest.pop() {
-            if !copied.insert(id) || self.contains(id) || id == EMPTY_TREE {
+            if !copied.insert(id) || id == EMPTY_TREE || self.contains_intact(id, kind) {
                 continue;
             }
             let content = other.get(id, kind)?;

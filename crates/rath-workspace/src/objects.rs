@@ -1,6 +1,6 @@
 //! Git objects in a folder: blobs and trees, each in a file of its own or in a pack.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ use crate::tree::{EMPTY_TREE, ObjectId};
 ///
 /// The folder is a bare git repository without references, so `git --git-dir FOLDER diff TREE TREE` works on it; this
 /// crate never runs git. Clones share one handle, and several processes may use one folder at the same time: an object
-/// is written to a temporary file and then renamed, and objects are never changed or removed.
+/// is written to a temporary file and then renamed, and objects are never changed or removed. One whose content does not
+/// match its id is written anew.
 ///
 /// ```
 /// use rath_workspace::{Objects, Workspace};
@@ -57,6 +58,8 @@ struct ObjectsInner {
     can_mount_overlay: std::sync::OnceLock<bool>,
     /// A cache of the digests of blobs.
     digests: Mutex<HashMap<ObjectId, Digest>>,
+    /// The objects that this process wrote or found intact.
+    intact: Mutex<HashSet<ObjectId>>,
 }
 
 /// The packs that are known.
@@ -91,6 +94,9 @@ const MAX_SINGLE_SYNCS: usize = 64;
 
 /// The number of digests in the cache; a full cache is emptied.
 const MAX_CACHED_DIGESTS: usize = 100_000;
+
+/// The number of objects that are remembered as intact; a full list is emptied.
+const MAX_INTACT_OBJECTS: usize = 1_000_000;
 
 /// The configuration of the repository. It tells git never to remove objects, though no reference names them.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = false\n\
@@ -164,6 +170,7 @@ impl Objects {
             #[cfg(target_os = "linux")]
             can_mount_overlay: std::sync::OnceLock::new(),
             digests: Mutex::default(),
+            intact: Mutex::default(),
         }));
         objects.refresh_packs()?;
         Ok(objects)
@@ -232,19 +239,28 @@ impl Objects {
         if id == EMPTY_TREE && kind == ObjectKind::Tree {
             return Ok(Vec::new());
         }
-        let (stored_kind, content) = self.find(id, max)?.ok_or_else(|| {
+        let missing = || {
             let message = format!("these files are not in this copy: {} {id} is missing", kind.name());
             Error::new(ErrorKind::Damaged, message).with_hint("run this in the project's directory")
-        })?;
-        if stored_kind != kind.name() {
-            let message = format!("wanted {} {id}, found a {stored_kind}", kind.name());
-            return Err(Error::new(ErrorKind::Damaged, message));
+        };
+        let check = |(stored_kind, content): (&'static str, Vec<u8>)| {
+            if stored_kind != kind.name() {
+                let message = format!("wanted {} {id}, found a {stored_kind}", kind.name());
+                return Err(Error::new(ErrorKind::Damaged, message));
+            }
+            if hash_object(kind, &content) != Some(id) {
+                let message = format!("{} {id} is damaged: its content does not match its id", kind.name());
+                return Err(Error::new(ErrorKind::Damaged, message));
+            }
+            Ok(content)
+        };
+        match self.find(id, max).and_then(|found| found.ok_or_else(missing)).and_then(check) {
+            // An object that is damaged in one place was written anew to another.
+            Err(error) if error.kind() != ErrorKind::Io => {
+                self.find_all(id, max).into_iter().find_map(|found| check(found).ok()).ok_or(error)
+            }
+            content => content,
         }
-        if hash_object(kind, &content) != Some(id) {
-            let message = format!("{} {id} is damaged: its content does not match its id", kind.name());
-            return Err(Error::new(ErrorKind::Damaged, message));
-        }
-        Ok(content)
     }
 
     /// Returns the digest of a blob's content.
@@ -282,6 +298,26 @@ impl Objects {
         exists
     }
 
+    /// Returns true if an object exists and has the content that its id stands for. An object is read once by each process:
+    /// the folder may have come from elsewhere.
+    pub(crate) fn contains_intact(&self, id: ObjectId, kind: ObjectKind) -> bool {
+        let is_known = || self.0.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
+        let is_intact = self.contains(id) && (is_known() || self.get(id, kind).is_ok());
+        if is_intact {
+            self.mark_intact(id);
+        }
+        is_intact
+    }
+
+    /// Remembers an object as intact.
+    pub(crate) fn mark_intact(&self, id: ObjectId) {
+        let mut intact = self.0.intact.lock().unwrap_or_else(PoisonError::into_inner);
+        if intact.len() >= MAX_INTACT_OBJECTS {
+            intact.clear();
+        }
+        intact.insert(id);
+    }
+
     /// Fails if the folder was opened for reading only.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.0.is_read_only {
@@ -308,6 +344,7 @@ impl Objects {
             }
         };
         write().map_err(|error| io_error(&self.0.folder, "write an object to", error))?;
+        self.mark_intact(id);
         self.add_unsynced(path);
         Ok(())
     }
@@ -335,6 +372,13 @@ impl Objects {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the contents that all packs, and the file of its own, have for an object.
+    fn find_all(&self, id: ObjectId, max: u64) -> Vec<(&'static str, Vec<u8>)> {
+        let packs = self.0.packs.read().unwrap_or_else(PoisonError::into_inner).list.clone();
+        let packed = packs.iter().filter_map(|pack| pack.read(pack.offset_of(id)?, max).ok());
+        packed.chain(self.read_loose(id, max).ok().flatten()).collect()
     }
 
     /// Returns the pack that holds an object, and the offset in that pack.

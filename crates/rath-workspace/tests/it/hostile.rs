@@ -190,3 +190,68 @@ fn blame_unpacks_no_version_that_is_too_large() {
         assert_eq!(error.message(), "`file` has more than 32 MiB: its lines are not traced");
     }
 }
+
+#[test]
+fn an_object_with_another_content_than_its_id_says_is_written_anew() {
+    // In a file of its own, and in a pack.
+    for is_packed in [false, true] {
+        let scratch = Scratch::new();
+        let folder = scratch.objects.folder().to_owned();
+        fs::write(scratch.root.join("file"), "mine").expect("written");
+        let id = run(rath_test_support::git().args(["hash-object"]).arg(scratch.root.join("file")));
+        let id = String::from_utf8(id).expect("text");
+        let other: String =
+            object(&scratch.objects, "blob", b"evil").iter().map(|byte| format!("{byte:02x}")).collect();
+        let loose = |id: &str| folder.join("objects").join(&id[..2]).join(id[2..].trim());
+        fs::create_dir_all(loose(&id).parent().expect("a folder")).expect("made");
+        fs::rename(loose(&other), loose(&id)).expect("renamed");
+        if is_packed {
+            plant_pack(&folder, &id, &loose(&id));
+        }
+        let objects = Objects::open(&folder).expect("versions");
+        let index = scratch.folder.path().join("another index");
+        let mut workspace = rath_workspace::Workspace::open(&scratch.root, &objects, &index).expect("a workspace");
+        let tree = workspace.snapshot().expect("a snapshot").tree;
+        for objects in [&objects, &Objects::open(&folder).expect("versions")] {
+            let content = objects.read(tree, "file").expect("it is intact");
+            assert_eq!(content.as_deref(), Some(&b"mine"[..]), "{is_packed}");
+        }
+    }
+}
+
+/// Moves an object into a pack whose index has it under an id of its own.
+fn plant_pack(folder: &std::path::Path, id: &str, loose: &std::path::Path) {
+    let other = rath_test_support::temp_dir();
+    let git = || {
+        let mut git = rath_test_support::git();
+        git.arg("--git-dir").arg(other.path().join("git"));
+        git
+    };
+    run(git().arg("init").arg("-q").arg("--bare"));
+    fs::write(other.path().join("evil"), "evil").expect("written");
+    let evil = run(git().args(["hash-object", "-w"]).arg(other.path().join("evil")));
+    fs::write(other.path().join("ids"), &evil).expect("written");
+    let ids = fs::File::open(other.path().join("ids")).expect("a file");
+    let name = run(git().arg("pack-objects").arg("-q").arg(other.path().join("pack")).stdin(ids));
+    let name = String::from_utf8(name).expect("text");
+    let pack = other.path().join(format!("pack-{}", name.trim()));
+    // The ids begin after the header and the fan-out table, and the last 20 bytes are the checksum.
+    let mut index = fs::read(pack.with_extension("idx")).expect("an index");
+    let bytes: Vec<u8> = (0..40).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("hex")).collect();
+    for first in 0..256 {
+        let count = u32::from(first >= usize::from(bytes[0]));
+        index[8 + 4 * first..][..4].copy_from_slice(&count.to_be_bytes());
+    }
+    index[8 + 1024..][..20].copy_from_slice(&bytes);
+    let end = index.len() - 20;
+    fs::write(other.path().join("body"), &index[..end]).expect("written");
+    let sum = run(rath_test_support::program("sha1sum").arg(other.path().join("body")));
+    let sum = String::from_utf8(sum).expect("text");
+    for (at, byte) in index[end..].iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&sum[2 * at..2 * at + 2], 16).expect("hex");
+    }
+    let target = folder.join("objects/pack/pack-0000000000000000000000000000000000000000.idx");
+    fs::write(&target, index).expect("written");
+    fs::copy(pack.with_extension("pack"), target.with_extension("pack")).expect("copied");
+    fs::remove_file(loose).expect("removed");
+}
