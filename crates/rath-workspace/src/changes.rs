@@ -93,6 +93,31 @@ pub(crate) fn diff_snapshots(
     Ok(file_changes)
 }
 
+/// Returns the paths of the files that were tracked in one snapshot and are not in another.
+pub(crate) fn removed_paths(before: &Arc<Dir>, after: &Arc<Dir>) -> Vec<Vec<u8>> {
+    let (mut removed, mut rest) = (Vec::new(), vec![(Vec::new(), before, Some(after))]);
+    while let Some((path, before, after)) = rest.pop() {
+        if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
+            continue;
+        }
+        for entry in &before.entries {
+            let found = after.and_then(|after| Some((after, after.find(before.name(entry))?)));
+            let is_tracked = |entry: &DirEntry| !matches!(entry.kind, EntryKind::Untracked(_));
+            match before.child(entry) {
+                Some(child) if is_tracked(entry) => {
+                    let path = join_path(&path, before.name(entry));
+                    rest.push((path, child, found.and_then(|(after, entry)| after.child(entry))));
+                }
+                None if is_tracked(entry) && !found.is_some_and(|(_, entry)| is_tracked(entry)) => {
+                    removed.push(join_path(&path, before.name(entry)));
+                }
+                _ => {}
+            }
+        }
+    }
+    removed
+}
+
 /// Returns the files that differ between two trees, sorted by path.
 pub(crate) fn diff_trees(objects: &Objects, before: Option<ObjectId>, after: ObjectId) -> Result<Vec<TreeChange>> {
     let mut changed = Vec::new();

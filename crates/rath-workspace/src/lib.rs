@@ -150,6 +150,7 @@ pub use self::paths::{path_bytes, path_text};
 pub use self::queries::TreeFile;
 pub use self::tree::{Mode, ObjectId, TreeId};
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -189,8 +190,9 @@ pub struct Workspace {
     index: PathBuf,
     max_file_size: u64,
     limits: SnapshotLimits,
-    /// True if files stay tracked that become ignored.
-    keeps_tracked: bool,
+    /// The tracked files that were removed since [`Workspace::keep_tracked`] was called; none before that. If they appear again,
+    /// they are tracked, although they are ignored.
+    removed: Option<BTreeSet<Vec<u8>>>,
     secret_finder: Option<Arc<SecretFinder>>,
     /// The contents in the last snapshot.
     known: Option<Arc<Dir>>,
@@ -240,14 +242,14 @@ impl Workspace {
     fn open_with(root: &Path, objects: &Objects, index: &Path, overlay: Option<OverlayMount>) -> Result<Self> {
         let (root, objects, index) = (root.to_owned(), objects.clone(), index.to_owned());
         let (max_file_size, limits) = (Self::DEFAULT_MAX_FILE_SIZE, SnapshotLimits::default());
-        let (keeps_tracked, known, unsaved) = (false, None, false);
+        let (removed, known, unsaved) = (None, None, false);
         let mut workspace = Workspace {
             root,
             objects,
             index,
             max_file_size,
             limits,
-            keeps_tracked,
+            removed,
             secret_finder: None,
             known,
             unsaved,
@@ -267,9 +269,15 @@ impl Workspace {
     }
 
     /// Keeps the files tracked that the last snapshot has, and those of every snapshot from here on, even if they become
-    /// ignored. So nothing can hide its changes by adding to a `.gitignore`.
+    /// ignored, or are removed and appear again. So nothing can hide its changes by adding to a `.gitignore`.
     pub fn keep_tracked(&mut self) {
-        self.keeps_tracked = true;
+        self.removed.get_or_insert_default();
+    }
+
+    /// Adds files that were tracked before the last snapshot to those that [`keep_tracked`](Workspace::keep_tracked) keeps.
+    pub fn keep_tracked_paths<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
+        let paths = paths.into_iter().filter_map(|path| paths::parse_path(path).ok());
+        self.removed.get_or_insert_default().extend(paths);
     }
 
     /// Keeps versions of files that hold a secret out of the objects, and their names out of the index. Such a file is untracked from the next time on that it is
@@ -302,9 +310,12 @@ impl Workspace {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let root = self.open_root()?;
         let batch = Batch::new(&self.objects);
-        let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.keeps_tracked));
+        let (limits, known) = ((self.max_file_size, self.limits), (self.known.clone(), self.removed.as_ref()));
         let dir = walk::walk(&root, &self.objects, &batch, limits, known, self.secret_finder.as_deref())?;
         batch.finish()?;
+        if let (Some(removed), Some(known)) = (&mut self.removed, &self.known) {
+            removed.extend(changes::removed_paths(known, &dir));
+        }
         self.unsaved |= !self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &dir));
         self.known = Some(dir.clone());
         Ok(Snapshot::new(dir))
@@ -387,14 +398,14 @@ impl Workspace {
         };
         let (root, index) = (into.to_owned(), index.to_owned());
         let (objects, max_file_size, limits) = (self.objects.clone(), self.max_file_size, self.limits);
-        let (keeps_tracked, unsaved) = (self.keeps_tracked, true);
+        let (removed, unsaved) = (self.removed.clone(), true);
         let mut fork = Workspace {
             root,
             objects,
             index,
             max_file_size,
             limits,
-            keeps_tracked,
+            removed,
             secret_finder: self.secret_finder.clone(),
             known,
             unsaved,

@@ -1,11 +1,13 @@
 //! The walk over a directory that takes a snapshot: it reads all names and metadata, and the content of changed files.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::SecretFinder;
 use crate::batch::Batch;
 use crate::change::{Digest, UntrackedReason};
+use crate::changes::join_path;
 use crate::dir::{Dir, DirEntry, EntryKind, FileType, Stat};
 use crate::dir_node::{DirAccess, DirNode, DirResult, OpenDir};
 use crate::disk::{self, Handle};
@@ -63,8 +65,9 @@ pub(crate) struct Walk<'a> {
     since: i64,
     max_file_size: u64,
     usage: SnapshotUsage,
-    /// True if files stay tracked that the previous snapshot has, although they are ignored now.
-    keeps_tracked: bool,
+    /// The files that stay tracked although they are ignored now, besides those that the previous snapshot has; none if no
+    /// files stay tracked then.
+    keeps_tracked: Option<&'a BTreeSet<Vec<u8>>>,
     /// Returns true for bytes that hold a secret.
     find_secret: Option<&'a SecretFinder>,
     open: Arc<AtomicUsize>,
@@ -86,7 +89,7 @@ pub(crate) fn walk(
     objects: &Objects,
     batch: &Batch<'_>,
     (max_file_size, limits): (u64, SnapshotLimits),
-    (known, keeps_tracked): (Option<Arc<Dir>>, bool),
+    (known, keeps_tracked): (Option<Arc<Dir>>, Option<&BTreeSet<Vec<u8>>>),
     find_secret: Option<&SecretFinder>,
 ) -> Result<Arc<Dir>> {
     let (usage, since, open) = (SnapshotUsage::new(limits), disk::file_clock_now(), Arc::default());
@@ -227,7 +230,15 @@ impl Walk<'_> {
             let was_tracked = |entry: &DirEntry| {
                 !matches!(entry.kind, EntryKind::Untracked(_)) && entry.is_directory() == is_directory
             };
-            let is_kept = by_rules && self.keeps_tracked && before.is_some_and(|(_, entry)| was_tracked(entry));
+            let is_kept = by_rules
+                && self.keeps_tracked.is_some_and(|removed| {
+                    before.is_some_and(|(_, entry)| was_tracked(entry))
+                        || !removed.is_empty() && {
+                            path.truncate(base);
+                            path.extend_from_slice(name);
+                            was_removed(removed, path, is_directory)
+                        }
+                });
             has_kept |= is_kept;
             let ignored = is_never_tracked || by_rules && !is_kept;
             // The previous contents of a directory are no use if it was ignored then and is not now, or the reverse.
@@ -554,6 +565,17 @@ fn find_from<'a>(dir: &'a Dir, position: &mut usize, name: &[u8]) -> Option<&'a 
         }
     }
     None
+}
+
+/// Returns true if a file was removed that was tracked at this path, or below it.
+fn was_removed(removed: &BTreeSet<Vec<u8>>, path: &[u8], is_directory: bool) -> bool {
+    match is_directory {
+        true => {
+            let below = join_path(path, b"");
+            removed.range(below.clone()..).next().is_some_and(|path| path.starts_with(&below))
+        }
+        false => removed.contains(path),
+    }
 }
 
 /// Returns the path of a name in a directory.

@@ -37,6 +37,20 @@ const ROWS: &[EditRow] = &[
     ("a file replaced by a rename while it is ignored", HoldsIn::Both, || {
         vec![shell("echo a.txt > .gitignore"), shell("echo EVIL-4711 > x; mv x src/a.txt")]
     }),
+    ("a file moved away and back while it is ignored", HoldsIn::Both, || {
+        vec![
+            shell("echo '*' > .gitignore"),
+            shell("mv src/a.txt src/b.txt"),
+            shell("mv src/b.txt src/a.txt"),
+            shell(EDIT),
+        ]
+    }),
+    ("a directory removed and made again while it is ignored", HoldsIn::Both, || {
+        vec![shell("echo '*' > .gitignore"), shell("rm -r src"), shell(&format!("mkdir src; {EDIT}"))]
+    }),
+    ("a file deleted before it is ignored", HoldsIn::Both, || {
+        vec![shell("rm src/a.txt"), shell("echo '*' > .gitignore"), shell(EDIT)]
+    }),
     ("an edit with the time of the file put back", HoldsIn::Both, || {
         vec![shell("echo '*' > .gitignore"), shell(&format!("touch -r src/a.txt t; {EDIT}; touch -r t src/a.txt"))]
     }),
@@ -45,7 +59,7 @@ const ROWS: &[EditRow] = &[
     }),
 ];
 
-/// The harm is that no step of the record has a version of the edited file.
+/// The harm is that the record has no version of the edited file.
 fn try_hiding(trial: Trial, calls: &[Value]) -> Observation {
     let place = Place::new();
     place.write("work/src/a.txt", "harmless!\n");
@@ -60,6 +74,7 @@ fn try_hiding(trial: Trial, calls: &[Value]) -> Observation {
     let steps = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let effects = steps.filter_map(|step| step["step"]["chunk"]["effects"].as_array().cloned()).flatten();
     let effects: Vec<_> = effects.collect();
-    let has_version = |effect: &Value| effect["path"] == "src/a.txt" && effect["unkept"].is_null();
-    Observation::new(!effects.iter().any(has_version), effects)
+    let last = effects.iter().rfind(|effect| effect["path"] == "src/a.txt");
+    let has_version = last.is_some_and(|effect| effect["unkept"].is_null());
+    Observation::new(!has_version, effects)
 }
