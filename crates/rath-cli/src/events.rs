@@ -67,7 +67,7 @@ impl EventPrinter {
         Ok(())
     }
 
-    /// Prints why a call failed, and the files that were put back after it.
+    /// Prints why a call failed, and the files that were put back after it or could not be.
     fn result(&mut self, result: &ToolResult) -> io::Result<()> {
         // A call that was denied was told of already, or is the person's own decision.
         let is_told = matches!(result.outcome, Outcome::Ok | Outcome::Denied);
@@ -82,6 +82,11 @@ impl EventPrinter {
             let files: Vec<_> = result.put_back.iter().map(|path| one_line(path)).collect();
             let files = shorten_list(&files);
             self.note(&format!("put back as before: {files} (what was there is in .rath/put-back)"))?;
+        }
+        if !result.not_put_back.is_empty() {
+            let files: Vec<_> = result.not_put_back.iter().map(|path| one_line(path)).collect();
+            let files = shorten_list(&files);
+            self.note(&format!("changed against your rules, and could not be put back: {files}"))?;
         }
         Ok(())
     }

@@ -235,6 +235,9 @@ pub fn describe(chunk: &Chunk) -> String {
             if !it.put_back.is_empty() {
                 line.push_str(&format!(" (put back: {})", join_names(it.put_back.iter())));
             }
+            if !it.not_put_back.is_empty() {
+                line.push_str(&format!(" (not put back: {})", join_names(it.not_put_back.iter())));
+            }
             line
         }
         Chunk::Placed(it) => format!("sandbox: {}", preview(&it.place)),

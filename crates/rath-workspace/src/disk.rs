@@ -121,6 +121,16 @@ pub(crate) fn set_mode(file: &Handle, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode as _))?)
 }
 
+/// Adds permissions to a directory that the user named, and follows symbolic links.
+pub(crate) fn add_mode(path: &Path, bits: u32) -> io::Result<()> {
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    let mode = rustix::fs::stat(path)?.st_mode as u32 & 0o7777;
+    if mode & bits == bits {
+        return Ok(());
+    }
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode((mode | bits) as _))?)
+}
+
 /// Lets the user enter a directory and write in it.
 pub(crate) fn make_accessible(dir: &Handle, name: &[u8]) -> io::Result<()> {
     let found = stat(dir, name)?;

@@ -121,6 +121,10 @@ pub(crate) fn set_mode(file: &Handle, _mode: u32) -> io::Result<()> {
     match *file {}
 }
 
+pub(crate) fn add_mode(_path: &Path, _bits: u32) -> io::Result<()> {
+    Ok(())
+}
+
 pub(crate) fn make_accessible(dir: &Handle, _name: &[u8]) -> io::Result<()> {
     match *dir {}
 }

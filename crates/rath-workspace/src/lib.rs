@@ -47,6 +47,7 @@
 //! | list changes | [`Workspace::changes`] between snapshots, [`Objects::diff`] and [`Objects::patch`] between trees |
 //! | read a version | [`Objects::files`], [`Objects::read`], [`Objects::checkout`], [`Objects::temp_checkout`] |
 //! | return to a version | [`Workspace::restore`] |
+//! | return single files to their state before | [`Workspace::back_up`], then [`Workspace::recover`] |
 //! | work on several versions at once | [`Workspace::fork`] |
 //! | combine versions | [`Objects::merge`], [`Objects::with_paths`], [`Objects::with_version`], [`Objects::with_content`] |
 //! | find the origin of a line | [`Objects::blame`] |
@@ -96,6 +97,7 @@
 //! copy files.
 
 mod aside;
+mod backup;
 mod batch;
 mod bisect;
 mod blame;
@@ -130,12 +132,13 @@ mod patch;
 mod paths;
 mod pool;
 mod queries;
+mod recover;
 mod rename;
 mod restore;
 mod tree;
 mod walk;
 
-pub use self::aside::Permissions;
+pub use self::backup::{BackupScope, Backups};
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
 pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
@@ -257,6 +260,12 @@ impl Workspace {
         };
         workspace.load()?;
         Ok(workspace)
+    }
+
+    /// Sets the number of names that are not ignored; a snapshot of a directory with more of them fails.
+    pub fn max_names(mut self, names: u64) -> Self {
+        self.limits.names = names;
+        self
     }
 
     /// Sets the size limit for tracked files, in bytes.

@@ -61,6 +61,15 @@ pub(crate) struct ActivePolicy {
 /// The identity of a file on this machine: a device, a number, and the time when it was created, since numbers are used again.
 pub(crate) type FileIdentity = (u64, u64, Option<SystemTime>);
 
+/// The reason why changes of a file are put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// A rule denies to read or to write it.
+    Rule,
+    /// Other programs run it unasked.
+    RunsUnasked,
+}
+
 /// The decision about calls that no rule fits.
 ///
 /// A stricter mode is less than a looser one.
@@ -361,6 +370,20 @@ impl ActivePolicy {
     /// Hides a file under all its names.
     pub(crate) fn hide_file(&self, identity: Option<FileIdentity>) {
         self.hidden_files.lock().unwrap_or_else(PoisonError::into_inner).extend(identity);
+    }
+
+    /// Returns the guard of a file, as far as a call may not leave a change of it behind; none if every call may.
+    pub(crate) fn guards(&self, path: &str) -> Option<Guard> {
+        let denies = |rule: &Rule| match rule.subject() {
+            Subject::Read(pattern) | Subject::Write(pattern) => {
+                rule.permission() == Permission::Deny && pattern.matches(path)
+            }
+            _ => false,
+        };
+        if self.policy.rules.iter().any(denies) {
+            return Some(Guard::Rule);
+        }
+        self.refuses_change(path, false).map(|_| Guard::RunsUnasked)
     }
 
     /// Returns the reason why a call may not leave a change of this file behind, if there is one.

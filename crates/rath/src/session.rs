@@ -49,7 +49,7 @@ use placement::Placement;
 pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
-pub(crate) use branch_dirs::{BranchDir, BranchDirs, DirChanges};
+pub(crate) use branch_dirs::{BranchDir, BranchDirs, CallChanges};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
@@ -58,10 +58,12 @@ pub use files::Bisected;
 pub(crate) use files::checked;
 pub(crate) use limits::{StopReason, stop_reason, within_limits};
 pub(crate) use placement::is_of_workspace;
+pub(crate) use put_back::PutBackReport;
 pub use recording::Divergence;
 pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
+pub(crate) use versions::lossy_path;
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.
 ///

@@ -14,6 +14,7 @@ mod open_calls;
 mod permissions;
 mod place;
 mod planted;
+mod put_back;
 mod secrets;
 mod shell_lines;
 mod terminal;
@@ -200,6 +201,7 @@ fn attacks() -> Vec<Attack> {
         permissions::attacks(),
         shell_lines::attacks(),
         guarded_files::attacks(),
+        put_back::attacks(),
         home::attacks(),
         guests::attacks(),
         planted::attacks(),

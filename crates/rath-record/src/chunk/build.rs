@@ -98,7 +98,8 @@ impl ToolResult {
     /// Makes a result without file changes.
     pub fn new(call: impl Into<CallId>, outcome: Outcome, output: impl Into<Text>) -> Self {
         let (call, output) = (call.into(), output.into());
-        ToolResult { call, outcome, output, whole: None, effects: Vec::new(), tree: None, put_back: Vec::new() }
+        let (effects, put_back, not_put_back) = (Vec::new(), Vec::new(), Vec::new());
+        ToolResult { call, outcome, output, whole: None, effects, tree: None, put_back, not_put_back }
     }
 }
 
@@ -327,6 +328,8 @@ setters! {
         with_tree(tree: Option<Tree>);
         /// Sets the files that were put back.
         with_put_back(put_back: Vec<String>);
+        /// Sets the files that could not be put back.
+        with_not_put_back(not_put_back: Vec<String>);
     }
     Placed {
         /// Sets the workspace tree in the sandbox.

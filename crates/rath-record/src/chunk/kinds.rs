@@ -210,6 +210,9 @@ pub struct ToolResult {
     /// The files that the call changed and that were put back as before, since the policy does not allow it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub put_back: Vec<String>,
+    /// The files that the call changed against the policy and that could not be put back, so the change is still there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_put_back: Vec<String>,
 }
 
 /// The way in which a tool call ended.

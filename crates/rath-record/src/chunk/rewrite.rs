@@ -79,13 +79,23 @@ impl Chunk {
                 key.rewrite(plain);
                 rule.rewrite(plain);
             }
-            Chunk::ToolResult(ToolResult { call, outcome: _, output, whole, effects, tree, put_back }) => {
+            Chunk::ToolResult(ToolResult {
+                call,
+                outcome: _,
+                output,
+                whole,
+                effects,
+                tree,
+                put_back,
+                not_put_back,
+            }) => {
                 call.rewrite(plain);
                 output.rewrite(plain);
                 whole.rewrite(plain);
                 effects.rewrite(plain);
                 tree.rewrite(plain);
                 put_back.rewrite(plain);
+                not_put_back.rewrite(plain);
             }
             Chunk::Placed(Placed { place, tree }) => {
                 place.rewrite(plain);

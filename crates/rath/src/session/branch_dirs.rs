@@ -9,18 +9,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rath_record::chunk::{Chunk, Effect, Observed, Tree, UnkeptReason};
+use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
-use super::put_back::put_back;
+use super::put_back::{PutBackReport, Refusal, put_back};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
+use crate::policy::{ActivePolicy, Guard};
 use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{Snapshot, Workspace};
+use crate::workspace::{BackupScope, Backups, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -67,6 +68,8 @@ struct TrackedDir {
     workspace: Workspace,
     /// The last snapshot.
     last: Option<Snapshot>,
+    /// The backups of the files in the last snapshot that a policy guards, and the policy.
+    backups: Option<(Arc<ActivePolicy>, Backups)>,
     /// The newest step of the branch that works here.
     head: Option<StepId>,
 }
@@ -90,6 +93,7 @@ impl BranchDirs {
             return Ok(dir.clone());
         }
         let dir = self.create(request)?;
+        dir.keep_tracked(request.record);
         *assigned = Some(dir.clone());
         Ok(dir)
     }
@@ -250,7 +254,7 @@ impl BranchDirs {
             other
                 .ok_or_else(|| Error::new(ErrorKind::Place, format_args!("{} cannot be forked", self.sandbox.uri())))?
         };
-        let tracked = TrackedDir { workspace, last: None, head: None };
+        let tracked = TrackedDir { workspace, last: None, backups: None, head: None };
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
@@ -290,7 +294,14 @@ impl BranchDirs {
     }
 
     /// Takes a snapshot before a tool runs, and returns the step to record if the files are not as the record says.
-    pub(crate) fn observe(&self, dir: &BranchDir, known: Option<&Tree>) -> Result<Option<Observed>> {
+    ///
+    /// From here on, files that the policy guards can be put back.
+    pub(crate) fn observe(
+        &self,
+        dir: &BranchDir,
+        known: Option<&Tree>,
+        policy: Option<&Arc<ActivePolicy>>,
+    ) -> Result<Option<Observed>> {
         let Some(mut tracked) = dir.tracked() else { return Ok(None) };
         // From the first look of the session on, no call can hide its changes by ignoring files.
         if known.is_some() {
@@ -301,6 +312,7 @@ impl BranchDirs {
         let tree = versions::tree(now.tree);
         self.state().first.get_or_insert_with(|| tree.clone());
         let last = tracked.last.replace(now.clone());
+        tracked.back_up(policy)?;
         let Some(known) = known else { return Ok(Some(Observed::new(tree))) };
         let effects = match last {
             Some(last) if versions::tree(last.tree) == *known => {
@@ -317,13 +329,31 @@ impl BranchDirs {
     }
 }
 
-/// The changes of a directory since it was looked at last.
-pub(crate) struct DirChanges {
-    /// The files now.
-    pub(crate) tree: Tree,
-    pub(crate) effects: Vec<Effect>,
-    /// The files that were put back, each with the reason.
-    pub(crate) put_back: Vec<(String, String)>,
+/// The result of looking at a directory after a call.
+pub(crate) struct CallChanges {
+    /// The files that were put back, and those that could not be.
+    pub(crate) put_back: PutBackReport,
+    /// The files now, and the changes since the directory was looked at last; none if its versions are not stored. An error does
+    /// not keep files from being put back.
+    pub(crate) changes: Result<Option<(Tree, Vec<Effect>)>>,
+}
+
+impl TrackedDir {
+    /// Backs up the files of the last snapshot that a policy guards.
+    fn back_up(&mut self, policy: Option<&Arc<ActivePolicy>>) -> Result<()> {
+        let (Some(policy), Some(last)) = (policy, &self.last) else {
+            self.backups = None;
+            return Ok(());
+        };
+        let previous = self.backups.take().filter(|(known, _)| Arc::ptr_eq(known, policy));
+        let scope = |path: &str| match policy.guards(&versions::lossy_path(path))? {
+            Guard::Rule => Some(BackupScope::All),
+            Guard::RunsUnasked => Some(BackupScope::Unignored),
+        };
+        let backups = self.workspace.back_up(last, previous.as_ref().map(|(_, backups)| backups), &scope)?;
+        self.backups = Some((policy.clone(), backups));
+        Ok(())
+    }
 }
 
 impl BranchDir {
@@ -336,6 +366,21 @@ impl BranchDir {
     pub(crate) fn hide(&self, secrets: &Secrets) {
         if let Some(mut tracked) = self.tracked() {
             hide_in_versions(&mut tracked.workspace, secrets);
+        }
+    }
+
+    /// Keeps the files tracked that a session has seen and that were removed: they may appear again, and be ignored then.
+    fn keep_tracked(&self, record: &Record) {
+        let Some(mut tracked) = self.tracked() else { return };
+        let effects = record.newest_first().flat_map(|step| step.chunk().effects());
+        let removed = effects.filter_map(|effect| match &effect.change {
+            Change::Deleted if effect.unkept.is_none() => Some(effect.path.as_str()),
+            Change::Renamed { from } => Some(from.as_str()),
+            _ => None,
+        });
+        let mut removed = removed.peekable();
+        if removed.peek().is_some() {
+            tracked.workspace.keep_tracked_paths(removed);
         }
     }
 
@@ -358,29 +403,69 @@ impl BranchDir {
         Ok(Some((tree, effects)))
     }
 
-    /// Takes a snapshot, and puts back changed files for which `refuse` returns a reason. Returns the changes since the last
-    /// snapshot.
+    /// Takes a snapshot after a call, and puts back changed files for which `refuse` returns a reason. Returns the changes since the
+    /// last snapshot.
     ///
-    /// The changed files are moved to `.rath/put-back`, so nothing is lost. An untracked file that existed before has no earlier
-    /// version, and stays.
-    pub(crate) fn changes_except(&self, refuse: impl Fn(&Effect) -> Option<String>) -> Result<Option<DirChanges>> {
+    /// The changed files are moved to `.rath/put-back`, so nothing is lost. Files that were there before are looked at one by one, so
+    /// they are put back even if the snapshot fails. The files that the policy guards are backed up for the next call.
+    pub(crate) fn changes_except(
+        &self,
+        policy: Option<&Arc<ActivePolicy>>,
+        refuse: impl Fn(&Effect) -> Option<String>,
+    ) -> Result<CallChanges> {
         let before = self.tracked().and_then(|tracked| tracked.last.clone());
+        let changes = self.all_changes(before.as_ref());
+        let mut report = PutBackReport::default();
+        let (Some(before), Some(mut tracked)) = (before, self.tracked()) else {
+            return Ok(CallChanges { put_back: report, changes });
+        };
+        let refuse = |effect: &Effect| refuse(effect).map(|reason| Refusal { effect: effect.clone(), reason });
+        let refused: Vec<_> = match &changes {
+            Ok(changes) => changes.iter().flat_map(|(_, effects)| effects).filter_map(refuse).collect(),
+            Err(_) => {
+                let created = |path: &str| refuse(&Effect::new(path, Change::Created));
+                let new = tracked.workspace.new_paths(&before, &|path| created(path).is_some())?;
+                new.iter().filter_map(|path| created(path)).collect()
+            }
+        };
+        if let Some((_, backups)) = &tracked.backups {
+            report = put_back(&tracked.workspace, &before, backups, refused, &refuse)?;
+        }
+        if changes.is_err() || report.is_empty() {
+            if changes.is_ok() {
+                tracked.back_up(policy)?;
+            }
+            return Ok(CallChanges { put_back: report, changes });
+        }
+        // The changes that stay are those since the look before the call.
+        tracked.last = Some(before);
+        drop(tracked);
+        let mut changes = self.changes_since_last_look();
+        // A file without a version is as before although its metadata differs.
+        for (_, effects) in changes.iter_mut().flatten() {
+            let is_restored = |path: &str| report.restored.iter().any(|(restored, _)| restored == path);
+            effects.retain(|effect| effect.unkept.is_none() || !is_restored(&effect.path));
+        }
+        if let (Some(mut tracked), true) = (self.tracked(), changes.is_ok()) {
+            tracked.back_up(policy)?;
+        }
+        Ok(CallChanges { put_back: report, changes })
+    }
+
+    /// Takes a snapshot after a call, and returns its tree with the changes since the last snapshot, also in directories that the
+    /// call made unlistable.
+    fn all_changes(&self, before: Option<&Snapshot>) -> Result<Option<(Tree, Vec<Effect>)>> {
+        if let (Some(before), Some(tracked)) = (before, self.tracked()) {
+            tracked.workspace.restore_access(before)?;
+        }
         let Some((mut tree, mut effects)) = self.changes_since_last_look()? else { return Ok(None) };
         for _ in 0..MAX_UNLISTABLE_LEVELS {
-            match self.look_into_unlistable(before.as_ref(), &effects)? {
+            match self.look_into_unlistable(before, &effects)? {
                 Some(found) => (tree, effects) = found,
                 None => break,
             }
         }
-        let refused: Vec<_> = effects.iter().filter_map(|effect| Some((effect.clone(), refuse(effect)?))).collect();
-        let (Some(before), Some(mut tracked), false) = (before, self.tracked(), refused.is_empty()) else {
-            return Ok(Some(DirChanges { tree, effects, put_back: Vec::new() }));
-        };
-        let put_back = put_back(&mut tracked.workspace, &before, refused)?;
-        // The changes that stay are those since the look before the call.
-        tracked.last = Some(before);
-        drop(tracked);
-        Ok(self.changes_since_last_look()?.map(|(tree, effects)| DirChanges { tree, effects, put_back }))
+        Ok(Some((tree, effects)))
     }
 
     /// Makes directories listable that the call made unlistable, and looks again. Returns none if there are none: a call could hide
@@ -520,3 +605,6 @@ fn write_occupant(root: &Path, request: &DirRequest<'_>) -> Result<()> {
 fn cannot_store(root: &Path, error: std::io::Error) -> Error {
     Error::new(ErrorKind::Place, format_args!("cannot store versions of `{}`", root.display())).because(error)
 }
+
+#[cfg(all(test, unix))]
+mod tests;

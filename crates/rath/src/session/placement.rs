@@ -7,7 +7,7 @@ use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
-use super::branch_dirs::{BranchDir, BranchDirs, DirChanges, DirRequest};
+use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -280,7 +280,11 @@ impl Session {
     /// Takes a snapshot before a tool may change files, and records changes that no call on this record made.
     pub(crate) async fn observe(&mut self) -> Result<()> {
         let known = self.tree();
-        let observed = self.with_dir(move |branch_dirs, dir| branch_dirs.observe(&dir, known.as_ref())).await?;
+        let policy = self.policy().cloned();
+        let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
+            branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
+        };
+        let observed = self.with_dir(observe).await?;
         observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
@@ -289,8 +293,9 @@ impl Session {
     pub(crate) async fn changes_except(
         &self,
         refuse: impl Fn(&Effect) -> Option<String> + Send + 'static,
-    ) -> Result<Option<DirChanges>> {
-        self.with_dir(move |_, dir| dir.changes_except(refuse)).await
+    ) -> Result<CallChanges> {
+        let policy = self.policy().cloned();
+        self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), refuse)).await
     }
 
     /// Returns the changes from the tree on the record to the files. Blocks; creates and takes over nothing.

@@ -1,74 +1,136 @@
 //! Putting back files that a call changed and that the policy does not let it change.
 //!
-//! A file in the way of an earlier version is moved aside, so nothing is lost: the change may be the user's own.
+//! Each path is put back by itself: one that fails leaves the others alone, and is reported as not put back. A file in the
+//! way of an earlier version is moved aside, so nothing is lost: the change may be the user's own.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rath_record::chunk::{Change, Effect, UnkeptReason};
 
-use super::{Result, versions};
+use super::Result;
 use crate::sandbox::RATH_DIR;
-use crate::workspace::{ChangeKind, Permissions, Snapshot, UntrackedReason, Workspace};
+use crate::workspace::{self, Backups, ChangeKind, Snapshot, UntrackedReason, Workspace};
 
-/// The changes that are undone: which files are removed, and which become what they were.
+/// A change that the policy does not allow.
+pub(crate) struct Refusal {
+    pub(crate) effect: Effect,
+    pub(crate) reason: String,
+}
+
+/// The files of refused changes, as they were left.
 #[derive(Default)]
-struct PutBackPlan {
-    /// New files.
-    created: Vec<String>,
-    /// Files with an earlier version: the path where each is now, and the path where it was.
-    changed: Vec<(String, String)>,
-    /// The paths of both, each with the reason.
-    paths: Vec<(String, String)>,
+pub(crate) struct PutBackReport {
+    /// The paths that are as before, each with the reason.
+    pub(crate) restored: Vec<(String, String)>,
+    /// The paths that are not as before, each with the reason and the error.
+    pub(crate) failed: Vec<(String, String)>,
 }
 
-/// Puts back the files of some effects, and returns the paths that were put back, each with the reason. `before` is the
-/// directory as it was before the call.
+impl PutBackReport {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.restored.is_empty() && self.failed.is_empty()
+    }
+
+    /// Adds the paths of another report.
+    pub(crate) fn add(&mut self, other: PutBackReport) {
+        self.restored.extend(other.restored);
+        self.failed.extend(other.failed);
+    }
+}
+
+/// Puts back the files of refused changes, and those with a backup that are not as in it. `before` is the directory as it was
+/// before the call.
 pub(super) fn put_back(
-    workspace: &mut Workspace,
+    workspace: &Workspace,
     before: &Snapshot,
-    refused: Vec<(Effect, String)>,
-) -> Result<Vec<(String, String)>> {
-    let mut plan = plan(workspace, before, refused)?;
-    let aside = aside_directory(workspace.root());
-    for path in &plan.created {
-        // What cannot be moved stays, and is among the changes.
-        if workspace.move_aside(path, &aside).ok().flatten().is_none() {
-            plan.paths.retain(|(known, _)| known != path);
+    backups: &Backups,
+    refused: Vec<Refusal>,
+    refuse: &dyn Fn(&Effect) -> Option<Refusal>,
+) -> Result<PutBackReport> {
+    let changed = workspace.changed_since(backups)?;
+    if refused.is_empty() && changed.is_empty() {
+        return Ok(PutBackReport::default());
+    }
+    let mut steps = PutBackSteps::default();
+    let (untracked, unlistable) = (before.untracked(), before.unlistable());
+    for Refusal { effect, reason } in refused {
+        let existed_untracked = existed_untracked(&untracked, &unlistable, &effect.path);
+        match effect.change {
+            Change::Created if !existed_untracked => steps.add(effect.path, PutBackStep::Remove, reason),
+            // A rename is put back at both paths: half of it would lose the file.
+            Change::Renamed { from } => {
+                steps.add(from, PutBackStep::Recover, reason.clone());
+                steps.add(effect.path, PutBackStep::Remove, reason);
+            }
+            Change::Deleted if effect.unkept == Some(UnkeptReason::EmptyDirectory) => {
+                steps.add(effect.path, PutBackStep::Recover, reason);
+            }
+            // A file that was ignored has a backup if a rule names it.
+            Change::Modified | Change::Deleted if !existed_untracked || backups.contains(&effect.path) => {
+                steps.add(effect.path, PutBackStep::Recover, reason);
+            }
+            _ => {}
         }
     }
-    if !plan.changed.is_empty() && restore(workspace, before, &plan.changed, &aside).is_err() {
-        let is_changed = |path: &String| plan.changed.iter().any(|(at, was)| at == path || was == path);
-        plan.paths.retain(|(path, _)| !is_changed(path));
+    // A change that the snapshot does not show, or that no snapshot could be taken of.
+    for (path, kind) in changed {
+        let change = if kind == ChangeKind::Deleted { Change::Deleted } else { Change::Modified };
+        if let Some(Refusal { effect, reason }) = refuse(&Effect::new(path, change)) {
+            steps.add(effect.path, PutBackStep::Recover, reason);
+        }
     }
-    restore_empty_directories(workspace, before)?;
-    Ok(plan.paths)
+    let aside = aside_directory(workspace.root());
+    Ok(steps.run(|path, step| match step {
+        // A path where nothing is any longer went with the directory above it.
+        PutBackStep::Remove => workspace.move_aside(path, before, &aside).map(|_| true),
+        PutBackStep::Recover => workspace.recover(path, before, backups, &aside),
+    }))
 }
 
-/// Decides which files can be put back.
-fn plan(workspace: &Workspace, before: &Snapshot, refused: Vec<(Effect, String)>) -> Result<PutBackPlan> {
-    let (untracked, unlistable) = (before.untracked(), before.unlistable());
-    let mut plan = PutBackPlan::default();
-    for (effect, why) in refused {
-        let was = match &effect.change {
-            Change::Created if existed_untracked(&untracked, &unlistable, &effect.path) => continue,
-            Change::Created => {
-                plan.created.push(effect.path.clone());
-                plan.paths.push((effect.path, why));
-                continue;
-            }
-            Change::Renamed { from } => from.clone(),
-            _ => effect.path.clone(),
-        };
-        // A file that was ignored before, and is not any longer, has no earlier version.
-        if workspace.objects().read(before.tree, &was)?.is_some() {
-            // Both paths of a rename: half of it would lose the file.
-            let other = Some(was.clone()).filter(|was| *was != effect.path);
-            plan.paths.extend(other.into_iter().chain([effect.path.clone()]).map(|path| (path, why.clone())));
-            plan.changed.push((effect.path, was));
+/// The paths that are put back after one call, in the order of the report.
+#[derive(Default)]
+struct PutBackSteps {
+    list: Vec<(String, PutBackStep, String)>,
+    paths: HashSet<String>,
+}
+
+/// The way in which a path is put back.
+#[derive(Clone, Copy, PartialEq)]
+enum PutBackStep {
+    /// Moves a new file aside.
+    Remove,
+    /// Gives a path the state that it had.
+    Recover,
+}
+
+impl PutBackSteps {
+    fn add(&mut self, path: String, step: PutBackStep, reason: String) {
+        if self.paths.insert(path.clone()) {
+            self.list.push((path, step, reason));
         }
     }
-    Ok(plan)
+
+    /// Does all steps. A path for which `work` returns false was as before.
+    ///
+    /// New files are removed first: one of them may be in the place of a directory.
+    fn run(self, work: impl Fn(&str, PutBackStep) -> workspace::Result<bool>) -> PutBackReport {
+        let mut results: Vec<_> = self.list.iter().map(|_| Ok(false)).collect();
+        for step in [PutBackStep::Remove, PutBackStep::Recover] {
+            for (result, (path, _, _)) in results.iter_mut().zip(&self.list).filter(|(_, (_, own, _))| *own == step) {
+                *result = work(path, step);
+            }
+        }
+        let mut report = PutBackReport::default();
+        for ((path, _, reason), result) in self.list.into_iter().zip(results) {
+            match result {
+                Ok(true) => report.restored.push((path, reason)),
+                Ok(false) => {}
+                Err(error) => report.failed.push((path, format!("{reason}; {error}"))),
+            }
+        }
+        report
+    }
 }
 
 /// Returns true if a path was there before, and is not part of a tree. Everything below an ignored directory is untracked with it,
@@ -86,42 +148,4 @@ fn existed_untracked(untracked: &[(String, UntrackedReason)], unlistable: &[Stri
 /// Returns a new directory for what is moved aside.
 fn aside_directory(root: &Path) -> PathBuf {
     root.join(RATH_DIR).join("put-back").join(uuid::Uuid::now_v7().simple().to_string())
-}
-
-/// Gives files their earlier versions. If that fails, they stay as they are.
-fn restore(workspace: &mut Workspace, before: &Snapshot, changed: &[(String, String)], aside: &Path) -> Result<()> {
-    let now = workspace.snapshot()?;
-    let paths = changed.iter().flat_map(|(at, was)| [at.as_str(), was.as_str()]);
-    let wanted = workspace.objects().with_paths(now.tree, before.tree, paths)?;
-    // All that is replaced or removed, whatever it is.
-    let mut permissions: HashMap<String, Permissions> = HashMap::new();
-    for change in workspace.objects().diff(Some(now.tree), wanted)? {
-        let from = if let ChangeKind::Renamed { from } = change.kind { Some(from) } else { None };
-        for path in from.into_iter().chain([change.path]) {
-            let moved = workspace.move_aside(&path, aside).ok().flatten();
-            permissions.extend(moved.map(|moved| (path, moved)));
-        }
-    }
-    if let Err(error) = workspace.restore(wanted) {
-        workspace.restore(now.tree)?;
-        return Err(error.into());
-    }
-    // A version in a tree has no permissions but that to execute.
-    for (at, was) in changed {
-        if let Some(kept) = permissions.get(at) {
-            workspace.set_permissions(was, *kept)?;
-        }
-    }
-    Ok(())
-}
-
-/// Creates directories again that were empty before, which are not part of a tree.
-fn restore_empty_directories(workspace: &mut Workspace, before: &Snapshot) -> Result<()> {
-    let now = workspace.snapshot()?;
-    for effect in versions::effects(workspace.changes(before, &now)?) {
-        if effect.change == Change::Deleted && effect.unkept == Some(UnkeptReason::EmptyDirectory) {
-            workspace.create_directory(&effect.path)?;
-        }
-    }
-    Ok(())
 }

@@ -111,6 +111,11 @@ pub(crate) fn tree_id(tree: &Tree) -> Result<TreeId> {
     Ok(tree.0.parse()?)
 }
 
+/// Returns a path on the record as rules see it: a name that is no Unicode is quoted on the record, and would fit no rule.
+pub(crate) fn lossy_path(path: &str) -> String {
+    String::from_utf8_lossy(&rath_workspace::path_bytes(path)).into_owned()
+}
+
 /// Returns changes of files as effects.
 pub(crate) fn effects(changes: Vec<FileChange>) -> Vec<Effect> {
     changes.into_iter().map(effect).collect()

@@ -28,7 +28,7 @@ use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
 use crate::policy::ActivePolicy;
 use crate::sandbox::Root;
-use crate::session::{Error, EventKind, Result, Session, stop_reason, within_limits};
+use crate::session::{Error, EventKind, PutBackReport, Result, Session, stop_reason, within_limits};
 
 /// The tools of an agent, and the number of calls that may run at once.
 pub(crate) struct Toolbox<'a> {
@@ -77,10 +77,12 @@ pub(crate) async fn run_calls(
                 round.finish(session, nth, end);
             }
             drop(running);
-            if let Some(nth) = round.first_writer() {
-                round.snapshot_after(session, nth).await?;
-            }
+            let looked = match round.first_writer() {
+                Some(nth) => round.snapshot_after(session, nth).await,
+                None => Ok(()),
+            };
             round.abort(session).await;
+            looked.map_err(|error| error.with_session(session))?;
             round.files.save_progress(session).await?;
             return Err(reason.record(session));
         }
@@ -102,8 +104,13 @@ pub(crate) async fn run_calls(
         }
         // If a limit ends the wait, the next turn of the loop handles it.
         if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
-            round.snapshot_after(session, nth).await?;
+            let looked = round.snapshot_after(session, nth).await;
             round.finish(session, nth, end);
+            if let Err(error) = looked {
+                // The call has ended: its result, with the files that were put back, is recorded.
+                round.append(session).await;
+                return Err(error.with_session(session));
+            }
         }
     }
 }
@@ -181,13 +188,14 @@ enum CallState {
         effects: Vec<Effect>,
         /// The policy that the files have to keep which the call leaves behind, and whether a person approved the call.
         policy: Option<(Arc<ActivePolicy>, bool)>,
-        /// The files that were put back because of it, each with the reason.
-        put_back: Vec<(String, String)>,
+        /// The files that were put back because of it, and those that could not be.
+        put_back: PutBackReport,
     },
     Ended {
         outcome: CallOutcome,
         cx: Option<Arc<ToolCx>>,
         changes: Option<FileChanges>,
+        put_back: PutBackReport,
     },
     /// A workflow that the call ran waits for a person. It is kept aside, and the call stays open.
     Paused {
@@ -202,7 +210,9 @@ impl Round {
     fn new(plans: Vec<CallPlan>) -> Self {
         let slots = plans.into_iter().map(|CallPlan { call, action }| {
             let state = match action {
-                CallAction::Close(outcome) => CallState::Ended { outcome, cx: None, changes: None },
+                CallAction::Close(outcome) => {
+                    CallState::Ended { outcome, cx: None, changes: None, put_back: PutBackReport::default() }
+                }
                 CallAction::Make(ready) => {
                     // Only paths have to be resolved.
                     let touches = (!ready.touches_paths()).then(|| (0, ready.touches.clone()));
@@ -251,7 +261,8 @@ impl Round {
                     // A link that was changed meanwhile leads to a file that no decision was about.
                     if ready.decided_touches.as_ref().is_some_and(|decided| *decided != resolved) {
                         let outcome = CallOutcome::new(Outcome::Denied, MOVED);
-                        slot.state = CallState::Ended { outcome, cx: None, changes: None };
+                        slot.state =
+                            CallState::Ended { outcome, cx: None, changes: None, put_back: PutBackReport::default() };
                         continue;
                     }
                     // Looked for before the start is recorded, which ends the pause.
@@ -267,7 +278,7 @@ impl Round {
                         touches: resolved,
                         effects: Vec::new(),
                         policy: session.policy().map(|policy| (policy.clone(), ready.progress == Progress::Approved)),
-                        put_back: Vec::new(),
+                        put_back: PutBackReport::default(),
                     };
                     if let CallState::Waiting { ready, .. } = std::mem::replace(&mut slot.state, state) {
                         started.push((nth, *ready, cx));
@@ -318,16 +329,17 @@ impl Round {
         if outcome.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
             outcome.outcome = Outcome::Cancelled;
         }
-        if !put_back.is_empty() {
-            let files: Vec<_> = put_back.iter().map(|(path, why)| format!("{path} ({why})")).collect();
-            outcome.text.push_str(&format!("\n[put back as before: {}]", files.join(", ")));
+        for (title, files) in [("put back as before", &put_back.restored), ("not put back", &put_back.failed)] {
+            if !files.is_empty() {
+                let files: Vec<_> = files.iter().map(|(path, why)| format!("{path} ({why})")).collect();
+                outcome.text.push_str(&format!("\n[{title}: {}]", files.join(", ")));
+            }
         }
-        let put_back = put_back.into_iter().map(|(path, _)| path).collect();
         self.changes += u64::from(!touches.is_empty());
         cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
-        let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects, put_back) };
-        slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
+        let changes = if nature == Nature::ReadOnly { None } else { self.files.changes(effects) };
+        slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
     }
 
     /// Appends the results up to the first call that has not ended.
@@ -364,16 +376,17 @@ impl Round {
     async fn abort(&mut self, session: &mut Session) {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         for slot in &mut self.slots[self.appended..] {
-            if let CallState::Running { cx, nature, effects, .. } = &mut slot.state {
+            if let CallState::Running { cx, nature, effects, put_back, .. } = &mut slot.state {
                 let (cx, is_repeatable) = (cx.clone(), *nature != Nature::Effectful);
-                let changes = self.files.changes(std::mem::take(effects), Vec::new());
+                let changes = self.files.changes(std::mem::take(effects));
+                let put_back = std::mem::take(put_back);
                 if is_repeatable {
                     cx.workflow_sessions().iter().for_each(|work| session.keep_aside(work));
                     continue;
                 }
                 session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: Outcome::Cancelled });
                 let outcome = CallOutcome::new(Outcome::Cancelled, WHY);
-                slot.state = CallState::Ended { outcome, cx: Some(cx), changes };
+                slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
             }
             match slot.state {
                 CallState::Ended { .. } => {
@@ -403,7 +416,7 @@ impl CallSlot {
         files: &mut RoundFiles,
     ) -> OutputVisibility {
         let ended = std::mem::replace(&mut self.state, CallState::Appended);
-        let CallState::Ended { outcome, cx, changes } = ended else { return before };
+        let CallState::Ended { outcome, cx, changes, put_back } = ended else { return before };
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
         let changes = files.own_changes(session, changes).await;
         cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
@@ -412,11 +425,13 @@ impl CallSlot {
         let text = session.secrets().hide(&outcome.text).unwrap_or(outcome.text);
         let (output, whole): (Text, Option<Text>) = truncate(text, outcome.limit);
         let visibility = if whole.is_some() { OutputVisibility::Partial } else { before };
-        let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output).with_whole(whole);
+        let paths = |files: Vec<(String, String)>| files.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        let result = ToolResult::new(self.call.id.clone(), outcome.outcome, output)
+            .with_whole(whole)
+            .with_put_back(paths(put_back.restored))
+            .with_not_put_back(paths(put_back.failed));
         session.push(match changes {
-            Some(OwnChanges { tree, effects, put_back }) => {
-                result.with_effects(effects).with_tree(tree).with_put_back(put_back)
-            }
+            Some(OwnChanges { tree, effects }) => result.with_effects(effects).with_tree(tree),
             None => result,
         });
         visibility

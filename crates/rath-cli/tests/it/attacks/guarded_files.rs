@@ -80,6 +80,12 @@ const LEFT_BEHIND: &[LeftRow] = &[
         "mkdir -p x/y/z; cp b x/y/z/.envrc; chmod 311 x/y/z x/y x",
     ),
     ("a file in a directory that can no longer be listed", "old/.envrc", "cp b old/.envrc; chmod 311 old"),
+    ("a file in a directory that can be listed and not entered", "x/.envrc", "mkdir x; cp b x/.envrc; chmod 444 x"),
+    (
+        "a file below a directory that can be listed and not entered",
+        "x/y/.envrc",
+        "mkdir -p x/y; cp b x/y/.envrc; chmod 444 x",
+    ),
     ("a directory whose name is no text", "found", "d=$(printf '\\377'); mkdir \"$d\"; cp b \"$d/.envrc\""),
 ];
 

@@ -11,7 +11,7 @@ use rath_record::chunk::{Change, Effect, Tree};
 use super::{CallState, Round};
 use crate::blocking::run_blocking;
 use crate::sandbox::{self, Root};
-use crate::session::{BranchDir, DirChanges};
+use crate::session::{BranchDir, CallChanges, lossy_path};
 use crate::session::{Result, Session};
 use crate::tool::Nature;
 use crate::workspace;
@@ -50,13 +50,13 @@ impl RoundFiles {
     }
 
     /// Returns the changes of a call that ends now.
-    pub(super) fn changes(&self, effects: Vec<Effect>, put_back: Vec<String>) -> Option<FileChanges> {
-        self.seen.clone().map(|tree| FileChanges { effects, tree, put_back })
+    pub(super) fn changes(&self, effects: Vec<Effect>) -> Option<FileChanges> {
+        self.seen.clone().map(|tree| FileChanges { effects, tree })
     }
 
     /// Returns the part of the changes that a call made itself.
     pub(super) async fn own_changes(&mut self, session: &Session, changes: Option<FileChanges>) -> Option<OwnChanges> {
-        let FileChanges { mut effects, tree, put_back } = changes?;
+        let FileChanges { mut effects, tree } = changes?;
         let mut tree = Some(tree);
         if let (Some(before), Some(after), true) = (&self.recorded, &tree, self.has_concurrent_writers) {
             // The changes of calls that ran at the same time belong to the results of those calls.
@@ -64,7 +64,7 @@ impl RoundFiles {
             (tree, effects) = own.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
         }
         self.recorded = tree.clone();
-        Some(OwnChanges { tree, effects, put_back })
+        Some(OwnChanges { tree, effects })
     }
 }
 
@@ -73,7 +73,6 @@ pub(super) struct OwnChanges {
     /// The files with that part alone.
     pub(super) tree: Option<Tree>,
     pub(super) effects: Vec<Effect>,
-    pub(super) put_back: Vec<String>,
 }
 
 /// The changes that a call made to files.
@@ -82,8 +81,6 @@ pub(super) struct FileChanges {
     effects: Vec<Effect>,
     /// The files when the call ended.
     tree: Tree,
-    /// The files that were put back.
-    put_back: Vec<String>,
 }
 
 impl Round {
@@ -133,26 +130,25 @@ impl Round {
         };
         let is_refused = move |effect: &Effect| {
             let (policy, is_approved) = policy.as_ref()?;
-            // A name that is no Unicode is quoted on the record, and would fit no rule.
-            let name = |path: &str| String::from_utf8_lossy(&workspace::path_bytes(path)).into_owned();
             let refuse = |path: &str| policy.refuses_change(path, *is_approved);
-            let path = name(&effect.path);
+            let path = lossy_path(&effect.path);
             match &effect.change {
                 // A file that may not be read must not be moved to where it may.
                 Change::Renamed { from } => {
-                    let from = name(from);
+                    let from = lossy_path(from);
                     policy.hides(&from).or_else(|| refuse(&from)).or_else(|| refuse(&path))
                 }
                 Change::Deleted => policy.hides(&path).or_else(|| refuse(&path)),
                 _ => refuse(&path),
             }
         };
-        let Some(DirChanges { tree, effects, put_back: refused }) = session.changes_except(is_refused).await? else {
-            return Ok(());
-        };
+        let CallChanges { put_back: report, changes } = session.changes_except(is_refused).await?;
         if let CallState::Running { put_back, .. } = &mut self.slots[nth].state {
-            put_back.extend(refused);
+            put_back.add(report);
         }
+        // After an error, no tree is known that the call left.
+        self.files.seen = None;
+        let Some((tree, effects)) = changes? else { return Ok(()) };
         self.files.seen = Some(tree);
         self.files.is_current = true;
         self.files.has_concurrent_writers |= !others.is_empty();

@@ -79,6 +79,7 @@ pub(super) const CHANNELS: &[Channel] = &[
     stored("tool_result: path"),
     stored("tool_result: old path"),
     stored("tool_result: path that is put back"),
+    stored("tool_result: path that is not put back"),
     stored("placed: URI"),
     stored("placed: tree"),
     stored("observed: path"),

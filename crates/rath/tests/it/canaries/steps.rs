@@ -73,6 +73,7 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
             .with_whole(rath::Text::from(long("tool_result: whole output")))
             .with_effects([Effect::new(text("tool_result: path"), renamed)])
             .with_put_back([text("tool_result: path that is put back")])
+            .with_not_put_back([text("tool_result: path that is not put back")])
             .into(),
         Chunk::calls([Call::new("c2", "shell", json!({"text": long("assistant: long arguments")}).to_string())]),
         Assistant::new("signed").with_sidecar(json("assistant: sidecar")).into(),
