@@ -167,7 +167,7 @@ impl Workspace {
     /// Returns the new files and directories for which `is_wanted` returns true. Looks at names only, of any number, so this works
     /// where a snapshot fails.
     ///
-    /// What is below a new directory that is returned is not, nor what is in a directory that was ignored.
+    /// Paths below a returned directory, or in a directory that was ignored, are left out.
     pub fn new_paths(&self, before: &Snapshot, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
         let root = self.open_root()?;
         let (mut found, mut listing) = (Vec::new(), Listing::default());

@@ -20,7 +20,7 @@ impl Workspace {
     /// Gives a path the state that it has in the backups or in a snapshot: type, content and permissions. Returns false if it has
     /// that state already.
     ///
-    /// What is in the way is moved below `aside`, which has to be on the same file system. On failure the files stay as they were
+    /// Files in the way are moved below `aside`, which has to be on the same file system. On failure the files stay as they were
     /// found; if that fails too, the error says where they are.
     ///
     /// See [`Backups`] for an example.

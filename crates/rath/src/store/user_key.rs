@@ -163,8 +163,8 @@ pub(crate) fn key_within_reach(directory: &Path) -> Option<PathBuf> {
     let home = std::env::home_dir().filter(|home| home.is_absolute())?;
     let data = data_directory()?;
     let hidden = Path::new(".local/share/rath");
-    // Another place is hidden from tools, wherever it is.
     let key = data.join("rath/user.key");
+    // A place that `XDG_DATA_HOME` names is hidden from tools, wherever it is.
     let is_default = data == home.join(".local/share");
     (is_default && home_file_within_reach(&key, &home, hidden, directory)).then_some(key)
 }
