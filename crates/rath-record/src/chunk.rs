@@ -2,6 +2,7 @@
 //!
 //! A kind or field that this version does not know survives as its exact JSON.
 
+mod branching;
 mod build;
 mod json;
 mod kinds;
@@ -9,6 +10,7 @@ mod rewrite;
 mod wire;
 mod workspace;
 
+pub use branching::*;
 pub use kinds::*;
 pub use rewrite::TextKind;
 pub use wire::ChunkError;

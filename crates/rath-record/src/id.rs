@@ -185,6 +185,32 @@ impl fmt::Debug for BranchId {
     }
 }
 
+/// The id of a count of branches: those that left one head while one program had it open.
+///
+/// A head that was read from a store or a file can be open in several programs at once, each of which counts from one.
+///
+/// ```
+/// use rath_record::CounterId;
+/// use rath_record::chunk::Forked;
+///
+/// let fork = |counter| Forked::new(1).with_counter(Some(CounterId([counter; 16])));
+/// assert_ne!(fork(1), fork(2));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterId(pub [u8; 16]);
+
+impl fmt::Display for CounterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&uuid::Uuid::from_bytes(self.0), f)
+    }
+}
+
+impl fmt::Debug for CounterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The id of a tool call, as the provider gave it.
 ///
 /// It is unique within a turn, not within a session.
@@ -267,10 +293,13 @@ macro_rules! text_id {
 text_id!(Digest, "a digest of 64 lower-case hexadecimal digits", |t: &str| Digest::from_hex(t.as_bytes()));
 text_id!(StepId, "a step id of 64 lower-case hexadecimal digits", |t: &str| StepId::from_hex(t.as_bytes()));
 text_id!(Seal, "a seal of 32 lower-case hexadecimal digits", |t: &str| Seal::from_hex(t.as_bytes()));
-// The round trip refuses the other spellings of a UUID (braces, upper case, no hyphens).
-text_id!(BranchId, "a branch id: a lower-case UUID with hyphens", |t: &str| {
-    uuid::Uuid::try_parse(t).ok().map(|id| BranchId(id.into_bytes())).filter(|id| id.to_string() == t)
-});
+text_id!(BranchId, "a branch id: a lower-case UUID with hyphens", |t: &str| parse_uuid(t).map(BranchId));
+text_id!(CounterId, "a counter id: a lower-case UUID with hyphens", |t: &str| parse_uuid(t).map(CounterId));
+
+/// Parses a UUID. Refuses its other spellings (braces, upper case, no hyphens).
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    uuid::Uuid::try_parse(text).ok().filter(|id| id.to_string() == text).map(uuid::Uuid::into_bytes)
+}
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

@@ -31,9 +31,8 @@ pub use rebuild::{RebuildDifference, RebuildReport};
 use crate::error::ErrorKind;
 use crate::flow::Run;
 use crate::sandbox::Sandbox;
-use crate::session::Session;
 use crate::session::recording::{self, PendingCause, Replay, is_by_program};
-use crate::session::{Error, Result};
+use crate::session::{Error, ForkCounter, Result, Session};
 
 impl Session {
     /// Runs a workflow again over the recorded answers of models, tools and memories. Await the builder for the report.
@@ -168,8 +167,8 @@ struct Driver<'a> {
 
 /// The state of a session in which a recorded run may have begun.
 struct RunStart {
-    /// The number of forks that the head had before.
-    fork_count: u64,
+    /// The count of the forks that the head had before.
+    forks: ForkCounter,
     /// The fork that the run began with.
     opening: Option<Forked>,
 }
@@ -235,7 +234,7 @@ impl Driver<'_> {
         let mut starts = self.starts(step, from.map(Step::id)).into_iter().peekable();
         while let Some(start) = starts.next() {
             self.replay.begin_run(from.map(Step::id));
-            let session = Session::replayed(from, start.fork_count, start.opening, self.replay);
+            let session = Session::replayed(from, start.forks, start.opening, self.replay);
             outcome = self.run(session, starts.peek().is_none()).await;
             // A run that differs from its first step on may have begun in another state.
             let differs = self.replay.divergence().is_some() || self.replay.first_unrecorded().is_some();
@@ -268,13 +267,19 @@ impl Driver<'_> {
 
     /// Returns the states in which the run may have begun, the likely ones first.
     fn starts(&self, step: &Step, from: Option<StepId>) -> Vec<RunStart> {
-        let mut starts = vec![RunStart { fork_count: 0, opening: None }];
+        let start = |counter, count: u64, opening| {
+            let forks = ForkCounter { id: counter, count: count.into() };
+            RunStart { forks, opening }
+        };
+        // The program made the head, or had read it from a store.
+        let counter = self.replay.counter_at(from, step);
+        let mut starts = vec![start(counter, 0, None)];
         // The session had been forked there before the run.
-        let fork_count = self.replay.earlier_forks(from);
-        starts.extend((fork_count > 0).then_some(RunStart { fork_count, opening: None }));
+        let earlier = self.replay.earlier_forks(from, counter);
+        starts.extend((earlier > 0).then(|| start(counter, earlier, None)));
         // The program was run on a fork, which is recorded with its first step.
         if let Chunk::Forked(forked) = step.chunk() {
-            starts.push(RunStart { fork_count: forked.nth, opening: Some(forked.clone()) });
+            starts.push(start(forked.counter, forked.nth, Some(forked.clone())));
         }
         starts
     }

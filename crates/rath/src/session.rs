@@ -32,7 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rath_record::chunk::{Chunk, Detached, Forked, Placed};
 use rath_record::graph::{self, Ids};
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
+use rath_record::{BranchId, CounterId, Record, Stamp, Step, StepId, Text, Timestamp, Usage, draw, turn, view};
 
 use crate::budget::Budget;
 use crate::cancel::Cancel;
@@ -99,11 +99,20 @@ pub struct Session {
 #[derive(Clone)]
 struct SessionBranch {
     id: BranchId,
-    /// The number of forks that were made at the head. Shared by clones, so that no two forks get the same number.
-    fork_count: Arc<AtomicU64>,
+    /// The count of the forks that were made at the head. Shared by clones, so that no two forks get the same number.
+    forks: Arc<ForkCounter>,
     /// The first step of a fork. It is written before the next step, or when the session is saved or exported, so that merging
     /// an untouched fork is the identity.
     opening: Option<Forked>,
+}
+
+/// The count of the forks that left a head.
+#[derive(Default)]
+pub(crate) struct ForkCounter {
+    /// The id of the counter, if other programs can count forks of the same head: the head comes from a store or a file.
+    pub(crate) id: Option<CounterId>,
+    /// The number of forks so far.
+    pub(crate) count: AtomicU64,
 }
 
 impl Session {
@@ -212,10 +221,10 @@ impl Session {
     ///
     /// It shares the budget, and does not count as a fork for limits of depth.
     pub fn detach(&self) -> Self {
-        let Forked { nth, from, .. } = self.fork_chunk(None);
+        let Forked { nth, counter, from, .. } = self.fork_chunk(None);
         let mut session = Session { branch: SessionBranch::new(), ..self.clone() };
         session.live.place = self.live.place.for_fork();
-        session.with(Detached::new(nth).with_from(from))
+        session.with(Detached::new(nth).with_counter(counter).with_from(from))
     }
 
     /// Creates a fork that continues from an earlier step.
@@ -392,7 +401,8 @@ impl Session {
     pub fn resume(record: Record) -> Self {
         let Some(head) = record.head() else { return Session::empty() };
         let id = head.stamp().branch;
-        let mut session = Session::on(record, SessionBranch { id, ..SessionBranch::new() });
+        let forks = Arc::new(ForkCounter { id: Some(CounterId(new_uuid())), ..ForkCounter::default() });
+        let mut session = Session::on(record, SessionBranch { id, forks, opening: None });
         session.live.ownership = Ownership::Guest;
         session
     }
@@ -405,19 +415,18 @@ impl Session {
         Session::resume(record).owned_if(true)
     }
 
-    /// Creates a session as a recorded run found it: with the number of forks made at its head, and its own first step if it
+    /// Creates a session as a recorded run found it: with the count of forks made at its head, and its own first step if it
     /// was a fork.
     pub(crate) fn replayed(
         from: Option<&Step>,
-        fork_count: u64,
+        forks: ForkCounter,
         opening: Option<Forked>,
         replay: &Arc<Replay>,
     ) -> Self {
         let record = from.cloned().map(Record::at).unwrap_or_default();
         // A replay runs nothing of a guest: that was refused before it began.
         let mut session = Session::resume_own(record);
-        session.branch =
-            SessionBranch { id: session.branch.id, fork_count: Arc::new(AtomicU64::new(fork_count)), opening };
+        session.branch = SessionBranch { id: session.branch.id, forks: Arc::new(forks), opening };
         session.live.replay = Some(replay.clone());
         session.hide_also(replay.secrets());
         session
@@ -428,6 +437,7 @@ impl Session {
         // A chunk that this version cannot write byte for byte would get another id.
         if let Cow::Borrowed(_) = step.json() {
             self.begin();
+            self.branch.count_forks_anew();
             self.record = Record::at(step.clone());
             return self.publish(step.clone());
         }
@@ -477,6 +487,7 @@ impl Session {
 
     fn append(&mut self, chunk: Chunk, usage: Option<Usage>) -> StepId {
         self.begin();
+        self.branch.count_forks_anew();
         if matches!(chunk, Chunk::Placed(_) | Chunk::Adopted(_)) {
             self.placed = Arc::default();
         }
@@ -508,14 +519,12 @@ impl Session {
         self.emit(|| EventKind::Step(step));
     }
 
-    /// Writes the first step of a fork, and starts the count of forks anew for the next head.
+    /// Writes the first step of a fork.
     fn begin(&mut self) {
         if let Some(opening) = self.branch.opening.take() {
             let stamp = self.stamp(&self.branch, None);
             self.write(opening.into(), stamp);
-        }
-        if Arc::strong_count(&self.branch.fork_count) > 1 || self.branch.fork_count.load(Ordering::Relaxed) > 0 {
-            self.branch.fork_count = Arc::default();
+            self.branch.count_forks_anew();
         }
     }
 
@@ -528,7 +537,7 @@ impl Session {
     /// Creates a fork at the head. Until it has a step of its own, its forks are counted with those of this session.
     fn new_fork(&self, name: Option<String>) -> Self {
         let branch = SessionBranch {
-            fork_count: self.branch.fork_count.clone(),
+            forks: self.branch.forks.clone(),
             opening: Some(self.fork_chunk(name)),
             ..SessionBranch::new()
         };
@@ -537,20 +546,32 @@ impl Session {
         session
     }
 
-    /// Returns the chunk that distinguishes a new fork from all others: a number, and the head where forks were counted if
-    /// that is not the step before it.
+    /// Returns the chunk that distinguishes a new fork from all others: a number with its counter, and the head where forks
+    /// were counted if that is not the step before it.
     fn fork_chunk(&self, name: Option<String>) -> Forked {
-        let nth = self.branch.fork_count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let forks = &self.branch.forks;
+        let nth = forks.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let from = self.branch.opening.as_ref().and_then(|opening| opening.from);
-        Forked::new(nth).with_from(from).with_name(name)
+        Forked::new(nth).with_counter(forks.id).with_from(from).with_name(name)
     }
 }
 
 impl SessionBranch {
     fn new() -> Self {
-        let id = BranchId(uuid::Uuid::now_v7().into_bytes());
-        SessionBranch { id, fork_count: Arc::default(), opening: None }
+        SessionBranch { id: BranchId(new_uuid()), forks: Arc::default(), opening: None }
     }
+
+    /// Starts the count of forks for a head that this program appends.
+    fn count_forks_anew(&mut self) {
+        let forks = &self.forks;
+        if Arc::strong_count(forks) > 1 || forks.id.is_some() || forks.count.load(Ordering::Relaxed) > 0 {
+            self.forks = Arc::default();
+        }
+    }
+}
+
+fn new_uuid() -> [u8; 16] {
+    uuid::Uuid::now_v7().into_bytes()
 }
 
 /// Prints one line: the head, the number of chunks, the place, the usage and the next action.

@@ -8,7 +8,7 @@ use super::{
     MemoryEvent, Merged, Note, Observed, Outcome, Placed, RecalledEntry, Resolution, Resumed, Retry, Route, Selected,
     Strategy, ToolResult, ToolSpec, ToolStarted, Tree, UnkeptReason, User, Verdict,
 };
-use crate::id::{CallId, Digest, StepId};
+use crate::id::{CallId, CounterId, Digest, StepId};
 use crate::payload::{Blob, Text};
 
 impl Chunk {
@@ -155,14 +155,23 @@ impl Checked {
 impl Forked {
     /// Makes the `nth` fork from a head, without a name.
     pub fn new(nth: u64) -> Self {
-        Forked { nth, from: None, name: None }
+        Forked { nth, counter: None, from: None, name: None }
     }
 }
 
 impl Merged {
     /// Makes the first merge of its two sides.
     pub fn new(strategy: Strategy) -> Self {
-        Merged { strategy, nth: 1, from: None, tree: None, effects: Vec::new(), conflicts: Vec::new(), call: None }
+        Merged {
+            strategy,
+            nth: 1,
+            counter: None,
+            from: None,
+            tree: None,
+            effects: Vec::new(),
+            conflicts: Vec::new(),
+            call: None,
+        }
     }
 }
 
@@ -176,7 +185,7 @@ impl From<Strategy> for Merged {
 impl Detached {
     /// Makes the `nth` detachment from a head.
     pub fn new(nth: u64) -> Self {
-        Detached { nth, from: None }
+        Detached { nth, counter: None, from: None }
     }
 }
 
@@ -352,6 +361,8 @@ setters! {
         with_inputs(inputs: Vec<String>);
     }
     Forked {
+        /// Sets the counter that the number is from.
+        with_counter(counter: Option<CounterId>);
         /// Sets the head at the time of the fork.
         with_from(from: Option<StepId>);
         /// Sets the name of the branch.
@@ -360,6 +371,8 @@ setters! {
     Merged {
         /// Sets the number that keeps merges of the same sides apart.
         with_nth(nth: u64);
+        /// Sets the counter that the number is from.
+        with_counter(counter: Option<CounterId>);
         /// Sets the head of our side at the time of the merge.
         with_from(from: Option<StepId>);
         /// Sets the workspace tree after the merge.
@@ -372,6 +385,8 @@ setters! {
         with_call(call: Option<CallId>);
     }
     Detached {
+        /// Sets the counter that the number is from.
+        with_counter(counter: Option<CounterId>);
         /// Sets the head at the time of the detachment.
         with_from(from: Option<StepId>);
     }

@@ -133,8 +133,8 @@ impl Chunk {
                 tree.rewrite(plain);
                 inputs.rewrite(plain);
             }
-            Chunk::Forked(Forked { nth: _, from: _, name }) => name.rewrite(plain),
-            Chunk::Merged(Merged { strategy: _, nth: _, from: _, tree, effects, conflicts, call }) => {
+            Chunk::Forked(Forked { nth: _, counter: _, from: _, name }) => name.rewrite(plain),
+            Chunk::Merged(Merged { strategy: _, nth: _, counter: _, from: _, tree, effects, conflicts, call }) => {
                 tree.rewrite(plain);
                 effects.rewrite(plain);
                 conflicts.rewrite(plain);
@@ -174,7 +174,7 @@ impl Chunk {
             Chunk::Resumed(Resumed { differences }) => differences.rewrite(plain),
             Chunk::Adopted(Adopted { by }) => by.rewrite(plain),
             Chunk::Note(Note { text }) => text.rewrite(plain),
-            Chunk::Detached(Detached { nth: _, from: _ }) => {}
+            Chunk::Detached(Detached { nth: _, counter: _, from: _ }) => {}
             Chunk::Other(Other { kind: _, json, payloads: _ }) => {
                 if let Some(text) = plain(json) {
                     // A text that is no longer a chunk, because a number or a brace was replaced, becomes a note.

@@ -39,8 +39,8 @@ impl Session {
 
     async fn merge_records(&self, theirs: &Session, strategy: Strategy) -> Result<Self> {
         let branch = SessionBranch::new();
-        let Forked { nth, from, .. } = self.fork_chunk(None);
-        let step = self.merge_files(theirs, strategy).await?.with_nth(nth).with_from(from);
+        let Forked { nth, counter, from, .. } = self.fork_chunk(None);
+        let step = self.merge_files(theirs, strategy).await?.with_nth(nth).with_counter(counter).with_from(from);
         let step = self.secrets().clone().with(theirs.secrets()).hide_in_merge(step);
         self.recognise(theirs);
         let record = self.record.merge(&theirs.record, step, self.stamp(&branch, None)).map_err(|error| {
@@ -134,9 +134,11 @@ impl Session {
         self.hide_also(work.secrets());
         self.live.ownership = self.ownership_with(work);
         self.recognise(work);
+        let counter = self.branch.forks.id;
+        self.branch.count_forks_anew();
         let Forked { nth, from, .. } = self.fork_chunk(None);
         let stamp = self.stamp(&self.branch, None);
-        let merge = Merged::new(Strategy::Aside).with_nth(nth).with_from(from).with_call(call);
+        let merge = Merged::new(Strategy::Aside).with_nth(nth).with_counter(counter).with_from(from).with_call(call);
         let merge = self.secrets().hide_in_merge(merge);
         let merged = self.record.merge(&work.record, merge, stamp);
         let merged = merged.expect("open calls and length do not matter for work aside");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use rath_record::chunk::{Chunk, Forked, Merged, Strategy};
-use rath_record::{CallId, Record, Step, StepId};
+use rath_record::{CallId, CounterId, Record, Step, StepId};
 
 pub(crate) use answer::recorded_failure;
 pub use divergence::Divergence;
@@ -321,10 +321,23 @@ impl Replay {
         self.lock().unrecorded.clone()
     }
 
+    /// Returns the counter by which a run that appended `next` after a step counted the forks there.
+    pub(crate) fn counter_at(&self, step: Option<StepId>, next: &Step) -> Option<CounterId> {
+        // If several programs continued from the step, the one that appended `next` is meant.
+        let by_program = self.children(step).filter(|step| is_by_program(step));
+        let counter = std::iter::once(next).chain(by_program).find_map(|step| match step.chunk() {
+            Chunk::Forked(forked) => Some(forked.counter),
+            Chunk::Merged(merged) => Some(merged.counter),
+            Chunk::Detached(detached) => Some(detached.counter),
+            _ => None,
+        });
+        counter.flatten()
+    }
+
     /// Returns how many forks a step had when the program came there, as far as the program's own forks show it.
-    pub(crate) fn earlier_forks(&self, step: Option<StepId>) -> u64 {
+    pub(crate) fn earlier_forks(&self, step: Option<StepId>, by: Option<CounterId>) -> u64 {
         let forks = self.children(step).filter(|step| is_by_program(step)).filter_map(|step| match step.chunk() {
-            Chunk::Forked(Forked { nth, .. }) => Some(nth.saturating_sub(1)),
+            Chunk::Forked(Forked { nth, counter, .. }) if *counter == by => Some(nth.saturating_sub(1)),
             _ => None,
         });
         forks.min().unwrap_or_default()

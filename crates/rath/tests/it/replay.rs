@@ -306,6 +306,35 @@ fn branches_that_are_merged_or_kept_aside() {
     }
 }
 
+/// A fork of a head that was read names its counter. A replay takes that from the recording.
+#[test]
+fn programs_that_read_one_head_and_did_the_same() {
+    let turns = [
+        r#"{"agent": "both.writer", "calls": [{"name": "count"}]}"#,
+        r#"{"agent": "both.writer", "text": "w"}"#,
+        r#"{"agent": "both.critic", "text": "c"}"#,
+    ];
+    let base = Session::user("go");
+    // As a program has it that read it from a store.
+    let read = || Session::resume_own(base.as_record().clone());
+    let forked = |session: Session| run(&both(&script(turns)), session);
+    let picked = |session: Session| run(&support(&says(&["2", "Turn it off.", "0"])), session);
+    let check = |work: &dyn Fn(Session) -> Session, silent: &dyn Run, usage: Usage| {
+        let [first, second, third] = [read(), read(), base.clone()].map(work);
+        for session in [&first, &second, &third, &work(read().fork()), &work(read().detach())] {
+            exact(session, silent);
+        }
+        let merged = now(Session::merge_all([first.clone(), second.clone(), third.clone()])).expect("a merge");
+        assert_eq!(merged.usage(), usage, "{}", merged.lineage());
+        exact(&merged, silent);
+        exact(&now(third.merge(&second)).expect("a merge"), silent);
+    };
+    let usage = forked(base.clone()).usage();
+    check(&forked, &both(&mute()), usage + usage + usage);
+    let usage = picked(base.clone()).usage();
+    check(&picked, &support(&mute()), usage + usage + usage);
+}
+
 #[test]
 fn forks_that_were_made_outside_the_program() {
     let provider = script([DONE; 5]);

@@ -151,7 +151,9 @@ impl<'a> Program<'a> {
             let plain = |session: &Session| Session::resume_own(session.as_record().clone());
             let merged =
                 |of: &dyn Fn(&Session) -> Session| now(of(&pair[0]).merge(&of(&pair[1]))).expect("no call is open");
-            assert_eq!(told(&merged(&found)), told(&merged(&plain)), "seed {seed}");
+            // Each merge is a step of its own, so their ids differ.
+            let read = |session: &Session| format!("{:?}\n{:?}", session.chunks().collect::<Vec<_>>(), session.usage());
+            assert_eq!(read(&merged(&found)), read(&merged(&plain)), "seed {seed}");
         }
         let check = block_on(store.check()).expect("a check");
         assert!(check.damage.is_empty(), "seed {seed}: {:?}", check.damage);
@@ -273,24 +275,73 @@ fn whoever_writes_all_the_time_counts_as_alive() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
+/// A way to leave a head that was read from a store.
+type Leave = fn(&Session) -> Session;
+
+/// Two programs cannot know of each other's forks. What each did is on the record and on the bill, however it is merged.
 #[test]
-fn two_forks_that_begin_alike_are_two_branches() {
+fn equal_work_of_programs_that_read_one_head_stays_apart() {
+    const FORKS: usize = 4;
+    let ways: [(&str, Leave); 5] = [
+        ("a fork", Session::fork),
+        ("a fork of a fork", |session| session.fork().fork()),
+        ("a fork from an earlier step", |session| {
+            session.at(session.as_record().steps()[0].id()).expect("its own step")
+        }),
+        ("a detachment", Session::detach),
+        ("a merge", |session| {
+            let mut side = session.fork();
+            side.push(Chunk::note("a side"));
+            let mut other = session.clone();
+            other.push(Chunk::note("another"));
+            now(side.merge(&other)).expect("no call is open")
+        }),
+    ];
     stores(|open| {
         let store = open();
-        let session = block_on(Session::user("one").record(&store)).expect("recorded");
-        let [mut first, mut second] = [(); 2].map(|()| {
-            let found = block_on(store.read(session.id())).expect("it is there").session;
-            block_on(found.fork().record(&store)).expect("recorded")
-        });
-        assert_eq!(first.head(), second.head(), "neither could know of the other");
-        for fork in [&first, &second] {
-            assert_eq!(block_on(store.read(fork.id())).expect("it is there").session.head(), fork.head());
-        }
-        first.push(Chunk::assistant("this"));
-        second.push(Chunk::assistant("that"));
-        for fork in [&first, &second] {
-            block_on(fork.durable()).expect("durable");
-            assert_eq!(block_on(open().read(fork.id())).expect("it is there").session.text(), fork.text());
+        let mut session = block_on(Session::user("one").record(&store)).expect("recorded");
+        session.push(Chunk::assistant("two"));
+        block_on(session.durable()).expect("durable");
+        for (name, leave) in ways {
+            let work = |leave: Leave| {
+                // Each reads the store by itself, as a program of its own would.
+                let store = open();
+                let found = block_on(store.read(session.id())).expect("it is there").session;
+                let mut left = block_on(leave(&found).record(&store)).expect("recorded");
+                left.push_with_usage(Chunk::assistant("the same"), Usage::new(10, 2));
+                block_on(left.durable()).expect("durable");
+                left
+            };
+            let sessions = [(); FORKS].map(|()| work(leave));
+            let heads: HashSet<_> = sessions.iter().map(|left| left.head().map(Step::id)).collect();
+            assert_eq!(heads.len(), FORKS, "{name}: each did it");
+            for order in permutations(FORKS) {
+                let merged = now(Session::merge_all(order.iter().map(|nth| sessions[*nth].clone())));
+                let merged = merged.expect("no call is open");
+                assert_eq!(merged.usage(), Usage::new(10 * FORKS as u64, 2 * FORKS as u64), "{name}: {order:?}");
+                let same = merged.chunks().filter(|chunk| **chunk == Chunk::assistant("the same"));
+                assert_eq!(same.count(), FORKS, "{name}: {order:?}");
+            }
+            for left in &sessions {
+                let found = block_on(open().read(left.id())).expect("it is there").session;
+                assert_eq!(told(&found), told(left), "{name}");
+            }
         }
     });
+}
+
+/// Returns all orders of the numbers below `count`.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for rest in permutations(count - 1) {
+        for at in 0..=rest.len() {
+            let mut order = rest.clone();
+            order.insert(at, count - 1);
+            all.push(order);
+        }
+    }
+    all
 }
