@@ -231,10 +231,15 @@ fn locked_error(name: &str) -> Error {
     Error::new(ErrorKind::Io, message).with_hint(format!("if there is none, remove `.git/{name}.lock`"))
 }
 
-/// Copies a file. One that is missing, or no file, is left out.
+/// Copies a file with its time. One that is missing, or no file, is left out.
+///
+/// Git tells by the time of the index which files may have changed after they were compared.
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     match from.symlink_metadata() {
-        Ok(file) if file.is_file() => std::fs::copy(from, to).map(drop),
+        Ok(file) if file.is_file() => {
+            std::fs::copy(from, to)?;
+            File::open(to)?.set_modified(file.modified()?)
+        }
         _ => Ok(()),
     }
 }
