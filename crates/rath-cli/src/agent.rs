@@ -380,9 +380,13 @@ fn describe_changes(certificate: &Certificate) -> String {
     }
 }
 
-fn describe_change(difference: &Difference) -> String {
+pub(crate) fn describe_change(difference: &Difference) -> String {
     match difference {
         Difference::Files { paths } => format!("{} since the last turn", describe_paths(paths)),
+        Difference::Unobserved { paths, calls } => {
+            let calls: Vec<_> = calls.iter().map(|call| format!("`{call}`")).collect();
+            format!("{} since {} began, by it or by others", describe_paths(paths), calls.join(", "))
+        }
         Difference::InDoubt { call, tool, .. } => {
             format!("`{call}` ({tool}) was interrupted, and may or may not have finished")
         }
@@ -573,9 +577,10 @@ fn tokens(session: &Session) -> u64 {
     input.saturating_add(output)
 }
 
-/// Returns `true` if the only differences are calls that were interrupted.
+/// Returns `true` if the only differences are calls that were interrupted, and changes that they may have made.
 fn is_only_in_doubt(certificate: &Certificate) -> bool {
-    certificate.differences().iter().all(|difference| matches!(difference, Difference::InDoubt { .. }))
+    let is_open = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Unobserved { .. });
+    certificate.differences().iter().all(is_open)
 }
 
 /// Appends the user's prompt to the session; `-` reads it from stdin.

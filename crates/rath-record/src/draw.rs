@@ -242,7 +242,13 @@ pub fn describe(chunk: &Chunk) -> String {
         }
         Chunk::Placed(it) => format!("sandbox: {}", preview(&it.place)),
         Chunk::Observed(it) if it.effects.is_empty() => format!("files: {}", preview(&it.tree.0)),
-        Chunk::Observed(it) => format!("changed outside the agent:{}", describe_effects(&it.effects)),
+        Chunk::Observed(it) if it.calls.is_empty() => {
+            format!("changed outside the agent:{}", describe_effects(&it.effects))
+        }
+        Chunk::Observed(it) => {
+            let calls = join_names(it.calls.iter().map(|call| &*call.0));
+            format!("changed by {calls}, or outside the agent:{}", describe_effects(&it.effects))
+        }
         Chunk::Decided(it) => {
             let taken = match it.taken {
                 Resolution::Ours => "ours",
@@ -431,8 +437,8 @@ fn preview_text(text: &Text) -> String {
     }
 }
 
-fn join_names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
-    preview(&names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+fn join_names<'a, T: AsRef<str> + ?Sized + 'a>(names: impl IntoIterator<Item = &'a T>) -> String {
+    preview(&names.into_iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", "))
 }
 
 fn describe_answer(answer: &Assistant) -> String {

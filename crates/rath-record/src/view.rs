@@ -14,4 +14,4 @@ pub use files::{ChangedFile, ChangedFiles, files};
 pub use folds::{Fold, folds};
 pub use messages::{CallResult, Continuation, Exchange, Message, Messages, instructions, messages, messages_after};
 pub use spending::{CallUsage, Spending, spending};
-pub use workspace::{RecordedTree, Trees, conflicts, find_call, tree, trees};
+pub use workspace::{RecordedTree, Trees, Unobserved, conflicts, find_call, tree, trees, unobserved};

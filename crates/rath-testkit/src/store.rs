@@ -197,7 +197,7 @@ fn in_doubt(case: &mut StoreCase) {
         resumed.certificate()
     );
     let mut session = resumed.to_decide().expect("there is nothing else");
-    session.skip("c1").expect("it is open");
+    wait(session.skip("c1")).expect("it is open");
     wait(session.durable()).expect("durable");
     drop(session);
     let store = case.open();

@@ -66,6 +66,7 @@ fn as_json(line: &Line, number: usize) -> serde_json::Value {
         Origin::Before => ("before", None),
         Origin::Outside => ("outside", None),
         Origin::Merge => ("merge", None),
+        Origin::InDoubt(_) => ("in doubt", None),
         Origin::Call(author) => ("call", Some(author)),
     };
     json!({
@@ -80,6 +81,7 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
         Origin::Before => "before the session".to_owned(),
         Origin::Outside => "outside the agent".to_owned(),
         Origin::Merge => "merged".to_owned(),
+        Origin::InDoubt(_) => "interrupted call?".to_owned(),
         Origin::Call(author) => author.call.tool.to_string(),
     };
     writeln!(
@@ -95,6 +97,10 @@ fn print(out: &mut dyn Write, line: &Line, number: usize, with_details: bool) ->
     if let Origin::Call(author) = &line.origin {
         print_call(out, &author.call, author.by.as_deref(), author.answer)?;
         author.request.iter().try_for_each(|request| writeln!(out, "  request: {request:.16}"))?;
+    }
+    if let Origin::InDoubt(calls) = &line.origin {
+        let calls: Vec<_> = calls.iter().map(ToString::to_string).collect();
+        writeln!(out, "  written by {}, which was interrupted, or outside the agent", preview(&calls.join(", ")))?;
     }
     match &line.checks[..] {
         [] => writeln!(out, "  checks: none covers this line"),

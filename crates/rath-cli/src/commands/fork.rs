@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &ForkArgs) -> CommandResult {
 /// Warns of files that changed since they were recorded: the fork has the recorded ones.
 async fn warn_of_changes(store: &Store, loaded: &LoadedSession, branch: BranchId) -> Result<(), Failure> {
     for difference in store.fork(branch).await?.certificate().differences() {
-        if let Difference::Files { paths } = difference {
+        if let Difference::Files { paths } | Difference::Unobserved { paths, .. } = difference {
             let changes = agent::describe_paths(paths);
             output::warning(&format!(
                 "the fork does not have what changed in {} since the last turn: {changes}",

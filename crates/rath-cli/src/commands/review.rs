@@ -76,6 +76,11 @@ pub(crate) async fn run(args: &ReviewArgs) -> CommandResult {
             let resumed = store.resume(listed.branch).await.map_err(sessions::explain_held)?;
             let is_damage = |it: &Difference| matches!(it, Difference::Damage(_) | Difference::Head { .. });
             let is_damaged = resumed.certificate().differences().iter().any(is_damage);
+            for difference in resumed.certificate().differences() {
+                if matches!(difference, Difference::Unobserved { .. }) {
+                    output::message!("{}", agent::describe_change(difference));
+                }
+            }
             // Missing tools or directories do not matter: nothing is run.
             let session = match resumed.to_decide() {
                 Err(error) if is_damaged => return Err(error.into()),
@@ -158,8 +163,8 @@ async fn decide(session: &mut Session, decisions: &[Decision]) -> rath::Result<(
         match decision {
             Decision::Approve(call) => session.approve(call.as_str()),
             Decision::Deny(call, reason) => session.deny(call.as_str(), reason.as_str()),
-            Decision::Skip(call) => session.skip(call.as_str()),
-            Decision::Result(call, output) => session.give_result(call.as_str(), output.as_str()),
+            Decision::Skip(call) => session.skip(call.as_str()).await,
+            Decision::Result(call, output) => session.give_result(call.as_str(), output.as_str()).await,
             Decision::Take(path, taken) => session.decide(path, *taken).await,
             Decision::Edited(path, content) => session.decide_edited(path, content).await,
         }?;

@@ -40,7 +40,7 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
                 -a.txt
                 ~n.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step 0ce5d3e3
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step 0007c6f2
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -75,8 +75,8 @@ fn forks_have_their_own_files_and_a_merge_writes_them_to_the_shared_directory() 
         let (left, right) = (fixture.fork(&merged), fixture.fork(&merged));
         fixture.work(Some(&left), "Left", "echo left > left.txt");
         fixture.work(Some(&right), "Right", "echo right > right.txt");
-        fixture.check(&["merge", &left, &right, "--json"], &expect![[r#"
-            {"conflicts":[],"directory":"work","head":"e86a19a463d568ac523c9f7b41ef49e693359f040700b14a96e252388cb56fad","ours":5,"session":"SESSION7","shared":"5bba52118606888f46864c5d6ac7d99b9e3226a3fdb2f39a1c129247b04e72ef","theirs":5,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
+        fixture.check_without_ids(&["merge", &left, &right, "--json"], &expect![[r#"
+            {"conflicts":[],"directory":"work","head":"STEP","ours":6,"session":"SESSION7","shared":"STEP","theirs":6,"tree":"git:06453dc347fdd9ea484697e92fa42da081c70fd0"}
             exit 0
         "#]]);
         fixture.expect(
@@ -119,7 +119,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
             &expect![[r#"
                 +part1.txt
                 S6
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step bb0643bf
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step b428b044
                 ! merged files are in work/.rath/work/SESSION6
                 ! `rath resume S6 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0
@@ -176,7 +176,7 @@ fn a_merge_does_not_write_where_the_parent_session_continued() {
                 +++ b/part3.txt
                 @@ -0,0 +1,1 @@
                 +3
-                ! 5 files changed; the last common step is bb0643bf
+                ! 5 files changed; the last common step is b428b044
                 exit 0
             "#]],
         );
@@ -205,7 +205,7 @@ fn changes_by_hand_are_not_overwritten() {
         fixture.check(&["merge", &ours, &theirs], &expect![[r#"
             ~n.txt
             S4
-            ! merging 5 steps of S2 and 5 steps of S3, since their common step bb0643bf
+            ! merging 6 steps of S2 and 6 steps of S3, since their common step b428b044
             ! error: `mine.txt` was changed in the directory meanwhile, and by the merge as well
             ! hint: move your change away, then `rath resume S4 'Go on.' --model script:FILE --store STORE` continues; or `rath checkout S4 merged --store STORE` writes the files to the directory merged
             exit 1
@@ -252,7 +252,7 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
                 conflict: y.txt (modified and deleted)
                 conflict: z.txt (content)
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step d17cccd6
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step 339083aa
                 ! hint: `rath review S4 --store STORE --take ours x.txt` takes our version
                 ! hint: `rath review --help` shows the other ways to decide
                 exit 4
@@ -352,10 +352,10 @@ fn a_conflict_waits_for_a_decision_and_then_the_session_continues() {
         fixture.work(Some(&merged), "Go on", "cat x.txt > seen.txt");
         let seen = fixture.files("work");
         assert!(seen.contains("seen.txt: ours and theirs\n"), "{seen}");
-        fixture.check(
+        fixture.check_without_ids(
             &["blame", "x.txt:1", &merged],
             &expect![[r#"
-                7cbf53d1 merged                  1  ours and theirs
+                STEP merged                  1  ours and theirs
                   checks: none covers this line
                 exit 0
             "#]],

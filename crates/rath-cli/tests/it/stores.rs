@@ -298,14 +298,14 @@ fn one_process_writes_a_session_and_others_fork_it() {
             "#]],
         );
         let fork = fixture.newest();
-        fixture.check(
+        fixture.check_without_ids(
             &["log", &fork],
             &expect![[r#"
-                ○  0aa6e935 b1  assistant: Quick.  [agent]  (1738 in, 2 out)
-                ○  bf0a654c b1  forked
-                ○  2f7074ab main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-                ○  12aa4f12 main  sandbox: isolated:.
-                ○  c8c430b5 main  user: Take your time.
+                ○  STEP b1  assistant: Quick.  [agent]  (1738 in, 2 out)
+                ○  STEP b1  forked
+                ○  STEP main  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+                ○  STEP main  sandbox: isolated:.
+                ○  STEP main  user: Take your time.
                 exit 0
             "#]],
         );
@@ -416,7 +416,9 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
             &resume,
             &expect![[r#"
                 ! the last run did not end properly: process N on HOST
-                ! `call_2_1` (shell) was interrupted, and may or may not have finished
+                ! 2 things changed since the last turn:
+                ! - hold added since `call_2_1` began, by it or by others
+                ! - `call_2_1` (shell) was interrupted, and may or may not have finished
                 ! no sandbox: tools start in FOLDER/work and can do anything you can
                 ! saved as S1; `rath log S1 --store STORE` shows the steps
                 ! error: started, and its end is unknown: `call_2_1` (shell)
@@ -440,15 +442,23 @@ fn a_call_interrupted_by_a_crash_waits_for_a_decision() {
         fixture.check(
             &resume,
             &expect![[r#"
-                Well.
-                ! nothing changed since the last turn
-                ! no sandbox: tools start in FOLDER/work and can do anything you can
-                ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
-                ! · read_file a.txt
-                ! done in TIME: 1 file changed, 1,864 tokens
-                ! saved as S1; `rath log S1 --store STORE` shows the steps
-                exit 0
+                ! error: a.txt deleted since the last turn
+                ! hint: `rath resume S1 --model script:script.jsonl --sandbox local:work --store STORE --anyway` continues (this is recorded)
+                exit 3
             "#]],
+        );
+        fixture.check(
+            &[&resume[..], &["--anyway"]].concat(),
+            &expect![[r#"
+            Well.
+            ! a.txt deleted since the last turn
+            ! no sandbox: tools start in FOLDER/work and can do anything you can
+            ! · shell echo x >> hold; test $(wc -l < hold) -gt 1 || while test -e…
+            ! · read_file a.txt
+            ! done in TIME: 1 file changed, 1,864 tokens
+            ! saved as S1; `rath log S1 --store STORE` shows the steps
+            exit 0
+        "#]],
         );
         std::fs::remove_file(fixture.path("work/hold")).expect("what was left running ends");
     });
@@ -704,22 +714,22 @@ fn replay_repeats_a_session() {
             "#]],
         );
         fixture.write("other.jsonl", r#"{"text": "I would rather not look."}"#);
-        fixture.check(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
+        fixture.check_without_ids(&["replay", &id, "--from", "8f73", "--model", "script:other.jsonl"], &expect![[r#"
             I would rather not look.
-            shared up to 8f7384ec  user: What is here?
-            - f3d6eadc  sandbox: local:work
-            - 1d808933  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            - fb7724f6  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
-            - c1bcfe14  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
-            - 0106611e  tool started: call_2_1  [agent]
-            - 97ba1aed  tool result: call_2_1 ok: hello  [agent]
-            - 1a9b0ac3  tool started: call_2_2  [agent]
-            - 78d1ee31  tool result: call_2_2 failed: exit code 3  [agent]
-            - 370f91b1  assistant: It says hello.  [agent]  (1838 in, 4 out)
-            + 005b402a  forked
-            + 7e53f457  sandbox: isolated:.
-            + 25a9abac  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
-            + 15feaead  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
+            shared up to STEP  user: What is here?
+            - STEP  sandbox: local:work
+            - STEP  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            - STEP  assistant: Let me look. calls read_file({"path":"a.txt"}), shell({"command":"exit 3"})  [agent]  (1738 in, 16 out)
+            - STEP  files: git:2e81171448eb9f2ee3821e3d447aa6b2fe3ddba1  [agent]
+            - STEP  tool started: call_2_1  [agent]
+            - STEP  tool result: call_2_1 ok: hello  [agent]
+            - STEP  tool started: call_2_2  [agent]
+            - STEP  tool result: call_2_2 failed: exit code 3  [agent]
+            - STEP  assistant: It says hello.  [agent]  (1838 in, 4 out)
+            + STEP  forked
+            + STEP  sandbox: isolated:.
+            + STEP  instructions: You are a careful assistant. Do what the user asks, with th… (tools: read_file, list_files, file_exists, search_files, write_fil…)  [agent]
+            + STEP  assistant: I would rather not look.  [agent]  (1737 in, 6 out)
             usage
             - 3576 in, 20 out
             + 1737 in, 6 out

@@ -380,7 +380,7 @@ fn a_check_goes_stale_and_a_merge_can_require_it() {
             &expect![[r#"
                 +theirs.txt
                 S4
-                ! merging 5 steps of S2 and 5 steps of S3, since their common step d0fe5aa0
+                ! merging 6 steps of S2 and 6 steps of S3, since their common step eb6a3dc3
                 ! merged files are in work
                 ! `rath resume S4 'Go on.' --model script:FILE --store STORE` continues it
                 exit 0

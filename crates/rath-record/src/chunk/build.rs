@@ -262,7 +262,7 @@ impl Effect {
 impl Observed {
     /// Makes an observation of a tree without differences.
     pub fn new(tree: Tree) -> Self {
-        Observed { tree, effects: Vec::new() }
+        Observed { tree, effects: Vec::new(), calls: Vec::new() }
     }
 }
 
@@ -417,6 +417,8 @@ setters! {
     Observed {
         /// Sets the differences from the state that the record knew.
         with_effects(effects: Vec<Effect>);
+        /// Sets the calls that may have made the changes.
+        with_calls(calls: Vec<CallId>);
     }
     Decided {
         /// Sets the changes to files that the resolution made.

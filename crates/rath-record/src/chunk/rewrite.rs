@@ -145,9 +145,10 @@ impl Chunk {
                 tree.rewrite(plain);
                 effects.rewrite(plain);
             }
-            Chunk::Observed(Observed { tree, effects }) => {
+            Chunk::Observed(Observed { tree, effects, calls }) => {
                 tree.rewrite(plain);
                 effects.rewrite(plain);
+                calls.rewrite(plain);
             }
             Chunk::Retry(Retry { attempt: _, of: _, error }) => error.rewrite(plain),
             Chunk::Interrupted(Interrupted { reason }) => reason.rewrite(plain),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Digest;
+use crate::id::{CallId, Digest};
 
 /// The change of one path.
 ///
@@ -71,7 +71,7 @@ pub enum Change {
 #[serde(transparent)]
 pub struct Tree(pub String);
 
-/// The workspace was found in this state, and no call on this record caused it.
+/// The workspace was found in this state, and no call on this record is known to have caused it.
 ///
 /// Part of [`Chunk`](super::Chunk).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct Observed {
     /// The differences from the state that the record knew; empty if it knew none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<Effect>,
+    /// The calls that may have made these changes: they were started before, and their end was not observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallId>,
 }
 
 /// A person resolved a file conflict of a merge.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::chunk::{Call, Chunk, Conflict, Strategy, Tree};
-use crate::id::StepId;
+use crate::chunk::{Call, Chunk, Conflict, Outcome, Strategy, Tree};
+use crate::id::{CallId, StepId};
 use crate::record::Record;
 use crate::step::{Parent, Step};
 
@@ -166,6 +166,57 @@ pub fn tree(record: &Record) -> Option<Tree> {
         None => step.chunk().changes_workspace().then_some(None),
     });
     newest.flatten()
+}
+
+/// The calls that may have changed the workspace since it was last observed.
+///
+/// ```
+/// use rath_record::chunk::{Call, Observed, ToolStarted, Tree};
+/// use rath_record::{BranchId, CallId, Chunk, Record, Stamp, view};
+///
+/// let (mut record, tree) = (Record::new(), Tree("git:1111".to_owned()));
+/// let calls = Chunk::calls([Call::new("c1", "shell", "{}")]);
+/// for chunk in [calls, Observed::new(tree.clone()).into(), ToolStarted::new("c1").into()] {
+///     record.push(chunk, Stamp::on(BranchId([1; 16])));
+/// }
+/// let unobserved = view::unobserved(&record).expect("the end of the call was not observed");
+/// assert_eq!((unobserved.since, unobserved.calls), (Some(tree), vec![CallId::from("c1")]));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Unobserved {
+    /// The workspace tree before the calls, if one is recorded.
+    pub since: Option<Tree>,
+    /// The calls, oldest first. They were started and have no result, or one that was not observed.
+    pub calls: Vec<CallId>,
+}
+
+/// Returns the calls that may have changed the workspace since it was last observed, if there are any.
+///
+/// See [`Unobserved`] for an example.
+pub fn unobserved(record: &Record) -> Option<Unobserved> {
+    let (mut since, mut calls) = (None, Vec::new());
+    // Ids of calls are unique only within a turn, so results are counted.
+    let mut ended: HashMap<&CallId, usize> = HashMap::new();
+    for step in record.newest_first() {
+        match step.chunk() {
+            chunk if chunk.tree().is_some() || matches!(chunk, Chunk::Placed(_)) => {
+                since = chunk.tree().cloned();
+                break;
+            }
+            // A result that no program recorded was given by a person.
+            Chunk::ToolResult(result) if result.outcome != Outcome::Unknown && step.stamp().by.is_some() => {
+                *ended.entry(&result.call).or_default() += 1;
+            }
+            Chunk::ToolStarted(started) => match ended.get_mut(&started.call) {
+                Some(count) if *count > 0 => *count -= 1,
+                _ => calls.push(started.call.clone()),
+            },
+            _ => {}
+        }
+    }
+    calls.reverse();
+    (!calls.is_empty()).then_some(Unobserved { since, calls })
 }
 
 /// Returns the conflicts of merges that are not resolved yet.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rath_record::chunk::{Call, Chunk};
 use rath_record::view::{self, Freshness, Trees};
-use rath_record::{Digest, Record, Step, StepId};
+use rath_record::{CallId, Digest, Record, Step, StepId};
 use rath_workspace::Revision;
 
 use super::Result;
@@ -69,6 +69,8 @@ pub enum Origin {
     Outside,
     /// A call wrote the line.
     Call(Author),
+    /// One of these calls wrote the line, or others did: the end of the calls was not observed.
+    InDoubt(Vec<CallId>),
     /// A merge, or a decision on a conflict, made the line.
     Merge,
 }
@@ -120,6 +122,7 @@ fn origin(trees: &Trees<'_>, at: usize) -> Origin {
     let step = trees.list[at].step;
     match step.chunk() {
         Chunk::Observed(_) if trees.list[at].before.is_empty() => Origin::Before,
+        Chunk::Observed(observed) if !observed.calls.is_empty() => Origin::InDoubt(observed.calls.clone()),
         Chunk::ToolResult(_) => author(step).map_or(Origin::Outside, Origin::Call),
         Chunk::Merged(_) | Chunk::Decided(_) => Origin::Merge,
         _ => Origin::Outside,

@@ -151,7 +151,8 @@ impl BranchDirs {
             return self.open(root, store, request.secrets);
         }
         let mut origin = self.workspace(root, store, request.secrets)?;
-        let tree = match view::tree(request.record).or_else(|| self.state().first.clone()) {
+        let recorded = view::tree(request.record).or_else(|| view::unobserved(request.record)?.since);
+        let tree = match recorded.or_else(|| self.state().first.clone()) {
             Some(tree) => tree,
             // No branch has changed a file yet.
             None => versions::tree(origin.snapshot()?.tree),
@@ -258,20 +259,30 @@ impl BranchDirs {
         Ok(Arc::new(BranchDir { sandbox, tracked: Some(Mutex::new(tracked)) }))
     }
 
-    /// Returns the changes from the tree on the record to the files of a branch, if it has a directory. Creates nothing.
-    pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Vec<Effect>> {
-        let Some(root) = self.sandbox.directory() else { return Ok(Vec::new()) };
+    /// Returns the state of the files of a branch, with the changes since the tree on the record. None if there are no changes
+    /// and no call may have made some, or if no tree is known. Creates nothing.
+    pub(crate) fn changes_since_record(&self, request: &DirRequest<'_>) -> Result<Option<Observed>> {
+        let Some(root) = self.sandbox.directory() else { return Ok(None) };
         Root::open(root)?;
-        let Some(tree) = view::tree(request.record) else { return Ok(Vec::new()) };
+        let unobserved = view::unobserved(request.record);
+        let (since, calls) = unobserved.map_or((None, Vec::new()), |it| (it.since, it.calls));
+        let Some(known) = since.or_else(|| view::tree(request.record)) else { return Ok(None) };
         let fork_path = self.fork_path(root, request.branch);
         let directory = match Workspace::is_fork(&fork_path) {
-            true => &fork_path,
-            false if self.may_use_root(root, request) => root,
-            false => return Ok(Vec::new()),
+            true => Some(&*fork_path),
+            false => self.may_use_root(root, request).then_some(root),
         };
-        let Some(store) = self.versions()? else { return Ok(Vec::new()) };
-        let found = versions::tree(self.workspace(directory, store, request.secrets)?.snapshot()?.tree);
-        if found == tree { Ok(Vec::new()) } else { store.diff(Some(&tree), &found) }
+        let Some(store) = self.versions()? else { return Ok(None) };
+        let found = match directory {
+            Some(directory) => versions::tree(self.workspace(directory, store, request.secrets)?.snapshot()?.tree),
+            // The directory of the branch will be made from the tree on the record.
+            None => known.clone(),
+        };
+        if found == known {
+            return Ok((!calls.is_empty()).then(|| Observed::new(found).with_calls(calls)));
+        }
+        let effects = store.diff(Some(&known), &found)?;
+        Ok(Some(Observed::new(found).with_effects(effects).with_calls(calls)))
     }
 
     /// Returns the path of the directory that a fork gets.

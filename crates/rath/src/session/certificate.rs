@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rath_record::chunk::{Chunk, Instructions, Resumed as ResumedChunk};
+use rath_record::chunk::{Chunk, Instructions, Observed, Resumed as ResumedChunk};
 use rath_record::turn::{Next, PendingCall, Progress};
 use rath_record::{CallId, StepId, draw};
 
@@ -37,6 +37,8 @@ use crate::store::{Damage, Holder};
 pub struct Resumed {
     session: Session,
     certificate: Certificate,
+    /// The state of the files, if calls were started whose end was not observed.
+    looked: Option<Observed>,
 }
 
 impl Resumed {
@@ -53,26 +55,32 @@ impl Resumed {
             differences.push(Difference::Head { recorded: summary.head });
         }
         // The place of a guest is not looked at.
+        let mut looked = None;
         if let Some(place) = session.place().filter(|_| !session.is_guest()) {
             match session.changes_since_record() {
                 Err(error) => {
                     differences.push(Difference::Place { place: place.to_string(), why: error.message() });
                 }
-                Ok(effects) if !effects.is_empty() => {
-                    // Before names are cut: half a secret would not be recognised.
-                    let effects = session.secrets().hide_in_effects(effects);
-                    differences.push(Difference::Files { paths: effects.iter().map(draw::describe_effect).collect() });
-                }
-                Ok(_) => {}
+                Ok(observed) => looked = observed,
             }
         }
+        if let Some(Observed { effects, calls, .. }) = looked.as_ref().filter(|observed| !observed.effects.is_empty()) {
+            // Before names are cut: half a secret would not be recognised.
+            let effects = session.secrets().hide_in_effects(effects.clone());
+            let paths = effects.iter().map(draw::describe_effect).collect();
+            differences.push(match calls.is_empty() {
+                true => Difference::Files { paths },
+                false => Difference::Unobserved { paths, calls: calls.clone() },
+            });
+        }
+        let looked = looked.filter(|observed| !observed.calls.is_empty());
         differences.extend(in_doubt(&session).into_iter().map(|pending| Difference::InDoubt {
             call: pending.call.id,
             tool: pending.call.tool.to_string(),
             step: pending.step,
         }));
         let certificate = Certificate { differences, left_open_by };
-        Resumed { session, certificate }
+        Resumed { session, certificate, looked }
     }
 
     pub(super) fn recorded_by(self, recorder: Recorder) -> Self {
@@ -81,7 +89,8 @@ impl Resumed {
 
     /// Turns the session into a fork of itself.
     pub(super) fn forked(self) -> Self {
-        Resumed { session: self.session.fork(), ..self }
+        // The files of a fork are the recorded ones.
+        Resumed { session: self.session.fork(), looked: None, ..self }
     }
 
     /// Compares the tools, models and prompts of a module with those that the session knows, and adds the differences to the
@@ -117,7 +126,7 @@ impl Resumed {
     /// Returns the session if there is no difference. A call whose end is unknown is a difference.
     pub fn complete(self) -> Result<Session> {
         if self.certificate.is_complete() {
-            return Ok(self.session);
+            return Ok(self.into_observed());
         }
         let (kind, hint) = match self.session.is_guest() {
             true => (ErrorKind::Guest, "`Resumed::adopt` takes it over, and the record says so"),
@@ -137,22 +146,31 @@ impl Resumed {
             let differences: Vec<_> = self.certificate.differences.iter().map(ToString::to_string).collect();
             self.session.push(ResumedChunk::new(differences));
         }
-        self.session
+        self.into_observed()
     }
 
     /// Returns the session if only its files differ, or calls wait for a decision. The caller is expected to look at the files
     /// first and to record what has changed.
     pub fn accept_file_changes(self) -> Result<Session> {
-        let may_differ = |it: &Difference| matches!(it, Difference::InDoubt { .. } | Difference::Files { .. });
-        if self.certificate.differences.iter().all(may_differ) { Ok(self.session) } else { self.complete() }
+        let may_differ = |it: &Difference| it.is_open() || matches!(it, Difference::Files { .. });
+        if self.certificate.differences.iter().all(may_differ) { Ok(self.into_observed()) } else { self.complete() }
     }
 
-    /// Returns the session if the only differences are calls that wait for a decision.
+    /// Returns the session if the only differences are calls that wait for a decision, and changes that they may have made.
     ///
-    /// [`Session::approve`], [`Session::skip`] or [`Session::give_result`] decide; a run stops at undecided calls.
+    /// [`Session::approve`], [`Session::skip`] or [`Session::give_result`] decide; a run stops at undecided calls. Each of them
+    /// records the changes first.
     pub fn to_decide(self) -> Result<Session> {
-        let decidable = |difference: &Difference| matches!(difference, Difference::InDoubt { .. });
-        if self.certificate.differences.iter().all(decidable) { Ok(self.session) } else { self.complete() }
+        let is_decidable = self.certificate.differences.iter().all(Difference::is_open);
+        if is_decidable { Ok(self.into_observed()) } else { self.complete() }
+    }
+
+    /// Returns the session with the state of the files on record, if calls may have changed them.
+    fn into_observed(mut self) -> Session {
+        if let Some(looked) = self.looked {
+            self.session.push(looked);
+        }
+        self.session
     }
 }
 
@@ -219,6 +237,13 @@ pub enum Difference {
     Files {
         /// The files, each with its difference.
         paths: Vec<String>,
+    },
+    /// Files changed after calls were started whose end was not observed: those calls changed them, or others did.
+    Unobserved {
+        /// The files, each with its difference.
+        paths: Vec<String>,
+        /// The calls.
+        calls: Vec<CallId>,
     },
     /// A tool differs from the one that the model was told of.
     Tool {
@@ -305,11 +330,10 @@ impl fmt::Display for Difference {
                 )
             }
             Difference::Place { place, why } => write!(f, "tools cannot run at {place}: {why}"),
-            Difference::Files { paths } => {
-                let (shown, more) =
-                    (paths.iter().take(PATHS).cloned().collect::<Vec<_>>(), paths.len().saturating_sub(PATHS));
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                write!(f, "files changed since the last turn: {}{more}", shown.join(", "))
+            Difference::Files { paths } => write!(f, "files changed since the last turn: {}", list(paths)),
+            Difference::Unobserved { paths, calls } => {
+                let calls: Vec<_> = calls.iter().map(|call| format!("`{call}`")).collect();
+                write!(f, "files changed since {} started, by it or by others: {}", calls.join(", "), list(paths))
             }
             Difference::Tool { module, tool, change } => write!(f, "the tool `{tool}`{} {change}", whose(module)),
             Difference::Model { module, recorded, now } => {
@@ -318,6 +342,19 @@ impl fmt::Display for Difference {
             Difference::Prompt { module } => write!(f, "the prompt{} has changed", whose(module)),
         }
     }
+}
+
+impl Difference {
+    /// Returns true if the difference is a call in doubt, or changes that one may have made.
+    fn is_open(&self) -> bool {
+        matches!(self, Difference::InDoubt { .. } | Difference::Unobserved { .. })
+    }
+}
+
+fn list(paths: &[String]) -> String {
+    let more = paths.len().saturating_sub(PATHS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", paths.iter().take(PATHS).map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
 /// The number of files that are printed.

@@ -45,16 +45,25 @@ impl Session {
     }
 
     /// Closes a call in doubt without running it again. The model reads that its outcome is unknown.
-    pub fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
+    ///
+    /// Its files are looked at first: what changed since the call began is recorded as changed by the call or by others.
+    pub async fn skip(&mut self, call: impl Into<CallId>) -> Result<StepId> {
         const WHY: &str = "unknown: it was started, and whether it took effect is not known; it was not made again";
-        let call = self.open_call(call.into())?;
-        Ok(self.push(ToolResult::new(call, Outcome::Unknown, WHY)))
+        self.close(call.into(), Outcome::Unknown, WHY.into()).await
     }
 
     /// Closes a call in doubt with a result that a person found out. The model reads it as the output of the tool.
-    pub fn give_result(&mut self, call: impl Into<CallId>, output: impl Into<Text>) -> Result<StepId> {
-        let call = self.open_call(call.into())?;
-        Ok(self.push(ToolResult::new(call, Outcome::Ok, output)))
+    ///
+    /// Its files are looked at first, as by [`skip`](Session::skip).
+    pub async fn give_result(&mut self, call: impl Into<CallId>, output: impl Into<Text>) -> Result<StepId> {
+        self.close(call.into(), Outcome::Ok, output.into()).await
+    }
+
+    /// Looks at the files, and closes a call.
+    async fn close(&mut self, call: CallId, outcome: Outcome, output: Text) -> Result<StepId> {
+        let call = self.open_call(call)?;
+        self.look().await?;
+        Ok(self.push(ToolResult::new(call, outcome, output).with_tree(self.tree())))
     }
 
     /// Returns the rules that a person gave with an approval in this session, and that are in force.

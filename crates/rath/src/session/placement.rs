@@ -1,9 +1,9 @@
 //! The link between a session and its directory: found on first use, observed around every call, merged with the session.
 
-use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use rath_record::chunk::{Chunk, Effect, Merged, Strategy, Tree};
+use rath_record::chunk::{Chunk, Effect, Merged, Observed, Strategy, Tree};
 use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
@@ -277,14 +277,37 @@ impl Session {
         .await
     }
 
-    /// Takes a snapshot before a tool may change files, and records changes that no call on this record made.
+    /// Takes a snapshot before a tool may change files, and records changes that no call on this record is known to have made.
     pub(crate) async fn observe(&mut self) -> Result<()> {
-        let known = self.tree();
+        let unobserved = view::unobserved(&self.record);
+        let (since, calls) = unobserved.map_or((None, Vec::new()), |it| (it.since, it.calls));
+        let known = since.or_else(|| self.tree());
         let policy = self.policy().cloned();
         let observe = move |branch_dirs: &BranchDirs, dir: Arc<BranchDir>| {
             branch_dirs.observe(&dir, known.as_ref(), policy.as_ref())
         };
         let observed = self.with_dir(observe).await?;
+        if let Some(observed) = observed {
+            self.push(observed.with_calls(calls));
+        }
+        Ok(())
+    }
+
+    /// Looks at the files if calls were started whose end was not observed, and records the state that they are in.
+    ///
+    /// Whatever ends such a call comes after this. If the directory is not there, the record goes on to say that it was not
+    /// observed.
+    pub(crate) async fn look(&mut self) -> Result<()> {
+        let has_files = self.place().is_some() && !self.is_guest() && self.replaying().is_none();
+        if !has_files || view::unobserved(&self.record).is_none() {
+            return Ok(());
+        }
+        let session = self.quiet();
+        let look = move || {
+            let is_there = session.branch_dirs()?.sandbox().directory().is_some_and(Path::is_dir);
+            if is_there { session.changes_since_record() } else { Ok(None) }
+        };
+        let observed = run_blocking(look).await.map_err(|error| error.with_session(self))?;
         observed.into_iter().for_each(|observed| _ = self.push(observed));
         Ok(())
     }
@@ -298,32 +321,22 @@ impl Session {
         self.with_dir(move |_, dir| dir.changes_except(policy.as_ref(), refuse)).await
     }
 
-    /// Returns the changes from the tree on the record to the files. Blocks; creates and takes over nothing.
+    /// Returns the state of the files, with the changes since the tree on the record. None if there are no changes and no call
+    /// may have made some, or if nothing is known about the files. Blocks; creates and takes over nothing.
     ///
-    /// After a call whose end was not recorded, its changes cannot be told from those of others: then none are returned.
-    pub(crate) fn changes_since_record(&self) -> Result<Vec<Effect>> {
+    /// If a call may have made the changes, the state is stored, and can be recorded.
+    pub(crate) fn changes_since_record(&self) -> Result<Option<Observed>> {
+        if let Some(session) = &self.live.place.within {
+            return session.changes_since_record();
+        }
         let branch_dirs = self.branch_dirs()?;
         let (branch, record, secrets) = (self.branch.id, &self.record, self.secrets());
         let request = DirRequest { branch, record, takes_over_from: None, secrets };
-        let changes = branch_dirs.changes_since_record(&request)?;
-        Ok(if self.has_unseen_call() { Vec::new() } else { changes })
-    }
-
-    /// Returns true if a call was started after the newest tree on the record, and its end was not observed.
-    fn has_unseen_call(&self) -> bool {
-        let mut ended = HashSet::new();
-        for step in self.record.newest_first() {
-            match step.chunk() {
-                // A result that a person gave was not observed.
-                Chunk::ToolResult(result) if step.stamp().by.is_some() => _ = ended.insert(&result.call),
-                Chunk::ToolStarted(started) if !ended.contains(&started.call) => return true,
-                _ => {}
-            }
-            if step.chunk().tree().is_some() {
-                return false;
-            }
+        let observed = branch_dirs.changes_since_record(&request)?;
+        if observed.as_ref().is_some_and(|observed| !observed.calls.is_empty()) {
+            branch_dirs.sync()?;
         }
-        false
+        Ok(observed)
     }
 
     /// Returns the place of this session, if the other session has files in another place.

@@ -32,6 +32,15 @@ impl PutBackReport {
         self.restored.is_empty() && self.failed.is_empty()
     }
 
+    /// Returns a line about the files that were put back, and one about those that were not.
+    pub(crate) fn describe(&self) -> impl Iterator<Item = String> {
+        let titles = [("put back as before", &self.restored), ("not put back", &self.failed)];
+        titles.into_iter().filter(|(_, files)| !files.is_empty()).map(|(title, files)| {
+            let files: Vec<_> = files.iter().map(|(path, why)| format!("{path} ({why})")).collect();
+            format!("{title}: {}", files.join(", "))
+        })
+    }
+
     /// Adds the paths of another report.
     pub(crate) fn add(&mut self, other: PutBackReport) {
         self.restored.extend(other.restored);

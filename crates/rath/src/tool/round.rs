@@ -16,10 +16,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rath_record::Text;
-use rath_record::chunk::{Call, Effect, Outcome, ToolResult};
+use rath_record::chunk::{Call, Chunk, Effect, Outcome, ToolResult};
 use rath_record::turn::{PendingCall, Progress};
 
-use self::files::{FileChanges, OwnChanges, RoundFiles};
+use self::files::{FileChanges, RoundFiles};
 use self::plan::{CallAction, CallOutcome, CallPlan, PANICKED, ReadyCall, plan, undecided};
 use super::output::truncate;
 use super::schedule::{TouchSet, normalize_path};
@@ -54,9 +54,14 @@ pub(crate) async fn run_calls(
     pending: Vec<PendingCall>,
 ) -> Result<OutputVisibility> {
     session.require_own("make its calls")?;
+    let may_be_unobserved = pending.iter().any(|pending| pending.progress != Progress::New);
     let mut plans: Vec<_> = pending.into_iter().map(|pending| plan(toolbox.tools, pending)).collect();
     if let Some(replay) = session.replaying().cloned() {
         return Box::pin(replay::run(session, &replay, plans)).await;
+    }
+    // Calls that were started before end now, or are made again.
+    if may_be_unobserved {
+        session.look().await?;
     }
     permission::decide(session, &mut plans).await?;
     if let Some(error) = undecided(&plans) {
@@ -70,19 +75,17 @@ pub(crate) async fn run_calls(
     round.prepare(session).await;
     let mut running = FuturesUnordered::new();
     loop {
-        round.append(session).await;
+        round.append(session).await?;
         // No call starts after the limit is reached.
         if let Some(reason) = stop_reason(session) {
             while let Some(Some((nth, end))) = running.next().now_or_never() {
                 round.finish(session, nth, end);
             }
             drop(running);
-            let looked = match round.first_writer() {
-                Some(nth) => round.snapshot_after(session, nth).await,
-                None => Ok(()),
-            };
-            round.abort(session).await;
-            looked.map_err(|error| error.with_session(session))?;
+            if let Some(nth) = round.first_writer() {
+                round.observe_end(session, nth).await?;
+            }
+            round.abort(session).await?;
             round.files.save_progress(session).await?;
             return Err(reason.record(session));
         }
@@ -104,13 +107,8 @@ pub(crate) async fn run_calls(
         }
         // If a limit ends the wait, the next turn of the loop handles it.
         if let Ok(Some((nth, end))) = within_limits(session, running.next()).await {
-            let looked = round.snapshot_after(session, nth).await;
+            round.observe_end(session, nth).await?;
             round.finish(session, nth, end);
-            if let Err(error) = looked {
-                // The call has ended: its result, with the files that were put back, is recorded.
-                round.append(session).await;
-                return Err(error.with_session(session));
-            }
         }
     }
 }
@@ -329,12 +327,7 @@ impl Round {
         if outcome.outcome == Outcome::Failed && session.cancel().is_some_and(|cancel| cancel.is_cancelled()) {
             outcome.outcome = Outcome::Cancelled;
         }
-        for (title, files) in [("put back as before", &put_back.restored), ("not put back", &put_back.failed)] {
-            if !files.is_empty() {
-                let files: Vec<_> = files.iter().map(|(path, why)| format!("{path} ({why})")).collect();
-                outcome.text.push_str(&format!("\n[{title}: {}]", files.join(", ")));
-            }
-        }
+        put_back.describe().for_each(|line| outcome.text.push_str(&format!("\n[{line}]")));
         self.changes += u64::from(!touches.is_empty());
         cx.finish_output();
         session.emit(|| EventKind::ToolFinished { call: slot.call.clone(), outcome: outcome.outcome });
@@ -342,18 +335,33 @@ impl Round {
         slot.state = CallState::Ended { outcome, cx: Some(cx), changes, put_back };
     }
 
+    /// Looks at the files when a call has ended.
+    ///
+    /// If that fails, the call gets no result: it stays in doubt, and the next look at the files tells what has changed.
+    async fn observe_end(&mut self, session: &mut Session, nth: usize) -> Result<()> {
+        let Err(error) = self.snapshot_after(session, nth).await else { return Ok(()) };
+        if let CallState::Running { put_back, .. } = &self.slots[nth].state {
+            let put_back = put_back.describe().collect::<Vec<_>>();
+            if !put_back.is_empty() {
+                session.push(Chunk::note(put_back.join("; ")));
+            }
+        }
+        Err(error.with_session(session))
+    }
+
     /// Appends the results up to the first call that has not ended.
-    async fn append(&mut self, session: &mut Session) {
+    async fn append(&mut self, session: &mut Session) -> Result<()> {
         while let Some(slot) = self.slots.get_mut(self.appended) {
             match &slot.state {
                 CallState::Ended { .. } => {
-                    self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+                    self.visibility = slot.append(session, self.visibility, &mut self.files).await?;
                 }
                 CallState::Paused { .. } => slot.keep_aside(session),
-                _ => return,
+                _ => return Ok(()),
             }
             self.appended += 1;
         }
+        Ok(())
     }
 
     /// Returns an error that names the calls which a paused call waits for.
@@ -373,7 +381,7 @@ impl Round {
     ///
     /// A call that changes nothing, or nothing further, gets no result: it is made again when the session continues, and so
     /// is a call that was not started.
-    async fn abort(&mut self, session: &mut Session) {
+    async fn abort(&mut self, session: &mut Session) -> Result<()> {
         const WHY: &str = "cancelled: the run was stopped before the call ended; it may have taken effect";
         for slot in &mut self.slots[self.appended..] {
             if let CallState::Running { cx, nature, effects, put_back, .. } = &mut slot.state {
@@ -390,12 +398,13 @@ impl Round {
             }
             match slot.state {
                 CallState::Ended { .. } => {
-                    self.visibility = slot.append(session, self.visibility, &mut self.files).await;
+                    self.visibility = slot.append(session, self.visibility, &mut self.files).await?;
                 }
                 CallState::Paused { .. } => slot.keep_aside(session),
                 _ => {}
             }
         }
+        Ok(())
     }
 }
 
@@ -414,11 +423,11 @@ impl CallSlot {
         session: &mut Session,
         before: OutputVisibility,
         files: &mut RoundFiles,
-    ) -> OutputVisibility {
+    ) -> Result<OutputVisibility> {
         let ended = std::mem::replace(&mut self.state, CallState::Appended);
-        let CallState::Ended { outcome, cx, changes, put_back } = ended else { return before };
+        let CallState::Ended { outcome, cx, changes, put_back } = ended else { return Ok(before) };
         // Before the first step is appended: a run that is dropped while it waits leaves all of the steps or none.
-        let changes = files.own_changes(session, changes).await;
+        let changes = files.own_changes(session, changes).await?;
         cx.iter().flat_map(|cx| cx.workflow_sessions()).for_each(|work| session.keep_aside(&work));
         cx.iter().flat_map(|cx| cx.take_checks()).for_each(|checked| _ = session.push(checked));
         // Secrets are removed before the text is cut: half a key would not be recognised.
@@ -431,10 +440,10 @@ impl CallSlot {
             .with_put_back(paths(put_back.restored))
             .with_not_put_back(paths(put_back.failed));
         session.push(match changes {
-            Some(OwnChanges { tree, effects }) => result.with_effects(effects).with_tree(tree),
+            Some(FileChanges { tree, effects }) => result.with_effects(effects).with_tree(Some(tree)),
             None => result,
         });
-        visibility
+        Ok(visibility)
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::support::{block_on, close, folder, log, put, script, worker};
 
 /// Lists the content of a folder, without rath's own files.
-fn files(root: &Path) -> String {
+pub(crate) fn files(root: &Path) -> String {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -45,12 +45,12 @@ fn work(mut session: Session, rounds: &[&[&str]]) -> Session {
     block_on(worker(rounds).run(session)).expect("a run")
 }
 
-fn placed(folder: &rath_test_support::TempDir) -> Session {
+pub(crate) fn placed(folder: &rath_test_support::TempDir) -> Session {
     Session::user("go").to(Sandbox::local(folder.path()))
 }
 
 /// Every change on the record, step by step.
-fn effects(session: &Session) -> String {
+pub(crate) fn effects(session: &Session) -> String {
     let steps = session.as_record().steps().into_iter();
     let told = steps.filter(|step| !step.chunk().effects().is_empty()).map(|step| {
         let effects = step.chunk().effects().iter().map(draw::describe_effect).collect::<Vec<_>>();
@@ -196,6 +196,7 @@ fn every_line_knows_the_call_that_wrote_it() {
             Origin::Before => "before".to_owned(),
             Origin::Outside => "outside".to_owned(),
             Origin::Merge => "merge".to_owned(),
+            Origin::InDoubt(calls) => format!("{calls:?} or others"),
             Origin::Call(author) => {
                 assert!(author.request.is_some() && author.by.is_some());
                 author.call.arguments.to_string()

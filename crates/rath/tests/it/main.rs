@@ -8,6 +8,8 @@ mod builtin;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod compile;
+#[cfg(target_os = "linux")]
+mod crash;
 #[cfg(unix)]
 mod escape;
 mod file;

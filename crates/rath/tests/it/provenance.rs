@@ -174,7 +174,7 @@ impl Story {
                 let told = match &found.origin {
                     Origin::Before => "before".to_owned(),
                     Origin::Call(author) => author.call.id.to_string(),
-                    Origin::Outside => {
+                    Origin::Outside | Origin::InDoubt(_) => {
                         let known = self.steps.iter().find(|(_, step)| **step == found.step);
                         known.expect("a step").0.clone()
                     }

@@ -55,32 +55,27 @@ impl RoundFiles {
     }
 
     /// Returns the part of the changes that a call made itself.
-    pub(super) async fn own_changes(&mut self, session: &Session, changes: Option<FileChanges>) -> Option<OwnChanges> {
-        let FileChanges { mut effects, tree } = changes?;
-        let mut tree = Some(tree);
-        if let (Some(before), Some(after), true) = (&self.recorded, &tree, self.has_concurrent_writers) {
+    pub(super) async fn own_changes(
+        &mut self,
+        session: &Session,
+        changes: Option<FileChanges>,
+    ) -> Result<Option<FileChanges>> {
+        let Some(FileChanges { mut effects, mut tree }) = changes else { return Ok(None) };
+        if let (Some(before), true) = (&self.recorded, self.has_concurrent_writers) {
             // The changes of calls that ran at the same time belong to the results of those calls.
-            let own = session.changes_of_call(before.clone(), after.clone(), effects.clone()).await.ok();
-            (tree, effects) = own.map_or((None, effects), |(tree, effects)| (Some(tree), effects));
+            (tree, effects) = session.changes_of_call(before.clone(), tree, effects).await?;
         }
-        self.recorded = tree.clone();
-        Some(OwnChanges { tree, effects })
+        self.recorded = Some(tree.clone());
+        Ok(Some(FileChanges { effects, tree }))
     }
-}
-
-/// The part of the changes that a call made itself.
-pub(super) struct OwnChanges {
-    /// The files with that part alone.
-    pub(super) tree: Option<Tree>,
-    pub(super) effects: Vec<Effect>,
 }
 
 /// The changes that a call made to files.
 pub(super) struct FileChanges {
     /// The changes that were seen while the call ran and belong to it, in the order in which they were seen.
-    effects: Vec<Effect>,
-    /// The files when the call ended.
-    tree: Tree,
+    pub(super) effects: Vec<Effect>,
+    /// The files when the call ended; of calls that ran at the same time, with the changes of this one and of those before it.
+    pub(super) tree: Tree,
 }
 
 impl Round {

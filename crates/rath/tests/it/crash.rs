@@ -1,0 +1,208 @@
+//! After a crash the files are looked at: whatever ends a call whose end was not observed, what has changed is on the record.
+
+use std::path::Path;
+
+use expect_test::expect;
+use rath::prelude::*;
+use rath::turn::{Next, Progress};
+use rath::{BranchId, Origin};
+
+use crate::files::{effects, files, placed};
+use crate::support::{block_on, close, folder, log, put, worker};
+
+/// A way to go on with a call in doubt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Skip,
+    GiveResult,
+    Deny,
+    Approve,
+    /// Nothing is decided. What changed is on the record because the session was opened again.
+    Nothing,
+}
+
+/// The place in which the call was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Where {
+    Root,
+    Fork,
+}
+
+/// Who changed files while nobody looked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Changed {
+    Nothing,
+    ByCall,
+    ByOthers,
+    ByBoth,
+}
+
+impl Changed {
+    fn by_call(self) -> bool {
+        matches!(self, Changed::ByCall | Changed::ByBoth)
+    }
+
+    fn by_others(self) -> bool {
+        matches!(self, Changed::ByOthers | Changed::ByBoth)
+    }
+}
+
+/// A session whose program ended while its second call ran.
+struct Crashed {
+    folder: rath_test_support::TempDir,
+    kept: rath_test_support::TempDir,
+    id: BranchId,
+    directory: std::path::PathBuf,
+    command: String,
+}
+
+impl Crashed {
+    fn new(place: Where, changed: Changed) -> Self {
+        let (folder, kept) = (folder(&[("a.txt", "one\n")]), folder(&[]));
+        let store = open(kept.path());
+        let mut session = block_on(placed(&folder).record(&store)).expect("recorded");
+        session = block_on(worker(&[&["echo two >> a.txt"]]).run(session)).expect("a run");
+        let root = folder.path().to_owned();
+        let directory = match place {
+            Where::Root => root,
+            Where::Fork => {
+                session = block_on(session.fork().record(&store)).expect("recorded");
+                root.join(".rath/work").join(session.id().to_string())
+            }
+        };
+        session.push(Chunk::user("go on"));
+        let (begun, again) = (kept.path().join("begun"), kept.path().join("again"));
+        let change = if changed.by_call() { "echo three >> a.txt; echo new > new.txt;" } else { "" };
+        // A call that is made again ends.
+        let command = format!("{change} touch '{}'; test -e '{}' || exec sleep 1000", begun.display(), again.display());
+        let (id, agent) = (session.id(), worker(&[&[&command]]));
+        block_on(async {
+            tokio::select! {
+                _ = agent.run(session) => panic!("the call does not end"),
+                () = async { while !begun.exists() { tokio::time::sleep(std::time::Duration::from_millis(2)).await } } => {}
+            }
+        });
+        std::fs::write(again, "").expect("written");
+        if changed.by_others() {
+            put(&directory, "mine.txt", "mine\n");
+        }
+        block_on(store.close()).expect("closed");
+        Crashed { folder, kept, id, directory, command }
+    }
+}
+
+fn open(kept: &Path) -> Store {
+    block_on(Store::open(&format!("sqlite:{}", kept.join("s.db").display()))).expect("a store")
+}
+
+/// Ends the calls in doubt.
+fn end(session: &mut Session, end: End, crashed: &Crashed) {
+    let Next::RunTools(calls) = session.next() else { panic!("no call is open") };
+    assert_eq!(calls.iter().map(|it| it.progress.clone()).collect::<Vec<_>>(), [Progress::Unknown]);
+    let call = calls[0].call.id.clone();
+    match end {
+        End::Skip => block_on(session.skip(call)),
+        End::GiveResult => block_on(session.give_result(call, "done by hand")),
+        End::Deny => session.deny(call, "no"),
+        End::Approve => session.approve(call),
+        End::Nothing => return,
+    }
+    .expect("it is in doubt");
+    // The script of the model goes on after the call.
+    let agent = worker(&[&[&crashed.command]]);
+    *session = block_on(agent.run(session.clone())).unwrap_or_else(|error| panic!("{end:?}: {error}"));
+}
+
+#[test]
+fn whatever_ends_a_call_in_doubt_the_files_are_on_the_record() {
+    for place in [Where::Root, Where::Fork] {
+        for changed in [Changed::Nothing, Changed::ByCall, Changed::ByOthers, Changed::ByBoth] {
+            for way in [End::Skip, End::GiveResult, End::Deny, End::Approve, End::Nothing] {
+                check(place, changed, way);
+            }
+        }
+    }
+}
+
+fn check(place: Where, changed: Changed, way: End) {
+    let case = format!("{place:?}, {changed:?}, {way:?}");
+    let crashed = Crashed::new(place, changed);
+    let store = open(crashed.kept.path());
+    let resumed = block_on(store.resume(crashed.id)).expect("a session");
+    // The certificate names the call, and the files that it or others changed.
+    let told = resumed.certificate().to_string();
+    assert!(told.contains("its result is unknown"), "{case}: {told}");
+    for (is_changed, path) in [(changed.by_call(), "+new.txt"), (changed.by_others(), "+mine.txt")] {
+        assert_eq!(told.contains(path), is_changed, "{case}: {told}");
+    }
+    let mut session = resumed.to_decide().expect("nothing else differs");
+    end(&mut session, way, &crashed);
+    block_on(session.durable()).expect("durable");
+    // The files on the record are those in the directory.
+    let checkout = crashed.kept.path().join("checkout");
+    block_on(session.checkout(&checkout)).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_eq!(files(&checkout), files(&crashed.directory), "{case}");
+    // What changed is told of the call or of others.
+    let blamed = |path: &str| block_on(session.blame(path)).expect("versions").expect("a file").lines.remove(0).origin;
+    for (is_changed, path) in [(changed.by_call(), "new.txt"), (changed.by_others(), "mine.txt")] {
+        if is_changed {
+            let (origin, is_again) = (blamed(path), way == End::Approve && path == "new.txt");
+            assert!(matches!(origin, Origin::InDoubt(_)) || is_again, "{case}: {path}: {origin:?}");
+        }
+    }
+    // Nobody is told of a difference again.
+    close(session, store);
+    let store = open(crashed.kept.path());
+    let resumed = block_on(store.resume(crashed.id)).expect("a session");
+    let told = resumed.certificate().to_string();
+    match way {
+        End::Nothing => assert!(told.contains("its result is unknown") && !told.contains(".txt"), "{case}: {told}"),
+        _ => assert_eq!(told, "nothing has changed", "{case}"),
+    }
+    close(resumed, store);
+    drop(crashed.folder);
+}
+
+#[test]
+fn the_log_tells_who_may_have_changed_the_files() {
+    let crashed = Crashed::new(Where::Root, Changed::ByBoth);
+    let store = open(crashed.kept.path());
+    let mut session = block_on(store.resume(crashed.id)).expect("a session").to_decide().expect("a call in doubt");
+    block_on(session.skip("call_1_1")).expect("it is in doubt");
+    expect![[r#"
+        tool_result: ~a.txt
+        observed: ~a.txt +mine.txt +new.txt
+    "#]]
+    .assert_eq(&effects(&session));
+    let told = log(&session);
+    let told: Vec<_> =
+        told.lines().rev().take(2).map(|line| line.split_once("  ").map_or(line, |(_, told)| told)).collect();
+    expect![[r#"
+        tool result: call_1_1 unknown: it was started, and whether it took effect is not …
+        changed by call_1_1, or outside the agent: ~a.txt +mine.txt +new.txt"#]]
+    .assert_eq(&told.join("\n"));
+    close(session, store);
+}
+
+/// A result without its tree would make the record forget the files.
+#[test]
+fn a_call_whose_files_could_not_be_stored_has_no_result() {
+    let folder = folder(&[("a.txt", "one\n")]);
+    let (objects, away) = (folder.path().join(".rath/workspace/objects"), folder.path().join(".rath/away"));
+    let block = format!("echo two >> a.txt; mv '{0}' '{1}' && touch '{0}'", objects.display(), away.display());
+    let error = block_on(worker(&[&[&block]]).run(placed(&folder))).expect_err("nothing can be stored");
+    let mut session = error.into_session().expect("the session so far");
+    let Next::RunTools(calls) = session.next() else { panic!("the call is closed: {}", log(&session)) };
+    assert_eq!(calls[0].progress, Progress::Unknown);
+    // It is not closed either without a look at the files.
+    let before = log(&session);
+    block_on(session.skip("call_1_1")).expect_err("nothing can be stored");
+    assert_eq!(log(&session), before);
+    std::fs::remove_file(&objects).expect("removed");
+    std::fs::rename(away, &objects).expect("renamed");
+    block_on(session.skip("call_1_1")).expect("it is in doubt");
+    expect!["observed: ~a.txt\n"].assert_eq(&effects(&session));
+    let checkout = folder.path().join(".rath/checkout");
+    block_on(session.checkout(&checkout)).expect("checked out");
+    assert_eq!(files(&checkout), files(folder.path()));
+}
