@@ -119,12 +119,17 @@ fn body(step: &Step) -> String {
         Chunk::Adopted(it) => format!("by {}", it.by),
         Chunk::Resumed(it) => it.differences.join("\n"),
         Chunk::Note(it) => it.text.to_string(),
-        Chunk::Failed(it) => format!("{}: {}", it.error, it.message),
+        Chunk::Failed(it) => format!("{}: {}{}", it.error, it.message, partial(it.partial.as_ref())),
         Chunk::Retry(it) => format!("attempt {} of {} failed: {}", it.attempt, it.of, it.error),
-        Chunk::Interrupted(it) => it.reason.to_string(),
+        Chunk::Interrupted(it) => format!("{}{}", it.reason, partial(it.partial.as_ref())),
         _ => {
             let texts = text_payloads(step).map(|(digest, text)| format!("\n\n{digest}:\n{text}"));
             format!("{}{}", step.json(), texts.collect::<String>())
         }
     }
+}
+
+/// Describes the part of an answer that had arrived.
+fn partial(text: Option<&rath::Text>) -> String {
+    text.map(|text| format!("\nthe answer had begun:\n{text}")).unwrap_or_default()
 }

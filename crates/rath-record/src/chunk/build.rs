@@ -199,7 +199,7 @@ impl Retry {
 impl Interrupted {
     /// Makes an interruption of the run.
     pub fn new(reason: impl Into<Text>) -> Self {
-        Interrupted { reason: reason.into() }
+        Interrupted { reason: reason.into(), partial: None }
     }
 }
 
@@ -227,7 +227,7 @@ impl Denied {
 impl Failed {
     /// Makes the failure of a run.
     pub fn new(error: impl Into<String>, message: impl Into<Text>) -> Self {
-        Failed { error: error.into(), message: message.into() }
+        Failed { error: error.into(), message: message.into(), partial: None }
     }
 }
 
@@ -413,6 +413,14 @@ setters! {
         with_after(after: Option<Digest>);
         /// Sets the reason why no version of the file is kept.
         with_unkept(unkept: Option<UnkeptReason>);
+    }
+    Interrupted {
+        /// Sets the text of an answer that had arrived.
+        with_partial(partial: Option<Text>);
+    }
+    Failed {
+        /// Sets the text of an answer that had arrived.
+        with_partial(partial: Option<Text>);
     }
     Observed {
         /// Sets the differences from the state that the record knew.

@@ -436,6 +436,9 @@ pub struct Retry {
 pub struct Interrupted {
     /// The reason for stopping, and what stopped the run.
     pub reason: Text,
+    /// The text of an answer that had arrived by then, if there is some. No model reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Text>,
 }
 
 /// A call waits for the decision of a person, and the run ended because of that.
@@ -497,6 +500,9 @@ pub struct Failed {
     pub error: String,
     /// The message for a person to read.
     pub message: Text,
+    /// The text of an answer that had arrived by then, if there is some. No model reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Text>,
 }
 
 /// A person continued the session although something had changed since it was left.

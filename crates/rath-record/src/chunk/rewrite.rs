@@ -151,7 +151,10 @@ impl Chunk {
                 calls.rewrite(plain);
             }
             Chunk::Retry(Retry { attempt: _, of: _, error }) => error.rewrite(plain),
-            Chunk::Interrupted(Interrupted { reason }) => reason.rewrite(plain),
+            Chunk::Interrupted(Interrupted { reason, partial }) => {
+                reason.rewrite(plain);
+                partial.rewrite(plain);
+            }
             Chunk::Asked(Asked { call, why, rule }) => {
                 call.rewrite(plain);
                 why.rewrite(plain);
@@ -168,7 +171,8 @@ impl Chunk {
                 by.rewrite(plain);
                 rule.rewrite(plain);
             }
-            Chunk::Failed(Failed { error, message }) => {
+            Chunk::Failed(Failed { error, message, partial }) => {
+                partial.rewrite(plain);
                 error.rewrite(plain);
                 message.rewrite(plain);
             }

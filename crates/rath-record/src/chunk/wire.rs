@@ -215,9 +215,9 @@ macro_rules! texts {
             Chunk::Selected(it) => vec![&$($mut)? it.reply],
             Chunk::Checked(it) => vec![&$($mut)? it.output],
             Chunk::Retry(it) => vec![&$($mut)? it.error],
-            Chunk::Interrupted(it) => vec![&$($mut)? it.reason],
+            Chunk::Interrupted(it) => [&$($mut)? it.reason].into_iter().chain(it.partial.$iter()).collect(),
             Chunk::Denied(it) => vec![&$($mut)? it.reason],
-            Chunk::Failed(it) => vec![&$($mut)? it.message],
+            Chunk::Failed(it) => [&$($mut)? it.message].into_iter().chain(it.partial.$iter()).collect(),
             Chunk::Note(it) => vec![&$($mut)? it.text],
             Chunk::ToolStarted(_)
             | Chunk::Placed(_)

@@ -155,12 +155,21 @@ impl Provider {
         let mut rejected_keys = 0;
         let mut audience = Audience::new(session, sink);
         for attempt in 1.. {
+            let mut arrived = String::new();
+            let mut keep = |delta: &Delta<'_>| {
+                if let Delta::Text(text) = delta {
+                    arrived.push_str(text);
+                }
+            };
             let sent = match &mut audience {
-                None => within_limits(session, self.send(&request, &mut |_| {})).await,
+                None => within_limits(session, self.send(&request, &mut |delta| keep(&delta))).await,
                 Some(audience) => {
                     audience.session = session.quiet();
                     let mut pieces = HiddenPieces::new(session.secrets());
-                    let mut show = |delta: Delta<'_>| pieces.push(delta, &mut |delta| audience.show(delta));
+                    let mut show = |delta: Delta<'_>| {
+                        keep(&delta);
+                        pieces.push(delta, &mut |delta| audience.show(delta));
+                    };
                     let sent = within_limits(session, self.send(&request, &mut show)).await;
                     // A backend need not say that an answer ends.
                     if let Ok(Ok(_)) = &sent {
@@ -181,7 +190,10 @@ impl Provider {
                     return Ok(());
                 }
                 Ok(Err(error)) => error,
-                Err(stopped) => return Err(stopped.record(session)),
+                Err(stopped) => {
+                    let partial = partial(&arrived, session.secrets());
+                    return Err(stopped.record_after(partial, session));
+                }
             };
             // Trying another key is not counted as an attempt.
             rejected_keys += u32::from(error.retry() == RetryAdvice::OtherKey);
@@ -190,7 +202,8 @@ impl Provider {
             let message = error.message();
             let Some(wait) = wait else {
                 let kind = ErrorKind::from(error.kind()).name().to_owned();
-                session.push(Failed::new(kind, message));
+                let partial = partial(&arrived, session.secrets());
+                session.push(Failed::new(kind, message).with_partial(partial));
                 return Err(Error::from(error).with_session(session));
             };
             let of = retry.attempts.max(1).saturating_add(rejected_keys);
@@ -215,6 +228,11 @@ impl<'a> IntoFuture for Ask<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async { Session::settled(self.run().await).await })
     }
+}
+
+/// Returns the part of an answer that can be recorded: what may be the beginning of a secret is left out.
+fn partial(arrived: &str, secrets: &Secrets) -> Option<Text> {
+    Some(secrets.stream().push(arrived)).filter(|text| !text.is_empty()).map(Text::from)
 }
 
 fn check_turn(session: &Session) -> Result<()> {

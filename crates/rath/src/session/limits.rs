@@ -24,6 +24,11 @@ pub(crate) enum StopReason {
 impl StopReason {
     /// Records the interruption and returns its error. Running the session again continues from here.
     pub(crate) fn record(self, session: &mut Session) -> Error {
+        self.record_after(None, session)
+    }
+
+    /// Like [`record`](StopReason::record), with the text of an answer that had arrived.
+    pub(crate) fn record_after(self, partial: Option<Text>, session: &mut Session) -> Error {
         let (kind, why, hint) = match self {
             StopReason::Budget(stop) => (ErrorKind::Budget, stop.to_string(), stop.hint),
             StopReason::Cancelled => {
@@ -31,7 +36,7 @@ impl StopReason {
                 (ErrorKind::Cancelled, CANCELLED.to_owned(), hint)
             }
         };
-        session.push(Interrupted::new(why.as_str()));
+        session.push(Interrupted::new(why.as_str()).with_partial(partial));
         Error::new(kind, why).with_hint(hint).with_session(session)
     }
 

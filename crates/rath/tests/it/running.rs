@@ -1,8 +1,9 @@
 //! Runs: their events, cancellation, and the sessions that they leave.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use expect_test::expect;
 use futures_util::Stream;
@@ -12,6 +13,7 @@ use rath::chunk::{Call, Finish};
 use rath::memory::{MemoryBackend, MemoryError};
 use rath::prelude::*;
 use rath::provider::{Answer, DeltaSink, ProviderBackend, ProviderError, Request, Settings, Shape};
+use rath::secrets::AddOutcome;
 use rath::tool::builtin::Shell;
 use rath::turn::Next;
 use rath::turn::Progress;
@@ -715,4 +717,77 @@ fn facts_survive_merges_and_folds() {
         let recalled = log(&session);
         assert_eq!(recalled.matches("recall: Who is Tom? (2 found)").count(), 2, "{recalled}");
     });
+}
+
+/// A model that begins to answer, and then waits or fails.
+struct Begins {
+    identity: Identity,
+    settings: Arc<Settings>,
+    fails: bool,
+}
+
+impl ProviderBackend for Begins {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    async fn send(&self, _: &Request, sink: &mut DeltaSink<'_>) -> Result<Answer, ProviderError> {
+        for piece in ["It is in ", "the first drawer. The key is hun", "ter2hun"] {
+            sink(Delta::Text(piece));
+        }
+        match self.fails {
+            true => Err(ProviderError::new(rath::provider::ProviderErrorKind::Refused, "no more of it")),
+            false => std::future::pending().await,
+        }
+    }
+}
+
+/// What a person has read of an answer is on the record; half a secret is not.
+#[test]
+fn text_that_arrived_before_a_stop_is_on_the_record() {
+    for (fails, is_watched) in [(false, false), (false, true), (true, false), (true, true)] {
+        let identity = Identity { provider: "test".to_owned(), model: "begins".to_owned() };
+        let settings = Arc::new(Settings::new(Shape::Chat));
+        let agent = Agent::new("Answer.", &Provider::new(Begins { identity, settings, fails }));
+        let cancel = Cancel::new();
+        let mut secrets = Secrets::default();
+        assert_eq!(secrets.add("PASSWORD", "hunter2hunter2"), AddOutcome::Added);
+        let session = Session::user("Where?").hiding(secrets).until(&cancel);
+        let mut shown = String::new();
+        let ended = block_on(async {
+            let (mut run, mut stopped) = (agent.run(session), pin!(tokio::time::sleep(Duration::from_millis(20))));
+            if !is_watched {
+                return tokio::select! {
+                    ended = &mut run => ended,
+                    () = &mut stopped => { cancel.cancel(); run.await }
+                };
+            }
+            let mut events = run.events();
+            loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = &mut stopped, if !cancel.is_cancelled() => { cancel.cancel(); continue }
+                };
+                match event.map(|event| event.kind) {
+                    Some(EventKind::Text(text)) => shown.push_str(&text),
+                    Some(_) => {}
+                    None => return events.finish().await,
+                }
+            }
+        });
+        let session = ended.expect_err("it is stopped").into_session().expect("the session so far");
+        let partial = match session.head().expect("a step").chunk() {
+            Chunk::Interrupted(interrupted) => interrupted.partial.clone(),
+            Chunk::Failed(failed) => failed.partial.clone(),
+            other => panic!("{other:?}"),
+        };
+        let partial = partial.expect("text had arrived").to_string();
+        assert_eq!(partial, "It is in the first drawer. The key is ", "{fails}, {is_watched}");
+        assert!(!is_watched || shown == partial, "{shown}");
+        assert!(!format!("{:?}", session.messages()).contains("drawer"), "no model reads it");
+    }
 }

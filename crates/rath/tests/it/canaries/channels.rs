@@ -108,6 +108,8 @@ pub(super) const CHANNELS: &[Channel] = &[
     stored("decided: changed path"),
     stored("retry: error"),
     stored("interrupted: reason"),
+    stored("interrupted: answer"),
+    stored("failed: answer"),
     stored("asked: reason"),
     stored("asked: rule"),
     stored("approved: person"),

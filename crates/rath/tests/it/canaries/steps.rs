@@ -99,8 +99,10 @@ pub(super) fn record_every_kind(round: &Round, secrets: Secrets) -> Session {
             .with_effects([Effect::new(text("decided: changed path"), Change::Modified)])
             .into(),
         Retry::new(1, 2, text("retry: error")).into(),
-        Interrupted::new(text("interrupted: reason")).into(),
-        Failed::new(text("failed: kind"), text("failed: message")).into(),
+        Interrupted::new(text("interrupted: reason")).with_partial(Some(text("interrupted: answer").into())).into(),
+        Failed::new(text("failed: kind"), text("failed: message"))
+            .with_partial(Some(text("failed: answer").into()))
+            .into(),
         Resumed::new([text("resumed: difference")]).into(),
         Adopted::new(text("adopted: person")).into(),
         Chunk::note(text("note: text")),
