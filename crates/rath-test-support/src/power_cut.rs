@@ -42,6 +42,9 @@ type NodeId = usize;
 /// The number of the directory itself.
 const ROOT: NodeId = 0;
 const SECTOR_BYTES: usize = 512;
+/// The ways to choose what is on the disk of all that was not synced.
+const CHOICES: [&str; 5] =
+    ["nothing that was not synced", "everything", "the first changes", "some sectors", "some sectors and all lengths"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum NodeKind {
@@ -72,6 +75,8 @@ enum Change {
     Sync {
         node: NodeId,
     },
+    /// Everything that was changed before is durable.
+    SyncAll,
     Note(String),
 }
 
@@ -99,6 +104,28 @@ impl PowerCuts {
         Some(PowerCuts { nodes: recorder.nodes, first: recorder.first, changes: recorder.changes })
     }
 
+    /// Writes `count` states to the directory, spread over the whole run, and fails if `check` rejects one of them.
+    #[track_caller]
+    pub fn check_states(
+        &self,
+        name: &str,
+        count: usize,
+        directory: &Path,
+        mut check: impl FnMut(&CutState) -> Result<(), String>,
+    ) {
+        let (mut states, mut wrong) = (0, Vec::new());
+        self.each_state(count, crate::seed(), |state| {
+            states += 1;
+            state.write_to(directory).expect("a state");
+            if let Err(why) = check(state) {
+                wrong.push(format!("{name}, {}: {why}", state.name));
+            }
+        });
+        println!("{name}: {} of {states} states are wrong", wrong.len());
+        let shown: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
+        assert!(wrong.is_empty(), "{} of {states} states are wrong:\n{}", wrong.len(), shown.join("\n"));
+    }
+
     /// Calls `check` with `count` states, spread over the whole run.
     pub fn each_state(&self, count: usize, seed: u64, mut check: impl FnMut(&CutState)) {
         let mut disk = Disk::new(self);
@@ -106,6 +133,8 @@ impl PowerCuts {
         let (mut notes, moments) = (Vec::new(), self.changes.len() + 1);
         for moment in 0..moments {
             for nth in 0..count * (moment + 1) / moments - count * moment / moments {
+                // With fewer states than changes, the first way would be the only one.
+                let nth = if count < 2 * moments { chance.below(CHOICES.len() as u64) as usize } else { nth };
                 let (choice, tree) = disk.cut(nth, &mut chance);
                 let name = format!("cut {moment} of {moments}, {choice}");
                 check(&CutState { notes: notes.clone(), name, tree });
@@ -167,7 +196,7 @@ impl Tree {
             Change::Write { file, offset, bytes } => self.write(*file, *offset, bytes),
             Change::Resize { file, length } => self.resize(*file, *length),
             Change::Names(names) => self.set(names),
-            Change::Sync { .. } | Change::Note(_) => {}
+            Change::Sync { .. } | Change::SyncAll | Change::Note(_) => {}
         }
     }
 }
@@ -215,6 +244,11 @@ impl<'a> Disk<'a> {
                     self.names = pending;
                 }
             },
+            Change::SyncAll => {
+                let files = std::mem::take(&mut self.files);
+                files.into_values().flatten().for_each(|change| self.durable.apply(change));
+                std::mem::take(&mut self.names).into_iter().for_each(|names| self.durable.set(names));
+            }
             Change::Note(_) => {}
         }
     }
@@ -222,11 +256,7 @@ impl<'a> Disk<'a> {
     /// Returns a state after a cut, and how it was chosen.
     fn cut(&self, nth: usize, chance: &mut Chance) -> (&'static str, Tree) {
         let mut tree = self.durable.clone();
-        let choice = match nth {
-            0 => "nothing that was not synced",
-            1 => "everything",
-            _ => ["the first changes", "some sectors", "some sectors and all lengths"][chance.below(3) as usize],
-        };
+        let choice = CHOICES[if nth < 2 { nth } else { chance.below(CHOICES.len() as u64 - 2) as usize + 2 }];
         // Names in the order in which they changed, from each directory the first ones.
         let mut kept: HashMap<NodeId, usize> = HashMap::new();
         for names in &self.names {
@@ -482,7 +512,9 @@ impl Recorder {
                     self.change(Change::Resize { file: open.node, length: number(1) as usize });
                 }
             }
-            "fallocate" | "copy_file_range" | "sendfile" | "pwritev" | "pwritev2" | "truncate" => {
+            "copy_file_range" => self.copy(call, (number(0), number(2))),
+            "syncfs" | "sync" => self.changes.push(Change::SyncAll),
+            "fallocate" | "sendfile" | "pwritev" | "pwritev2" | "truncate" | "symlink" | "symlinkat" => {
                 let is_here = (0..3).any(|nth| self.descriptors.contains_key(&number(nth)));
                 assert!(!is_here, "the recording does not know {call:?}");
             }
@@ -531,6 +563,19 @@ impl Recorder {
             }
         };
         self.descriptors.insert(descriptor, Descriptor { node, offset: 0, appends: flags.contains("O_APPEND") });
+    }
+
+    /// Copies bytes from one open file to another.
+    fn copy(&mut self, call: &SysCall, (from, to): (i64, i64)) {
+        let Some(target) = self.descriptors.get(&to).cloned() else { return };
+        let is_known = call.argument(1) == "NULL" && call.argument(3) == "NULL";
+        let source = self.descriptors.get(&from).cloned().filter(|_| is_known);
+        let source = source.unwrap_or_else(|| panic!("the recording does not know {call:?}"));
+        let length = call.result as usize;
+        let bytes = self.now.contents[&source.node][source.offset..source.offset + length].to_vec();
+        self.change(Change::Write { file: target.node, offset: target.offset, bytes });
+        self.descriptors.entry(from).and_modify(|open| open.offset += length);
+        self.descriptors.entry(to).and_modify(|open| open.offset += length);
     }
 
     fn duplicate(&mut self, from: i64, to: i64) {

@@ -2,18 +2,23 @@
 //!
 //! An index is used only if it is complete, belongs to this workspace and these objects, and names no object that can
 //! have been lost since: an index that was written before its objects were synced is used only until the machine is
-//! restarted.
+//! restarted. Files that were changed shortly before the index was written are read again after a restart: if the power
+//! went, the disk may have their metadata and not their content.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::change::UntrackedReason;
 use crate::dir::{Dir, DirEntry, EntryKind, Stat};
-use crate::objects;
 use crate::tree::{Mode, ObjectId};
+use crate::{disk, objects};
 
 /// The first bytes of an index.
-const MAGIC: &[u8; 16] = b"rath workspace 1";
+const MAGIC: &[u8; 16] = b"rath workspace 2";
+
+/// The age from which on the content of a file counts as being on the disk, in nanoseconds. Linux writes changed pages after
+/// 30 seconds, or 10 minutes if it saves power.
+const WRITTEN_BACK_AFTER: i64 = 10 * 60 * 1_000_000_000;
 
 /// The workspace that an index belongs to.
 #[derive(Clone, Copy)]
@@ -40,6 +45,7 @@ pub(crate) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std
     write_header(&mut bytes, key);
     bytes.push(u8::from(synced));
     bytes.extend_from_slice(&boot_id().unwrap_or([0; 36]));
+    bytes.extend_from_slice(&disk::file_clock_now().to_le_bytes());
     // A directory is written before its subdirectories, and flags them in its entries: no offsets are needed.
     let mut rest = vec![dir];
     while let Some(dir) = rest.pop() {
@@ -73,10 +79,13 @@ pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
     let mut rest = bytes.strip_prefix(&*wanted)?;
     let synced = *rest.split_off_first()? == 1;
     let written_during = rest.split_off(..36)?;
-    if !synced && Some(written_during) != boot_id().as_ref().map(<[u8; 36]>::as_slice) {
+    let is_this_boot = Some(written_during) == boot_id().as_ref().map(<[u8; 36]>::as_slice);
+    if !synced && !is_this_boot {
         return None;
     }
-    let dir = read_dirs(&mut rest)?;
+    let written_at = read_array(&mut rest).map(i64::from_le_bytes)?;
+    let trusted_before = if is_this_boot { i64::MAX } else { written_at.saturating_sub(WRITTEN_BACK_AFTER) };
+    let dir = read_dirs(&mut rest, trusted_before)?;
     rest.is_empty().then_some(LoadedIndex { dir, synced })
 }
 
@@ -88,7 +97,7 @@ fn write_header(bytes: &mut Vec<u8>, key: &IndexKey) {
 }
 
 /// Returns the id that the kernel generates at every start of the machine.
-fn boot_id() -> Option<[u8; 36]> {
+pub(crate) fn boot_id() -> Option<[u8; 36]> {
     let text = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     text.get(..36)?.try_into().ok()
 }
@@ -128,14 +137,15 @@ fn read_stat(rest: &mut &[u8]) -> Option<Stat> {
     })
 }
 
-/// Reads a directory and everything below it, in the order of writing.
-fn read_dirs(rest: &mut &[u8]) -> Option<Arc<Dir>> {
-    let mut open: Vec<(Dir, usize)> = vec![read_dir(rest)?];
+/// Reads a directory and everything below it, in the order of writing. What was changed at `trusted_before` or later counts as
+/// changed.
+fn read_dirs(rest: &mut &[u8], trusted_before: i64) -> Option<Arc<Dir>> {
+    let mut open: Vec<(Dir, usize)> = vec![read_dir(rest, trusted_before)?];
     loop {
         let (dir, missing) = open.last_mut()?;
         if *missing > 0 {
             *missing -= 1;
-            let next = read_dir(rest)?;
+            let next = read_dir(rest, trusted_before)?;
             open.push(next);
             continue;
         }
@@ -149,13 +159,14 @@ fn read_dirs(rest: &mut &[u8]) -> Option<Arc<Dir>> {
 }
 
 /// Reads one directory, and returns it with the number of its subdirectories.
-fn read_dir(rest: &mut &[u8]) -> Option<(Dir, usize)> {
+fn read_dir(rest: &mut &[u8], trusted_before: i64) -> Option<(Dir, usize)> {
+    let is_recent = |stat: Stat| stat.changed.max(stat.modified) >= trusted_before;
     let count = read_array(rest).map(u32::from_le_bytes)?;
     let mut dir = Dir::default();
     dir.rules = read_array(rest)?;
     dir.own = read_stat(rest)?;
     let flags = *rest.split_off_first()?;
-    dir.racy = flags & 2 != 0;
+    dir.racy = flags & 2 != 0 || is_recent(dir.own);
     dir.tree = Some(ObjectId(read_array(rest)?)).filter(|_| flags & 1 != 0);
     let mut children = 0;
     for _ in 0..count {
@@ -169,6 +180,7 @@ fn read_dir(rest: &mut &[u8]) -> Option<(Dir, usize)> {
             children += 1;
         }
         entry.stat = read_stat(rest)?;
+        entry.racy |= is_recent(entry.stat);
         entry.id = ObjectId(read_array(rest)?);
         dir.push(name, entry);
     }

@@ -135,6 +135,8 @@ mod queries;
 mod recover;
 mod rename;
 mod restore;
+#[cfg(all(test, unix))]
+mod tests;
 mod tree;
 mod walk;
 
@@ -518,76 +520,5 @@ impl Snapshot {
             }
         }
         unlistable
-    }
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    /// Returns a copy of a directory with changed entries.
-    fn altered(dir: &Dir, change: impl Fn(&mut dir::DirEntry)) -> Arc<Dir> {
-        let mut copy = Dir::default();
-        for entry in &dir.entries {
-            let mut entry = *entry;
-            change(&mut entry);
-            copy.push(dir.name(&entry), entry);
-        }
-        Arc::new(copy)
-    }
-
-    #[test]
-    fn a_directory_that_is_too_large_is_rejected() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path().join("root");
-        std::fs::create_dir_all(root.join("ignored")).expect("a directory");
-        std::fs::write(root.join(".gitignore"), "ignored\n").expect("written");
-        for nth in 0..20 {
-            std::fs::write(root.join("ignored").join(format!("{nth}")), "1234").expect("written");
-        }
-        let objects = Objects::open(&folder.path().join("versions")).expect("versions");
-        let snapshot = |names, bytes| {
-            let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
-            workspace.limits = SnapshotLimits { names, bytes };
-            workspace.snapshot().map(|_| ()).map_err(|error| error.message())
-        };
-        assert_eq!(snapshot(2, 8), Ok(()));
-        std::fs::write(root.join("file"), "12345678\n").expect("written");
-        let rejected =
-            Err("the directory is too large for a workspace: found more than 2 files and directories".to_owned());
-        assert_eq!(snapshot(2, 100), rejected);
-        let rejected =
-            Err("the directory is too large for a workspace: found more than 0 MiB in new or changed files".to_owned());
-        assert_eq!(snapshot(3, 8), rejected);
-        assert_eq!(snapshot(3, 17), Ok(()));
-    }
-
-    #[test]
-    fn a_file_that_may_have_changed_without_a_trace_is_read_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (root, versions) = (folder.path().join("root"), folder.path().join("versions"));
-        std::fs::create_dir(&root).expect("a directory");
-        let objects = Objects::open(&versions).expect("versions");
-        let mut workspace = Workspace::open(&root, &objects, &folder.path().join("index")).expect("a workspace");
-        // A write and a snapshot within one tick of the clock happen soon on any machine.
-        let racy = (0..1_000).any(|nth| {
-            std::fs::write(root.join("file"), format!("{nth}")).expect("written");
-            workspace.snapshot().expect("a snapshot").dir.entries[0].racy
-        });
-        assert!(racy);
-        disk::wait_for_tick();
-        disk::wait_for_tick();
-        let sure = workspace.snapshot().expect("a snapshot");
-        assert!(!sure.dir.entries[0].racy);
-        let wrong = ObjectId([7; 20]);
-        for racy in [true, false] {
-            workspace.known = Some(altered(&sure.dir, |entry| (entry.id, entry.racy) = (wrong, racy)));
-            let id = workspace.snapshot().expect("a snapshot").dir.entries[0].id;
-            assert_eq!(id, if racy { sure.dir.entries[0].id } else { wrong });
-        }
-        workspace.known = Some(altered(&sure.dir, |entry| {
-            (entry.id, entry.racy, entry.stat.changed) = (wrong, false, entry.stat.changed - 1);
-        }));
-        assert_eq!(workspace.snapshot().expect("a snapshot").tree, sure.tree);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use flate2::Compression;
@@ -53,6 +53,8 @@ struct ObjectsInner {
     packs: RwLock<Packs>,
     /// The written files that may not have reached the disk.
     unsynced: Mutex<PendingSync>,
+    /// True if this process has synced the names of the directories that objects lie in.
+    are_directories_synced: AtomicBool,
     /// True if an overlay can be mounted in this folder; found by the first fork.
     #[cfg(target_os = "linux")]
     can_mount_overlay: std::sync::OnceLock<bool>,
@@ -145,7 +147,8 @@ impl Objects {
         }
         for (name, text) in [("config", CONFIG), ("HEAD", "ref: refs/heads/none\n")] {
             let path = folder.join(name);
-            if !path.exists() {
+            // A power cut may leave a name without its content.
+            if fs::metadata(&path).map_or(0, |file| file.len()) < text.len() as u64 {
                 write_new(folder, &path, text.as_bytes()).map_err(failed)?;
             }
         }
@@ -167,6 +170,7 @@ impl Objects {
             is_read_only: identity.is_none(),
             packs: RwLock::default(),
             unsynced: Mutex::new(PendingSync::Files(Vec::new())),
+            are_directories_synced: AtomicBool::new(false),
             #[cfg(target_os = "linux")]
             can_mount_overlay: std::sync::OnceLock::new(),
             digests: Mutex::default(),
@@ -189,7 +193,14 @@ impl Objects {
         // The list is cleared only after a successful sync: after an error, the next call tries again.
         match &*unsynced {
             PendingSync::Files(files) if files.is_empty() => return Ok(()),
-            PendingSync::Files(files) if files.len() <= MAX_SINGLE_SYNCS => sync_files(files).map_err(failed)?,
+            PendingSync::Files(files) if files.len() <= MAX_SINGLE_SYNCS => {
+                sync_files(files).map_err(failed)?;
+                // The process that created the directories may not have come to its first sync.
+                if !self.0.are_directories_synced.load(Relaxed) {
+                    sync_directories(&self.0.folder).map_err(failed)?;
+                    self.0.are_directories_synced.store(true, Relaxed);
+                }
+            }
             _ => disk::sync_file_system(&self.0.folder).map_err(failed)?,
         }
         *unsynced = PendingSync::Files(Vec::new());
@@ -435,7 +446,11 @@ impl Objects {
             let path = entry.map_err(failed)?.path();
             let known = |pack: &Arc<Pack>| pack.index() == path;
             if path.extension().is_some_and(|extension| extension == "idx") && !packs.list.iter().any(known) {
-                let pack = Pack::open(&path)?;
+                // A pack that a power cut left incomplete was never synced, so no step names its objects. They are written anew.
+                let pack = match Pack::open(&path) {
+                    Err(error) if error.kind() == ErrorKind::Damaged => continue,
+                    pack => pack?,
+                };
                 for file in pack.files() {
                     self.add_unsynced(file);
                 }
@@ -544,6 +559,14 @@ fn identity(folder: &Path) -> io::Result<[u8; 16]> {
         write_new(folder, &path, format!("{}\n", uuid::Uuid::now_v7()).as_bytes())?;
     }
     Err(io::Error::other("the file `identity` cannot be read back"))
+}
+
+/// Makes the names of the directories durable that objects lie in, up to that of the folder itself.
+fn sync_directories(folder: &Path) -> io::Result<()> {
+    let directories = [Some(&*folder.join("objects")), Some(folder), folder.parent()].map(|directory| {
+        directory.filter(|directory| !directory.as_os_str().is_empty()).map_or(Ok(()), |it| File::open(it)?.sync_all())
+    });
+    directories.into_iter().collect()
 }
 
 fn sync_files(files: &[PathBuf]) -> io::Result<()> {

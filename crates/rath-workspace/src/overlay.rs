@@ -203,6 +203,8 @@ impl BaseVersion {
         let result = checkout::checkout(objects, tree, &temp.join("files"), source).and_then(|known| {
             let key = index::IndexKey { root: 0, ..*key };
             index::write(&temp.join("index"), &key, &known, objects.is_synced()).map_err(failed)?;
+            // Forks share the files for as long as they exist: a power cut must not leave a version without its content.
+            disk::sync_file_system(&temp).map_err(failed)?;
             match fs::rename(&temp, &base.folder) {
                 // Another process was faster.
                 Err(_) if base.files().is_dir() => Ok(()),

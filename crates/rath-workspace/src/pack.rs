@@ -64,10 +64,13 @@ impl Pack {
     /// Opens a pack by its index.
     pub(crate) fn open(index: &Path) -> Result<Self> {
         let path = index.with_extension("pack");
-        let bytes = read_at_most(index, MAX_INDEX_BYTES).map_err(|error| io_error(index, "read", error))?;
-        let file = File::open(&path).map_err(|error| io_error(&path, "read", error))?;
-        let length = file.metadata().map_err(|error| io_error(&path, "read", error))?.len();
         let damaged = || Error::new(ErrorKind::Damaged, format_args!("the index `{}` is damaged", index.display()));
+        let bytes = read_at_most(index, MAX_INDEX_BYTES).map_err(|error| io_error(index, "read", error))?;
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => damaged(),
+            _ => io_error(&path, "read", error),
+        })?;
+        let length = file.metadata().map_err(|error| io_error(&path, "read", error))?.len();
         if bytes.get(..FANOUT_OFFSET) != Some(b"\xfftOc\0\0\0\x02") || bytes.len() < IDS_OFFSET + 40 {
             return Err(damaged());
         }

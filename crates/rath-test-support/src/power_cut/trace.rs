@@ -16,8 +16,8 @@ pub(super) struct SysCall {
 
 /// The calls that change files, and those by which files are named.
 const CALLS: &str = "open,openat,openat2,creat,close,dup,dup2,dup3,fcntl,lseek,write,writev,pwrite64,pwritev,pwritev2,ftruncate,\
-                     truncate,fallocate,copy_file_range,sendfile,fsync,fdatasync,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,\
-                     renameat,renameat2,link,linkat";
+                     truncate,fallocate,copy_file_range,sendfile,fsync,fdatasync,sync,syncfs,mkdir,mkdirat,rmdir,unlink,\
+                     unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat";
 
 /// Runs a program to its end and returns its calls. Returns `None` if there is no strace, or if it may not trace.
 pub(super) fn run(command: &Command, log: &Path) -> Option<Vec<SysCall>> {
@@ -41,7 +41,8 @@ pub(super) fn run(command: &Command, log: &Path) -> Option<Vec<SysCall>> {
     Some(parse(&log))
 }
 
-/// Parses a log. A call that was interrupted by that of another thread counts from its end.
+/// Parses a log. A call that was interrupted by that of another thread counts from its end; a close counts from its beginning,
+/// since another thread may get the number of the descriptor before the close returns.
 fn parse(log: &str) -> Vec<SysCall> {
     let mut unfinished: HashMap<&str, &str> = HashMap::new();
     let mut calls = Vec::new();
@@ -49,10 +50,16 @@ fn parse(log: &str) -> Vec<SysCall> {
         let Some((process, text)) = line.split_once(' ') else { continue };
         let text = text.trim_start();
         if let Some(begun) = text.strip_suffix(" <unfinished ...>") {
+            if begun.starts_with("close(") {
+                calls.extend(parse_call(&format!("{begun}) = 0")));
+            }
             unfinished.insert(process, begun);
         } else if let Some(rest) = text.strip_prefix("<... ") {
             let (_, rest) = rest.split_once(" resumed>").expect("the end of a call");
             let begun = unfinished.remove(process).expect("the beginning of a call");
+            if begun.starts_with("close(") {
+                continue;
+            }
             calls.extend(parse_call(&format!("{begun}{rest}")));
         } else {
             calls.extend(parse_call(text));

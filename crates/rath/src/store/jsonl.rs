@@ -5,21 +5,23 @@
 //! the file that holds it.
 
 mod contents;
+mod open_file;
 mod signatures;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io::{self, ErrorKind as IoKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rath_record::codec::{CodecError, Encoder, Ending, FileContents, Reader};
+use rath_record::codec::{CodecError, Encoder, FileContents, Reader};
 use rath_record::lineage::Lineage;
 use rath_record::{BranchId, Digest, Step, StepId, StorageState};
 
 use self::contents::{advances, branches, damage, find_step, summaries};
+use self::open_file::{OpenFile, is_locked, lock_path};
 use self::signatures::SignatureFile;
 use super::registry::Create;
 use super::user_key::location_of;
@@ -67,32 +69,12 @@ struct JsonlState {
     freed: FreedSpace,
 }
 
-/// A file that is being written.
-struct OpenFile {
-    file: File,
-    /// The lock, if it is not on `file` itself.
-    _lock: Option<File>,
-    encoder: Encoder,
-    /// The branches that are held, each with its epoch and its head.
-    held: HashMap<BranchId, (u64, StepId)>,
-    /// All branches in the file, with their heads.
-    branches: HashMap<BranchId, StepId>,
-    /// The steps of other files that rows of this file name already.
-    elsewhere: HashSet<StepId>,
-    signatures: SignatureFile,
-    dirty: bool,
-}
-
 #[derive(Clone)]
 struct CachedList {
     length: u64,
     at: Option<SystemTime>,
     list: Vec<BranchSummary>,
 }
-
-/// The number of attempts to take a lock, and the pause between them.
-const LOCK_TRIES: u32 = 8;
-const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(3);
 
 impl Jsonl {
     /// Opens the directory, and creates it if `create` allows that.
@@ -225,109 +207,6 @@ impl Jsonl {
             .with_hint("`rath ls` lists them")
     }
 
-    /// Opens the file of a session and locks it for writing. None if another process writes it.
-    fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<OpenFile>> {
-        let path = self.path(family);
-        let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = file.map_err(|error| self.io_error("open", error))?;
-        let lock = self.separate_lock(family)?;
-        if !self.lock_file(lock.as_ref().unwrap_or(&file))? {
-            return Ok(None);
-        }
-        let opened = self.read_file(family)?;
-        let branches: HashMap<_, _> = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
-        let length = opened.position.map_or(0, |position| position.length);
-        let cut = || -> io::Result<()> {
-            if file.metadata()?.len() > length {
-                // Windows does not shorten a file that was opened for appending.
-                OpenOptions::new().write(true).open(&path)?.set_len(length)?;
-            }
-            // The last writer may have been killed before it synced what it wrote.
-            file.sync_data()
-        };
-        cut().map_err(|error| self.io_error("write to", error))?;
-        let encoder = match opened.position {
-            Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
-            None => self.begin_file(&file, holder)?,
-        };
-        let (held, elsewhere) = (HashMap::new(), HashSet::new());
-        let signatures = SignatureFile::new(&path);
-        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true }))
-    }
-
-    /// Opens the file that is locked instead of the file of a session, on systems that need one.
-    fn separate_lock(&self, family: BranchId) -> Result<Option<File>> {
-        let path = lock_path(&self.path(family)).map(|path| File::options().append(true).create(true).open(path));
-        path.transpose().map_err(|error| self.io_error("lock", error))
-    }
-
-    /// Locks a file for writing. False if another process writes it.
-    fn lock_file(&self, file: &File) -> Result<bool> {
-        // A process that tests for the lock holds it for a moment.
-        for _ in 0..LOCK_TRIES {
-            match file.try_lock() {
-                Ok(()) => return Ok(true),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_PAUSE),
-                Err(TryLockError::Error(error)) => return Err(self.io_error("lock", error)),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Creates the error for a claim of a branch whose file another process writes.
-    fn held_error(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<StoreError> {
-        // A process that has just locked the file is about to write its name. Until then the file names an earlier writer.
-        for _ in 0..LOCK_TRIES {
-            let opened = self.read_file(family)?;
-            let writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
-            let is_open = opened.report.ending != Ending::Closed;
-            if let Some(writer) = writer.filter(|writer| is_open && writer != holder && !writer.is_dead()) {
-                return Ok(branch_held(branch, &writer));
-            }
-            std::thread::sleep(LOCK_RETRY_PAUSE);
-        }
-        Ok(branch_held(branch, &"another process"))
-    }
-
-    /// Creates the file of a session, locked.
-    fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
-        let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
-        let file = made.map_err(|error| self.io_error("write to", error))?;
-        let lock = self.separate_lock(family)?;
-        lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
-        let encoder = self.begin_file(&file, holder)?;
-        super::sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
-        let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        let signatures = SignatureFile::new(&self.path(family));
-        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true })
-    }
-
-    /// Writes the header of an empty file. It is durable before any other row is written: by the header a file is recognised.
-    fn begin_file(&self, mut file: &File, holder: &Holder) -> Result<Encoder> {
-        let mut encoder = Encoder::for_appending();
-        let written = file.write_all(&encoder.take_bytes()).and_then(|()| file.sync_all());
-        written.map_err(|error| self.io_error("write to", error))?;
-        encoder.mark_synced();
-        Ok(encoder.with_writer(holder.to_json()))
-    }
-
-    /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
-    fn file_for(&self, state: &mut JsonlState, write: &Write, holder: &Holder) -> Result<BranchId> {
-        if state.open.contains_key(&write.family) {
-            return Ok(write.family);
-        }
-        let open = match self.path(write.family).exists() {
-            true => self.open_file(write.family, holder)?,
-            false => Some(self.new_file(write.family, holder)?),
-        };
-        let (home, open) = match open {
-            Some(open) => (write.family, open),
-            None => (write.branch, self.new_file(write.branch, holder)?),
-        };
-        state.open.insert(home, open);
-        Ok(home)
-    }
-
     fn append(&self, state: &mut JsonlState, write: &Write, rows: &StepPlaces) -> Result<Result<()>> {
         let Some(head) = write.steps.last() else { return Ok(Ok(())) };
         if let Some(parent) = missing_parent(write, rows) {
@@ -352,17 +231,22 @@ impl Jsonl {
             }
         };
         let number = file_number(&mut state.numbers, home);
-        let JsonlState { open, numbers, .. } = state;
-        // Another process can delete the file of another session, with the steps that this write continues from.
-        let elsewhere = |place: u64| place.checked_sub(1).and_then(|at| numbers.get(at as usize)).copied();
         for link in write.steps.iter().flat_map(Step::parents) {
-            if let StorageState::At(place) = rows.lookup(link)
-                && place != number
-                && elsewhere(place).is_none_or(|family| !self.path(family).exists())
-            {
+            let StorageState::At(place) = rows.lookup(link) else { continue };
+            let is_named = || state.open.get(&home).is_some_and(|open| open.elsewhere.contains(&link.id()));
+            if place == number {
+                continue;
+            }
+            // Another process can delete the file of another session, with the steps that this write continues from.
+            let Some(family) = family_at(&state.numbers, place).filter(|family| self.path(*family).exists()) else {
                 return Ok(Err(parent_not_stored(link.id())));
+            };
+            if !is_named() {
+                self.make_durable(state, family)?;
             }
         }
+        let JsonlState { open, numbers, .. } = state;
+        let elsewhere = |place: u64| family_at(numbers, place);
         let open = open.get_mut(&home).expect("it was found or made above");
         if matches!(write.right, WriteRight::New(_)) && open.branches.contains_key(&write.branch) {
             return Ok(Err(branch_moved(write.branch)));
@@ -412,18 +296,6 @@ impl Jsonl {
         };
         let done = sync().map_err(|error| self.io_error("write to", error));
         done.inspect_err(|error| state.broken = Some(error.duplicate()))
-    }
-
-    /// Locks the file of a session that no process writes.
-    fn lock_idle(&self, family: BranchId) -> Result<File> {
-        let lock = match self.separate_lock(family)? {
-            Some(lock) => lock,
-            None => File::open(self.path(family)).map_err(|error| self.io_error("open", error))?,
-        };
-        match self.lock_file(&lock)? {
-            true => Ok(lock),
-            false => Err(self.held_error(family, family, &Holder::this_process())?),
-        }
     }
 
     /// Rewrites a file that no process writes.
@@ -647,6 +519,11 @@ impl StoreBackend for Jsonl {
     }
 }
 
+/// Returns the session whose file steps refer to by a number.
+fn family_at(numbers: &[BranchId], number: u64) -> Option<BranchId> {
+    number.checked_sub(1).and_then(|at| numbers.get(usize::try_from(at).ok()?)).copied()
+}
+
 /// Returns the number by which steps refer to the file of a session.
 fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
     let at = numbers.iter().position(|known| *known == family).unwrap_or_else(|| {
@@ -654,18 +531,6 @@ fn file_number(numbers: &mut Vec<BranchId>, family: BranchId) -> u64 {
         numbers.len() - 1
     });
     at as u64 + 1
-}
-
-/// Returns the path of the file that is locked instead of the file of a session. Windows needs one: it denies reading a
-/// locked file.
-fn lock_path(session: &Path) -> Option<PathBuf> {
-    cfg!(windows).then(|| session.with_extension("lock"))
-}
-
-/// Returns true if a process writes the file.
-fn is_locked(path: &Path) -> bool {
-    File::open(lock_path(path).as_deref().unwrap_or(path))
-        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn codec_error(path: &Path, error: &CodecError) -> StoreError {

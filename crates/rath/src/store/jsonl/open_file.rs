@@ -1,0 +1,179 @@
+//! The files that a process writes: opening them, cutting an unfinished end off, and locking them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rath_record::codec::{Encoder, Ending};
+use rath_record::{BranchId, StepId};
+
+use super::super::{Holder, Write, branch_held, sync_folder};
+use super::contents::branches;
+use super::signatures::SignatureFile;
+use super::{Jsonl, JsonlState};
+use crate::store::error::{Result, StoreError};
+
+/// A file that is being written.
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    /// The lock, if it is not on `file` itself.
+    _lock: Option<File>,
+    pub(super) encoder: Encoder,
+    /// The branches that are held, each with its epoch and its head.
+    pub(super) held: HashMap<BranchId, (u64, StepId)>,
+    /// All branches in the file, with their heads.
+    pub(super) branches: HashMap<BranchId, StepId>,
+    /// The steps of other files that rows of this file name already.
+    pub(super) elsewhere: HashSet<StepId>,
+    pub(super) signatures: SignatureFile,
+    pub(super) dirty: bool,
+}
+
+/// The number of attempts to take a lock, and the pause between them.
+const LOCK_TRIES: u32 = 8;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(3);
+
+impl Jsonl {
+    /// Opens the file of a session and locks it for writing. None if another process writes it.
+    pub(super) fn open_file(&self, family: BranchId, holder: &Holder) -> Result<Option<OpenFile>> {
+        let path = self.path(family);
+        let file = OpenOptions::new().read(true).append(true).open(&path);
+        let file = file.map_err(|error| self.io_error("open", error))?;
+        let lock = self.separate_lock(family)?;
+        if !self.lock_file(lock.as_ref().unwrap_or(&file))? {
+            return Ok(None);
+        }
+        let opened = self.read_file(family)?;
+        let branches: HashMap<_, _> = branches(&opened).into_iter().map(|(branch, head)| (branch, head.id())).collect();
+        let length = opened.position.map_or(0, |position| position.length);
+        let cut = || -> io::Result<()> {
+            if file.metadata()?.len() > length {
+                // Windows does not shorten a file that was opened for appending.
+                OpenOptions::new().write(true).open(&path)?.set_len(length)?;
+            }
+            // The last writer may have been killed before it synced what it wrote.
+            file.sync_data()
+        };
+        cut().map_err(|error| self.io_error("write to", error))?;
+        let encoder = match opened.position {
+            Some(position) => Encoder::append_at(position, holder.to_json(), opened.payloads),
+            None => self.begin_file(&file, holder)?,
+        };
+        let (held, elsewhere) = (HashMap::new(), HashSet::new());
+        let signatures = SignatureFile::new(&path);
+        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true }))
+    }
+
+    /// Opens the file that is locked instead of the file of a session, on systems that need one.
+    fn separate_lock(&self, family: BranchId) -> Result<Option<File>> {
+        let path = lock_path(&self.path(family)).map(|path| File::options().append(true).create(true).open(path));
+        path.transpose().map_err(|error| self.io_error("lock", error))
+    }
+
+    /// Locks a file for writing. False if another process writes it.
+    fn lock_file(&self, file: &File) -> Result<bool> {
+        // A process that tests for the lock holds it for a moment.
+        for _ in 0..LOCK_TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(self.io_error("lock", error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Creates the error for a claim of a branch whose file another process writes.
+    pub(super) fn held_error(&self, branch: BranchId, family: BranchId, holder: &Holder) -> Result<StoreError> {
+        // A process that has just locked the file is about to write its name. Until then the file names an earlier writer.
+        for _ in 0..LOCK_TRIES {
+            let opened = self.read_file(family)?;
+            let writer = opened.writer.and_then(|writer| Holder::from_json(&writer.by));
+            let is_open = opened.report.ending != Ending::Closed;
+            if let Some(writer) = writer.filter(|writer| is_open && writer != holder && !writer.is_dead()) {
+                return Ok(branch_held(branch, &writer));
+            }
+            std::thread::sleep(LOCK_RETRY_PAUSE);
+        }
+        Ok(branch_held(branch, &"another process"))
+    }
+
+    /// Creates the file of a session, locked.
+    fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
+        let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
+        let file = made.map_err(|error| self.io_error("write to", error))?;
+        let lock = self.separate_lock(family)?;
+        lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
+        let encoder = self.begin_file(&file, holder)?;
+        sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
+        let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
+        let signatures = SignatureFile::new(&self.path(family));
+        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true })
+    }
+
+    /// Writes the header of an empty file. It is durable before any other row is written: by the header a file is recognised.
+    fn begin_file(&self, mut file: &File, holder: &Holder) -> Result<Encoder> {
+        let mut encoder = Encoder::for_appending();
+        let written = file.write_all(&encoder.take_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|error| self.io_error("write to", error))?;
+        encoder.mark_synced();
+        Ok(encoder.with_writer(holder.to_json()))
+    }
+
+    /// Returns the session whose file gets a new branch: the own one, unless another process writes that file.
+    pub(super) fn file_for(&self, state: &mut JsonlState, write: &Write, holder: &Holder) -> Result<BranchId> {
+        if state.open.contains_key(&write.family) {
+            return Ok(write.family);
+        }
+        let open = match self.path(write.family).exists() {
+            true => self.open_file(write.family, holder)?,
+            false => Some(self.new_file(write.family, holder)?),
+        };
+        let (home, open) = match open {
+            Some(open) => (write.family, open),
+            None => (write.branch, self.new_file(write.branch, holder)?),
+        };
+        state.open.insert(home, open);
+        Ok(home)
+    }
+
+    /// Locks the file of a session that no process writes.
+    pub(super) fn lock_idle(&self, family: BranchId) -> Result<File> {
+        let lock = match self.separate_lock(family)? {
+            Some(lock) => lock,
+            None => File::open(self.path(family)).map_err(|error| self.io_error("open", error))?,
+        };
+        match self.lock_file(&lock)? {
+            true => Ok(lock),
+            false => Err(self.held_error(family, family, &Holder::this_process())?),
+        }
+    }
+
+    /// Makes the steps in a file durable before a step in another file continues from them.
+    pub(super) fn make_durable(&self, state: &mut JsonlState, family: BranchId) -> Result<()> {
+        match state.open.get(&family) {
+            Some(open) if open.dirty => self.sync(state),
+            Some(_) => Ok(()),
+            // Another process writes the file, or did, and may not have come to its sync.
+            None => {
+                let synced = OpenOptions::new().append(true).open(self.path(family)).and_then(|file| file.sync_all());
+                let synced = synced.and_then(|()| sync_folder(&self.folder));
+                synced.map_err(|error| self.io_error("write to", error))
+            }
+        }
+    }
+}
+
+/// Returns the path of the file that is locked instead of the file of a session. Windows needs one: it denies reading a
+/// locked file.
+pub(super) fn lock_path(session: &Path) -> Option<PathBuf> {
+    cfg!(windows).then(|| session.with_extension("lock"))
+}
+
+/// Returns true if a process writes the file.
+pub(super) fn is_locked(path: &Path) -> bool {
+    File::open(lock_path(path).as_deref().unwrap_or(path))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
