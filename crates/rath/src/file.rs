@@ -318,17 +318,22 @@ impl From<std::io::Error> for WriteError {
     }
 }
 
-/// Writes a temporary file, and renames it to `path` when it is complete.
+/// Writes a temporary file, and renames it to `path` when it is complete. A device or a pipe is written to, and not replaced.
 fn write_atomically(path: &Path, lineage: &Lineage, signature: Option<Signature>) -> Result<SalvageReport> {
     let target = resolve_link(path);
+    let described = |error| match error {
+        WriteError::Io(error) => io_error("write", path, error),
+        WriteError::Codec(error) => format_error(path, &error),
+    };
+    if std::fs::metadata(&target).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        let opened = File::options().write(true).open(&target).map_err(WriteError::Io);
+        return opened.and_then(|mut file| write_to(&mut file, lineage, signature)).map_err(described);
+    }
     let temporary = sibling_path(&target);
     replace(&target, &temporary, lineage, signature).map_err(|error| {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
-        match error {
-            WriteError::Io(error) => io_error("write", path, error),
-            WriteError::Codec(error) => format_error(path, &error),
-        }
+        described(error)
     })
 }
 

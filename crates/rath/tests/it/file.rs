@@ -204,3 +204,21 @@ fn a_signed_file_cannot_be_given_another_content() {
         assert!(calls.iter().all(|pending| pending.call.arguments.as_str() == Some("{}")), "{calls:?}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_session_is_written_to_a_pipe_and_does_not_replace_it() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let folder = rath_test_support::temp_dir();
+    let pipe = folder.path().join("pipe");
+    assert!(rath_test_support::program("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || std::fs::read(pipe).expect("read"))
+    };
+    Session::user("hello").save_blocking(&pipe).expect("saved");
+    assert!(std::fs::symlink_metadata(&pipe).expect("it is there").file_type().is_fifo());
+    let copy = folder.path().join("copy.rath");
+    std::fs::write(&copy, reader.join().expect("bytes")).expect("written");
+    assert_eq!(Session::open_blocking(&copy).expect("a session").session.chunk_count(), 1);
+}
