@@ -133,8 +133,9 @@ impl PowerCuts {
         let (mut notes, moments) = (Vec::new(), self.changes.len() + 1);
         for moment in 0..moments {
             for nth in 0..count * (moment + 1) / moments - count * moment / moments {
-                // With fewer states than changes, the first way would be the only one.
-                let nth = if count < 2 * moments { chance.below(CHOICES.len() as u64) as usize } else { nth };
+                // With few states for each change, the first ways would be the only ones.
+                let nth =
+                    if count < CHOICES.len() * moments { chance.below(CHOICES.len() as u64) as usize } else { nth };
                 let (choice, tree) = disk.cut(nth, &mut chance);
                 let name = format!("cut {moment} of {moments}, {choice}");
                 check(&CutState { notes: notes.clone(), name, tree });

@@ -167,13 +167,32 @@ impl RecordedRun {
     fn check(&self, name: &str, count: usize, check: impl Fn(&str, &CutState) -> Result<(), String>) {
         self.cuts.check_states(name, count, &self.directory, |state| check(&self.uri, state));
     }
+
+    /// Opens states after a cut by running `test` in a process of its own, and checks `count` states that a second cut may leave.
+    fn check_recoveries(
+        &self,
+        name: &str,
+        count: usize,
+        test: &str,
+        check: impl Fn(&str, &[String]) -> Result<(), String>,
+    ) {
+        self.cuts.each_state(count.div_ceil(STATES_OF_A_RECOVERY), rath_test_support::seed(), |first| {
+            first.write_to(&self.directory).expect("a state");
+            let cuts = record(test, &self.uri, &self.directory, &first.notes).expect("strace");
+            let name = format!("{name}, {}, then", first.name);
+            cuts.check_states(&name, STATES_OF_A_RECOVERY, &self.directory, |second| {
+                check(&self.uri, &[&first.notes[..], &second.notes].concat())
+            });
+        });
+    }
 }
 
 /// Runs `test` in a process of its own, and records what it does in a directory after `earlier` was noted.
 fn record(test: &str, uri: &str, directory: &Path, earlier: &[String]) -> Option<PowerCuts> {
     let [notes, before] = ["notes", "earlier"].map(|name| directory.with_file_name(name));
     let _ = std::fs::remove_file(&notes);
-    std::fs::write(&before, earlier.join("\n")).expect("notes");
+    let text: String = earlier.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(&before, text).expect("notes");
     let [notes_path, before] = [&notes, &before].map(|path| path.to_str().expect("UTF-8"));
     let settings = [("RATH_STORE", uri), ("RATH_NOTES", notes_path), ("RATH_EARLIER", before)];
     PowerCuts::record(&again(test, &settings), directory, &notes)
@@ -181,7 +200,7 @@ fn record(test: &str, uri: &str, directory: &Path, earlier: &[String]) -> Option
 
 /// Returns the number of states for a kind of run, of which `share` is a part in a hundred.
 fn states(share: usize) -> usize {
-    (rath_test_support::count("RATH_CUTS", 200) as usize * share).div_ceil(100)
+    (rath_test_support::count("RATH_CUTS", 100) as usize * share).div_ceil(100)
 }
 
 #[test]
@@ -206,13 +225,6 @@ fn recovery() {
 fn a_cut_while_a_store_is_opened_after_a_cut_loses_nothing() {
     for kind in KINDS {
         let Some(run) = RecordedRun::new("store::power_cut::child", kind, "new") else { return };
-        run.cuts.each_state(states(30).div_ceil(STATES_OF_A_RECOVERY), rath_test_support::seed(), |state| {
-            state.write_to(&run.directory).expect("a state");
-            let cuts = record("store::power_cut::recovery", &run.uri, &run.directory, &state.notes).expect("strace");
-            let name = format!("{kind}, {}, then", state.name);
-            cuts.check_states(&name, STATES_OF_A_RECOVERY, &run.directory, |second| {
-                block_on(check(&run.uri, &[&state.notes[..], &second.notes].concat()))
-            });
-        });
+        run.check_recoveries(kind, states(30), "store::power_cut::recovery", |uri, notes| block_on(check(uri, notes)));
     }
 }

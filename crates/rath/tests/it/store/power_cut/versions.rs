@@ -10,7 +10,7 @@ use rath::tool::builtin::WriteFile;
 use rath::workspace::{ObjectId, Objects, Workspace};
 use serde_json::json;
 
-use super::super::common::{All, KINDS};
+use super::super::common::{All, KINDS, lines, setting};
 use super::{RecordedRun, check_parents, kept, note, states};
 use crate::support::{block_on, put, script};
 
@@ -143,5 +143,22 @@ fn every_version_that_a_recorded_step_names_is_there_after_a_power_cut() {
         let store = "project/.rath";
         let Some(run) = RecordedRun::new("store::power_cut::versions::child", kind, store) else { return };
         run.check(&format!("versions, {kind}"), states(20), |uri, state| block_on(check(uri, &state.notes)));
+    }
+}
+
+#[test]
+#[ignore = "what the test here starts"]
+fn recovery() {
+    let Ok(uri) = std::env::var("RATH_STORE") else { return };
+    block_on(check(&uri, &lines(setting("RATH_EARLIER")))).expect("nothing fails");
+}
+
+#[test]
+fn a_cut_while_files_are_recovered_after_a_cut_loses_no_version() {
+    for kind in KINDS {
+        let (child, recovery) = ("store::power_cut::versions::child", "store::power_cut::versions::recovery");
+        let Some(run) = RecordedRun::new(child, kind, "project/.rath") else { return };
+        let name = format!("versions, {kind}");
+        run.check_recoveries(&name, states(5), recovery, |uri, notes| block_on(check(uri, notes)));
     }
 }
