@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rath_record::lineage::Lineage;
-use rath_record::{BranchId, Parent, Step, StepId, StorageState, Timestamp, Totals};
+use rath_record::{BranchId, Digest, Parent, Payload, Step, StepId, StorageState, Timestamp, Totals};
 
 use crate::blocking::run_blocking;
 use crate::secrets::Secrets;
@@ -131,8 +131,21 @@ pub trait StoreBackend: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Lists all branches, in the order in which they began.
+    /// Lists all branches, in the order in which they began. Branches that damage keeps out of the list are left out.
     fn list(&self) -> Result<Vec<BranchSummary>>;
+
+    /// Returns the branches that damage keeps out of the list.
+    fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
+        Ok(Vec::new())
+    }
+
+    /// Stores payloads again that were lost, and returns their number. Payloads that were erased on purpose stay erased.
+    ///
+    /// The default stores none.
+    fn restore(&self, payloads: &[(Digest, Payload)]) -> Result<u64> {
+        let _ = payloads;
+        Ok(0)
+    }
 
     /// Returns the entry of one branch in the list.
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>>;
@@ -233,6 +246,17 @@ pub struct BranchSummary {
     pub is_tip: bool,
     /// The holder that writes the branch, or wrote it last and did not close it.
     pub holder: Option<Arc<Holder>>,
+}
+
+/// A branch that damage keeps out of the list.
+///
+/// Returned by [`Store::unlisted`].
+#[derive(Clone, Debug)]
+pub struct UnlistedBranch {
+    /// The branch, if it is known. [`Store::pieces`] returns what can be read of it.
+    pub branch: Option<BranchId>,
+    /// The damage.
+    pub damage: Damage,
 }
 
 /// A branch as it was read.
@@ -417,9 +441,22 @@ impl Store {
         self.0.backend.path()
     }
 
-    /// Lists all branches, in the order in which they began.
+    /// Lists all branches, in the order in which they began. [`unlisted`](Store::unlisted) returns those that damage keeps out of
+    /// the list.
     pub async fn list(&self) -> Result<Vec<BranchSummary>> {
         self.call(|store| store.backend.list()).await
+    }
+
+    /// Returns the branches that damage keeps out of the list.
+    pub async fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
+        self.call(|store| store.backend.unlisted()).await
+    }
+
+    /// Stores payloads of a session again that the store has lost, and returns their number. Payloads that were erased on purpose
+    /// stay erased.
+    pub async fn restore_payloads(&self, from: &Lineage) -> Result<u64> {
+        let payloads = from.walk().into_iter().flat_map(|step| step.chunk().payloads()).collect::<Vec<_>>();
+        self.0.writer_thread.0.call(move |backend| backend.restore(&payloads)).await
     }
 
     /// Finds a branch by its id, by a unique beginning or end of its id, or by a unique beginning of the id of its head.
@@ -437,7 +474,18 @@ impl Store {
         let candidates: Vec<_> = list.iter().filter(matches).collect();
         match &candidates[..] {
             [one] => Ok(one.branch),
-            [] => Err(self.no_such_session(&name)),
+            [] => {
+                // A session whose entry is damaged can be salvaged.
+                let ids = self.unlisted().await?.into_iter().filter_map(|unlisted| unlisted.branch);
+                let is_named = |branch: &BranchId| {
+                    let id = branch.to_string();
+                    !name.is_empty() && (id.starts_with(&name) || id.ends_with(&name))
+                };
+                match &ids.filter(is_named).collect::<Vec<_>>()[..] {
+                    [one] => Ok(*one),
+                    _ => Err(self.no_such_session(&name)),
+                }
+            }
             more => {
                 let names = more.iter().take(5).map(|summary| summary.branch.short()).collect::<Vec<_>>().join(", ");
                 let message = format!("`{name}` may mean any of {} sessions: {names}", more.len());
@@ -586,6 +634,18 @@ fn sync_folder(folder: &Path) -> std::io::Result<()> {
 /// Creates the error for a failed operation on a store.
 fn failed(uri: &str, action: &str, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::new(StoreErrorKind::Store, format_args!("cannot {action} {uri}")).because(error)
+}
+
+/// Returns the advice for a store that can be read and not written, from the error of a write.
+fn unwritable_hint(error: std::io::ErrorKind) -> Option<&'static str> {
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match error {
+        StorageFull | QuotaExceeded => Some("free some space; the store can be read meanwhile"),
+        PermissionDenied | ReadOnlyFilesystem => {
+            Some("the store can be read; `rath export` and `rath import` copy a session to another store")
+        }
+        _ => None,
+    }
 }
 
 /// The advice for a store that is not there.

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rath::interchange::{Import, atif, openrath};
-use rath::record::Record;
 use rath::record::draw::count;
 use rath::record::lineage::Lineage;
+use rath::record::{Record, Step};
 use rath::{BranchId, ErrorKind, Secrets, Session, Store};
 
 use crate::agent;
@@ -41,13 +41,16 @@ pub(crate) async fn run(args: &ImportArgs) -> CommandResult {
         return Err(Failure::new(message, "the file may have been cut off at its beginning"));
     };
     if args.json {
-        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new});
+        let json = serde_json::json!({"session": branch, "short": branch.short(), "steps": imported.steps, "new": imported.is_new, "restored": imported.restored});
         output::data(|out| output::json_line(out, &json))?;
     } else {
         output::text(|out| writeln!(out, "{}", branch.short()))?;
-        let copied = match imported.is_new {
-            true => format!("{} imported", count(imported.steps, "step")),
-            false => "already in the store".to_owned(),
+        let copied = match (imported.is_new, imported.restored) {
+            (true, _) => format!("{} imported", count(imported.steps, "step")),
+            (false, 0) => "already in the store".to_owned(),
+            (false, restored) => {
+                format!("already in the store; {} restored that had been lost", count(restored, "text"))
+            }
         };
         let option = args.store.option();
         let short = branch.short();
@@ -145,17 +148,20 @@ pub(crate) struct ImportSummary {
     pub(crate) steps: u64,
     /// Set if the store lacked a step.
     pub(crate) is_new: bool,
+    /// The number of long texts and pictures that the store had lost.
+    pub(crate) restored: u64,
 }
 
 /// Copies all branches into the store.
 pub(crate) async fn import_all(store: &Store, lineage: &Lineage) -> Result<ImportSummary, Failure> {
-    let mut summary = ImportSummary { newest: None, steps: lineage.walk().len() as u64, is_new: false };
+    let mut summary = ImportSummary { newest: None, steps: lineage.walk().len() as u64, is_new: false, restored: 0 };
     let stored: HashSet<BranchId> = store.list().await?.into_iter().map(|listed| listed.branch).collect();
     let mut new = Vec::new();
     for pieces in pieces(lineage) {
         let branch = pieces[0].id();
         summary.newest = summary.newest.or(Some(branch));
         if stored.contains(&branch) && is_stored(store, branch, &pieces).await? {
+            summary.restored += restore(store, branch, &pieces).await?;
             continue;
         }
         if stored.contains(&branch) && !store.read(branch).await?.session.is_guest() {
@@ -205,6 +211,24 @@ fn pieces(lineage: &Lineage) -> Vec<Vec<Session>> {
         }
     }
     branches
+}
+
+/// Stores the long texts and pictures of a branch again that the store has lost. Returns their number.
+async fn restore(store: &Store, branch: BranchId, pieces: &[Session]) -> Result<u64, Failure> {
+    let is_incomplete = |step: &&Step| step.chunk().payload_digests().len() > step.chunk().payloads().len();
+    let mut restored = 0;
+    if store.read(branch).await?.session.lineage().walk().iter().any(is_incomplete) {
+        for piece in pieces {
+            restored += store.restore_payloads(&piece.lineage()).await?;
+        }
+    }
+    let damage = store.read(branch).await?.damage;
+    if let Some(first) = damage.first() {
+        let message =
+            format!("session {} is in {} already, and is damaged there: {first}", branch.short(), store.uri());
+        return Err(Failure::new(message, "`--store` names another store to import it into").with_exit(Exit::Differs));
+    }
+    Ok(restored)
 }
 
 /// Returns `true` if the store has all of a branch.

@@ -42,7 +42,20 @@ pub(crate) async fn run(args: &LsArgs) -> CommandResult {
         }
         output::text(|out| print(out, &list, &states))?;
     }
-    Ok(Exit::Success)
+    let unlisted = store.unlisted().await?;
+    if unlisted.is_empty() {
+        return Ok(Exit::Success);
+    }
+    let names: Vec<_> = unlisted.iter().filter_map(|unlisted| unlisted.branch).map(|branch| branch.short()).collect();
+    let option = args.store.option();
+    let salvage = names.first().map(|name| format!("; `rath salvage {name} copy.rath{option}` copies what is good"));
+    let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+    output::warning(&format!(
+        "{} not listed because of damage{names}\nhint: `rath verify{option}` names the damage{}",
+        if unlisted.len() == 1 { "1 session is".to_owned() } else { format!("{} sessions are", unlisted.len()) },
+        salvage.unwrap_or_default()
+    ));
+    Ok(Exit::Differs)
 }
 
 fn print(out: &mut dyn Write, list: &[BranchSummary], states: &[String]) -> io::Result<()> {

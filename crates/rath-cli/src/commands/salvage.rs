@@ -27,6 +27,7 @@ pub(crate) struct SalvageArgs {
 }
 
 pub(crate) async fn run(args: &SalvageArgs) -> CommandResult {
+    let mut source = None;
     let (lineage, damage) = match args.session.file() {
         Some(path) => {
             let opened = Session::open(path).await?;
@@ -42,13 +43,19 @@ pub(crate) async fn run(args: &SalvageArgs) -> CommandResult {
             let damage = match stored.store.read(stored.branch).await {
                 Ok(read) => read.damage.iter().map(ToString::to_string).collect(),
                 Err(error) if error.kind() == rath::ErrorKind::Damaged => vec![error.message()],
+                Err(error) if error.kind() == rath::ErrorKind::NoSuchSession => {
+                    let unlisted = stored.store.unlisted().await?;
+                    let own = unlisted.iter().filter(|unlisted| unlisted.branch == Some(stored.branch));
+                    own.map(|unlisted| unlisted.damage.to_string()).collect()
+                }
                 Err(error) => return Err(error.into()),
             };
+            source = stored.store.path().map(Path::to_owned);
             (stored.store.pieces(stored.branch).await?, damage)
         }
     };
     let copied = match is_store(&args.to) {
-        true => copy_to_store(&args.to, &lineage).await?,
+        true => copy_to_store(&args.to, &lineage, source.as_deref()).await?,
         false => rath::salvage(&lineage, &args.to).await?,
     };
     let is_whole = damage.is_empty() && copied.is_whole();
@@ -79,8 +86,17 @@ fn is_store(name: &str) -> bool {
         && !Path::new(name).exists()
 }
 
-async fn copy_to_store(uri: &str, lineage: &Lineage) -> Result<SalvageReport, Failure> {
+/// Copies a session to another store than `source`, which it is from.
+async fn copy_to_store(uri: &str, lineage: &Lineage, source: Option<&Path>) -> Result<SalvageReport, Failure> {
     let store = sessions::open(uri, Create::IfMissing).await?;
+    let is_same = |source: &Path| {
+        let canonical = store.path().and_then(|path| path.canonicalize().ok());
+        canonical.is_some() && canonical == source.canonicalize().ok()
+    };
+    if source.is_some_and(is_same) {
+        let message = format!("{uri} is the store that the session is in");
+        return Err(Failure::new(message, "name another one: a new file such as copy.rath, or a new store"));
+    }
     import::import_all(&store, lineage).await?;
     Ok(SalvageReport::new(lineage))
 }

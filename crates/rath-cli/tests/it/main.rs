@@ -8,11 +8,16 @@ mod files;
 mod fixture;
 mod guests;
 mod hostile_text;
+mod lost;
 #[cfg(unix)]
 mod permissions;
 mod planted;
+#[cfg(target_os = "linux")]
+mod power_cut;
 mod sandbox;
 mod stores;
+#[cfg(target_os = "linux")]
+mod unwritable;
 mod versions;
 
 use std::path::Path;

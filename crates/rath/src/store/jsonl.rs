@@ -27,8 +27,8 @@ use super::registry::Create;
 use super::user_key::location_of;
 use super::{
     BranchSummary, CheckReport, Damage, FIRST_EPOCH, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend,
-    StoredBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent, parent_not_stored,
-    rath_dir, right_lost,
+    StoredBranch, UnlistedBranch, Write, WriteRight, branch_held, branch_moved, failed, make_folder, missing_parent,
+    parent_not_stored, rath_dir, right_lost, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -119,7 +119,9 @@ impl Jsonl {
     }
 
     fn io_error(&self, action: &str, error: io::Error) -> StoreError {
-        failed(&self.uri, action, error)
+        let hint = unwritable_hint(error.kind()).filter(|_| action != "read");
+        let failed = failed(&self.uri, action, error);
+        hint.into_iter().fold(failed, StoreError::with_hint)
     }
 
     /// Lists all sessions, in the order in which they began.
@@ -238,7 +240,8 @@ impl Jsonl {
                 continue;
             }
             // Another process can delete the file of another session, with the steps that this write continues from.
-            let Some(family) = family_at(&state.numbers, place).filter(|family| self.path(*family).exists()) else {
+            let is_there = |family: &BranchId| state.open.contains_key(family) || self.path(*family).exists();
+            let Some(family) = family_at(&state.numbers, place).filter(is_there) else {
                 return Ok(Err(parent_not_stored(link.id())));
             };
             if !is_named() {
@@ -262,6 +265,14 @@ impl Jsonl {
                     open.encoder.push_gone(Digest(link.id().0), elsewhere);
                 }
             }
+            // What was lost before the step came here is no damage of this file.
+            let present = step.chunk().payloads();
+            let digests = step.chunk().payload_digests().into_iter();
+            for digest in digests.filter(|digest| present.iter().all(|(known, _)| known != digest)) {
+                if open.lost.insert(digest) {
+                    open.encoder.push_gone(digest, None);
+                }
+            }
             open.encoder.push_step(step).map_err(|error| StoreError::wrap(StoreErrorKind::Format, error))?;
             rows.set(step, StorageState::At(number));
             // A write that is cut off may end at any of its steps.
@@ -281,16 +292,17 @@ impl Jsonl {
     fn sync(&self, state: &mut JsonlState) -> Result<()> {
         let mut sync = || -> io::Result<()> {
             let mut written = Vec::new();
-            for open in state.open.values_mut().filter(|open| open.dirty) {
+            for (family, open) in state.open.iter_mut().filter(|(_, open)| open.dirty) {
                 open.dirty = false;
                 // Before the steps: a process that is killed in between leaves none of its steps unsigned.
                 open.signatures.write()?;
                 open.file.write_all(&open.encoder.take_bytes())?;
-                written.push(open);
+                written.push((*family, open));
             }
-            for open in written {
+            for (family, open) in written {
                 open.file.sync_data()?;
                 open.encoder.mark_synced();
+                open.publish(&self.path(family))?;
             }
             Ok(())
         };
@@ -411,6 +423,20 @@ impl StoreBackend for Jsonl {
     fn list(&self) -> Result<Vec<BranchSummary>> {
         // A file that cannot be read costs its own session only: `check` names it.
         Ok(self.families()?.into_iter().filter_map(|family| self.list_file(family).ok()).flatten().collect())
+    }
+
+    fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
+        let mut unlisted = Vec::new();
+        for family in self.families()? {
+            if let Err(error) = self.list_file(family)
+                && self.path(family).exists()
+            {
+                let place = self.path(family).file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let damage = Damage { place, step: None, what: error.to_string() };
+                unlisted.push(UnlistedBranch { branch: Some(family), damage });
+            }
+        }
+        Ok(unlisted)
     }
 
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {

@@ -25,13 +25,14 @@ mod scan;
 mod schema;
 mod step_row;
 mod transaction;
+mod wal;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rath_record::{BranchId, Step, StepId, StepSource};
+use rath_record::{BranchId, Digest, Payload, Step, StepId, StepSource};
 use rusqlite::Connection;
 
 use self::branch_row::BranchRow;
@@ -46,8 +47,8 @@ use super::holder::LEASE;
 use super::registry::Create;
 use super::user_key::location_of;
 use super::{
-    BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch, Write,
-    failed, make_folder, rath_dir, sync_parent,
+    BranchSummary, CheckReport, FreedSpace, Holder, NO_STORE_HINT, StepPlaces, StoreBackend, StoredBranch,
+    UnlistedBranch, Write, failed, make_folder, rath_dir, sync_parent, unwritable_hint,
 };
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
@@ -101,28 +102,44 @@ impl Sqlite {
                 .try_for_each(|opened| schema::empty_if_zero(file, opened))
                 .map_err(|error| failed(&uri, "open", error))?;
         }
+        if let Some(lost) = schema::lost_database(file, &uri) {
+            return Sqlite::open_lost(uri, file, lost);
+        }
         let header = schema::read_header(file, &uri, opened.as_ref(), create)?;
         if !is_there {
             if create == Create::Never {
-                return Err(StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"))
-                    .with_hint(NO_STORE_HINT));
+                return Err(no_store(path, file));
             }
             make_folder(file.parent().unwrap_or(Path::new(""))).map_err(|error| failed(&uri, "make", error))?;
         }
-        let reason = match Sqlite::open_for_writing(&uri, file, &header) {
-            Ok(opened) => return Ok(opened),
-            Err(TransactionError::Sqlite(error)) if is_there && schema::is_unwritable(&error) => {
-                schema::failed_in_sqlite(&uri, "write to", &error)
-            }
-            Err(error) => return Err(error.describe(&uri, Some(file), "open")),
+        let (reason, modes) = match schema::move_foreign_journal(file, &header) {
+            // SQLite would write the content of the journal to the database.
+            Err(error) => (unwritable(&uri, file, &error.to_string()), &READ_MODES[1..]),
+            Ok(()) => match Sqlite::open_for_writing(&uri, file, &header) {
+                Ok(opened) => return Ok(opened),
+                Err(TransactionError::Sqlite(error)) if is_there && schema::is_unwritable(&error) => {
+                    (unwritable(&uri, file, &error.to_string()), &READ_MODES[..])
+                }
+                Err(error) => return Err(error.describe(&uri, Some(file), "open")),
+            },
         };
-        let open = |access| schema::open_for_reading(&uri, file, &header, access).ok();
-        let Some(reader) = [OpenMode::ReadOnly, OpenMode::Immutable].into_iter().find_map(open) else {
+        let open = |access: &OpenMode| schema::open_for_reading(&uri, file, &header, *access).ok();
+        let Some(reader) = modes.iter().find_map(open) else {
             return Err(reason);
         };
         let reader = StoreConnection::to_file(reader, file).map_err(|error| failed(&uri, "read", error))?;
         let reader = Arc::new(Mutex::new(reader));
         Ok(Sqlite::new(uri, Some(file.to_owned()), reader.clone(), reader, Some(reason)))
+    }
+
+    /// Opens a store for reading whose database is lost, if its WAL has all of it.
+    fn open_lost(uri: String, file: &Path, lost: StoreError) -> Result<Self> {
+        let opened = wal::read_with_wal(None, &schema::wal_path(file))
+            .and_then(|content| schema::connect_to_copy(&content).map_err(std::io::Error::other));
+        let Ok(reader) = opened else { return Err(lost) };
+        schema::check_header(&reader, file, &uri, &[]).map_err(|error| error.describe(&uri, Some(file), "open"))?;
+        let reader = Arc::new(Mutex::new(StoreConnection::to_copy(reader)));
+        Ok(Sqlite::new(uri, Some(file.to_owned()), reader.clone(), reader, Some(lost)))
     }
 
     fn open_for_writing(uri: &str, file: &Path, header: &[u8]) -> Result<Self, TransactionError> {
@@ -132,8 +149,7 @@ impl Sqlite {
         let reader = schema::connect(file, OpenMode::ReadWrite)?;
         let mut broken = None;
         if writer.is_readonly("main")? {
-            let message = format!("cannot write to {uri}: the file is read-only");
-            broken = Some(StoreError::new(StoreErrorKind::Store, message));
+            broken = Some(unwritable(uri, file, "the file is read-only"));
         }
         // The name of the file is durable before its content is. SQLite does not guarantee that.
         if let Err(error) = sync_parent(file) {
@@ -191,6 +207,41 @@ impl Sqlite {
     }
 }
 
+/// The ways to open a database that cannot be written to, in the order in which they are tried.
+const READ_MODES: [OpenMode; 3] = [OpenMode::ReadOnly, OpenMode::Immutable, OpenMode::Copy];
+
+/// Creates the error for a store that is not there.
+fn no_store(path: &str, file: &Path) -> StoreError {
+    let versions = file.with_file_name("workspace");
+    let error = StoreError::new(StoreErrorKind::Store, format_args!("there is no store at {path}"));
+    match versions.join("objects").is_dir() {
+        false => error.with_hint(NO_STORE_HINT),
+        // Versions of files do not tell which session they are from.
+        true => error.with_hint(format!(
+            "if it was lost, put a copy of it back; the versions of files that it named are kept, and `git --git-dir \
+             '{}' fsck --unreachable` lists them",
+            versions.display()
+        )),
+    }
+}
+
+/// Creates the error for writes to a store that is read only. The system's reason is clearer than that of SQLite.
+fn unwritable(uri: &str, file: &Path, reason: &str) -> StoreError {
+    let system = try_to_write(file).err();
+    let reason = system.as_ref().map_or_else(|| reason.to_owned(), ToString::to_string);
+    let error = StoreError::new(StoreErrorKind::Store, format_args!("cannot write to {uri}: {reason}"));
+    system.and_then(|error| unwritable_hint(error.kind())).into_iter().fold(error, StoreError::with_hint)
+}
+
+/// Writes a page to a file beside the database, and removes the file.
+fn try_to_write(database: &Path) -> std::io::Result<()> {
+    std::fs::OpenOptions::new().append(true).open(database)?;
+    let beside = database.with_extension(format!("tmp-{}", uuid::Uuid::now_v7().simple()));
+    let written = std::fs::write(&beside, vec![0; 16 * schema::PAGE_BYTES]);
+    let _ = std::fs::remove_file(&beside);
+    written
+}
+
 /// Returns the file that a link leads to: SQLite keeps the WAL beside that file.
 fn follow_link(uri: &str, file: PathBuf) -> Result<PathBuf> {
     if !std::fs::symlink_metadata(&file).is_ok_and(|metadata| metadata.is_symlink()) {
@@ -246,7 +297,21 @@ impl StoreBackend for Sqlite {
     }
 
     fn list(&self) -> Result<Vec<BranchSummary>> {
-        self.read_transaction(check::list)
+        self.read_transaction(|connection| Ok(check::list(connection)?))
+    }
+
+    fn unlisted(&self) -> Result<Vec<UnlistedBranch>> {
+        self.read_transaction(|connection| Ok(check::unlisted(connection)?))
+    }
+
+    fn restore(&self, payloads: &[(Digest, Payload)]) -> Result<u64> {
+        self.write_transaction(|transaction| {
+            let mut restored = 0;
+            for (digest, payload) in payloads {
+                restored += u64::from(payload::restore(transaction.connection, *digest, payload)?);
+            }
+            Ok(restored)
+        })
     }
 
     fn summary(&self, branch: BranchId) -> Result<Option<BranchSummary>> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rath_record::codec::{Encoder, Ending};
-use rath_record::{BranchId, StepId};
+use rath_record::{BranchId, Digest, StepId};
 
 use super::super::{Holder, Write, branch_held, sync_folder};
 use super::contents::branches;
@@ -27,8 +27,37 @@ pub(super) struct OpenFile {
     pub(super) branches: HashMap<BranchId, StepId>,
     /// The steps of other files that rows of this file name already.
     pub(super) elsewhere: HashSet<StepId>,
+    /// The payloads that rows of this file name as lost.
+    pub(super) lost: HashSet<Digest>,
     pub(super) signatures: SignatureFile,
     pub(super) dirty: bool,
+    /// The name that a new file has until its first steps are durable.
+    pub(super) unpublished: Option<PathBuf>,
+}
+
+impl OpenFile {
+    /// Gives a new file its name, unless it has it.
+    pub(super) fn publish(&mut self, path: &Path) -> io::Result<()> {
+        let Some(temporary) = &self.unpublished else { return Ok(()) };
+        // Unlike a rename, a link does not replace the file of a process that was faster.
+        match std::fs::hard_link(temporary, path) {
+            Ok(()) => std::fs::remove_file(temporary)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+            // Some file systems have no links.
+            Err(_) => std::fs::rename(temporary, path)?,
+        }
+        self.unpublished = None;
+        path.parent().map_or(Ok(()), sync_folder)
+    }
+}
+
+/// Removes a new file that did not get its name.
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.unpublished {
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
 }
 
 /// The number of attempts to take a lock, and the pause between them.
@@ -63,7 +92,18 @@ impl Jsonl {
         };
         let (held, elsewhere) = (HashMap::new(), HashSet::new());
         let signatures = SignatureFile::new(&path);
-        Ok(Some(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true }))
+        Ok(Some(OpenFile {
+            file,
+            _lock: lock,
+            encoder,
+            held,
+            branches,
+            elsewhere,
+            lost: HashSet::new(),
+            signatures,
+            dirty: true,
+            unpublished: None,
+        }))
     }
 
     /// Opens the file that is locked instead of the file of a session, on systems that need one.
@@ -100,17 +140,28 @@ impl Jsonl {
         Ok(branch_held(branch, &"another process"))
     }
 
-    /// Creates the file of a session, locked.
+    /// Creates the file of a session, locked. It gets its name with its first steps: a power cut leaves all of them or none.
     fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
-        let made = OpenOptions::new().read(true).append(true).create_new(true).open(self.path(family));
+        let temporary = self.path(family).with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
+        let made = OpenOptions::new().read(true).append(true).create_new(true).open(&temporary);
         let file = made.map_err(|error| self.io_error("write to", error))?;
         let lock = self.separate_lock(family)?;
         lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
-        let encoder = self.begin_file(&file, holder)?;
-        sync_folder(&self.folder).map_err(|error| self.io_error("write to", error))?;
+        let encoder = self.begin_file(&file, holder).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
-        let signatures = SignatureFile::new(&self.path(family));
-        Ok(OpenFile { file, _lock: lock, encoder, held, branches, elsewhere, signatures, dirty: true })
+        let (signatures, unpublished) = (SignatureFile::new(&self.path(family)), Some(temporary));
+        Ok(OpenFile {
+            file,
+            _lock: lock,
+            encoder,
+            held,
+            branches,
+            elsewhere,
+            lost: HashSet::new(),
+            signatures,
+            dirty: true,
+            unpublished,
+        })
     }
 
     /// Writes the header of an empty file. It is durable before any other row is written: by the header a file is recognised.

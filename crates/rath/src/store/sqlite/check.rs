@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rath_record::{BranchId, Digest, StepId};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::super::{BranchSummary, CheckReport, Damage};
+use super::super::{BranchSummary, CheckReport, Damage, UnlistedBranch};
 use super::branch_row::BranchRow;
 use super::payload::{self, StoredPayload};
 use super::salvage::PageScan;
@@ -48,7 +48,7 @@ impl CheckProgress {
         }
         for digest in payload::digests(&row.json) {
             let what = match payload::read(connection, &digest)? {
-                StoredPayload::Good(_) | StoredPayload::Erased => continue,
+                StoredPayload::Good(_) | StoredPayload::Erased | StoredPayload::Lost => continue,
                 StoredPayload::Changed => format!("its payload {digest:.8} was changed"),
                 StoredPayload::Missing => format!("its payload {digest:.8} is missing"),
                 StoredPayload::Unreadable(error) => format!("its payload {digest:.8} cannot be read: {error}"),
@@ -225,22 +225,18 @@ impl IdsAtHand<'_> {
     }
 }
 
-/// Lists all branches, in the order in which they began.
-pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, TransactionError> {
-    let rows = number(connection, "SELECT coalesce(max(b), 0) FROM branches")?;
+/// Lists all branches whose rows are undamaged, in the order in which they began.
+pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<BranchSummary>> {
+    let rows = number(connection, "SELECT coalesce(max(b), 0) FROM branches").unwrap_or_default();
     let mut list = Vec::with_capacity(usize::try_from(rows).unwrap_or_default().min(MAX_LIST_CAPACITY));
-    let (mut wrong, mut highest) = (None, 0);
     let mut writers = Vec::new();
-    scan::each_row(connection, BRANCHES, |b, row| match row.map(BranchRow::read_summary) {
-        Ok(Some((_, writer, summary))) => {
-            highest = b;
+    scan::each_row(connection, BRANCHES, |_, row| {
+        if let Ok(Some((_, writer, summary))) = row.map(BranchRow::read_summary) {
             if writer > 0 {
                 writers.push((list.len(), writer));
             }
             list.push(summary);
         }
-        Ok(None) => _ = wrong.get_or_insert_with(|| "the row of a session was changed".to_owned()),
-        Err(error) => _ = wrong.get_or_insert_with(|| error.to_string()),
     })?;
     let mut holders = HashMap::new();
     for (nth, writer) in writers {
@@ -249,17 +245,46 @@ pub(super) fn list(connection: &Connection) -> Result<Vec<BranchSummary>, Transa
         }
         list[nth].holder = holders.get(&writer).cloned().flatten();
     }
-    if wrong.is_none() && schema::missing_branches(connection, list.len() as i64, highest)? != 0 {
-        wrong = Some("sessions are missing".to_owned());
-    }
-    match wrong {
-        None => Ok(list),
-        Some(what) => {
-            Err(StoreError::new(StoreErrorKind::Damaged, format_args!("the list of sessions is damaged: {what}"))
-                .with_hint("`rath verify` names what is damaged, `rath salvage` copies what is good")
-                .into())
+    Ok(list)
+}
+
+/// Returns the branches that damage keeps out of the list.
+pub(super) fn unlisted(connection: &Connection) -> rusqlite::Result<Vec<UnlistedBranch>> {
+    let (mut unlisted, mut ids, mut rows, mut highest) = (Vec::new(), HashSet::new(), 0, 0);
+    let entry = |branch: Option<BranchId>, place: String, what: String| UnlistedBranch {
+        branch,
+        damage: Damage { place, step: None, what },
+    };
+    scan::each_row(connection, BRANCHES, |b, row| {
+        let place = format!("row {b} of the branches");
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => return unlisted.push(entry(None, place, RowFault::unreadable(error).what)),
+        };
+        (rows, highest) = (rows + 1, b);
+        let id = row.get_ref(1).ok().and_then(|id| id.as_blob().ok()?.try_into().ok()).map(BranchId);
+        ids.extend(id);
+        if BranchRow::read(row).is_none() {
+            unlisted.push(entry(id, place, "the row of the branch was changed: its seal does not match".to_owned()));
         }
+    })?;
+    let is_missing = !matches!(schema::missing_branches(connection, rows, highest), Ok(0));
+    if !is_missing && unlisted.is_empty() {
+        return Ok(unlisted);
     }
+    // The branches that lost their rows are known from their steps.
+    let listed = CheckedBranches { ids, ..CheckedBranches::default() };
+    let mut lost: Vec<_> = check_steps(connection, &mut CheckProgress::default(), &listed)?.into_iter().collect();
+    lost.sort();
+    if !lost.is_empty() {
+        unlisted.retain(|unlisted| unlisted.branch.is_some());
+    }
+    let no_row = |branch: BranchId| format!("there are steps of the session {}, and no row", branch.short());
+    unlisted.extend(lost.into_iter().map(|id| entry(Some(id), "table branches".to_owned(), no_row(id))));
+    if unlisted.is_empty() {
+        unlisted.push(entry(None, "table branches".to_owned(), "sessions are missing".to_owned()));
+    }
+    Ok(unlisted)
 }
 
 /// The readable steps of a session.

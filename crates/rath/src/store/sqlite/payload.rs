@@ -12,24 +12,43 @@ use super::step_row::SEAL_BYTES;
 const BYTES: u8 = 0;
 const TEXT: u8 = 1;
 const ERASED: u8 = 2;
+/// It was lost before its step was stored here.
+const LOST: u8 = 3;
 
 /// The state of a payload in the table.
 pub(super) enum StoredPayload {
     Good(Payload),
     Erased,
+    Lost,
     Missing,
     Changed,
     Unreadable(rusqlite::Error),
 }
 
-/// Inserts a payload, unless it is there. An erased payload is restored.
+/// Inserts a payload, unless it is there. An erased or lost payload is restored.
 pub(super) fn insert(connection: &Connection, digest: Digest, payload: &Payload) -> rusqlite::Result<()> {
     let kind = if matches!(payload, Payload::Text(_)) { TEXT } else { BYTES };
     let sql = "INSERT INTO payloads(digest, state, data) VALUES (?1, ?2, ?3)
-               ON CONFLICT(digest) DO UPDATE SET state = excluded.state, data = excluded.data WHERE state = ?4";
-    let (state, erased) = (state(digest, kind), state(digest, ERASED));
-    let values = params![&digest.0[..], &state[..], payload.bytes(), &erased[..]];
+               ON CONFLICT(digest) DO UPDATE SET state = excluded.state, data = excluded.data WHERE state IN (?4, ?5)";
+    let [state, erased, lost] = [kind, ERASED, LOST].map(|kind| state(digest, kind));
+    let values = params![&digest.0[..], &state[..], payload.bytes(), &erased[..], &lost[..]];
     connection.prepare_cached(sql)?.execute(values).map(|_| ())
+}
+
+/// Notes that a payload was lost before its step was stored here, unless it is there: then its loss is no damage of this store.
+pub(super) fn insert_lost(connection: &Connection, digest: Digest) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO payloads(digest, state, data) VALUES (?, ?, x'') ON CONFLICT(digest) DO NOTHING";
+    connection.prepare_cached(sql)?.execute(params![&digest.0[..], &state(digest, LOST)[..]]).map(|_| ())
+}
+
+/// Stores a payload again that was lost or changed. Returns false if it is there, or was erased.
+pub(super) fn restore(connection: &Connection, digest: Digest, payload: &Payload) -> rusqlite::Result<bool> {
+    if matches!(read(connection, &digest)?, StoredPayload::Good(_) | StoredPayload::Erased) {
+        return Ok(false);
+    }
+    connection.prepare_cached("DELETE FROM payloads WHERE digest = ?")?.execute([&digest.0[..]])?;
+    insert(connection, digest, payload)?;
+    Ok(true)
 }
 
 /// Erases the content of a payload. Its row stays, so that it counts as erased and not as lost.
@@ -47,6 +66,7 @@ pub(super) fn read(connection: &Connection, digest: &Digest) -> rusqlite::Result
         let is_same = || Digest::compute(data) == *digest;
         Ok(match (kind, std::str::from_utf8(data)) {
             (Some(ERASED), _) => StoredPayload::Erased,
+            (Some(LOST), _) => StoredPayload::Lost,
             (Some(TEXT), Ok(text)) if is_same() => StoredPayload::Good(Payload::Text(text.into())),
             (Some(BYTES), _) if is_same() => StoredPayload::Good(Payload::Bytes(data.into())),
             _ => StoredPayload::Changed,

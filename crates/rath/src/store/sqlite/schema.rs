@@ -7,9 +7,10 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::super::registry::Create;
-use super::super::{NO_STORE_HINT, failed};
+use super::super::{NO_STORE_HINT, failed, unwritable_hint};
 use super::database_file::DatabaseFile;
 use super::transaction::TransactionError;
+use super::wal;
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
 /// The version of the tables.
@@ -68,6 +69,8 @@ pub(super) enum OpenMode {
     ReadOnly,
     /// Without locks and without a WAL: for a directory that cannot be written to.
     Immutable,
+    /// A copy in memory, with the transactions in the WAL: for a directory that cannot be written to.
+    Copy,
 }
 
 /// A connection of a store.
@@ -91,6 +94,11 @@ impl StoreConnection {
         Ok(StoreConnection { connection, _file: Some(DatabaseFile::open(path)?) })
     }
 
+    /// Creates a connection to a copy of a database that is lost.
+    pub(super) fn to_copy(connection: Connection) -> Self {
+        StoreConnection { connection, _file: None }
+    }
+
     /// Creates a connection to a database in memory.
     pub(super) fn in_memory() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory().and_then(set_up)?;
@@ -108,8 +116,25 @@ pub(super) fn connect(path: &Path, access: OpenMode) -> rusqlite::Result<Connect
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
             Connection::open_with_flags(immutable_uri(path), flags)?
         }
+        OpenMode::Copy => {
+            let file = DatabaseFile::open(path);
+            let content = file.and_then(|file| wal::read_with_wal(Some(&file), &wal_path(path)));
+            return connect_to_copy(&content.map_err(cannot_open)?);
+        }
     };
     set_up(connection)
+}
+
+/// Opens a connection to the content of a database, for reading.
+pub(super) fn connect_to_copy(content: &[u8]) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_in_memory()?;
+    connection.deserialize_read_exact("main", content, content.len(), true)?;
+    set_up(connection)
+}
+
+fn cannot_open(error: std::io::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(error.to_string()))
 }
 
 fn set_up(connection: Connection) -> rusqlite::Result<Connection> {
@@ -187,14 +212,35 @@ pub(super) fn empty_if_zero(path: &Path, file: &DatabaseFile) -> std::io::Result
     Ok(())
 }
 
-/// Reads and checks the header of a file before SQLite opens it. The header of a new file is empty.
-pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, create: Create) -> Result<Vec<u8>> {
-    // SQLite would delete the WAL.
-    if length(path) == 0 && length(&wal_path(path)) > 0 {
+/// Returns the error for a database that is missing or empty although it has a WAL, which SQLite would delete.
+pub(super) fn lost_database(path: &Path, uri: &str) -> Option<StoreError> {
+    (length(path) == 0 && length(&wal_path(path)) > 0).then(|| {
         let message =
             format!("{uri} is missing or empty, and the file that ends in `-wal` beside it holds its newest steps");
-        return Err(StoreError::new(StoreErrorKind::Damaged, message).with_hint("put the database back beside it"));
+        StoreError::new(StoreErrorKind::Damaged, message).with_hint("put the database back beside it")
+    })
+}
+
+/// Moves a journal away that does not belong to the database: SQLite would write the content of the journal to it.
+///
+/// A store has a WAL. It has a journal only while its first page is written.
+pub(super) fn move_foreign_journal(path: &Path, header: &[u8]) -> std::io::Result<()> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    let has_wal = header.get(18..20).is_some_and(|versions| versions.contains(&2));
+    if !has_wal || length(path) <= PAGE_BYTES as u64 || !Path::new(&journal).try_exists()? {
+        return Ok(());
     }
+    let mut aside = journal.clone();
+    aside.push(format!(".foreign-{}", uuid::Uuid::now_v7().simple()));
+    match std::fs::rename(&journal, &aside) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        moved => moved,
+    }
+}
+
+/// Reads and checks the header of a file before SQLite opens it. The header of a new file is empty.
+pub(super) fn read_header(path: &Path, uri: &str, file: Option<&DatabaseFile>, create: Create) -> Result<Vec<u8>> {
     let Some(file) = file else { return Ok(Vec::new()) };
     let header = file.read_start(HEADER_BYTES).map_err(|error| failed(uri, "read", error))?;
     // An empty file is a store that is being created, or was about to be.
@@ -285,7 +331,7 @@ fn length(path: &Path) -> u64 {
 }
 
 /// Returns the path of the WAL of a database.
-fn wal_path(database: &Path) -> PathBuf {
+pub(super) fn wal_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
     name.into()
@@ -293,7 +339,7 @@ fn wal_path(database: &Path) -> PathBuf {
 
 /// Makes an error that names the store from an error of SQLite.
 pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusqlite::Error) -> StoreError {
-    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, NotADatabase};
+    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, DiskFull, NotADatabase};
     if let rusqlite::Error::InvalidColumnType(..) = error {
         return StoreError::new(StoreErrorKind::Damaged, format_args!("{uri} is damaged: {error}"));
     }
@@ -307,6 +353,10 @@ pub(super) fn describe(uri: &str, path: Option<&Path>, action: &str, error: rusq
                 if action == "open" { damaged } else { damaged.with_hint("`rath salvage` copies what is good") }
             }
         },
+        Some(DiskFull) => {
+            let full = failed_in_sqlite(uri, action, &error);
+            unwritable_hint(std::io::ErrorKind::StorageFull).into_iter().fold(full, StoreError::with_hint)
+        }
         Some(DatabaseBusy) => {
             StoreError::new(StoreErrorKind::Store, format_args!("cannot use {uri}: another process keeps it locked"))
                 .with_hint("see whether a process that writes to it was stopped")

@@ -384,8 +384,13 @@ impl Transaction<'_> {
 
     /// Inserts one step and its payloads. Returns its place.
     fn step(&mut self, step: &Step, json: &[u8], totals: &[u8], rows: &StepPlaces) -> Result<u64, TransactionError> {
-        for (digest, payload) in step.chunk().payloads() {
-            payload::insert(self.connection, digest, &payload)?;
+        let payloads = step.chunk().payloads();
+        for (digest, payload) in &payloads {
+            payload::insert(self.connection, *digest, payload)?;
+        }
+        let digests = step.chunk().payload_digests();
+        for digest in digests.into_iter().filter(|digest| payloads.iter().all(|(known, _)| known != digest)) {
+            payload::insert_lost(self.connection, digest)?;
         }
         let mut places = [0; 2];
         for (nth, link) in step.parents().iter().enumerate().take(2) {
