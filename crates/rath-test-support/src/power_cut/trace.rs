@@ -41,31 +41,36 @@ pub(super) fn run(command: &Command, log: &Path) -> Option<Vec<SysCall>> {
     Some(parse(&log))
 }
 
-/// Parses a log. A call that was interrupted by that of another thread counts from its end; a close counts from its beginning,
-/// since another thread may get the number of the descriptor before the close returns.
+/// Parses a log. A call that was interrupted by that of another thread counts from its end, because what it did may not be
+/// durable if the other call synced it.
+///
+/// Two calls count from their beginning: another thread may get the number of a descriptor before its close returns, and may use
+/// a directory before the call returns that makes it.
 fn parse(log: &str) -> Vec<SysCall> {
-    let mut unfinished: HashMap<&str, &str> = HashMap::new();
-    let mut calls = Vec::new();
+    // The text so far of each interrupted call, and its place among the calls if it counts from its beginning.
+    let mut unfinished: HashMap<&str, (&str, Option<usize>)> = HashMap::new();
+    let mut calls: Vec<Option<SysCall>> = Vec::new();
     for line in log.lines() {
         let Some((process, text)) = line.split_once(' ') else { continue };
         let text = text.trim_start();
         if let Some(begun) = text.strip_suffix(" <unfinished ...>") {
-            if begun.starts_with("close(") {
-                calls.extend(parse_call(&format!("{begun}) = 0")));
-            }
-            unfinished.insert(process, begun);
+            let counts_from_beginning = ["close(", "mkdir(", "mkdirat("].iter().any(|name| begun.starts_with(name));
+            let place = counts_from_beginning.then_some(calls.len());
+            calls.extend(place.map(|_| None));
+            unfinished.insert(process, (begun, place));
         } else if let Some(rest) = text.strip_prefix("<... ") {
             let (_, rest) = rest.split_once(" resumed>").expect("the end of a call");
-            let begun = unfinished.remove(process).expect("the beginning of a call");
-            if begun.starts_with("close(") {
-                continue;
+            let (begun, place) = unfinished.remove(process).expect("the beginning of a call");
+            let call = parse_call(&format!("{begun}{rest}"));
+            match place {
+                Some(place) => calls[place] = call,
+                None => calls.push(call),
             }
-            calls.extend(parse_call(&format!("{begun}{rest}")));
         } else {
-            calls.extend(parse_call(text));
+            calls.push(parse_call(text));
         }
     }
-    calls
+    calls.into_iter().flatten().collect()
 }
 
 fn parse_call(text: &str) -> Option<SysCall> {
