@@ -142,7 +142,7 @@ fn every_version_that_a_recorded_step_names_is_there_after_a_power_cut() {
     for kind in KINDS {
         let store = "project/.rath";
         let Some(run) = RecordedRun::new("store::power_cut::versions::child", kind, store) else { return };
-        run.check(&format!("versions, {kind}"), states(20), |uri, state| block_on(check(uri, &state.notes)));
+        run.check(&format!("versions, {kind}"), states(10), |uri, state| block_on(check(uri, &state.notes)));
     }
 }
 
