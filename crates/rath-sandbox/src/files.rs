@@ -9,7 +9,13 @@ use std::fmt;
 pub const RATH_DIR: &str = ".rath";
 
 /// The beginning of the names of temporary files. A UUID and `.tmp` follow.
-pub(crate) const TEMP_FILE_PREFIX: &str = ".rath-";
+const TEMP_FILE_PREFIX: &str = ".rath-";
+
+/// Returns a name for a temporary file that no other process uses.
+#[cfg(unix)]
+pub(crate) fn temporary_name() -> String {
+    format!("{TEMP_FILE_PREFIX}{}.tmp", uuid::Uuid::now_v7().simple())
+}
 
 /// Returns true if a name is that of a temporary file of [`Root::write`](crate::Root::write).
 ///

@@ -331,7 +331,8 @@ impl SandboxBackend for Isolated {
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (path, bytes, cancel) = (path.to_owned(), bytes.to_owned(), CancelOnDrop::default());
         let flag = cancel.flag();
-        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag)).await
+        let staging = self.options.staging.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag, staging.as_deref())).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
@@ -384,6 +385,10 @@ impl SandboxBackend for Isolated {
         if !kept_out.contains(&path) {
             kept_out.push(path);
         }
+    }
+
+    fn stage_in(&self, directory: &Path) {
+        *self.options.staging.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory.to_owned());
     }
 
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {

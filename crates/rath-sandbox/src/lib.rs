@@ -206,6 +206,11 @@ pub trait SandboxBackend: Send + Sync + 'static {
     fn keep_out(&self, path: &Path) {
         let _ = path;
     }
+
+    /// Creates temporary files in this directory of this machine from now on, where the backend can: see [`Sandbox::stage_in`].
+    fn stage_in(&self, directory: &Path) {
+        let _ = directory;
+    }
 }
 
 impl Sandbox {
@@ -301,6 +306,15 @@ impl Sandbox {
     pub fn keep_out(&self, path: &Path) {
         self.0.keep_out(path);
     }
+
+    /// Creates the temporary files of [`write`](Self::write) in this directory of this machine from now on, if it is on the file
+    /// system of the file that is written. Otherwise they are beside that file, and a file `NAME.note` in the directory holds
+    /// their path meanwhile. This holds in the sandboxes that [`with_directory`](Self::with_directory) returned too.
+    ///
+    /// The caller removes both if the process is killed.
+    pub fn stage_in(&self, directory: &Path) {
+        self.0.stage_in(directory);
+    }
 }
 
 #[cfg(all(unix, feature = "process"))]
@@ -338,6 +352,7 @@ trait ErasedBackend: Send + Sync {
     fn directory(&self) -> Option<&Path>;
     fn with_directory(&self, directory: &Path) -> Option<Sandbox>;
     fn keep_out(&self, path: &Path);
+    fn stage_in(&self, directory: &Path);
 }
 
 impl<B: SandboxBackend> ErasedBackend for B {
@@ -383,5 +398,9 @@ impl<B: SandboxBackend> ErasedBackend for B {
 
     fn keep_out(&self, path: &Path) {
         SandboxBackend::keep_out(self, path);
+    }
+
+    fn stage_in(&self, directory: &Path) {
+        SandboxBackend::stage_in(self, directory);
     }
 }

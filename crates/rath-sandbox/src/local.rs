@@ -39,6 +39,8 @@ pub struct Local {
     env: Vec<(String, String)>,
     max_output_bytes: u64,
     spool: Arc<Spool>,
+    /// The directory for temporary files.
+    staging: Arc<Mutex<Option<PathBuf>>>,
     opened: Arc<Mutex<Option<Arc<OpenLocal>>>>,
 }
 
@@ -64,6 +66,7 @@ impl Local {
             env: Vec::new(),
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
             spool: Arc::new(Spool::new(None)),
+            staging: Arc::default(),
             opened: Arc::default(),
         };
         local.with_uri()
@@ -196,7 +199,8 @@ impl SandboxBackend for Local {
     async fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (path, bytes, cancel) = (path.to_owned(), bytes.to_owned(), CancelOnDrop::default());
         let flag = cancel.flag();
-        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag)).await
+        let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.with_open(move |open| open.root.write_unless(&path, &bytes, &flag, staging.as_deref())).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<DirEntry>> {
@@ -234,6 +238,10 @@ impl SandboxBackend for Local {
         Some(&self.directory)
     }
 
+    fn stage_in(&self, directory: &Path) {
+        *self.staging.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory.to_owned());
+    }
+
     fn with_directory(&self, directory: &Path) -> Option<Sandbox> {
         let other = Local {
             directory: directory.to_owned(),
@@ -242,6 +250,7 @@ impl SandboxBackend for Local {
             env: self.env.clone(),
             max_output_bytes: self.max_output_bytes,
             spool: self.spool.clone(),
+            staging: self.staging.clone(),
             opened: Arc::default(),
         };
         Some(Sandbox::new(other.with_uri()))

@@ -1,22 +1,24 @@
 //! Access to files that is confined to one directory.
 
+mod replace;
 mod resolve;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use self::replace::NewContent;
 use self::resolve::{
     PathError, ResolvedPath, Target, enter, file_type, is_rath_dir, race_or_errno, requires_directory,
 };
-use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, TEMP_FILE_PREFIX, is_temporary_name};
+use super::files::{ByteRange, DirEntry, FileKind, RATH_DIR, is_temporary_name};
 use super::private_paths::private_paths_in;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -112,11 +114,19 @@ impl Root {
     /// A concurrent reader gets the old content or the new one, never a mixture. An existing file keeps its permissions
     /// and, where that is allowed, its owner. Other hard links to it keep the old content.
     pub fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.write_unless(path, bytes, &AtomicBool::new(false))
+        self.write_unless(path, bytes, &AtomicBool::new(false), None)
     }
 
-    /// Writes a file as [`write`](Self::write) does, unless the flag is set before the new file gets its name.
-    pub(crate) fn write_unless(&self, path: &str, bytes: &[u8], is_cancelled: &AtomicBool) -> Result<()> {
+    /// Writes a file as [`write`](Self::write) does, unless the flag is set before the new file gets its name. The temporary file is
+    /// created in `staging` if possible, and beside the file otherwise.
+    pub(crate) fn write_unless(
+        &self,
+        path: &str,
+        bytes: &[u8],
+        is_cancelled: &AtomicBool,
+        staging: Option<&Path>,
+    ) -> Result<()> {
+        let new = NewContent { bytes, is_cancelled, staging };
         self.attempt("write", path, || match self.find_to_write(path)?.target {
             Target::Directory(_) => Err(Errno::ISDIR.into()),
             Target::Missing { .. } if requires_directory(path) => Err(Errno::ISDIR.into()),
@@ -129,7 +139,7 @@ impl Root {
                     Err(Errno::TXTBSY) => {}
                     Err(errno) => return Err(race_or_errno(errno)),
                 }
-                replace_file(directory.as_fd(), &name, bytes, Some(&stat), is_cancelled)
+                new.replace(directory.as_fd(), &name, Some(&stat))
             }
             Target::Missing { mut directory, mut names } => {
                 let name = names.pop().expect("a missing path has a name");
@@ -139,7 +149,7 @@ impl Root {
                         Err(errno) => return Err(errno.into()),
                     }
                 }
-                replace_file(directory.as_fd(), &name, bytes, None, is_cancelled)
+                new.replace(directory.as_fd(), &name, None)
             }
         })
     }
@@ -300,55 +310,6 @@ fn cannot_open(path: &Path, error: std::io::Error) -> Error {
         .because(error)
 }
 
-/// A new file in the directory of the file that it will replace. It is removed on drop unless it was renamed.
-struct TempFile<'a> {
-    directory: BorrowedFd<'a>,
-    name: String,
-    file: File,
-}
-
-impl<'a> TempFile<'a> {
-    fn create(directory: BorrowedFd<'a>, mode: Mode) -> Result<Self, Errno> {
-        let name = format!("{TEMP_FILE_PREFIX}{}.tmp", uuid::Uuid::now_v7().simple());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, &name, flags, mode)?.into();
-        Ok(TempFile { directory, name, file })
-    }
-}
-
-impl Drop for TempFile<'_> {
-    fn drop(&mut self) {
-        // Fails after the rename, since the name is gone.
-        let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
-    }
-}
-
-/// Writes a new file to a directory and renames it over the old one, if there is one.
-fn replace_file(
-    directory: BorrowedFd<'_>,
-    name: &OsStr,
-    bytes: &[u8],
-    old: Option<&Stat>,
-    is_cancelled: &AtomicBool,
-) -> Result<(), PathError> {
-    // The old file may be private, so the new one is until it has the permissions of the old one.
-    let mut temp = TempFile::create(directory, Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 }))?;
-    temp.file.write_all(bytes).map_err(to_errno)?;
-    if let Some(old) = old {
-        let new = rustix::fs::fstat(&temp.file)?;
-        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid) {
-            let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
-            let _ = rustix::fs::fchown(&temp.file, Some(owner.0), Some(owner.1));
-        }
-        rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
-    }
-    if is_cancelled.load(SeqCst) {
-        return Err(Errno::CANCELED.into());
-    }
-    rustix::fs::renameat(directory, &temp.name, directory, name)?;
-    Ok(())
-}
-
 fn read_range(mut file: File, range: ByteRange) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if i64::try_from(range.offset).is_ok() {
@@ -414,7 +375,7 @@ mod tests {
         let root = Root::open(directory.path()).expect("it is there");
         root.write("there.txt", b"old").expect("it is written");
         for path in ["there.txt", "new.txt"] {
-            root.write_unless(path, b"new", &AtomicBool::new(true)).expect_err("it is cancelled");
+            root.write_unless(path, b"new", &AtomicBool::new(true), None).expect_err("it is cancelled");
         }
         let names: Vec<_> = root.list(".").expect("a list").into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["there.txt"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::objects::unique_name;
+use crate::temporaries::unique_name;
 use crate::{Snapshot, Workspace, paths};
 
 impl Workspace {

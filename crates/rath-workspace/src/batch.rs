@@ -37,7 +37,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn put(&self, kind: ObjectKind, content: &[u8]) -> Result<Option<ObjectId>> {
         let Some(id) = hash_object(kind, content) else { return Ok(None) };
         // The empty tree is not stored: git knows it without.
-        if id != EMPTY_TREE && self.is_new(id, kind) {
+        if id != EMPTY_TREE && !self.objects.discards() && self.is_new(id, kind) {
             self.add(id, kind, content)?;
         }
         Ok(Some(id))
@@ -76,7 +76,7 @@ impl<'a> Batch<'a> {
         }
         if state.pack.is_none() {
             self.objects.check_writable()?;
-            let mut pack = PackWriter::create(&self.objects.folder().join("objects")).map_err(failed)?;
+            let mut pack = PackWriter::create(self.objects).map_err(failed)?;
             for (id, kind, content) in std::mem::take(&mut state.loose) {
                 pack.add(id, &PackedObject::new(kind, &content).map_err(failed)?).map_err(failed)?;
             }

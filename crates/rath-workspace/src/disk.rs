@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,6 +24,17 @@ pub(crate) const CAN_SHARE_BLOCKS: bool = cfg!(target_os = "linux");
 /// Fails on a platform without versions of directories.
 pub(crate) fn check_platform() -> Result<()> {
     Ok(())
+}
+
+/// Returns true if a path leads to an open file.
+pub(crate) fn is_same_file(file: &File, path: &Path) -> bool {
+    let (open, named) = (file.metadata(), std::fs::symlink_metadata(path));
+    open.is_ok_and(|open| named.is_ok_and(|named| (open.dev(), open.ino()) == (named.dev(), named.ino())))
+}
+
+/// Returns the path that bytes stand for.
+pub(crate) fn path_from_bytes(bytes: &[u8]) -> PathBuf {
+    std::ffi::OsStr::from_bytes(bytes).into()
 }
 
 /// Opens a directory that the user named, and follows symbolic links.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::dir::Stat;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,6 +25,14 @@ fn message() -> String {
 
 fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, message())
+}
+
+pub(crate) fn is_same_file(_file: &File, _path: &Path) -> bool {
+    true
+}
+
+pub(crate) fn path_from_bytes(bytes: &[u8]) -> PathBuf {
+    String::from_utf8_lossy(bytes).into_owned().into()
 }
 
 pub(crate) fn open_root(_path: &Path) -> io::Result<Handle> {

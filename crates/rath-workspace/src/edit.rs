@@ -107,8 +107,8 @@ impl Objects {
 
     /// Writes a tree to a temporary directory, which is removed when the result is dropped.
     pub fn temp_checkout(&self, tree: TreeId) -> Result<TempCheckout> {
-        let folder = self.folder().join("fresh").join(objects::unique_name());
-        let checkout = TempCheckout(folder);
+        let path = self.temporaries().path().map_err(|error| objects::io_error(self.folder(), "write to", error))?;
+        let checkout = TempCheckout(path);
         self.checkout(tree, checkout.path())?;
         Ok(checkout)
     }

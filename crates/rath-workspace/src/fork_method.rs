@@ -30,7 +30,9 @@ impl ForkMethod {
     /// between two unnamed files.
     pub fn detect(directory: &Path) -> Self {
         let own = directory.join(".rath");
-        if crate::overlay::can_mount(if own.is_dir() { &own } else { directory }) {
+        let folder = if own.is_dir() { &own } else { directory };
+        // The trial leaves no mount if this process is killed, and the name is that of a temporary.
+        if crate::overlay::can_mount(&folder.join(format!(".rath-{}.tmp", crate::temporaries::unique_name()))) {
             return ForkMethod::Overlay;
         }
         match crate::disk::can_share_blocks(directory) {

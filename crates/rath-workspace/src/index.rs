@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::change::UntrackedReason;
 use crate::dir::{Dir, DirEntry, EntryKind, Stat};
+use crate::temporaries::Temporaries;
 use crate::tree::{Mode, ObjectId};
 use crate::{disk, objects};
 
@@ -40,7 +41,13 @@ pub(crate) struct LoadedIndex {
 }
 
 /// Writes an index. The file is replaced as a whole.
-pub(crate) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std::io::Result<()> {
+pub(crate) fn write(
+    path: &Path,
+    temporaries: &Temporaries,
+    key: &IndexKey,
+    dir: &Dir,
+    synced: bool,
+) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(1 << 16);
     write_header(&mut bytes, key);
     bytes.push(u8::from(synced));
@@ -56,7 +63,7 @@ pub(crate) fn write(path: &Path, key: &IndexKey, dir: &Dir, synced: bool) -> std
     bytes.extend_from_slice(checksum.as_bytes());
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder)?;
-    objects::write_new(folder, path, &bytes)
+    temporaries.write_new(path, &bytes)
 }
 
 /// Removes an index, if there is one.
@@ -87,6 +94,14 @@ pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
     let trusted_before = if is_this_boot { i64::MAX } else { written_at.saturating_sub(WRITTEN_BACK_AFTER) };
     let dir = read_dirs(&mut rest, trusted_before)?;
     rest.is_empty().then_some(LoadedIndex { dir, synced })
+}
+
+/// Returns the tree of the directory that an index describes; none if it is damaged.
+pub(crate) fn tree_of(path: &Path) -> Option<ObjectId> {
+    let bytes = objects::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
+    let header = MAGIC.len() + 16 + 8 + 8 + 1 + 36;
+    let mut rest = bytes.strip_prefix(MAGIC)?.get(header - MAGIC.len()..)?;
+    read_dir(&mut rest).map(|(dir, _)| dir.tree())
 }
 
 fn write_header(bytes: &mut Vec<u8>, key: &IndexKey) {

@@ -50,6 +50,7 @@
 //! | return single files to their state before | [`Workspace::back_up`], then [`Workspace::recover`] |
 //! | work on several versions at once | [`Workspace::fork`] |
 //! | combine versions | [`Objects::merge`], [`Objects::with_paths`], [`Objects::with_version`], [`Objects::with_content`] |
+//! | remove versions that nothing names | [`Collector`] |
 //! | find the origin of a line | [`Objects::blame`] |
 //! | find the version that broke something | [`Bisect`] |
 //!
@@ -104,6 +105,7 @@ mod blame;
 mod change;
 mod changes;
 mod checkout;
+mod collector;
 mod dir;
 mod dir_node;
 #[cfg(unix)]
@@ -113,6 +115,7 @@ mod disk;
 mod disk;
 mod edit;
 mod error;
+mod folder_lock;
 mod fork_method;
 mod glob;
 mod ignore;
@@ -135,6 +138,7 @@ mod queries;
 mod recover;
 mod rename;
 mod restore;
+mod temporaries;
 #[cfg(all(test, unix))]
 mod tests;
 mod tree;
@@ -144,6 +148,7 @@ pub use self::backup::{BackupScope, Backups};
 pub use self::bisect::{Bisect, Verdict};
 pub use self::blame::{BlamedLine, Revision};
 pub use self::change::{ChangeKind, Digest, FileChange, UntrackedReason};
+pub use self::collector::{CollectMode, Collector, FileCount, Garbage};
 pub use self::edit::TempCheckout;
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::fork_method::ForkMethod;
@@ -335,8 +340,7 @@ impl Workspace {
     /// Applies changes to the files of a snapshot.
     fn apply(&self, now: &Snapshot, changed: &[changes::TreeChange]) -> Result<()> {
         let root = self.open_root()?;
-        let staging = self.index.parent().unwrap_or(&self.root);
-        Restore { objects: &self.objects, root: &root, dir: &now.dir, staging }.run(changed)
+        Restore { objects: &self.objects, root: &root, root_path: &self.root, dir: &now.dir }.run(changed)
     }
 
     /// Makes the tracked files equal to those of a snapshot again.
@@ -397,14 +401,11 @@ impl Workspace {
         let (known, overlay) = match overlay::fork(&self.objects, id, into, &self.index_key()?, source())? {
             Some((overlay, known)) => (known, Some(overlay)),
             None => {
-                // The directory appears as a whole or not at all.
-                let temp = objects::temp_path(into.parent().unwrap_or(into));
-                let result = checkout::checkout(&self.objects, id, &temp, source()).and_then(|known| {
-                    std::fs::rename(&temp, into).map_err(|error| objects::io_error(into, "write to", error))?;
-                    Ok(known)
-                });
-                let _ = std::fs::remove_dir_all(&temp);
-                (Some(result?), None)
+                if let Some(parent) = into.parent() {
+                    std::fs::create_dir_all(parent).map_err(|error| objects::io_error(into, "write to", error))?;
+                }
+                let checkout = |temp: &Path| checkout::checkout(&self.objects, id, temp, source());
+                (Some(self.objects.temporaries().place(into, checkout)?), None)
             }
         };
         let (root, index) = (into.to_owned(), index.to_owned());
@@ -435,14 +436,15 @@ impl Workspace {
 
     /// Writes the index. Dropping a workspace does this too. If the name of a file holds a secret, there is no index.
     pub fn save(&mut self) -> Result<()> {
-        let Some(known) = self.known.as_ref().filter(|_| self.unsaved) else { return Ok(()) };
+        let is_stored = self.unsaved && !self.objects.discards();
+        let Some(known) = self.known.as_ref().filter(|_| is_stored) else { return Ok(()) };
         if self.secret_finder.as_ref().is_some_and(|find| known.has_names(&**find)) {
             self.unsaved = false;
             return index::remove(&self.index)
                 .map_err(|error| objects::io_error(&self.index, "remove the index", error));
         }
         let synced = self.objects.is_synced();
-        index::write(&self.index, &self.index_key()?, known, synced)
+        index::write(&self.index, self.objects.temporaries(), &self.index_key()?, known, synced)
             .map_err(|error| objects::io_error(&self.index, "write the index", error))?;
         self.unsaved = false;
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use flate2::Compression;
@@ -12,17 +12,22 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
 use crate::change::Digest;
+use crate::collector::CollectMode;
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::folder_lock::FolderLock;
 use crate::pack::Pack;
+use crate::temporaries::{self, Temporaries};
 use crate::tree::{EMPTY_TREE, ObjectId};
 
 /// Versions of directories, stored as git objects in a folder.
 ///
 /// The folder is a bare git repository without references, so `git --git-dir FOLDER diff TREE TREE` works on it; this
 /// crate never runs git. Clones share one handle, and several processes may use one folder at the same time: an object
-/// is written to a temporary file and then renamed, and objects are never changed or removed. One whose content does not
-/// match its id is written anew.
+/// is written to a temporary file and then renamed, and objects are never changed. One whose content does not match its id is
+/// written anew. Objects are removed by [`Collector`](crate::Collector) only, while no handle on the folder exists.
+///
+/// Opening a folder removes the temporary files of processes that were killed.
 ///
 /// ```
 /// use rath_workspace::{Objects, Workspace};
@@ -49,7 +54,10 @@ struct ObjectsInner {
     folder: PathBuf,
     /// Identifies this folder; another folder at the same path has another identity.
     identity: [u8; 16],
-    is_read_only: bool,
+    storing: Storing,
+    temporaries: Temporaries,
+    /// Held as long as the handle: objects are removed only while no other handle exists.
+    _lock: Option<FolderLock>,
     packs: RwLock<Packs>,
     /// The written files that may not have reached the disk.
     unsynced: Mutex<PendingSync>,
@@ -62,6 +70,16 @@ struct ObjectsInner {
     digests: Mutex<HashMap<ObjectId, Digest>>,
     /// The objects that this process wrote or found intact.
     intact: Mutex<HashSet<ObjectId>>,
+}
+
+/// The treatment of objects that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    Write,
+    /// The folder was opened for reading only.
+    Refuse,
+    /// Trees of directories are computed, and not stored.
+    Discard,
 }
 
 /// The packs that are known.
@@ -141,33 +159,65 @@ impl Objects {
     /// Fails with [`ErrorKind::Directory`] on a platform other than Unix.
     pub fn open(folder: &Path) -> Result<Self> {
         disk::check_platform()?;
+        let lock = FolderLock::share(folder).map_err(|error| io_error(folder, "open the versions in", error))?;
+        Objects::open_locked(folder, lock)
+    }
+
+    /// Opens a folder that exists. No other process uses it as long as the handle exists, and what is written through the handle
+    /// is not stored. None while the folder is in use.
+    pub(crate) fn open_exclusive(folder: &Path, mode: CollectMode) -> Result<Option<Self>> {
+        disk::check_platform()?;
+        let lock = FolderLock::try_exclusive(folder).map_err(|error| io_error(folder, "lock", error))?;
+        let Some(lock) = lock else { return Ok(None) };
+        let temporaries = Temporaries::new(folder);
+        if mode == CollectMode::Remove {
+            temporaries::sweep(folder);
+            remove_stale_files(folder);
+        }
+        // A folder without an identity has no indexes.
+        let identity = read_identity(folder).unwrap_or_default();
+        Objects::with_identity(folder, (identity, Storing::Discard), temporaries, Some(lock)).map(Some)
+    }
+
+    fn open_locked(folder: &Path, lock: FolderLock) -> Result<Self> {
         let failed = |error| io_error(folder, "open the versions in", error);
         for part in ["objects/pack", "objects/info", "refs"] {
             fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
+        temporaries::sweep(folder);
+        remove_stale_files(folder);
+        let temporaries = Temporaries::new(folder);
         for (name, text) in [("config", CONFIG), ("HEAD", "ref: refs/heads/none\n")] {
             let path = folder.join(name);
             // A power cut may leave a name without its content.
             if fs::metadata(&path).map_or(0, |file| file.len()) < text.len() as u64 {
-                write_new(folder, &path, text.as_bytes()).map_err(failed)?;
+                temporaries.write_new(&path, text.as_bytes()).map_err(failed)?;
             }
         }
-        remove_stale_files(folder);
-        let identity = identity(folder).map_err(failed)?;
-        Objects::with_identity(folder, Some(identity))
+        let identity = identity(folder, &temporaries).map_err(failed)?;
+        Objects::with_identity(folder, (identity, Storing::Write), temporaries, Some(lock))
     }
 
     /// Opens a folder that exists, for reading only.
     pub fn open_read_only(folder: &Path) -> Result<Self> {
         disk::check_platform()?;
-        Objects::with_identity(folder, None)
+        // Where the lock file cannot be opened, objects cannot be removed either.
+        let lock = FolderLock::share_existing(folder).ok().flatten();
+        Objects::with_identity(folder, ([0; 16], Storing::Refuse), Temporaries::new(folder), lock)
     }
 
-    fn with_identity(folder: &Path, identity: Option<[u8; 16]>) -> Result<Self> {
+    fn with_identity(
+        folder: &Path,
+        (identity, storing): ([u8; 16], Storing),
+        temporaries: Temporaries,
+        lock: Option<FolderLock>,
+    ) -> Result<Self> {
         let objects = Objects(Arc::new(ObjectsInner {
             folder: folder.to_owned(),
-            identity: identity.unwrap_or_default(),
-            is_read_only: identity.is_none(),
+            identity,
+            storing,
+            temporaries,
+            _lock: lock,
             packs: RwLock::default(),
             unsynced: Mutex::new(PendingSync::Files(Vec::new())),
             are_directories_synced: AtomicBool::new(false),
@@ -178,6 +228,32 @@ impl Objects {
         }));
         objects.refresh_packs()?;
         Ok(objects)
+    }
+
+    /// Returns the temporaries of this opening.
+    pub(crate) fn temporaries(&self) -> &Temporaries {
+        &self.0.temporaries
+    }
+
+    /// Returns a directory for temporary files, which the next opening of the folder removes if this process is killed.
+    ///
+    /// A file `NAME.note` in it that holds the path of a file `.rath-UUID.tmp` makes the next opening remove that file too.
+    pub fn temp_directory(&self) -> Result<PathBuf> {
+        self.check_writable()?;
+        self.0.temporaries.directory().map_err(|error| io_error(&self.0.folder, "write to", error))
+    }
+
+    /// Writes a file, which appears as a whole or not at all.
+    pub fn write_file(&self, path: &Path, content: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.0.temporaries.write_new(path, content).map_err(|error| io_error(path, "write", error))
+    }
+
+    /// Puts the forks in a directory in order that processes which were killed left there: an unfinished fork is removed, and one
+    /// that nobody uses is unmounted. Forks in use are left alone.
+    pub fn sweep_forks(&self, directory: &Path) {
+        crate::overlay::sweep(directory);
+        remove_old_temporaries(directory);
     }
 
     /// Returns the folder that holds the objects.
@@ -210,7 +286,10 @@ impl Objects {
     /// Returns true if an overlay can be mounted in this folder.
     #[cfg(target_os = "linux")]
     pub(crate) fn can_mount_overlay(&self) -> bool {
-        *self.0.can_mount_overlay.get_or_init(|| crate::overlay::can_mount(&self.0.folder))
+        *self
+            .0
+            .can_mount_overlay
+            .get_or_init(|| self.0.temporaries.path().is_ok_and(|trial| crate::overlay::can_mount(&trial)))
     }
 
     /// Returns the identity of the folder.
@@ -331,10 +410,27 @@ impl Objects {
 
     /// Fails if the folder was opened for reading only.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        match self.0.is_read_only {
-            false => Ok(()),
-            true => Err(io_error(&self.0.folder, "write versions to", io::ErrorKind::ReadOnlyFilesystem.into())),
+        match self.0.storing {
+            Storing::Write | Storing::Discard => Ok(()),
+            Storing::Refuse => {
+                Err(io_error(&self.0.folder, "write versions to", io::ErrorKind::ReadOnlyFilesystem.into()))
+            }
         }
+    }
+
+    /// Returns true if objects that are written are not stored.
+    pub(crate) fn discards(&self) -> bool {
+        self.0.storing == Storing::Discard
+    }
+
+    /// Returns the packs that are known.
+    pub(crate) fn packs(&self) -> Vec<Arc<Pack>> {
+        self.0.packs.read().unwrap_or_else(PoisonError::into_inner).list.clone()
+    }
+
+    /// Makes files of the folder durable.
+    pub(crate) fn sync_files(&self, files: &[PathBuf]) -> Result<()> {
+        sync_files(files).map_err(|error| io_error(&self.0.folder, "sync the versions in", error))
     }
 
     /// Writes one object to a file of its own.
@@ -346,10 +442,10 @@ impl Objects {
             encoder.write_all(header(kind, content.len()).as_bytes())?;
             encoder.write_all(content)?;
             let bytes = encoder.finish()?;
-            match write_new(&self.0.folder.join("objects"), &path, &bytes) {
+            match self.0.temporaries.write_new(&path, &bytes) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(path.parent().unwrap_or(&path))?;
-                    write_new(&self.0.folder.join("objects"), &path, &bytes)
+                    self.0.temporaries.write_new(&path, &bytes)
                 }
                 done => done,
             }
@@ -495,39 +591,25 @@ pub(crate) fn io_error(path: &Path, operation: &str, error: io::Error) -> Error 
     Error::new(ErrorKind::Io, format_args!("cannot {operation} `{}`", path.display())).because(error)
 }
 
-/// Returns the path of a temporary file or directory that no thread and no other process uses.
-pub(crate) fn temp_path(folder: &Path) -> PathBuf {
-    static NTH: AtomicU64 = AtomicU64::new(0);
-    folder.join(format!("tmp_{}_{}", unique_name(), NTH.fetch_add(1, Relaxed)))
-}
-
-/// Returns a name that no other process generates.
-pub(crate) fn unique_name() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
-}
-
-/// Writes a temporary file in `folder`, and renames it to `path`.
-pub(crate) fn write_new(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = temp_path(folder);
-    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Removes temporary files of processes that ended while they wrote. No write takes a day, so older files are safe to
-/// remove.
+/// Removes temporary files that an earlier version of this crate left.
 fn remove_stale_files(folder: &Path) {
-    for part in ["", "objects", "objects/pack", "versions"] {
-        for entry in fs::read_dir(folder.join(part)).into_iter().flatten().flatten() {
-            let is_old = || {
-                let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok()?;
-                Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
-            };
-            if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") && is_old() == Some(true) {
-                let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
+    ["", "objects", "objects/pack", "versions"].iter().for_each(|part| remove_old_temporaries(&folder.join(part)));
+}
+
+/// Removes temporaries of earlier versions of this crate. Their names do not tell whose they are; no write takes a day.
+fn remove_old_temporaries(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_old = || {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok()?;
+            Some(modified.elapsed().ok()?.as_secs() > 24 * 60 * 60)
+        };
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if (name.starts_with(b"tmp_") || name.starts_with(b".rath-")) && is_old() == Some(true) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                crate::overlay::unmount_trial(&entry.path());
             }
+            let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
         }
     }
 }
@@ -547,16 +629,24 @@ pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+fn identity_file(folder: &Path) -> PathBuf {
+    folder.join("identity")
+}
+
+/// Reads the identity of a folder; none if it is missing or damaged.
+fn read_identity(folder: &Path) -> Option<[u8; 16]> {
+    let bytes = read_at_most(&identity_file(folder), MAX_SMALL_FILE_BYTES).ok()?;
+    Some(uuid::Uuid::try_parse_ascii(bytes.trim_ascii()).ok()?.into_bytes())
+}
+
 /// Reads the identity of a folder, and creates it if it is missing.
-fn identity(folder: &Path) -> io::Result<[u8; 16]> {
-    let path = folder.join("identity");
+fn identity(folder: &Path, temporaries: &Temporaries) -> io::Result<[u8; 16]> {
+    let path = identity_file(folder);
     for _ in 0..2 {
-        if let Ok(bytes) = read_at_most(&path, MAX_SMALL_FILE_BYTES)
-            && let Ok(identity) = uuid::Uuid::try_parse_ascii(bytes.trim_ascii())
-        {
-            return Ok(identity.into_bytes());
+        if let Some(identity) = read_identity(folder) {
+            return Ok(identity);
         }
-        write_new(folder, &path, format!("{}\n", uuid::Uuid::now_v7()).as_bytes())?;
+        temporaries.write_new(&path, format!("{}\n", uuid::Uuid::now_v7()).as_bytes())?;
     }
     Err(io::Error::other("the file `identity` cannot be read back"))
 }

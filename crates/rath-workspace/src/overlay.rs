@@ -4,17 +4,19 @@
 //! or of a similar one, share it. The changes of a fork lie next to its directory, in `<directory>.layers`, with a file
 //! that names the base version. The two are mounted together while a workspace of the fork is open: the last one to
 //! close unmounts them, and the next one to open mounts them again. A mount that is left after a crash is used as it
-//! is.
+//! is, or unmounted by [`sweep`].
 //!
 //! This needs an overlay file system and the permission to mount it. Without either, files are copied.
 
 use std::fs::{self, File};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, UnmountFlags};
 
 use crate::checkout::{self, CopySource};
 use crate::dir::Dir;
@@ -33,6 +35,15 @@ const MAX_CHANGES_FROM_BASE: usize = 1_000;
 /// The file in the layers directory that names the base version. It is written last, so it marks a complete fork.
 const BASE_FILE: &str = "below";
 
+/// The lock file in the layers directory.
+const LOCK_FILE: &str = "lock";
+
+/// The end of the name of the layers directory.
+const LAYERS_SUFFIX: &str = ".layers";
+
+/// The number of attempts to mount a fork that another process unmounts at the same time.
+const MAX_MOUNT_TRIES: usize = 16;
+
 /// The number of existing base versions that are compared with a tree.
 const MAX_BASES_COMPARED: usize = 4;
 
@@ -50,16 +61,58 @@ struct BaseVersion {
     folder: PathBuf,
 }
 
-/// Returns true if an overlay can be mounted below a folder. Tries it with empty directories.
-pub(crate) fn can_mount(folder: &Path) -> bool {
-    let trial = folder.join(format!(".rath-{}", objects::unique_name()));
+/// Returns true if an overlay can be mounted where `trial` is. Tries it with empty directories in `trial`, which is removed.
+///
+/// The mount is never attached to a directory, where the kernel can do that: it ends with this process.
+pub(crate) fn can_mount(trial: &Path) -> bool {
     let [base, layers, at] = ["below", "own", "at"].map(|name| trial.join(name));
-    let tried = create_dir(&base).and_then(|()| create_dir(&at)).and_then(|()| mount(&base, &layers, &at));
-    if tried.is_ok() {
-        let _ = rustix::mount::unmount(&at, UnmountFlags::DETACH);
-    }
-    let _ = fs::remove_dir_all(&trial);
+    let tried = create_dir(&base).and_then(|()| create_dir(&at)).and_then(|()| match mount_detached(&base, &layers) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => mount(&base, &layers, &at),
+        tried => tried,
+    });
+    unmount_trial(trial);
+    let _ = fs::remove_dir_all(trial);
     tried.is_ok()
+}
+
+/// Unmounts the overlay of a trial, if it is mounted.
+pub(crate) fn unmount_trial(trial: &Path) {
+    let at = trial.join("at");
+    if is_mounted(&at).unwrap_or_default() {
+        unmount(&at);
+    }
+}
+
+fn unmount(directory: &Path) {
+    let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+}
+
+/// Puts the forks in a directory in order that processes which were killed left there.
+pub(crate) fn sweep(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let layers = entry.path();
+        let Some(name) = layers.file_name().and_then(|name| name.to_str()?.strip_suffix(LAYERS_SUFFIX)) else {
+            continue;
+        };
+        let fork = directory.join(name);
+        let lock = File::open(layers.join(LOCK_FILE)).ok();
+        // The lock file is there before the directory has its name.
+        if lock.as_ref().is_some_and(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err())
+        {
+            continue;
+        }
+        if !is_complete(&fork) {
+            clear(&fork);
+        } else if is_mounted(&fork).unwrap_or_default() {
+            unmount(&fork);
+        }
+    }
+}
+
+/// Returns the path in the upper layer of the innermost fork that a path leads through.
+pub(crate) fn path_in_layer(path: &Path) -> Option<PathBuf> {
+    let fork = path.ancestors().skip(1).find(|above| layers_dir(above).join("upper").is_dir())?;
+    Some(layers_dir(fork).join("upper").join(path.strip_prefix(fork).ok()?))
 }
 
 /// Returns true unless the directory is an overlay fork that was not completed.
@@ -69,9 +122,27 @@ pub(crate) fn is_complete(directory: &Path) -> bool {
 
 /// Removes a fork that was not completed.
 pub(crate) fn clear(directory: &Path) {
-    let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
+    unmount(directory);
     let _ = fs::remove_dir_all(layers_dir(directory));
     let _ = fs::remove_dir(directory);
+}
+
+/// Unmounts a fork that no process uses.
+pub(crate) fn unmount_fork(directory: &Path) {
+    if is_mounted(directory).unwrap_or_default() {
+        unmount(directory);
+    }
+}
+
+/// Returns the base version of a fork; none for an ordinary directory.
+pub(crate) fn base_of(directory: &Path) -> Option<ObjectId> {
+    let bytes = objects::read_at_most(&layers_dir(directory).join(BASE_FILE), objects::MAX_SMALL_FILE_BYTES).ok()?;
+    ObjectId::from_hex(std::str::from_utf8(&bytes).ok()?.trim())
+}
+
+/// Returns the directory with the changes of a fork; none for an ordinary directory.
+pub(crate) fn upper_layer(directory: &Path) -> Option<PathBuf> {
+    Some(layers_dir(directory).join("upper")).filter(|upper| upper.is_dir())
 }
 
 /// Mounts a tree at a new or empty directory; none if the files are to be copied.
@@ -97,17 +168,25 @@ pub(crate) fn fork(
         Some(similar) => similar,
         None => (BaseVersion::create(objects, tree, key, source)?, Vec::new()),
     };
-    create_dir(into).and_then(|()| create_dir(&layers_dir(into))).map_err(failed)?;
-    let overlay = OverlayMount::mount_at(into, || Ok(base.files()))?;
+    create_dir(into).map_err(failed)?;
+    // The layers are locked before they have their name: without a lock, an unfinished fork belongs to a process that is dead.
+    let create_locked = |layers: &Path| -> std::io::Result<File> {
+        create_dir(layers)?;
+        let lock = open_lock(layers)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    };
+    let lock = objects.temporaries().place(&layers_dir(into), create_locked).map_err(failed)?;
+    let overlay = OverlayMount::mount_at(into, lock, || Ok(base.files()))?;
     let known = base.known(objects, key);
     if !changes_from_base.is_empty() {
         let root = disk::open_root(into).map_err(failed)?;
         let dir = known.clone().unwrap_or_default();
-        Restore { objects, root: &root, dir: &dir, staging: &layers_dir(into) }.run(&changes_from_base)?;
+        Restore { objects, root: &root, root_path: into, dir: &dir }.run(&changes_from_base)?;
     }
     // The fork is complete from here on.
-    objects::write_new(&layers_dir(into), &layers_dir(into).join(BASE_FILE), format!("{}\n", base.tree).as_bytes())
-        .map_err(failed)?;
+    let name = format!("{}\n", base.tree);
+    objects.temporaries().write_new(&layers_dir(into).join(BASE_FILE), name.as_bytes()).map_err(failed)?;
     Ok(Some((overlay, known)))
 }
 
@@ -129,32 +208,36 @@ impl OverlayMount {
             let missing = || damaged(format!("the base version {tree} of `{}` is missing", directory.display()));
             if files.is_dir() { Ok(files) } else { Err(missing()) }
         };
-        OverlayMount::mount_at(directory, base).map(Some)
+        let lock = open_lock(&layers_dir(directory)).map_err(|error| objects::io_error(directory, "mount", error))?;
+        OverlayMount::mount_at(directory, lock, base).map(Some)
     }
 
     /// Mounts the base version that `base` returns, unless it is mounted already.
-    fn mount_at(directory: &Path, base: impl FnOnce() -> Result<PathBuf>) -> Result<Self> {
+    fn mount_at(directory: &Path, lock: File, base: impl Fn() -> Result<PathBuf>) -> Result<Self> {
         let failed = |error: std::io::Error| objects::io_error(directory, "mount", error);
-        let folder = layers_dir(directory);
-        let lock = File::options().create(true).append(true).open(folder.join("lock")).map_err(failed)?;
         let overlay = OverlayMount { directory: directory.to_owned(), lock };
-        let is_only_user = rustix::fs::flock(&overlay.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if is_only_user && !is_mounted(directory).map_err(failed)? {
-            mount(&base()?, &folder, directory).map_err(failed)?;
+        for _ in 0..MAX_MOUNT_TRIES {
+            let is_only_user = rustix::fs::flock(&overlay.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if is_only_user && !is_mounted(directory).map_err(failed)? {
+                mount(&base()?, &layers_dir(directory), directory).map_err(failed)?;
+            }
+            rustix::fs::flock(&overlay.lock, FlockOperation::LockShared).map_err(|error| failed(error.into()))?;
+            // Another process may have had the lock in between, and have unmounted the directory.
+            if is_mounted(directory).map_err(failed)? {
+                return Ok(overlay);
+            }
+            rustix::fs::flock(&overlay.lock, FlockOperation::Unlock).map_err(|error| failed(error.into()))?;
+            std::thread::yield_now();
         }
-        rustix::fs::flock(&overlay.lock, FlockOperation::LockShared).map_err(|error| failed(error.into()))?;
-        if !is_mounted(directory).map_err(failed)? {
-            let message = format!("`{}` is mounted by a process in another mount namespace", directory.display());
-            return Err(Error::new(ErrorKind::Directory, message).with_hint("end that process, or create another fork"));
-        }
-        Ok(overlay)
+        let message = format!("`{}` is mounted by a process in another mount namespace", directory.display());
+        Err(Error::new(ErrorKind::Directory, message).with_hint("end that process, or create another fork"))
     }
 }
 
 impl Drop for OverlayMount {
     fn drop(&mut self) {
         if rustix::fs::flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = rustix::mount::unmount(&self.directory, UnmountFlags::DETACH);
+            unmount(&self.directory);
         }
     }
 }
@@ -199,10 +282,12 @@ impl BaseVersion {
         let versions = objects.folder().join("versions");
         let failed = |error| objects::io_error(&versions, "create a base version in", error);
         // The version appears as a whole or not at all.
-        let temp = objects::temp_path(&versions);
+        let temp = objects.temporaries().path().map_err(failed)?;
+        create_dir(&versions).map_err(failed)?;
         let result = checkout::checkout(objects, tree, &temp.join("files"), source).and_then(|known| {
             let key = index::IndexKey { root: 0, ..*key };
-            index::write(&temp.join("index"), &key, &known, objects.is_synced()).map_err(failed)?;
+            index::write(&temp.join("index"), objects.temporaries(), &key, &known, objects.is_synced())
+                .map_err(failed)?;
             // Forks share the files for as long as they exist: a power cut must not leave a version without its content.
             disk::sync_file_system(&temp).map_err(failed)?;
             match fs::rename(&temp, &base.folder) {
@@ -226,10 +311,14 @@ impl BaseVersion {
 }
 
 /// Returns the directory next to a fork that stores its changes.
-fn layers_dir(directory: &Path) -> PathBuf {
+pub(crate) fn layers_dir(directory: &Path) -> PathBuf {
     let mut path = directory.as_os_str().to_owned();
-    path.push(".layers");
+    path.push(LAYERS_SUFFIX);
     path.into()
+}
+
+fn open_lock(layers: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(layers.join(LOCK_FILE))
 }
 
 fn create_dir(folder: &Path) -> std::io::Result<()> {
@@ -238,31 +327,48 @@ fn create_dir(folder: &Path) -> std::io::Result<()> {
 
 /// Mounts `base` at a directory, with changes stored in `layers`.
 fn mount(base: &Path, layers: &Path, at: &Path) -> std::io::Result<()> {
-    let (upper, work) = (layers.join("upper"), layers.join("work"));
-    create_dir(&upper)?;
-    create_dir(&work)?;
-    let paths = [base, &upper, &work].map(|path| path.canonicalize());
-    let [base, upper, work] = paths;
-    let (base, upper, work) = (base?, upper?, work?);
-    let as_option = |path: &Path| {
-        // The mount options would end a path at these characters.
-        let path = path.to_str().filter(|path| !path.contains([',', ':', '\\', '"']));
-        path.map(str::to_owned).ok_or(std::io::ErrorKind::InvalidInput)
-    };
+    let [base, upper, work] = layer_paths(base, layers)?;
     // The kernel leaves this marker if the machine stopped while the overlay was mounted. It can be removed because
     // opening a fork takes a snapshot of all files.
-    let _ = fs::remove_dir_all(work.join("work").join("incompat"));
-    // `redirect_dir` allows renaming directories. Without `volatile`, unmounting would wait until the whole file system
-    // is synced.
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=off,metacopy=off,volatile",
-        as_option(&base)?,
-        as_option(&upper)?,
-        as_option(&work)?
-    );
+    let _ = fs::remove_dir_all(Path::new(&work).join("work").join("incompat"));
+    let settings = OVERLAY_SETTINGS.map(|(name, value)| format!(",{name}={value}")).concat();
+    // Without `volatile`, unmounting would wait until the whole file system is synced.
+    let options = format!("lowerdir={base},upperdir={upper},workdir={work}{settings},volatile");
     let options = std::ffi::CString::new(options)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     Ok(rustix::mount::mount("rath", at, "overlay", flags, Some(options.as_c_str()))?)
+}
+
+/// The settings of an overlay; `redirect_dir` allows renaming directories.
+const OVERLAY_SETTINGS: [(&str, &str); 3] = [("redirect_dir", "on"), ("index", "off"), ("metacopy", "off")];
+
+/// Creates a mount that is attached to no directory, and drops it.
+fn mount_detached(base: &Path, layers: &Path) -> std::io::Result<()> {
+    let [base, upper, work] = layer_paths(base, layers)?;
+    let overlay = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in
+        [("lowerdir", &*base), ("upperdir", &upper), ("workdir", &work)].iter().chain(&OVERLAY_SETTINGS)
+    {
+        rustix::mount::fsconfig_set_string(overlay.as_fd(), *name, *value)?;
+    }
+    rustix::mount::fsconfig_set_flag(overlay.as_fd(), "volatile")?;
+    rustix::mount::fsconfig_create(overlay.as_fd())?;
+    rustix::mount::fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(())
+}
+
+/// Creates the directories of the upper layer, and returns the three paths of an overlay.
+fn layer_paths(base: &Path, layers: &Path) -> std::io::Result<[String; 3]> {
+    let (upper, work) = (layers.join("upper"), layers.join("work"));
+    create_dir(&upper)?;
+    create_dir(&work)?;
+    let as_option = |path: &Path| -> std::io::Result<String> {
+        let path = path.canonicalize()?;
+        // The mount options would end a path at these characters.
+        let path = path.to_str().filter(|path| !path.contains([',', ':', '\\', '"']));
+        Ok(path.map(str::to_owned).ok_or(std::io::ErrorKind::InvalidInput)?)
+    };
+    Ok([as_option(base)?, as_option(&upper)?, as_option(&work)?])
 }
 
 /// Returns true if a directory lies on another file system than its parent.

@@ -14,12 +14,34 @@ use crate::tree::ObjectId;
 #[derive(Debug)]
 pub(crate) enum OverlayMount {}
 
-pub(crate) fn can_mount(_folder: &Path) -> bool {
+pub(crate) fn can_mount(_trial: &Path) -> bool {
     false
+}
+
+pub(crate) fn unmount_trial(_trial: &Path) {}
+
+pub(crate) fn sweep(_directory: &Path) {}
+
+pub(crate) fn path_in_layer(_path: &Path) -> Option<std::path::PathBuf> {
+    None
 }
 
 pub(crate) fn is_complete(_directory: &Path) -> bool {
     true
+}
+
+pub(crate) fn unmount_fork(_directory: &Path) {}
+
+pub(crate) fn base_of(_directory: &Path) -> Option<ObjectId> {
+    None
+}
+
+pub(crate) fn upper_layer(_directory: &Path) -> Option<std::path::PathBuf> {
+    None
+}
+
+pub(crate) fn layers_dir(directory: &Path) -> std::path::PathBuf {
+    directory.with_extension("layers")
 }
 
 pub(crate) fn clear(_directory: &Path) {}

@@ -11,7 +11,7 @@ use flate2::write::ZlibEncoder;
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::objects::{
-    COMPRESSION_LEVEL, MAX_INDEX_BYTES, ObjectKind, checksum, io_error, read_at_most, temp_path, too_large, write_new,
+    COMPRESSION_LEVEL, MAX_INDEX_BYTES, ObjectKind, Objects, checksum, io_error, read_at_most, too_large,
 };
 use crate::tree::ObjectId;
 
@@ -29,6 +29,7 @@ pub(crate) struct Pack {
 
 /// A pack that is being written, to a temporary file until it is complete.
 pub(crate) struct PackWriter {
+    home: Objects,
     folder: PathBuf,
     path: PathBuf,
     file: io::BufWriter<File>,
@@ -53,6 +54,11 @@ const FANOUT_OFFSET: usize = 8;
 const IDS_OFFSET: usize = FANOUT_OFFSET + 256 * 4;
 /// The bit of an offset that marks it as a position in the table of 64-bit offsets.
 const LARGE_OFFSET_FLAG: u32 = 1 << 31;
+
+/// The length of the checksum at the end of a pack.
+pub(crate) const CHECKSUM_BYTES: u64 = 20;
+/// The length of the header of a pack.
+const HEADER_BYTES: u64 = 12;
 
 /// The longest chain of deltas that is followed; git writes none longer.
 const MAX_DELTA_CHAIN: usize = 4096;
@@ -109,6 +115,24 @@ impl Pack {
             }
         }
         None
+    }
+
+    /// Returns the ids and offsets of all objects; none if the index is damaged.
+    pub(crate) fn places(&self) -> Option<Vec<(ObjectId, u64)>> {
+        let id = |nth: usize| self.bytes[IDS_OFFSET + nth * 20..][..20].try_into().ok().map(ObjectId);
+        (0..self.count).map(|nth| Some((id(nth)?, self.offset(nth)?))).collect()
+    }
+
+    /// Returns the length of the pack in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns true if the object at an offset is stored as a whole, and not as a difference to another.
+    pub(crate) fn is_whole(&self, offset: u64) -> bool {
+        let mut first = [0];
+        disk::read_at(&self.file, &mut first, offset)
+            .is_ok_and(|read| read == 1 && (1..=4).contains(&(first[0] >> 4 & 7)))
     }
 
     /// Returns the kind and the content of the object at an offset. It and its bases have at most `max` bytes each.
@@ -213,14 +237,14 @@ impl Pack {
 
 impl PackWriter {
     /// Creates a pack in a folder of objects.
-    pub(crate) fn create(folder: &Path) -> io::Result<Self> {
-        let folder = folder.join("pack");
-        let path = temp_path(&folder);
+    pub(crate) fn create(objects: &Objects) -> io::Result<Self> {
+        let folder = objects.folder().join("objects/pack");
+        let path = objects.temporaries().path()?;
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let mut file = io::BufWriter::with_capacity(1 << 18, file);
         // The number of objects is filled in at the end.
         file.write_all(b"PACK\0\0\0\x02\0\0\0\0")?;
-        Ok(PackWriter { folder, path, file, at: 12, objects: Vec::new() })
+        Ok(PackWriter { home: objects.clone(), folder, path, file, at: 12, objects: Vec::new() })
     }
 
     /// Adds an object.
@@ -264,7 +288,7 @@ impl PackWriter {
         std::fs::rename(&self.path, self.folder.join(format!("{name}.pack")))?;
         let index = self.folder.join(format!("{name}.idx"));
         let bytes = self.encode_index(&sum);
-        write_new(&self.folder, &index, &bytes)?;
+        self.home.temporaries().write_new(&index, &bytes)?;
         Ok(index)
     }
 
@@ -306,7 +330,29 @@ impl Drop for PackWriter {
     }
 }
 
+/// Returns the length of a pack whose objects take this many bytes.
+pub(crate) fn pack_bytes(content: u64) -> u64 {
+    HEADER_BYTES + content + CHECKSUM_BYTES
+}
+
+/// Returns the length of the index of a pack with objects of these lengths, in the order of the pack.
+pub(crate) fn index_bytes(lengths: impl Iterator<Item = u64>) -> u64 {
+    let (mut at, mut bytes) = (HEADER_BYTES, IDS_OFFSET as u64 + 2 * CHECKSUM_BYTES);
+    for length in lengths {
+        bytes += if at < LARGE_OFFSET_FLAG.into() { 28 } else { 36 };
+        at += length;
+    }
+    bytes
+}
+
 impl PackedObject {
+    /// Copies an object from another pack, as it is stored there.
+    pub(crate) fn copy(pack: &Pack, start: u64, end: u64) -> io::Result<Self> {
+        let mut bytes = vec![0; usize::try_from(end - start).map_err(io::Error::other)?];
+        let read = read_full_at(&pack.file, &mut bytes, start)?;
+        if read == bytes.len() { Ok(PackedObject(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
     pub(crate) fn new(kind: ObjectKind, content: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(content.len() / 2 + 32);
         let mut size = content.len();

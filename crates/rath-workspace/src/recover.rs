@@ -12,7 +12,8 @@ use crate::backup::{Backup, BackupContent, Backups};
 use crate::dir::{Dir, DirEntry, EntryKind, FileType};
 use crate::disk::{self, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::objects::{self, ObjectKind};
+use crate::objects::ObjectKind;
+use crate::temporaries::Temporaries;
 use crate::tree::Mode;
 use crate::{Snapshot, UntrackedReason, Workspace, paths};
 
@@ -27,7 +28,13 @@ impl Workspace {
     pub fn recover(&self, path: &str, before: &Snapshot, backups: &Backups, aside: &Path) -> Result<bool> {
         let bytes = paths::parse_path(path)?;
         let names: Vec<&[u8]> = bytes.split(|byte| *byte == b'/').collect();
-        let mut recovery = Recovery { before, aside, root: self.open_root()?, undo: Vec::new() };
+        let mut recovery = Recovery {
+            before,
+            aside,
+            temporaries: self.objects.temporaries(),
+            root: self.open_root()?,
+            undo: Vec::new(),
+        };
         let recovered = match (backups.files.get(&bytes), before.entry(&names)) {
             (Some(backup), _) => recovery.file(&names, backup, &self.content(backup)?),
             (None, Some((_, Some(_)))) => recovery.parents(&names).map(|_| true),
@@ -72,6 +79,7 @@ fn no_version(reason: Option<UntrackedReason>) -> Error {
 struct Recovery<'a> {
     before: &'a Snapshot,
     aside: &'a Path,
+    temporaries: &'a Temporaries,
     root: Handle,
     undo: Vec<UndoStep>,
 }
@@ -105,16 +113,15 @@ impl Recovery<'_> {
         }
         // The new file is complete before the old one is moved.
         let staging = create_path(self.aside, &[])?;
-        let waiting = objects::unique_name().into_bytes();
-        let done = write(&staging, &waiting, backup, content).and_then(|()| {
+        let noted = self.temporaries.path_in(self.aside)?;
+        let waiting = noted.path().file_name().unwrap_or_default().as_encoded_bytes();
+        let done = write(&staging, waiting, backup, content).and_then(|()| {
             if found.is_some() {
                 self.move_away(&dir, name, parents)?;
             }
-            accessed(&dir, || disk::rename((&staging, &waiting), (&dir, name)))
+            accessed(&dir, || disk::rename((&staging, waiting), (&dir, name)))
         });
-        if done.is_err() {
-            let _ = disk::remove_file(&staging, &waiting);
-        }
+        drop(noted);
         // The directory for what is moved aside is there for that only.
         if found.is_none() && self.undo.iter().all(|step| matches!(step, UndoStep::RemoveDir { .. })) {
             let _ = std::fs::remove_dir(self.aside);

@@ -20,10 +20,9 @@ use crate::tree::Mode;
 pub(crate) struct Restore<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) root: &'a Handle,
+    pub(crate) root_path: &'a Path,
     /// The current contents.
     pub(crate) dir: &'a Arc<Dir>,
-    /// A folder for temporary files, used if it is on the same file system.
-    pub(crate) staging: &'a Path,
 }
 
 impl Restore<'_> {
@@ -157,11 +156,14 @@ impl Restore<'_> {
             if disk::stat(&dir, name).is_ok_and(|stat| stat.file_type() == FileType::Directory) {
                 self.remove_empty_tree(path)?;
             }
-            // If the folder is on another file system, the temporary file is created in the target directory.
-            match disk::open_root(self.staging).and_then(|staging| write_via(&staging, &dir, name, version.0, &content))
-            {
-                Err(error) if matches!(error.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::NotFound) => {
-                    write_via(&dir, &dir, name, version.0, &content)
+            let temporaries = self.objects.temporaries();
+            let staging = disk::open_root(&temporaries.directory()?)?;
+            match write_via((&staging, &temporaries.path()?), (&dir, name), version.0, &content) {
+                // The fork is a mount, for example: the temporary file is created in the target directory.
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                    let directory = self.root_path.join(disk::path_from_bytes(directory(path)));
+                    let noted = temporaries.path_in(&directory)?;
+                    write_via((&dir, noted.path()), (&dir, name), version.0, &content)
                 }
                 done => done,
             }
@@ -227,11 +229,14 @@ fn find_untracked(dir: &Arc<Dir>) -> Option<Vec<u8>> {
     None
 }
 
-/// Writes a temporary file in `staging`, and renames it to its name in `dir`.
-fn write_via(staging: &Handle, dir: &Handle, name: &[u8], mode: Mode, content: &[u8]) -> io::Result<()> {
-    let temporary = objects::temp_path(Path::new(".rath-restore"));
-    let temporary = temporary.as_os_str().to_string_lossy().replace('/', "-");
-    let waiting = temporary.as_bytes();
+/// Writes a temporary file, and renames it to its name in a directory. The last name of a path is the name of the temporary.
+fn write_via(
+    (staging, temporary): (&Handle, &Path),
+    (dir, name): (&Handle, &[u8]),
+    mode: Mode,
+    content: &[u8],
+) -> io::Result<()> {
+    let waiting = temporary.file_name().unwrap_or_default().as_encoded_bytes();
     let write = || -> io::Result<()> {
         if mode == Mode::Link {
             disk::create_link(staging, waiting, content)?;

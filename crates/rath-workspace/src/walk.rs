@@ -17,7 +17,7 @@ use crate::limits::{SnapshotLimits, SnapshotUsage};
 use crate::listing::Listing;
 use crate::objects::{self, Objects};
 use crate::tree::{Mode, ObjectId};
-use crate::{paths, pool};
+use crate::{paths, pool, temporaries};
 
 /// The largest depth of tracked directories: git reads no tree that is nested deeper.
 pub(crate) const MAX_DEPTH: usize = 2048;
@@ -214,7 +214,7 @@ impl Walk<'_> {
             let is_directory = file_type == FileType::Directory;
             let is_git = name.eq_ignore_ascii_case(b".git");
             let is_secret = is_directory && self.find_secret.is_some_and(|find| find(name));
-            let is_never_tracked = is_git || is_rath || is_temporary(name) || is_secret;
+            let is_never_tracked = is_git || is_rath || temporaries::is_temporary_name(name) || is_secret;
             let by_rules = !is_never_tracked
                 && match before {
                     Some((_, entry)) if same_rules && is_directory == entry.is_directory() => entry.is_ignored(),
@@ -591,10 +591,4 @@ fn child_path(node: &DirNode<WalkContext>, name: &[u8]) -> Vec<u8> {
 fn cannot_read(path: &[u8], error: std::io::Error) -> Error {
     let text = if path.is_empty() { ".".into() } else { paths::path_text(path) };
     Error::new(ErrorKind::Io, format_args!("cannot read `{text}` in the workspace")).because(error)
-}
-
-/// Returns true for the temporary name of a file that is about to be renamed to its final name.
-fn is_temporary(name: &[u8]) -> bool {
-    let middle = name.strip_prefix(b".rath-").and_then(|rest| rest.strip_suffix(b".tmp"));
-    middle.is_some_and(|middle| middle.len() == 32 && middle.iter().all(u8::is_ascii_hexdigit))
 }

@@ -27,6 +27,8 @@ pub(super) struct IsolatedOptions {
     pub(super) hidden: Vec<PathBuf>,
     /// Hidden paths that are not part of the URI. Sandboxes in other directories share them.
     pub(super) kept_out: Arc<Mutex<Vec<PathBuf>>>,
+    /// The directory for temporary files.
+    pub(super) staging: Arc<Mutex<Option<PathBuf>>>,
     pub(super) shown: Vec<PathBuf>,
     /// Paths outside of the workspace that commands can write.
     pub(super) writable: Vec<PathBuf>,
@@ -103,6 +105,7 @@ impl IsolatedOptions {
             limits: Limits::default(),
             hidden: Vec::new(),
             kept_out: Arc::default(),
+            staging: Arc::default(),
             shown: Vec::new(),
             writable: Vec::new(),
             env: Vec::new(),

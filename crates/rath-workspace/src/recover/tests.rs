@@ -47,7 +47,7 @@ impl Fixture {
     /// Recovers all files that changed, and returns their names.
     fn recover(&self) -> Vec<String> {
         let changed = self.workspace.changed_since(&self.backups).expect("they can be looked at");
-        let aside = self.folder.path().join("aside").join(objects::unique_name());
+        let aside = self.folder.path().join("aside").join(crate::temporaries::unique_name());
         let recover = |path: &str| self.workspace.recover(path, &self.before, &self.backups, &aside);
         changed.into_iter().filter(|(path, _)| recover(path).expect(path)).map(|(path, _)| path).collect()
     }

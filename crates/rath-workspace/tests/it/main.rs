@@ -7,6 +7,7 @@ mod hostile;
 mod laws;
 mod merge;
 mod support;
+mod sweep;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -21,7 +21,7 @@ use crate::sandbox::{RATH_DIR, Root, Sandbox};
 use crate::secrets::Secrets;
 use crate::session::{Error, Result};
 use crate::store::rath_dir;
-use crate::workspace::{BackupScope, Backups, Snapshot, Workspace};
+use crate::workspace::{BackupScope, Backups, Objects, Snapshot, Workspace};
 
 /// The directories of all branches of a session. A session and its forks share one value.
 pub(crate) struct BranchDirs {
@@ -114,6 +114,8 @@ impl BranchDirs {
         self.check_rath_dir()?;
         crate::store::make_folder(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))?;
         let store = Versions::open(&root.join(RATH_DIR).join("workspace"))?;
+        store.objects().sweep_forks(&root.join(RATH_DIR).join("work"));
+        self.sandbox.stage_in(&store.objects().temp_directory()?);
         Ok(Some(self.versions.get_or_init(|| store)))
     }
 
@@ -186,7 +188,7 @@ impl BranchDirs {
         held.iter_mut().for_each(|held| **held = None);
         if dir.sandbox.directory() == Some(root) {
             self.state().root = Some(request.branch);
-            write_occupant(root, request)?;
+            write_occupant(root, store, request)?;
         }
         Ok(Some(dir))
     }
@@ -216,7 +218,7 @@ impl BranchDirs {
             state.root = Some(request.branch);
             drop(state);
             // If this fails, a later process reports that files differ.
-            let _ = root.map(|root| write_occupant(root, request));
+            let _ = root.zip(self.versions.get()).map(|(root, store)| write_occupant(root, store, request));
             return true;
         }
         false
@@ -337,6 +339,13 @@ impl BranchDirs {
             return Ok(None);
         }
         Ok(Some(Observed::new(tree).with_effects(effects)))
+    }
+}
+
+/// Closes the versions, which removes their temporary files, on the blocking pool.
+impl Drop for BranchDirs {
+    fn drop(&mut self) {
+        self.versions.take().into_iter().for_each(drop_on_pool);
     }
 }
 
@@ -514,10 +523,11 @@ impl BranchDir {
 
     /// Stores the newest step of the branch that works here, for this process and for later ones.
     pub(crate) fn set_head(&self, step: Option<StepId>) {
-        self.tracked().into_iter().for_each(|mut tracked| tracked.head = step);
+        let Some(mut tracked) = self.tracked() else { return };
+        tracked.head = step;
         // If this fails, a later process reports that files differ.
         if let Some((root, occupant)) = self.sandbox.directory().and_then(|root| Some((root, read_occupant(root)?))) {
-            let _ = Occupant { head: step, ..occupant }.write(root);
+            let _ = Occupant { head: step, ..occupant }.write(root, tracked.workspace.objects());
         }
     }
 
@@ -586,10 +596,10 @@ struct Occupant {
 }
 
 impl Occupant {
-    fn write(&self, root: &Path) -> Result<()> {
+    fn write(&self, root: &Path, objects: &Objects) -> Result<()> {
         let head = self.head.map(|head| format!(" {head}")).unwrap_or_default();
         let text = format!("{} {}{head}\n", self.branch, self.first_branch);
-        rath_dir::replace(&occupant_file(root), text.as_bytes()).map_err(|error| cannot_store(root, error))
+        Ok(objects.write_file(&occupant_file(root), text.as_bytes())?)
     }
 }
 
@@ -608,9 +618,10 @@ fn read_occupant(root: &Path) -> Option<Occupant> {
     Some(Occupant { branch, first_branch, head: words.next().and_then(|at| at.parse().ok()) })
 }
 
-fn write_occupant(root: &Path, request: &DirRequest<'_>) -> Result<()> {
+fn write_occupant(root: &Path, store: &Versions, request: &DirRequest<'_>) -> Result<()> {
     let first_branch = first_branch(request.record).unwrap_or(request.branch);
-    Occupant { branch: request.branch, first_branch, head: request.record.head().map(Step::id) }.write(root)
+    let occupant = Occupant { branch: request.branch, first_branch, head: request.record.head().map(Step::id) };
+    occupant.write(root, store.objects())
 }
 
 fn cannot_store(root: &Path, error: std::io::Error) -> Error {

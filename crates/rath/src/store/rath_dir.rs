@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::sandbox::RATH_DIR;
 
 /// The directories in `.rath` whose entries rath opens by name. Below `work` and `workspace/versions` are users' files.
-const OWN_DIRS: [&str; 9] = [
+const OWN_DIRS: [&str; 10] = [
     "",
     "sessions",
     "work",
@@ -20,6 +20,7 @@ const OWN_DIRS: [&str; 9] = [
     "workspace/objects",
     "workspace/objects/info",
     "workspace/objects/pack",
+    "workspace/tmp",
     "workspace/versions",
 ];
 
@@ -142,13 +143,4 @@ pub(crate) fn read_at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
         true => Err(io::Error::other(format!("it has more than {max} bytes"))),
         false => Ok(bytes),
     }
-}
-
-/// Replaces a file. A link of that name is replaced, and not followed.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary: PathBuf = path.with_extension(format!("tmp-{}", uuid::Uuid::now_v7().simple()));
-    let written = std::fs::File::create_new(&temporary).and_then(|mut file| io::Write::write_all(&mut file, content));
-    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&temporary);
-    })
 }

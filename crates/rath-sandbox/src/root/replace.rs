@@ -1,0 +1,139 @@
+//! Replacing a file: the new content is complete before it gets its name.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::resolve::PathError;
+use super::to_errno;
+use crate::files::temporary_name;
+
+/// The new content of a file.
+pub(super) struct NewContent<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) is_cancelled: &'a AtomicBool,
+    /// A directory for temporary files, which is swept if this process is killed.
+    pub(super) staging: Option<&'a Path>,
+}
+
+/// A new file under a temporary name. It is removed on drop unless it was renamed.
+struct TempFile<'a> {
+    directory: BorrowedFd<'a>,
+    name: String,
+    file: File,
+    /// The file in the staging directory that says where this one is.
+    note: Option<PathBuf>,
+}
+
+impl NewContent<'_> {
+    /// Writes a new file and renames it over the old one, if there is one.
+    pub(super) fn replace(&self, directory: BorrowedFd<'_>, name: &OsStr, old: Option<&Stat>) -> Result<(), PathError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let staging = self.staging.and_then(|path| rustix::fs::open(path, flags, Mode::empty()).ok());
+        if let Some(staging) = staging.filter(|staging| can_stage(staging, directory)) {
+            match self.write(TempFile::create(staging.as_fd(), None, mode(old))?, directory, name, old) {
+                Err(PathError::Errno(Errno::XDEV)) => {}
+                done => return done,
+            }
+        }
+        self.write(TempFile::create(directory, self.staging, mode(old))?, directory, name, old)
+    }
+
+    fn write(
+        &self,
+        mut temp: TempFile<'_>,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        old: Option<&Stat>,
+    ) -> Result<(), PathError> {
+        temp.file.write_all(self.bytes).map_err(to_errno)?;
+        if let Some(old) = old {
+            let new = rustix::fs::fstat(&temp.file)?;
+            if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid) {
+                let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
+                let _ = rustix::fs::fchown(&temp.file, Some(owner.0), Some(owner.1));
+            }
+            rustix::fs::fchmod(&temp.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+        }
+        if self.is_cancelled.load(SeqCst) {
+            return Err(Errno::CANCELED.into());
+        }
+        rustix::fs::renameat(temp.directory, &temp.name, directory, name)?;
+        Ok(())
+    }
+}
+
+/// Returns the permissions of a temporary file. The old file may be private, so the new one is until it has the same permissions.
+fn mode(old: Option<&Stat>) -> Mode {
+    Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 })
+}
+
+/// Returns true if a file that is created in the staging directory and moved is the same as one that is created in the directory:
+/// both are on one file system, and the directory gives its files neither a group nor access rights.
+fn can_stage(staging: &OwnedFd, directory: BorrowedFd<'_>) -> bool {
+    const SET_GROUP_ID: u32 = 0o2000;
+    let (Ok(staging), Ok(target)) = (rustix::fs::fstat(staging), rustix::fs::fstat(directory)) else { return false };
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    let sets_group = target.st_mode as u32 & SET_GROUP_ID != 0;
+    staging.st_dev == target.st_dev && !sets_group && !has_default_acl(directory)
+}
+
+#[cfg(target_os = "linux")]
+fn has_default_acl(directory: BorrowedFd<'_>) -> bool {
+    let found = rustix::fs::getxattr(fd_path(directory), "system.posix_acl_default", &mut [0_u8; 0]);
+    matches!(found, Ok(_) | Err(Errno::RANGE))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_default_acl(_directory: BorrowedFd<'_>) -> bool {
+    false
+}
+
+/// Returns a path that leads to an open directory.
+#[cfg(target_os = "linux")]
+fn fd_path(directory: BorrowedFd<'_>) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
+}
+
+impl<'a> TempFile<'a> {
+    /// Creates a file in a directory. With a staging directory, its path is noted there first.
+    fn create(directory: BorrowedFd<'a>, staging: Option<&Path>, mode: Mode) -> Result<Self, Errno> {
+        let name = temporary_name();
+        let note = staging.and_then(|staging| write_note(directory, staging, &name));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &name, flags, mode)?.into();
+        Ok(TempFile { directory, name, file, note })
+    }
+}
+
+/// Writes the path of a temporary file to the staging directory. Without a note the file is written all the same.
+fn write_note(directory: BorrowedFd<'_>, staging: &Path, name: &str) -> Option<PathBuf> {
+    #[cfg(target_os = "linux")]
+    {
+        let path = std::fs::read_link(fd_path(directory)).ok()?.join(name);
+        let note = staging.join(format!("{name}.note"));
+        std::fs::write(&note, path.as_os_str().as_encoded_bytes()).ok()?;
+        Some(note)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (directory, staging, name);
+        None
+    }
+}
+
+impl Drop for TempFile<'_> {
+    fn drop(&mut self) {
+        // Fails after the rename, since the name is gone.
+        let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
+        let _ = self.note.as_ref().map(std::fs::remove_file);
+    }
+}
