@@ -1,6 +1,6 @@
 //! The configuration: `config.toml` of the user, and `rath.toml` of a project.
 //!
-//! The user's file has permissions for all projects, and for the project in one directory.
+//! The user's file has permissions for all projects, and for the project in one directory; and the rules of `rath gc`.
 //!
 //! A project is others' work until the user trusts it: its file may ask and deny, and may choose a stricter mode. What it
 //! allows is in force once the user has accepted exactly this content with `rath config trust`.
@@ -16,6 +16,7 @@ use rath::{Digest, Sandbox};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 
 use crate::output::{self, Exit, Failure};
+use crate::retention::GcRules;
 
 /// The largest configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -61,6 +62,13 @@ struct Section {
     rules: Vec<Rule>,
 }
 
+/// The values of a file.
+#[derive(Debug, Default)]
+struct ConfigContent {
+    sections: Vec<Section>,
+    gc: Option<GcRules>,
+}
+
 impl Permissions {
     /// Reads the configuration for tools that work in `directory`.
     pub(crate) fn read(directory: Option<&Path>) -> Result<Self, Failure> {
@@ -69,7 +77,7 @@ impl Permissions {
             refuse_within_reach(&path, directory)?;
             if let Some(text) = read_file(&path)? {
                 let source = ConfigFile { path, trust: Trust::Full };
-                for Section { project, mode, rules } in parse(&source.path, &text)? {
+                for Section { project, mode, rules } in parse(&source.path, &text)?.sections {
                     let Some(prefix) = prefix_in(project.as_deref(), directory) else { continue };
                     permissions.mode = mode.map(|mode| (mode, source.clone())).or(permissions.mode);
                     permissions
@@ -81,7 +89,10 @@ impl Permissions {
         for (path, text) in directory.map(find_project_files).transpose()?.unwrap_or_default() {
             let trust = if is_trusted(&path, &text)? { Trust::Full } else { Trust::OnlyStricter };
             let source = ConfigFile { trust, path };
-            let sections = parse(&source.path, &text)?;
+            let ConfigContent { sections, gc } = parse(&source.path, &text)?;
+            if gc.is_some() {
+                return Err(wrong(&source.path, "only your own configuration can have `gc`"));
+            }
             if sections.iter().any(|section| section.project.is_some()) {
                 return Err(wrong(&source.path, "only your own configuration can have `projects`"));
             }
@@ -123,6 +134,13 @@ impl Permissions {
             output::note(&format!("{path} allows {rules}, not in force; `rath config` shows them"));
         }
     }
+}
+
+/// Returns the rules of `rath gc` in the user's configuration.
+pub(crate) fn gc_rules() -> Result<GcRules, Failure> {
+    let Some(path) = user_file() else { return Ok(GcRules::default()) };
+    let text = read_file(&path)?.unwrap_or_default();
+    Ok(parse(&path, &text)?.gc.unwrap_or_default())
 }
 
 /// Returns the user's configuration file, whether or not it exists.
@@ -196,13 +214,13 @@ fn wrong(path: &Path, why: &str) -> Failure {
 }
 
 /// Reads the values of a file. What it does not know is an error: a misspelt rule would not be in force.
-fn parse(path: &Path, text: &str) -> Result<Vec<Section>, Failure> {
+fn parse(path: &Path, text: &str) -> Result<ConfigContent, Failure> {
     let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = error.span().map(|span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
         let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
         wrong(path, &format!("{line}{}", error.message()))
     })?;
-    let mut sections = Vec::new();
+    let (mut sections, mut gc) = (Vec::new(), None);
     for (name, item) in document.iter() {
         let table = item.as_table_like().ok_or_else(|| wrong(path, &format!("`{name}` is not a section")))?;
         match name {
@@ -217,12 +235,13 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Section>, Failure> {
                     sections.push(parse_section(Some(project.into()), table).map_err(|why| wrong(path, &why))?);
                 }
             }
-            other => return Err(wrong(path, &format!("unknown section `{other}`; known: permissions, projects"))),
+            "gc" => gc = Some(GcRules::parse(table).map_err(|why| wrong(path, &format!("gc: {why}")))?),
+            other => return Err(wrong(path, &format!("unknown section `{other}`; known: permissions, projects, gc"))),
         }
     }
     // What is for one project comes after what is for all, and replaces the mode.
     sections.sort_by_key(|section| section.project.as_ref().map(|project| project.components().count()));
-    Ok(sections)
+    Ok(ConfigContent { sections, gc })
 }
 
 fn parse_section(project: Option<PathBuf>, table: &dyn TableLike) -> Result<Section, String> {

@@ -9,6 +9,7 @@ mod events;
 mod hidden;
 mod json;
 mod output;
+mod retention;
 mod sandboxes;
 mod sessions;
 #[cfg(unix)]

@@ -127,8 +127,14 @@ impl Collector {
     }
 
     /// Keeps a tree with all that it consists of, as far as it is stored. Fails if one of its trees is damaged.
+    ///
+    /// An object of another kind is kept by itself: the name may come from a text.
     pub fn keep_tree(&mut self, tree: TreeId) -> Result<()> {
         self.bases.insert(tree.0);
+        if self.stored.contains_key(&tree.0) && self.objects.get(tree.0, ObjectKind::Blob).is_ok() {
+            self.keep_object(tree.0);
+            return Ok(());
+        }
         let mut rest = vec![tree.0];
         while let Some(id) = rest.pop() {
             if id == EMPTY_TREE || !self.keep_object(id) {
@@ -171,12 +177,14 @@ impl Collector {
         Ok(Workspace::open_fork(fork, &self.objects, &index)?.snapshot()?.tree)
     }
 
+    /// Returns the bytes of a fork's own files.
+    pub fn fork_bytes(fork: &Path) -> u64 {
+        count_own_files(fork).bytes
+    }
+
     /// Removes a fork and its changes, and returns the number of its own files.
     pub fn remove_fork(&self, fork: &Path) -> Result<FileCount> {
-        let count = match overlay::upper_layer(fork) {
-            Some(upper) => count_files(&upper),
-            None => count_files(fork),
-        };
+        let count = count_own_files(fork);
         if self.mode == CollectMode::Remove {
             overlay::unmount_fork(fork);
             for path in [overlay::layers_dir(fork), fork.to_owned()] {
@@ -342,6 +350,11 @@ fn loose_objects(folder: &Path) -> Result<Vec<(PathBuf, ObjectId)>> {
         }
     }
     Ok(found)
+}
+
+/// Counts the files of a fork that it does not share.
+fn count_own_files(fork: &Path) -> FileCount {
+    overlay::upper_layer(fork).map_or_else(|| count_files(fork), |upper| count_files(&upper))
 }
 
 /// Counts the files below a directory. Links are not followed.

@@ -99,9 +99,9 @@ pub(crate) fn read(path: &Path, key: &IndexKey) -> Option<LoadedIndex> {
 /// Returns the tree of the directory that an index describes; none if it is damaged.
 pub(crate) fn tree_of(path: &Path) -> Option<ObjectId> {
     let bytes = objects::read_at_most(path, objects::MAX_INDEX_BYTES).ok()?;
-    let header = MAGIC.len() + 16 + 8 + 8 + 1 + 36;
+    let header = MAGIC.len() + 16 + 8 + 8 + 1 + 36 + 8;
     let mut rest = bytes.strip_prefix(MAGIC)?.get(header - MAGIC.len()..)?;
-    read_dir(&mut rest).map(|(dir, _)| dir.tree())
+    read_dir(&mut rest, i64::MAX).map(|(dir, _)| dir.tree())
 }
 
 fn write_header(bytes: &mut Vec<u8>, key: &IndexKey) {

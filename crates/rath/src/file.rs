@@ -70,6 +70,7 @@ impl Session {
     pub fn save_blocking(&self, path: impl AsRef<Path>) -> Result<()> {
         let session = self.with_opening();
         let target = resolve_link(path.as_ref());
+        session.list_file(&target)?;
         let signature = session.head().filter(|_| !session.is_guest());
         let signature = signature.and_then(|head| Signer::for_file(&target).sign(session.id(), head.id()));
         let report = write_atomically(path.as_ref(), &session.lineage(), signature);

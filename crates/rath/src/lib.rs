@@ -14,6 +14,7 @@ mod cancel;
 mod error;
 mod file;
 pub mod flow;
+pub mod gc;
 pub mod interchange;
 pub mod memory;
 mod place;

@@ -20,6 +20,7 @@ mod recorder;
 pub(crate) mod recording;
 mod resume;
 mod scope;
+mod store_list;
 mod versions;
 
 use std::borrow::Cow;
@@ -50,6 +51,7 @@ pub use ask::Ask;
 pub(crate) use ask::{note_losses, rebuild};
 pub use blame::{Author, Blame, Line, Origin};
 pub(crate) use branch_dirs::{BranchDir, BranchDirs, CallChanges};
+pub(crate) use branch_dirs::{occupant_branch, occupant_file};
 pub use certificate::{Certificate, Difference, Resumed, ToolChange};
 pub use error::{Error, Result};
 pub(crate) use event::{Callback, EventQueue, Hub, ProgressTracker};
@@ -63,6 +65,7 @@ pub use recording::Divergence;
 pub(crate) use recording::{Replay, is_aside, is_by_program, recorded_failure};
 pub use resume::StoredSession;
 pub(crate) use scope::{ModuleId, Scope};
+pub(crate) use store_list::{StoreList, StoreUri};
 pub(crate) use versions::lossy_path;
 
 /// An agent's run as one value: every step that was taken, and a branch to append to.

@@ -158,6 +158,26 @@ pub trait StoreBackend: Send + Sync + 'static {
         Ok(self.read(branch, rows)?.head.into_iter().collect())
     }
 
+    /// Calls a function with the JSON of every step that the branches of some sessions descend from. Fails if one of the steps cannot
+    /// be read.
+    fn visit_json(
+        &self,
+        families: &HashSet<BranchId>,
+        rows: &Arc<StepPlaces>,
+        visit: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let mut heads = Vec::new();
+        for summary in self.list()?.into_iter().filter(|summary| families.contains(&summary.family)) {
+            let stored = self.read(summary.branch, rows)?;
+            if let Some(damage) = stored.damage.first() {
+                return Err(StoreError::new(StoreErrorKind::Damaged, damage));
+            }
+            heads.extend(stored.head);
+        }
+        Lineage::new(heads).walk().into_iter().for_each(|step| visit(&step.json()));
+        Ok(())
+    }
+
     /// Checks the whole store.
     fn check(&self) -> Result<CheckReport>;
 
@@ -169,6 +189,12 @@ pub trait StoreBackend: Send + Sync + 'static {
 
     /// Frees space that is no longer used.
     fn compact(&self) -> Result<FreedSpace>;
+
+    /// Returns the space that deleting some sessions and [`compact`](StoreBackend::compact) would free. Changes nothing.
+    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+        let _ = families;
+        Ok(FreedSpace::default())
+    }
 }
 
 /// Steps to be appended to a branch.
@@ -517,6 +543,27 @@ impl Store {
     /// Frees space that is no longer used.
     pub async fn compact(&self) -> Result<FreedSpace> {
         self.0.writer_thread.0.call(|backend| backend.compact()).await
+    }
+
+    /// Returns the space that deleting some sessions and [`compact`](Store::compact) would free. Changes nothing.
+    pub async fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+        let families = families.to_vec();
+        self.call(move |store| store.backend.measure_delete(&families)).await
+    }
+
+    /// Lists all branches. Blocks.
+    pub(crate) fn list_blocking(&self) -> Result<Vec<BranchSummary>> {
+        self.0.backend.list()
+    }
+
+    /// Calls a function with the JSON of every step of some sessions. Blocks.
+    pub(crate) fn visit_json(&self, families: &HashSet<BranchId>, mut visit: impl FnMut(&str)) -> Result<()> {
+        self.0.backend.visit_json(families, &self.0.rows, &mut visit)
+    }
+
+    /// Returns true if the store outlives the process.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.0.backend.location().is_some()
     }
 
     /// Gives up this handle, and completes when all that was queued is durable.

@@ -5,7 +5,7 @@ use std::path::Path;
 use rath::policy::Mode;
 use rath::record::draw::one_line;
 
-use crate::configuration::{ConfigFile, Permissions, Trust, trust_project, user_file};
+use crate::configuration::{self, ConfigFile, Permissions, Trust, trust_project, user_file};
 use crate::output::{self, CommandResult, Exit};
 
 /// Show what is configured, or accept the file of a project
@@ -18,6 +18,8 @@ use crate::output::{self, CommandResult, Exit};
 ///   allow = ["command cargo test *", "write docs/"]
 ///   ask = ["command git *"]
 ///   deny = ["read .env", "command git push *"]
+///
+/// The rules of `rath gc` are in your own file: see `rath gc --help`.
 ///
 /// `[projects."/home/me/app"]` in your own file has the same, for one directory.
 ///
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &ConfigArgs) -> CommandResult {
 
 fn show() -> CommandResult {
     let permissions = Permissions::read(Some(Path::new(".")))?;
+    let gc_rules = configuration::gc_rules()?;
     let from = |source: &ConfigFile| output::home_path(&source.path);
     output::text(|out| {
         if permissions.mode.is_none() && permissions.project_modes.is_empty() {
@@ -82,7 +85,8 @@ fn show() -> CommandResult {
         for (rule, source) in &permissions.ignored {
             writeln!(out, "not in force: {}  ({})", one_line(&rule.to_string()), from(source))?;
         }
-        Ok(())
+        let path = user_file().map(|path| output::home_path(&path)).unwrap_or_default();
+        gc_rules.lines().iter().try_for_each(|rule| writeln!(out, "gc {rule}  ({path})"))
     })?;
     if !permissions.ignored.is_empty() {
         output::message!("hint: `rath config trust` accepts what the project allows");

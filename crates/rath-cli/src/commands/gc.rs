@@ -1,18 +1,58 @@
 //! `rath gc`: delete sessions and free space.
 
-use rath::record::draw::count;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
-use crate::output::{self, CommandResult, Exit, Failure};
+use rath::gc::{DirectoryReport, Gc, GcReport, KeepReason, RetentionPlan, RetentionRule, SkipReason};
+use rath::record::draw::{count, preview};
+use rath::store::BranchSummary;
+use rath::{BranchId, Store};
+use serde_json::{Value, json};
+
+use crate::configuration;
+use crate::output::{self, BRANCH, CommandResult, Exit, Failure};
+use crate::retention::GcRules;
 use crate::sessions::{self, StoreArg};
 
 /// Delete sessions, and free the space that is no longer needed
+///
+/// Versions of files, and directories of forks, are removed if no session names them: neither in this store nor in
+/// another one that has recorded a session of the directory. While a process works in the directory, they stay.
+///
+/// Rules delete old sessions. They can be in your config.toml too, for every `rath gc` without --delete and --all:
+///
+///   [gc]
+///   older-than = "30d"
+///   max-size = "2G"
+///   keep-named = true
+///
+/// No rule deletes a session that is running, or that has calls waiting for you.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct GcArgs {
     #[command(flatten)]
     store: StoreArg,
     /// Delete a session with all of its branches; may be repeated
     #[arg(long, value_name = "SESSION")]
     delete: Vec<String>,
+    /// Delete all sessions of the store
+    #[arg(long, conflicts_with = "delete")]
+    all: bool,
+    #[command(flatten)]
+    rules: GcRules,
+    /// Print what would be removed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove forks of deleted sessions also if their files were changed outside of the session
+    #[arg(long)]
+    force: bool,
+    /// Free what only this store names, which is gone; may be repeated
+    #[arg(long, value_name = "STORE")]
+    without: Vec<String>,
+    /// Look at the files in this directory too, and not only in those that sessions of the store worked in
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -20,29 +60,197 @@ pub(crate) struct GcArgs {
 
 pub(crate) async fn run(args: &GcArgs) -> CommandResult {
     let store = args.store.open().await?;
-    let mut deleted = Vec::new();
-    let list = if args.delete.is_empty() { Vec::new() } else { store.list().await? };
-    for name in &args.delete {
-        let branch = sessions::find_branch(&store, name, &args.store.option()).await?;
-        let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
-        if family != branch {
-            let (own, whole) = (branch.short(), family.short());
-            let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
-            let hint = format!("`rath gc --delete {whole}{}` deletes the session", args.store.option());
-            return Err(Failure::new(message, hint));
+    let list = store.list().await?;
+    let explicit = args.explicit(&store, &list).await?;
+    let plan = args.plan(&store).await?;
+    let delete: Vec<BranchId> = match explicit.is_empty() {
+        true => plan.delete.iter().map(|(family, _)| *family).collect(),
+        false => explicit.clone(),
+    };
+    let mut gc = args.without.iter().fold(Gc::new(), |gc, uri| gc.without_store(uri));
+    gc = if args.dry_run { gc.dry_run() } else { gc };
+    gc = if args.force { gc.remove_edited_forks() } else { gc };
+    let report = gc.run(&store, &delete, &args.directory).await;
+    let report = report.map_err(sessions::explain_held)?;
+    if !(report.deleted.is_empty() && explicit.iter().any(|family| is_refused(&report, *family))) {
+        let titles = list.iter().map(|listed| (listed.branch, &*listed.title)).collect();
+        args.print(&plan, &report, &titles)?;
+    }
+    args.explain(&plan, report, &explicit)
+}
+
+fn is_refused(report: &GcReport, family: BranchId) -> bool {
+    report.refused.iter().any(|(refused, _)| *refused == family)
+}
+
+impl GcArgs {
+    /// Returns the sessions that are named for deletion.
+    async fn explicit(&self, store: &Store, list: &[BranchSummary]) -> Result<Vec<BranchId>, Failure> {
+        if self.all {
+            let mut families: Vec<_> = list.iter().map(|listed| listed.family).collect();
+            families.sort();
+            families.dedup();
+            return Ok(families);
         }
-        deleted.push(family);
+        let mut families = Vec::new();
+        for name in &self.delete {
+            let branch = sessions::find_branch(store, name, &self.store.option()).await?;
+            let family = list.iter().find(|listed| listed.branch == branch).map_or(branch, |listed| listed.family);
+            if family != branch {
+                let (own, whole) = (branch.short(), family.short());
+                let message = format!("{own} is a branch of session {whole}, and cannot be deleted alone");
+                let hint = format!("`rath gc --delete {whole}{}` deletes the session", self.store.option());
+                return Err(Failure::new(message, hint));
+            }
+            if !families.contains(&family) {
+                families.push(family);
+            }
+        }
+        Ok(families)
     }
-    for family in &deleted {
-        store.delete(*family).await.map_err(sessions::explain_held)?;
+
+    /// Returns the sessions that the rules choose. The rules of the configuration count unless sessions are named.
+    async fn plan(&self, store: &Store) -> Result<RetentionPlan, Failure> {
+        let configured = configuration::gc_rules()?;
+        if self.all || !self.delete.is_empty() {
+            if self.rules != GcRules::default() {
+                let message = "rules choose the sessions to delete, and `--delete` and `--all` name them";
+                return Err(Failure::new(message, "give one or the other").with_exit(Exit::Usage));
+            }
+            return Ok(RetentionPlan::default());
+        }
+        Ok(self.rules.clone().or(configured).retention().plan(store, &self.directory).await?)
     }
-    let freed = store.compact().await?;
-    if args.json {
-        let json = serde_json::json!({"deleted": deleted, "steps": freed.steps, "bytes": freed.bytes});
-        output::data(|out| output::json_line(out, &json))?;
-    } else {
-        let (sessions, steps) = (count(deleted.len() as u64, "session"), count(freed.steps, "step"));
-        output::text(|out| writeln!(out, "deleted {sessions}; freed {steps}, {}", count(freed.bytes, "byte")))?;
+
+    fn print(&self, plan: &RetentionPlan, report: &GcReport, titles: &HashMap<BranchId, &str>) -> io::Result<()> {
+        if self.json {
+            let files: Vec<_> = report.directories.iter().map(directory_json).collect();
+            let rules: BTreeMap<_, _> =
+                plan.delete.iter().map(|(id, rule)| (id.to_string(), rule_name(*rule))).collect();
+            let kept: BTreeMap<_, _> = plan.kept.iter().map(|(id, why)| (id.to_string(), keep_text(why))).collect();
+            let (deleted, store) = (&report.deleted, report.store);
+            let json = json!({
+                "dry_run": self.dry_run, "deleted": deleted, "rules": rules, "kept": kept,
+                "steps": store.steps, "bytes": store.bytes, "files": files,
+            });
+            return output::data(|out| output::json_line(out, &json));
+        }
+        let [deleted, freed, removed] = match self.dry_run {
+            true => ["would delete", "would free", "would remove"],
+            false => ["deleted", "freed", "removed"],
+        };
+        output::text(|out| {
+            for (family, rule) in plan.delete.iter().filter(|(family, _)| report.deleted.contains(family)) {
+                let title = preview(titles.get(family).copied().unwrap_or_default());
+                let (id, why) = (family.short(), rule_name(*rule));
+                writeln!(out, "{deleted} {BRANCH}{id}{BRANCH:#} ({why})  {title}")?;
+            }
+            let (sessions, steps) = (count(report.deleted.len() as u64, "session"), count(report.store.steps, "step"));
+            writeln!(out, "{deleted} {sessions}; {freed} {steps}, {}", count(report.store.bytes, "byte"))?;
+            report.directories.iter().try_for_each(|directory| print_directory(out, removed, directory))
+        })
     }
-    Ok(Exit::Success)
+
+    /// Says what was kept and why, and returns the exit status.
+    fn explain(&self, plan: &RetentionPlan, report: GcReport, explicit: &[BranchId]) -> CommandResult {
+        for (family, why) in &plan.kept {
+            output::note(&format!("kept {}: {}", family.short(), keep_text(why)));
+        }
+        let mut exit = Exit::Success;
+        for directory in &report.directories {
+            exit = exit.max(self.explain_directory(directory));
+        }
+        for (family, error) in report.refused {
+            if explicit.contains(&family) {
+                return Err(sessions::explain_held(error));
+            }
+            output::note(&format!("kept {}: {}", family.short(), error.message()));
+        }
+        Ok(exit)
+    }
+
+    fn explain_directory(&self, report: &DirectoryReport) -> Exit {
+        let own = output::path(&report.directory.join(".rath"));
+        for fork in &report.edited_forks {
+            let fork = output::path(fork);
+            output::note(&format!("kept {fork}: its files were changed outside of the session"));
+        }
+        if !report.edited_forks.is_empty() {
+            output::message!("hint: `rath gc --force{}` removes such forks", self.store.option());
+        }
+        match &report.skipped {
+            None => Exit::Success,
+            Some(SkipReason::InUse) => {
+                output::note(&format!("files in {own} were left alone: a process works there"));
+                Exit::Success
+            }
+            Some(SkipReason::UnreadableStore { uri, why }) => {
+                let without = format!("`rath gc --without {}{}`", output::quote(uri), self.store.option());
+                let message = format!("no files in {own} were removed: {uri} may name them, and cannot be read: {why}");
+                output::warning(&format!(
+                    "{message}\nhint: if that store is gone, {without} removes what only it named"
+                ));
+                Exit::Failure
+            }
+            Some(reason) => {
+                let why = if let SkipReason::Damaged { why } = reason { why } else { "they cannot be read" };
+                output::warning(&format!("no files in {own} were removed: {why}"));
+                Exit::Differs
+            }
+        }
+    }
+}
+
+fn print_directory(out: &mut dyn Write, removed: &str, report: &DirectoryReport) -> io::Result<()> {
+    let total = report.removed.total();
+    if total.bytes == 0 && total.files == 0 {
+        return Ok(());
+    }
+    let kinds = report.removed.kinds().into_iter().filter(|(_, kind)| kind.files > 0);
+    let kinds: Vec<_> = kinds.map(|(name, kind)| count(kind.files, kind_name(name))).collect();
+    let own = output::path(&report.directory.join(".rath"));
+    writeln!(out, "{removed} in {own}: {}; {}", kinds.join(", "), count(total.bytes, "byte"))
+}
+
+fn kind_name(kind: &str) -> &str {
+    match kind {
+        "versions" => "stored version",
+        "base_versions" => "shared file",
+        "forks" => "fork file",
+        "indexes" => "index file",
+        _ => "put-back file",
+    }
+}
+
+fn directory_json(report: &DirectoryReport) -> Value {
+    let kind = |kind: rath::workspace::FileCount| json!({"files": kind.files, "bytes": kind.bytes});
+    let mut json: serde_json::Map<_, _> =
+        report.removed.kinds().into_iter().map(|(name, counted)| (name.to_owned(), kind(counted))).collect();
+    json.insert("directory".to_owned(), json!(report.directory));
+    json.insert("edited_forks".to_owned(), json!(report.edited_forks));
+    let skipped = report.skipped.as_ref().map(|reason| match reason {
+        SkipReason::InUse => json!({"why": "in use"}),
+        SkipReason::UnreadableStore { uri, why } => json!({"store": uri, "why": why}),
+        SkipReason::Damaged { why } => json!({"why": why}),
+        _ => json!({"why": "unknown"}),
+    });
+    json.insert("skipped".to_owned(), skipped.unwrap_or_default());
+    json.into()
+}
+
+fn rule_name(rule: RetentionRule) -> &'static str {
+    match rule {
+        RetentionRule::Age => "older-than",
+        RetentionRule::Size => "max-size",
+        _ => "rule",
+    }
+}
+
+fn keep_text(reason: &KeepReason) -> String {
+    match reason {
+        KeepReason::InUse { holder } => format!("it is being written by {holder}"),
+        KeepReason::Waiting => "it has calls waiting for you".to_owned(),
+        KeepReason::Named { name } => format!("its branch is named {}", preview(name)),
+        _ => "it is needed".to_owned(),
+    }
 }

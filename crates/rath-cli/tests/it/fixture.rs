@@ -12,20 +12,25 @@ const STORES: [&str; 2] = ["sqlite:.rath/s.db", "jsonl:.rath/s"];
 /// Runs a test on each kind of store.
 pub(crate) fn for_each_store(script: &str, test: impl Fn(&Fixture)) {
     for store in STORES {
-        let folder = crate::workshop(script);
+        let folder = crate::workshop(script).into();
         test(&Fixture { folder, store, known: RefCell::default() });
     }
 }
 
 /// A temporary directory with a script, a directory to work in, and a store.
 pub(crate) struct Fixture {
-    folder: rath_test_support::TempDir,
+    folder: std::rc::Rc<rath_test_support::TempDir>,
     pub(crate) store: &'static str,
     /// The ids of all sessions that the store ever had.
     known: RefCell<Vec<String>>,
 }
 
 impl Fixture {
+    /// Returns the same directory with another store.
+    pub(crate) fn with_store(other: &Fixture, store: &'static str) -> Self {
+        Fixture { folder: other.folder.clone(), store, known: RefCell::default() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
@@ -39,7 +44,7 @@ impl Fixture {
         self.write("script.jsonl", turns);
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = rath_test_support::program(env!("CARGO_BIN_EXE_rath"));
         // Arguments after `--` belong to another program.
         let (own, rest) = args.split_at(args.iter().position(|arg| *arg == "--").unwrap_or(args.len()));

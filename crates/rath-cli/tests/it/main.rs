@@ -6,6 +6,8 @@ mod attacks;
 mod canaries;
 mod files;
 mod fixture;
+#[cfg(target_os = "linux")]
+mod gc;
 mod guests;
 mod hostile_text;
 mod lost;

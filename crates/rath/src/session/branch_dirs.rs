@@ -5,7 +5,7 @@
 //! meanwhile: so the work of a fan of forks ends up where it began. Two branches never work in one directory at the same
 //! time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -13,6 +13,7 @@ use rath_record::chunk::{Change, Chunk, Effect, Observed, Tree, UnkeptReason};
 use rath_record::{BranchId, Record, Step, StepId, view};
 
 use super::put_back::{PutBackReport, Refusal, put_back};
+use super::store_list::{StoreList, StoreUri};
 use super::versions::{self, Versions};
 use crate::blocking::drop_on_pool;
 use crate::error::ErrorKind;
@@ -28,6 +29,8 @@ pub(crate) struct BranchDirs {
     sandbox: Sandbox,
     versions: OnceLock<Versions>,
     state: Mutex<DirAssignments>,
+    /// The stores that are known to be on the list of the directory.
+    listed_stores: Mutex<HashSet<String>>,
 }
 
 /// The branches that have a directory.
@@ -77,7 +80,7 @@ struct TrackedDir {
 impl BranchDirs {
     /// Creates the directories of a session that was placed in `sandbox`.
     pub(crate) fn new(sandbox: Sandbox) -> Self {
-        BranchDirs { sandbox, versions: OnceLock::new(), state: Mutex::default() }
+        BranchDirs { sandbox, versions: OnceLock::new(), state: Mutex::default(), listed_stores: Mutex::default() }
     }
 
     /// Returns the sandbox that the session was placed in.
@@ -123,6 +126,18 @@ impl BranchDirs {
     pub(crate) fn check_rath_dir(&self) -> Result<()> {
         let Some(root) = self.sandbox.directory() else { return Ok(()) };
         rath_dir::check(&root.join(RATH_DIR)).map_err(|error| cannot_store(root, error))
+    }
+
+    /// Adds a store to the list of those that may name versions of these files, if there are versions. Blocks.
+    pub(crate) fn list_store(&self, uri: &StoreUri) -> Result<()> {
+        let (Some(root), true) = (self.sandbox.directory(), self.versions.get().is_some()) else { return Ok(()) };
+        let mut listed = self.listed_stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let uri = uri.within(root);
+        if !listed.contains(&uri) {
+            StoreList::of(root).add(&uri).map_err(|error| cannot_store(root, error))?;
+            listed.insert(uri);
+        }
+        Ok(())
     }
 
     /// Makes all stored versions durable.
@@ -606,7 +621,12 @@ impl Occupant {
 /// The most bytes of the file that names the branch in a directory.
 const MAX_OCCUPANT_BYTES: u64 = 1 << 10;
 
-fn occupant_file(root: &Path) -> PathBuf {
+/// Returns the branch that works in the user's directory.
+pub(crate) fn occupant_branch(root: &Path) -> Option<BranchId> {
+    read_occupant(root).map(|occupant| occupant.branch)
+}
+
+pub(crate) fn occupant_file(root: &Path) -> PathBuf {
     root.join(RATH_DIR).join("workspace").join("tenant")
 }
 

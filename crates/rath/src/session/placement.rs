@@ -8,6 +8,7 @@ use rath_record::{BranchId, Record, Step, lineage, view};
 
 use super::Session;
 use super::branch_dirs::{BranchDir, BranchDirs, CallChanges, DirRequest};
+use super::store_list::StoreUri;
 use super::versions::{self, Versions};
 use crate::blocking::run_blocking;
 use crate::error::ErrorKind;
@@ -235,10 +236,19 @@ impl Session {
 
     /// Makes stored versions durable before a step that names them is recorded in a store.
     pub(super) fn sync_versions(&self) -> Result<()> {
-        match self.live.place.branch_dirs.get() {
-            Some(branch_dirs) if self.recorder().is_some() => branch_dirs.sync(),
+        match (self.live.place.branch_dirs.get(), self.recorder()) {
+            (Some(branch_dirs), Some(recorder)) => {
+                StoreUri::of(recorder.store()).iter().try_for_each(|uri| branch_dirs.list_store(uri))?;
+                branch_dirs.sync()
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Lists the file that the session is about to be saved in among those that name versions of its files. Blocks.
+    pub(crate) fn list_file(&self, path: &Path) -> Result<()> {
+        let branch_dirs = self.live.place.branch_dirs.get();
+        branch_dirs.map_or(Ok(()), |branch_dirs| branch_dirs.list_store(&StoreUri::of_file(path)))
     }
 
     /// Runs [`sync_versions`](Session::sync_versions) in the blocking pool.

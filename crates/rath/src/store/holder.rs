@@ -24,6 +24,9 @@ pub struct Holder {
     /// The start time of the process, in ticks of the machine: process ids are reused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     began: String,
+    /// The PID namespace of the process, if it is known: a process id means nothing in another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    namespace: String,
     /// The id of the opening.
     opening: String,
 }
@@ -38,15 +41,18 @@ impl Holder {
             pid,
             boot: read("/proc/sys/kernel/random/boot_id"),
             began: start_time(pid).unwrap_or_default(),
+            namespace: pid_namespace(),
             opening: uuid::Uuid::now_v7().to_string(),
         }
     }
 
-    /// Returns true if the process is known to have ended: it ran on this machine since its last boot, and is gone.
+    /// Returns true if the process is known to have ended: it ran on this machine since its last boot, where this process can see
+    /// it, and is gone.
     pub fn is_dead(&self) -> bool {
         let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         !self.boot.is_empty()
             && self.boot == here.trim()
+            && (self.namespace.is_empty() || self.namespace == pid_namespace())
             && start_time(self.pid).is_none_or(|began| began != self.began)
     }
 
@@ -65,6 +71,12 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} on {}", self.pid, one_line(&self.host))
     }
+}
+
+/// Returns the name of the PID namespace of this process; empty if it is not known.
+fn pid_namespace() -> String {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().into_owned()
 }
 
 /// Returns the start time of a process, if it runs: the 22nd field of its `stat` file, whose second field is a name in

@@ -7,6 +7,7 @@
 mod contents;
 mod open_file;
 mod signatures;
+mod sweep;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -481,6 +482,17 @@ impl StoreBackend for Jsonl {
         }
     }
 
+    fn visit_json(&self, families: &HashSet<BranchId>, _: &Arc<StepPlaces>, visit: &mut dyn FnMut(&str)) -> Result<()> {
+        for family in self.families()?.into_iter().filter(|family| families.contains(family)) {
+            let Some(opened) = self.read_if_there(family)? else { continue };
+            if let Some(damage) = damage(&self.path(family), &opened).first() {
+                return Err(StoreError::new(StoreErrorKind::Damaged, damage));
+            }
+            opened.steps.iter().for_each(|step| visit(&step.json()));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<CheckReport> {
         let mut check = CheckReport::default();
         for family in self.families()? {
@@ -539,9 +551,19 @@ impl StoreBackend for Jsonl {
         Ok(())
     }
 
-    /// Returns what deletions have freed: the files hold nothing that could be compacted.
+    /// Returns what deletions have freed: the files hold nothing that could be compacted. Removes what a killed process left.
     fn compact(&self) -> Result<FreedSpace> {
+        self.sweep()?;
         Ok(std::mem::take(&mut self.lock().freed))
+    }
+
+    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+        let mut freed = FreedSpace::default();
+        for family in families {
+            freed.bytes += std::fs::metadata(self.path(*family)).map_or(0, |facts| facts.len());
+            freed.steps += Lineage::new(self.read_file(*family)?.heads).walk().len() as u64;
+        }
+        Ok(freed)
     }
 }
 

@@ -359,6 +359,10 @@ impl StoreBackend for Sqlite {
         Ok(heads.into_iter().filter_map(|(place, id)| loader.fetch(place, id)).collect())
     }
 
+    fn visit_json(&self, families: &HashSet<BranchId>, _: &Arc<StepPlaces>, visit: &mut dyn FnMut(&str)) -> Result<()> {
+        self.read_transaction(|connection| check::visit_json(connection, families, visit))
+    }
+
     fn check(&self) -> Result<CheckReport> {
         self.read_transaction(|connection| Ok(check::all(connection)?))
     }
@@ -384,5 +388,9 @@ impl StoreBackend for Sqlite {
 
     fn compact(&self) -> Result<FreedSpace> {
         self.compact_all()
+    }
+
+    fn measure_delete(&self, families: &[BranchId]) -> Result<FreedSpace> {
+        self.measure(families)
     }
 }

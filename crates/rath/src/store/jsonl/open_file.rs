@@ -107,13 +107,13 @@ impl Jsonl {
     }
 
     /// Opens the file that is locked instead of the file of a session, on systems that need one.
-    fn separate_lock(&self, family: BranchId) -> Result<Option<File>> {
+    pub(super) fn separate_lock(&self, family: BranchId) -> Result<Option<File>> {
         let path = lock_path(&self.path(family)).map(|path| File::options().append(true).create(true).open(path));
         path.transpose().map_err(|error| self.io_error("lock", error))
     }
 
     /// Locks a file for writing. False if another process writes it.
-    fn lock_file(&self, file: &File) -> Result<bool> {
+    pub(super) fn lock_file(&self, file: &File) -> Result<bool> {
         // A process that tests for the lock holds it for a moment.
         for _ in 0..LOCK_TRIES {
             match file.try_lock() {
@@ -142,11 +142,11 @@ impl Jsonl {
 
     /// Creates the file of a session, locked. It gets its name with its first steps: a power cut leaves all of them or none.
     fn new_file(&self, family: BranchId, holder: &Holder) -> Result<OpenFile> {
-        let temporary = self.path(family).with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
-        let made = OpenOptions::new().read(true).append(true).create_new(true).open(&temporary);
-        let file = made.map_err(|error| self.io_error("write to", error))?;
         let lock = self.separate_lock(family)?;
-        lock.as_ref().unwrap_or(&file).try_lock().map_err(|error| self.io_error("lock", error.into()))?;
+        if let Some(lock) = &lock {
+            lock.try_lock().map_err(|error| self.io_error("lock", error.into()))?;
+        }
+        let (temporary, file) = self.temporary_file(family, lock.is_some())?;
         let encoder = self.begin_file(&file, holder).inspect_err(|_| _ = std::fs::remove_file(&temporary))?;
         let (held, branches, elsewhere) = (HashMap::new(), HashMap::new(), HashSet::new());
         let (signatures, unpublished) = (SignatureFile::new(&self.path(family)), Some(temporary));
@@ -162,6 +162,19 @@ impl Jsonl {
             dirty: true,
             unpublished,
         })
+    }
+
+    /// Creates a temporary file, and locks it unless `is_locked` already.
+    fn temporary_file(&self, family: BranchId, is_locked: bool) -> Result<(PathBuf, File)> {
+        loop {
+            let path = self.path(family).with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
+            let made = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
+            let file = made.map_err(|error| self.io_error("write to", error))?;
+            // Before it was locked, a process that sweeps may have removed it.
+            if is_locked || (self.lock_file(&file)? && path.exists()) {
+                return Ok((path, file));
+            }
+        }
     }
 
     /// Writes the header of an empty file. It is durable before any other row is written: by the header a file is recognised.

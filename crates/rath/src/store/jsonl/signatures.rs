@@ -42,7 +42,7 @@ impl SignatureFile {
             self.add(*branch, *head, find(&known, *branch, *head));
         }
         if self.entries.len() < known.len() {
-            let temporary = self.path.with_extension(uuid::Uuid::now_v7().simple().to_string());
+            let temporary = self.path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
             let reduced = std::fs::write(&temporary, &self.entries);
             if reduced.and_then(|()| std::fs::rename(&temporary, &self.path)).is_err() {
                 let _ = std::fs::remove_file(&temporary);

@@ -11,17 +11,17 @@ use rath_record::chunk::Chunk;
 use rath_record::{BranchId, Digest, StepId};
 use rusqlite::params;
 
-use super::super::FreedSpace;
-use super::super::holder::now;
+use super::super::holder::{Holder, now};
 use super::super::title::from_text;
+use super::super::{FreedSpace, StoreBackend as _};
 use super::branch_row::BranchRow;
 use super::scan::{self, BRANCHES, STEPS};
-use super::schema::LOCK_TIMEOUT;
+use super::schema::{LOCK_TIMEOUT, StoreConnection};
 use super::transaction::{Transaction, TransactionError};
 use super::{Sqlite, check, payload, schema};
 use crate::store::error::{Result, StoreError, StoreErrorKind};
 
-/// The time for which a writer is listed after its lease has expired, in microseconds.
+/// The time for which a writer on another machine is listed after its lease has expired, in microseconds.
 const WRITER_RETENTION_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 impl Sqlite {
@@ -86,6 +86,26 @@ impl Sqlite {
         Ok(FreedSpace { bytes: before.saturating_sub(self.size()), steps })
     }
 
+    /// Returns the space that a deletion and a compaction would free, by trying it on a copy in memory.
+    pub(super) fn measure(&self, families: &[BranchId]) -> Result<FreedSpace> {
+        let failed = |error| schema::describe(&self.uri, self.path.as_deref(), "read", error);
+        let copy = {
+            let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            StoreConnection::copy_in_memory(&reader).map_err(failed)?
+        };
+        let copy = std::sync::Arc::new(std::sync::Mutex::new(copy));
+        let size = || -> rusqlite::Result<u64> {
+            let copy = copy.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = |name| copy.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0));
+            Ok((number("page_count")? * number("page_size")?).cast_unsigned())
+        };
+        let before = size().map_err(failed)?;
+        let store = Sqlite::new("memory:".to_owned(), None, copy.clone(), copy.clone(), None);
+        families.iter().try_for_each(|family| store.delete(*family))?;
+        let steps = store.compact()?.steps;
+        Ok(FreedSpace { bytes: before.saturating_sub(size().map_err(failed)?), steps })
+    }
+
     /// Writes all pages anew, and moves them into the database.
     fn vacuum(&self) -> Result<()> {
         {
@@ -140,19 +160,23 @@ fn erase_payloads(transaction: &Transaction<'_>, mut digests: Vec<Digest>, place
     Ok(())
 }
 
-/// Deletes writers of no branch whose lease expired long ago.
+/// Deletes writers of no branch that have ended, or whose lease expired long ago.
 fn sweep_writers(transaction: &Transaction<'_>) -> Result<(), TransactionError> {
     let mut writers = HashSet::new();
     scan::each_row(transaction.connection, BRANCHES, |_, row| {
         writers.extend(row.ok().and_then(BranchRow::read).map(|row| row.writer.cast_signed()));
     })?;
-    let old: Vec<i64> = transaction
+    let old = now().saturating_sub(WRITER_RETENTION_MICROS);
+    let known: Vec<(i64, String, i64)> = transaction
         .connection
-        .prepare("SELECT w FROM writers WHERE expires < ?")?
-        .query_map([now().saturating_sub(WRITER_RETENTION_MICROS)], |row| row.get(0))?
+        .prepare("SELECT w, who, expires FROM writers")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    for old in old.into_iter().filter(|old| !writers.contains(old)) {
-        transaction.connection.execute("DELETE FROM writers WHERE w = ?", [old])?;
+    for (number, who, expires) in known {
+        let is_over = expires < old || Holder::from_json(&who).is_some_and(|holder| holder.is_dead());
+        if is_over && !writers.contains(&number) {
+            transaction.connection.execute("DELETE FROM writers WHERE w = ?", [number])?;
+        }
     }
     Ok(())
 }

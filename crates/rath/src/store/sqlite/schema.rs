@@ -105,6 +105,15 @@ impl StoreConnection {
         prepare(&connection)?;
         Ok(StoreConnection { connection, _file: None })
     }
+
+    /// Copies a database to one in memory.
+    pub(super) fn copy_in_memory(from: &Connection) -> rusqlite::Result<Self> {
+        let mut connection = Connection::open_in_memory().and_then(set_up)?;
+        let backup = rusqlite::backup::Backup::new(from, &mut connection)?;
+        backup.run_to_completion(i32::MAX, std::time::Duration::ZERO, None)?;
+        drop(backup);
+        Ok(StoreConnection { connection, _file: None })
+    }
 }
 
 /// Opens a connection.

@@ -1,0 +1,276 @@
+//! The collection in one directory.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rath_record::BranchId;
+use rath_workspace::{CollectMode, Collector, TreeId};
+
+use super::names::VersionNames;
+use super::{DirectoryReport, Gc, RemovedFiles, SkipReason};
+use crate::blocking::run_blocking;
+use crate::sandbox::RATH_DIR;
+use crate::session::{Error, Result, Session, StoreList, StoreUri, occupant_branch, occupant_file};
+use crate::store::{Create, Registry, Store, rath_dir};
+
+/// The collection in one directory.
+pub(super) struct DirectoryGc {
+    pub(super) root: PathBuf,
+    pub(super) options: Gc,
+    pub(super) store: Store,
+    /// The sessions of the store that count as deleted.
+    pub(super) gone: HashSet<BranchId>,
+}
+
+/// The names in all stores of a directory.
+#[derive(Default)]
+struct AllNames {
+    versions: VersionNames,
+    branches: HashSet<BranchId>,
+    /// The time at which the oldest session began, in milliseconds since 1970.
+    oldest: Option<u64>,
+    /// The stores that name something, as the list has them.
+    naming: HashSet<String>,
+}
+
+impl DirectoryGc {
+    /// Removes what no session names.
+    pub(super) async fn run(self, deleted_trees: &HashSet<TreeId>) -> Result<DirectoryReport> {
+        let (folder, mode) = (self.folder(), self.options.mode());
+        let root = self.root.clone();
+        let opened = run_blocking(move || -> Result<_> {
+            rath_dir::check(&root.join(RATH_DIR))?;
+            Ok(Collector::open(&folder, mode))
+        });
+        let collector = match opened.await? {
+            Ok(Some(collector)) => collector,
+            Ok(None) => return Ok(self.skipped(SkipReason::InUse)),
+            Err(error) => return Ok(self.skipped(SkipReason::Damaged { why: error.message() })),
+        };
+        // From here on no process works in the directory, so no store names more than it does now.
+        let names = match self.names().await? {
+            Ok(names) => names,
+            Err(reason) => return Ok(self.skipped(reason)),
+        };
+        let deleted_trees = deleted_trees.clone();
+        run_blocking(move || self.collect(collector, &names, &deleted_trees)).await
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.root.join(RATH_DIR).join("workspace")
+    }
+
+    fn skipped(&self, reason: SkipReason) -> DirectoryReport {
+        let (directory, removed) = (self.root.clone(), RemovedFiles::default());
+        DirectoryReport { directory, removed, edited_forks: Vec::new(), skipped: Some(reason) }
+    }
+
+    /// Reads all stores that may name versions of this directory. The inner error is the store that cannot be read.
+    async fn names(&self) -> Result<Result<AllNames, SkipReason>> {
+        let list = StoreList::of(&self.root);
+        let listed = run_blocking(move || list.read().map_err(Error::from)).await?;
+        let own = StoreUri::of(&self.store);
+        let mut stores: Vec<StoreUri> = listed.iter().map(|uri| StoreUri::from_list(uri, &self.root)).collect();
+        let default = StoreUri::from_list(&format!("sqlite:{RATH_DIR}/rath.db"), &self.root);
+        if self.root.join(RATH_DIR).join("rath.db").exists() && !stores.contains(&default) {
+            stores.push(default);
+        }
+        stores.retain(|uri| Some(uri) != own.as_ref() && !self.is_without(uri));
+        let mut names = AllNames::default();
+        if let Err(why) = self.add_names(&mut names, self.store.clone(), own.as_ref(), true).await {
+            return Ok(Err(unreadable(&self.store.uri(), &why)));
+        }
+        for uri in stores {
+            let added = match uri.session_file() {
+                Some(path) => self.add_file(&mut names, path, &uri).await,
+                None => match Registry::new().open_as(&uri.to_string(), Create::Never).await {
+                    Ok(store) => {
+                        let added = self.add_names(&mut names, store.clone(), Some(&uri), false).await;
+                        let _ = store.close().await;
+                        added
+                    }
+                    Err(error) => Err(error.into()),
+                },
+            };
+            if let Err(why) = added {
+                return Ok(Err(unreadable(&uri, &why)));
+            }
+        }
+        Ok(Ok(names))
+    }
+
+    fn is_without(&self, uri: &StoreUri) -> bool {
+        let here = std::env::current_dir().unwrap_or_default();
+        self.options.without.iter().any(|without| StoreUri::from_list(without, &here) == *uri)
+    }
+
+    /// Adds the names in a store.
+    async fn add_names(&self, names: &mut AllNames, store: Store, uri: Option<&StoreUri>, is_own: bool) -> Result<()> {
+        let gone = if is_own { self.gone.clone() } else { HashSet::new() };
+        let read = move || -> Result<_> {
+            let list = store.list_blocking()?;
+            let kept: Vec<_> = list.into_iter().filter(|summary| !gone.contains(&summary.family)).collect();
+            let families = kept.iter().map(|summary| summary.family).collect();
+            let mut versions = VersionNames::default();
+            store.visit_json(&families, |json| versions.add_step(json))?;
+            Ok((versions, kept.into_iter().map(|summary| summary.branch).collect::<HashSet<_>>()))
+        };
+        let (versions, branches) = run_blocking(read).await?;
+        let is_naming = !versions.trees.is_empty() || !versions.files.is_empty();
+        names.naming.extend(uri.filter(|_| is_naming).map(|uri| uri.within(&self.root)));
+        names.add(versions, branches);
+        Ok(())
+    }
+
+    /// Adds the names in a session file.
+    async fn add_file(&self, names: &mut AllNames, path: &Path, uri: &StoreUri) -> Result<()> {
+        let file = Session::open(path).await?;
+        if !file.report.damage.is_empty() {
+            return Err(Error::new(crate::ErrorKind::Damaged, "the file is damaged"));
+        }
+        let mut versions = VersionNames::default();
+        let steps = file.lineage.walk();
+        steps.iter().for_each(|step| versions.add_step(&step.json()));
+        let branches = steps.iter().map(|step| step.stamp().branch).collect();
+        names.naming.insert(uri.within(&self.root));
+        names.add(versions, branches);
+        Ok(())
+    }
+
+    /// Removes what is not named. Blocks.
+    fn collect(
+        self,
+        mut collector: Collector,
+        names: &AllNames,
+        deleted_trees: &HashSet<TreeId>,
+    ) -> Result<DirectoryReport> {
+        let damaged = |error: rath_workspace::Error| SkipReason::Damaged { why: error.message() };
+        for tree in &names.versions.trees {
+            if let Err(error) = collector.keep_tree(*tree) {
+                return Ok(self.skipped(damaged(error)));
+            }
+        }
+        names.versions.files.iter().for_each(|file| collector.keep_file(*file));
+        let mut recorded = read_deleted_trees(&self.root);
+        recorded.extend(deleted_trees);
+        recorded.extend(&names.versions.trees);
+        let (mut removed, mut edited_forks, mut lost) = (RemovedFiles::default(), Vec::new(), Vec::new());
+        for (branch, fork) in self.forks() {
+            let is_named = branch.is_some_and(|branch| names.branches.contains(&branch));
+            let is_edited = || !collector.fork_tree(&fork).is_ok_and(|tree| recorded.contains(&tree));
+            if !is_named && (self.options.removes_edited_forks || !is_edited()) {
+                lost.push(fork);
+                continue;
+            }
+            if let Err(error) = collector.keep_fork(&fork) {
+                return Ok(self.skipped(damaged(error)));
+            }
+            edited_forks.extend(Some(fork).filter(|_| !is_named));
+        }
+        for fork in lost {
+            removed.forks.add(collector.remove_fork(&fork)?);
+        }
+        for directory in self.lost_put_back(names) {
+            removed.put_back.add(collector.remove_with_files(&directory)?);
+        }
+        let garbage = collector.collect()?;
+        (removed.versions, removed.base_versions, removed.indexes) =
+            (garbage.objects, garbage.base_versions, garbage.indexes);
+        if self.options.mode() == CollectMode::Remove {
+            self.remove_records(names, edited_forks.is_empty())?;
+        }
+        Ok(DirectoryReport { directory: self.root.clone(), removed, edited_forks, skipped: None })
+    }
+
+    /// Returns the directories of forks, each with its branch.
+    fn forks(&self) -> Vec<(Option<BranchId>, PathBuf)> {
+        let work = self.root.join(RATH_DIR).join("work");
+        let mut forks: Vec<_> = entries(&work)
+            .into_iter()
+            .filter_map(|path| {
+                let name = path.file_name()?.to_str()?;
+                let name = name.strip_suffix(".layers").unwrap_or(name);
+                Some((name.parse().ok(), work.join(name)))
+            })
+            .collect();
+        forks.sort_by(|one: &(Option<BranchId>, PathBuf), other| one.1.cmp(&other.1));
+        forks.dedup();
+        forks
+    }
+
+    /// Returns the directories of files that were moved aside before the oldest session began.
+    fn lost_put_back(&self, names: &AllNames) -> Vec<PathBuf> {
+        let mut found = entries(&self.root.join(RATH_DIR).join("put-back"));
+        found.retain(|path| {
+            let id = path.file_name().and_then(|name| uuid::Uuid::try_parse(name.to_str()?).ok());
+            let at = id.and_then(|id| began(id.into_bytes()));
+            names.oldest.is_none_or(|oldest| at.is_some_and(|at| at < oldest))
+        });
+        found
+    }
+
+    /// Removes what is recorded about sessions that are gone.
+    fn remove_records(&self, names: &AllNames, has_no_edited_forks: bool) -> Result<()> {
+        if occupant_branch(&self.root).is_some_and(|branch| !names.branches.contains(&branch)) {
+            let _ = fs::remove_file(occupant_file(&self.root));
+        }
+        if has_no_edited_forks {
+            let _ = fs::remove_file(deleted_trees_file(&self.root));
+        }
+        StoreList::of(&self.root).retain(|uri| names.naming.contains(uri))?;
+        let own = self.root.join(RATH_DIR);
+        ["work", "put-back"].iter().for_each(|name| _ = fs::remove_dir(own.join(name)));
+        Ok(())
+    }
+}
+
+impl AllNames {
+    fn add(&mut self, versions: VersionNames, branches: HashSet<BranchId>) {
+        let oldest = branches.iter().filter_map(|branch| began(branch.0)).min();
+        self.oldest = self.oldest.into_iter().chain(oldest).min();
+        self.branches.extend(branches);
+        self.versions.add(versions);
+    }
+}
+
+fn unreadable(uri: &dyn std::fmt::Display, why: &Error) -> SkipReason {
+    SkipReason::UnreadableStore { uri: uri.to_string(), why: why.message() }
+}
+
+/// Returns the time at which an id was made, in milliseconds since 1970; none for an id that holds no time.
+fn began(id: [u8; 16]) -> Option<u64> {
+    let (seconds, nanos) = uuid::Uuid::from_bytes(id).get_timestamp()?.to_unix();
+    Some(seconds * 1000 + u64::from(nanos) / 1_000_000)
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// The file that lists the trees of deleted sessions, as long as forks of theirs are there.
+fn deleted_trees_file(root: &Path) -> PathBuf {
+    root.join(RATH_DIR).join("workspace").join("deleted-trees")
+}
+
+/// The most bytes of that file that are read.
+const MAX_TREES_BYTES: u64 = 64 << 20;
+
+fn read_deleted_trees(root: &Path) -> HashSet<TreeId> {
+    let bytes = rath_dir::read_at_most(&deleted_trees_file(root), MAX_TREES_BYTES).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Notes the trees that sessions recorded which are about to be deleted, if there are forks. After that, the content of a fork that
+/// is one of these trees is known not to be a user's own. Blocks.
+pub(super) fn note_deleted_trees(root: &Path, trees: &HashSet<TreeId>) -> io::Result<()> {
+    if trees.is_empty() || entries(&root.join(RATH_DIR).join("work")).is_empty() {
+        return Ok(());
+    }
+    let mut lines = String::from("\n");
+    trees.iter().for_each(|tree| lines += &format!("{tree}\n"));
+    let mut file = fs::File::options().append(true).create(true).open(deleted_trees_file(root))?;
+    file.write_all(lines.as_bytes())?;
+    file.sync_all()
+}

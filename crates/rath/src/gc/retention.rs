@@ -1,0 +1,254 @@
+//! Rules by which old sessions are deleted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rath_record::turn::PendingWork;
+use rath_record::{BranchId, Chunk};
+use rath_workspace::{CollectMode, Collector};
+
+use super::find_directories;
+use super::names::VersionNames;
+use super::pending::PendingDirs;
+use crate::blocking::run_blocking;
+use crate::sandbox::RATH_DIR;
+use crate::session::Result;
+use crate::store::{BranchSummary, Store};
+
+/// Rules that choose the sessions of a store to delete, oldest first.
+///
+/// A session that is being written, or has calls without a result, is never chosen.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rath::gc::{Gc, Retention};
+/// use rath::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rath::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path();
+/// let store = Store::open(&format!("sqlite:{}", directory.join(".rath/rath.db").display())).await?;
+/// let rules = Retention::new().older_than(Duration::from_secs(30 * 24 * 3600)).max_size(2 << 30);
+/// let plan = rules.plan(&store, directory).await?;
+/// assert!(plan.delete.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Retention {
+    max_age: Option<Duration>,
+    max_bytes: Option<u64>,
+    keeps_named: bool,
+}
+
+/// The sessions that rules choose.
+///
+/// Returned by [`Retention::plan`].
+#[derive(Clone, Debug, Default)]
+pub struct RetentionPlan {
+    /// The sessions to delete, oldest first, each with the rule that chose it.
+    pub delete: Vec<(BranchId, RetentionRule)>,
+    /// The sessions that a rule would delete, and that are kept all the same.
+    pub kept: Vec<(BranchId, KeepReason)>,
+}
+
+/// The rule that chose a session.
+///
+/// Part of [`RetentionPlan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RetentionRule {
+    /// Its last step is too old.
+    Age,
+    /// All sessions together are too large.
+    Size,
+}
+
+/// The reason why a session is kept that a rule would delete.
+///
+/// Part of [`RetentionPlan`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeepReason {
+    /// A process writes it.
+    InUse {
+        /// The process.
+        holder: String,
+    },
+    /// It has calls without a result.
+    Waiting,
+    /// It has a branch that a person named.
+    Named {
+        /// The name.
+        name: String,
+    },
+}
+
+/// A session with all its branches.
+struct SessionFacts {
+    family: BranchId,
+    branches: Vec<BranchId>,
+    /// The time of its newest step, in microseconds since 1970.
+    at: i64,
+    keep: Option<KeepReason>,
+}
+
+impl Retention {
+    /// Creates rules that choose nothing.
+    pub fn new() -> Self {
+        Retention::default()
+    }
+
+    /// Chooses sessions whose newest step is older than this.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// Chooses the oldest sessions, until the steps and files of the others have no more than this many bytes.
+    pub fn max_size(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Chooses no session with a branch that was named when it was forked, and goes on from there.
+    pub fn keep_named(mut self) -> Self {
+        self.keeps_named = true;
+        self
+    }
+
+    /// Returns true if there is no rule that could choose a session.
+    pub fn is_empty(&self) -> bool {
+        self.max_age.is_none() && self.max_bytes.is_none()
+    }
+
+    /// Chooses sessions of a store. Deletes nothing.
+    pub async fn plan(&self, store: &Store, directory: &Path) -> Result<RetentionPlan> {
+        if self.is_empty() {
+            return Ok(RetentionPlan::default());
+        }
+        let mut sessions = self.sessions(store).await?;
+        // The newest first; sessions of the same time in the order in which they began.
+        sessions.sort_by_key(|session| std::cmp::Reverse((session.at, session.family)));
+        let mut chosen: HashMap<BranchId, RetentionRule> = HashMap::new();
+        if let Some(age) = self.max_age {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let oldest = i64::try_from(now.saturating_sub(age).as_micros()).unwrap_or(i64::MAX);
+            chosen.extend(
+                sessions.iter().filter(|session| session.at < oldest).map(|it| (it.family, RetentionRule::Age)),
+            );
+        }
+        if let Some(max) = self.max_bytes {
+            let is_staying = |session: &&SessionFacts| session.keep.is_some() || !chosen.contains_key(&session.family);
+            // Those that stay in any case count first.
+            let (fixed, free): (Vec<_>, Vec<_>) =
+                sessions.iter().filter(is_staying).partition(|session| session.keep.is_some());
+            let order: Vec<_> = fixed.iter().chain(&free).map(|it| (it.family, it.branches.clone())).collect();
+            let (store, directory) = (store.clone(), directory.to_owned());
+            let sizes = run_blocking(move || sizes(&store, &directory, &order)).await?;
+            let too_large = order_over(&sizes, max);
+            chosen.extend(too_large.into_iter().map(|family| (family, RetentionRule::Size)));
+        }
+        let mut plan = RetentionPlan::default();
+        for session in sessions.into_iter().rev() {
+            match (chosen.get(&session.family), session.keep) {
+                (Some(_), Some(reason)) => plan.kept.push((session.family, reason)),
+                (Some(rule), None) => plan.delete.push((session.family, *rule)),
+                (None, _) => {}
+            }
+        }
+        Ok(plan)
+    }
+
+    async fn sessions(&self, store: &Store) -> Result<Vec<SessionFacts>> {
+        let mut families: BTreeMap<BranchId, Vec<BranchSummary>> = BTreeMap::new();
+        for summary in store.list().await? {
+            families.entry(summary.family).or_default().push(summary);
+        }
+        let mut sessions = Vec::new();
+        for (family, list) in families {
+            let at = list.iter().filter_map(|summary| summary.at).map(|at| at.0).max().unwrap_or_default();
+            let keep = self.keep_reason(store, &list).await?;
+            let branches = list.into_iter().map(|summary| summary.branch).collect();
+            sessions.push(SessionFacts { family, branches, at, keep });
+        }
+        Ok(sessions)
+    }
+
+    /// Returns the reason why no rule deletes a session.
+    async fn keep_reason(&self, store: &Store, list: &[BranchSummary]) -> Result<Option<KeepReason>> {
+        let holder = list.iter().find_map(|summary| summary.holder.as_ref().filter(|holder| !holder.is_dead()));
+        if let Some(holder) = holder {
+            return Ok(Some(KeepReason::InUse { holder: holder.to_string() }));
+        }
+        let is_waiting = |summary: &BranchSummary| matches!(summary.totals.pending, PendingWork::Tools { .. });
+        if list.iter().any(|summary| summary.is_tip && is_waiting(summary)) {
+            return Ok(Some(KeepReason::Waiting));
+        }
+        for summary in list.iter().filter(|summary| self.keeps_named && summary.is_tip) {
+            let stored = store.read(summary.branch).await?;
+            let name = stored.session.as_record().find_newest(|step| match step.chunk() {
+                _ if step.stamp().branch != summary.branch => Some(None),
+                Chunk::Forked(forked) => Some(forked.name.clone()),
+                _ => None,
+            });
+            if let Some(name) = name.flatten() {
+                return Ok(Some(KeepReason::Named { name }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the sessions from the first on with which all before it are larger than `max` bytes.
+fn order_over(sizes: &[(BranchId, u64)], max: u64) -> Vec<BranchId> {
+    let mut sum: u64 = 0;
+    let fits = |(_, size): &&(BranchId, u64)| {
+        sum = sum.saturating_add(*size);
+        sum <= max
+    };
+    let fitting = sizes.iter().take_while(fits).count();
+    sizes[fitting..].iter().map(|(family, _)| *family).collect()
+}
+
+/// Returns the bytes of sessions, in this order: those of their steps, and of the files that no session before them has. Blocks.
+fn sizes(store: &Store, directory: &Path, order: &[(BranchId, Vec<BranchId>)]) -> Result<Vec<(BranchId, u64)>> {
+    let families: HashSet<BranchId> = store.list_blocking()?.into_iter().map(|summary| summary.family).collect();
+    let roots = find_directories(store, &PendingDirs::of(store), directory, &families, &HashSet::new())?.roots;
+    let open = |root: &PathBuf| Collector::open(&root.join(RATH_DIR).join("workspace"), CollectMode::DryRun).ok()?;
+    // The files of a directory in use are not counted: they are not removed either.
+    let mut collectors: Vec<_> = roots.iter().filter_map(open).collect();
+    let mut sizes = Vec::new();
+    for (family, branches) in order {
+        let mut names = VersionNames::default();
+        store.visit_json(&HashSet::from([*family]), |json| names.add_step(json))?;
+        let mut bytes = names.bytes;
+        for collector in &mut collectors {
+            let before = collector.kept_bytes();
+            names.trees.iter().try_for_each(|tree| collector.keep_tree(*tree))?;
+            bytes += collector.kept_bytes() - before;
+        }
+        for (root, branch) in roots.iter().flat_map(|root| branches.iter().map(move |branch| (root, branch))) {
+            bytes += Collector::fork_bytes(&root.join(RATH_DIR).join("work").join(branch.to_string()));
+        }
+        sizes.push((*family, bytes));
+    }
+    Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_sessions_that_fit_stay() {
+        let [one, two, three] = [1, 2, 3].map(|nth| BranchId([nth; 16]));
+        let sizes = [(three, 10), (two, 10), (one, 10)];
+        for (max, expected) in [(30, vec![]), (29, vec![one]), (10, vec![two, one]), (0, vec![three, two, one])] {
+            assert_eq!(order_over(&sizes, max), expected, "{max}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The stores whose sessions name versions of the files in a directory, listed in `.rath/workspace/stores`.
+//!
+//! A store may be anywhere. Without the list, versions that a store elsewhere names would be taken for garbage.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::RATH_DIR;
+use crate::store::{Store, rath_dir};
+
+/// The list of stores of a directory.
+pub(crate) struct StoreList {
+    path: PathBuf,
+}
+
+/// The URI of a store that outlives the process, with an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreUri {
+    scheme: String,
+    rest: StoreTarget,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum StoreTarget {
+    Path(PathBuf),
+    /// The rest of the URI, for a store that is not on this machine.
+    Other(String),
+}
+
+/// The most bytes of a list that are read.
+const MAX_LIST_BYTES: u64 = 1 << 20;
+
+impl StoreUri {
+    /// Returns the URI of a store; none if the store ends with the process.
+    pub(crate) fn of(store: &Store) -> Option<Self> {
+        let (scheme, rest) = store.uri().split_once(':')?;
+        let rest = match store.path() {
+            Some(path) => StoreTarget::Path(absolute(path)),
+            None => StoreTarget::Other(rest.to_owned()),
+        };
+        store.is_lasting().then(|| StoreUri { scheme: scheme.to_owned(), rest })
+    }
+
+    /// Returns the URI of a session file.
+    pub(crate) fn of_file(path: &Path) -> Self {
+        StoreUri { scheme: "file".to_owned(), rest: StoreTarget::Path(absolute(path)) }
+    }
+
+    /// Returns the URI that a list has: a path in the directory of the list is relative, so the directory can be moved.
+    pub(crate) fn within(&self, root: &Path) -> String {
+        let rest = match &self.rest {
+            StoreTarget::Path(path) => path.strip_prefix(absolute(root)).unwrap_or(path).display().to_string(),
+            StoreTarget::Other(rest) => rest.clone(),
+        };
+        format!("{}:{rest}", self.scheme)
+    }
+
+    /// Returns the URI that the list of a directory has.
+    pub(crate) fn from_list(uri: &str, root: &Path) -> Self {
+        let (scheme, rest) = uri.split_once(':').unwrap_or(("", uri));
+        let rest = match scheme {
+            "sqlite" | "jsonl" | "file" => StoreTarget::Path(absolute(&absolute(root).join(rest))),
+            _ => StoreTarget::Other(rest.to_owned()),
+        };
+        StoreUri { scheme: scheme.to_owned(), rest }
+    }
+
+    /// Returns the path of a session file; none for another store.
+    pub(crate) fn session_file(&self) -> Option<&Path> {
+        match &self.rest {
+            StoreTarget::Path(path) if self.scheme == "file" => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for StoreUri {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.rest {
+            StoreTarget::Path(path) => write!(f, "{}:{}", self.scheme, path.display()),
+            StoreTarget::Other(rest) => write!(f, "{}:{rest}", self.scheme),
+        }
+    }
+}
+
+/// Returns an absolute path, without links where that is possible.
+fn absolute(path: &Path) -> PathBuf {
+    let canonical = path.canonicalize().or_else(|_| {
+        let path = std::path::absolute(path)?;
+        let parent = path.parent().map_or_else(|| Ok(PathBuf::new()), Path::canonicalize)?;
+        Ok::<_, io::Error>(parent.join(path.file_name().unwrap_or_default()))
+    });
+    canonical.or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+impl StoreList {
+    /// Returns the list of a directory.
+    pub(crate) fn of(root: &Path) -> Self {
+        StoreList { path: root.join(RATH_DIR).join("workspace").join("stores") }
+    }
+
+    /// Adds a URI, durably.
+    ///
+    /// Two processes may add at the same time, so a line is appended in one write. A line that a crash cut off is not continued by
+    /// the next one; its store has recorded nothing yet.
+    pub(crate) fn add(&self, uri: &str) -> io::Result<()> {
+        if self.read()?.iter().any(|known| known == uri) {
+            return Ok(());
+        }
+        let line = format!("\n{}\n", serde_json::to_string(uri)?);
+        let mut file = File::options().append(true).create(true).open(&self.path)?;
+        file.write_all(line.as_bytes())?;
+        file.sync_all()?;
+        File::open(self.path.parent().unwrap_or(&self.path))?.sync_all()
+    }
+
+    /// Returns all URIs.
+    pub(crate) fn read(&self) -> io::Result<Vec<String>> {
+        let bytes = match rath_dir::read_at_most(&self.path, MAX_LIST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            bytes => bytes?,
+        };
+        let mut list: Vec<String> = Vec::new();
+        for uri in bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()) {
+            if !list.contains(&uri) {
+                list.push(uri);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Removes URIs from the list. No other process uses the directory meanwhile.
+    pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        let list = self.read()?;
+        let kept: Vec<_> = list.iter().filter(|uri| keep(uri)).collect();
+        if kept.len() == list.len() {
+            return Ok(());
+        }
+        if kept.is_empty() {
+            return fs::remove_file(&self.path);
+        }
+        let lines = kept.iter().map(|uri| Ok(serde_json::to_string(uri)? + "\n")).collect::<io::Result<String>>()?;
+        let temporary = self.path.with_extension("new");
+        fs::write(&temporary, lines).and_then(|()| fs::rename(&temporary, &self.path))
+    }
+}
